@@ -183,7 +183,8 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *
  * The mini-batch is split along its leading dimension into micro-batches of the planned size; the
  * last micro-batch may be smaller. Gradients are overwritten: the first micro-batch writes them,
- * and the others add, in ascending order. Update the parameters with cgp_optim_step() afterwards.
+ * and the others add, in ascending order (cgp_pipeline_set_accumulation() changes this). Update the
+ * parameters with cgp_optim_step() afterwards.
  *
  * States (running statistics) change at the end, if the step succeeded and its numbers are finite.
  * These numbers are the loss, the accumulators of built-in norms and, with `clip_norm`, the norm of
@@ -200,7 +201,8 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *                       memory. f32 may also be in memory of a GPU, if all devices that read it are
  *                       GPUs: see cgp_pipeline_stream(). Outputs and gradients of a run likewise.
  * @param[in]  n_inputs  Number of tensors in `inputs`.
- * @param[out] loss      Loss sum / count over the mini-batch, dimensionless. May be NULL.
+ * @param[out] loss      Loss sum / count over the mini-batch, dimensionless. May be NULL. With
+ *                       cgp_pipeline_set_targets(), sum / the number set.
  *
  * @retval CGP_OK        The step ran; gradients are complete on every stage, even if they or the
  *                       loss are not finite.
@@ -263,6 +265,72 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
                                                         const cgp_tensor *const *gradients,
                                                         int n_gradients);
+
+/**
+ * Turn gradient accumulation on or off (the default).
+ *
+ * If it is on, a cgp_pipeline_step() or cgp_pipeline_backward() adds its gradients to those that
+ * wait for cgp_optim_step(), as PyTorch's backward() does. The first one after an update, or after
+ * cgp_pipeline_zero_grad(), overwrites them. So the update uses the sum of the gradients of all
+ * steps since the last update. They add up in ascending order of micro-batches. The micro-batches
+ * of a step, but not its dropout masks, follow those of the step before it as in one mini-batch.
+ *
+ * While it is on, cgp_optim_step(), not each step, computes the norm for `clip_norm`. States
+ * change at the end of each step, even if that norm then is not finite. If the numbers of one step
+ * are not finite, later steps that add to it change no state, and cgp_optim_step() returns the
+ * reason.
+ *
+ * @param[in] accumulate  The same on all ranks.
+ *
+ * @retval CGP_ESTATE  The plan is for inference, or the pipeline has failed.
+ *
+ * Cost: the first step that adds makes its own lists, as for a new number of samples. If the
+ * gradients of tied parameters were read or updated before, it also zeroes all but one of their
+ * buffers.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pipeline,
+                                                                bool accumulate);
+
+/**
+ * Set the number by which later steps divide the sum of each loss, instead of its number of targets
+ * in the mini-batch.
+ *
+ * Steps that accumulate with the sum of their numbers of targets give the loss's gradient over all
+ * their samples. If every step but the last has a multiple of the planned micro-batch size, these
+ * are the bits of one mini-batch. A mini-batch may then have no targets that count.
+ *
+ * @param[in] targets   A number >= 1 for each loss, in the order in which the losses were added to
+ *                      the model. The same on all ranks. Borrowed for the call. NULL: off, the
+ *                      default.
+ * @param[in] n_losses  Number of elements in `targets`; 0 for NULL.
+ *
+ * @retval CGP_EINVAL  A number, or the number of losses, is wrong.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_targets(cgp_pipeline *pipeline,
+                                                           const int64_t *targets, int n_losses);
+
+/**
+ * Forget the gradients that wait for cgp_optim_step(): the next step overwrites them.
+ *
+ * @retval CGP_ESTATE  The plan is for inference, or the pipeline has failed.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline);
+
+/**
+ * Clip the norm of the gradients that wait for cgp_optim_step(): the update multiplies them by
+ * min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_ does. The optimizer's `clip_norm`,
+ * if any, applies to the result. The buffers that cgp_pipeline_get_gradient() reads do not change.
+ *
+ * @param[in]  max_norm  Largest norm, >= 0 or infinite. The same on all ranks.
+ * @param[out] norm      Norm of all gradients before this call. May be NULL.
+ *
+ * @retval CGP_OK      Also if the norm is not finite: then cgp_optim_step() returns CGP_ESTATE.
+ * @retval CGP_EINVAL  `max_norm` is negative or NaN.
+ * @retval CGP_ESTATE  No gradients wait for an update, or the pipeline has failed. A later step
+ *                     that would add to clipped gradients returns it too.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline,
+                                                              double max_norm, double *norm);
 
 /**
  * Set the tensors to which later calls of cgp_pipeline_step() or cgp_pipeline_backward() write the

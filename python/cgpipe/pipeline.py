@@ -100,6 +100,7 @@ class Pipeline(_c.Handle):
         self._worker = Worker()
         self._handle = ctypes.c_void_p()
         self._borrowed: Any = None  # inputs of the last forward, which its backward reads
+        self._waits = False  # gradients wait for an update
         # The finalizer destroys the pipeline on its own thread and before its plan, even if an
         # interrupt follows the creation.
         self._memory: Optional[_Memory] = _Memory()
@@ -113,15 +114,22 @@ class Pipeline(_c.Handle):
 
     # --- training ---
 
-    def step(self, *inputs: Any, update: bool = True) -> float:
+    def step(self, *inputs: Any, update: bool = True,
+             targets: Union[None, int, Sequence[int]] = None) -> float:
         """Run forward and backward on a mini-batch, and update the parameters.
+
+        Gradients that wait for an update are added, as PyTorch's ``backward()`` does: after steps
+        with ``update=False``, this step's update uses the sum of their mean losses' gradients.
 
         Args:
             inputs: An array [N, ...] per input of the model, in order, 1 <= N <= the planned batch.
-            update: False: keep the gradients for :meth:`update`.
+            update: False: keep the gradients for :meth:`update` or for the next step.
+            targets: Divide the loss by this number (one for each loss, if there are several), not
+                by the mini-batch's number of targets. With the number of targets of all steps, the
+                update is that of one mini-batch, bit for bit if the steps are cut at micro-batches.
 
         Returns:
-            The loss, sum / count over the mini-batch.
+            The loss, sum / count over the mini-batch, or sum / ``targets``.
 
         Raises:
             ArgumentError: An input does not fit; nothing ran.
@@ -130,25 +138,61 @@ class Pipeline(_c.Handle):
             DeviceError: A device failed; the pipeline can only be closed.
         """
         given = self._pointers(self._convert(inputs, training=True), self._inputs)
+        divisors = None if targets is None else _divisors(targets)
 
         def run() -> float:
             loss = ctypes.c_double()
-            _c.check(_c.lib.cgp_pipeline_step(self._handle, given.array, given.count,
-                                              ctypes.byref(loss)))
+            self._accumulate(not update)
+            if divisors is not None:
+                _c.check(_c.lib.cgp_pipeline_set_targets(self._handle, divisors, len(divisors)))
+            try:
+                _c.check(_c.lib.cgp_pipeline_step(self._handle, given.array, given.count,
+                                                  ctypes.byref(loss)))
+            finally:
+                if divisors is not None:
+                    _c.lib.cgp_pipeline_set_targets(self._handle, None, 0)
+            self._waits = True
             if update:
-                _c.check(_c.lib.cgp_optim_step(self._handle))
+                self._update()
             return loss.value
 
         return float(self._call(run))
 
     def update(self) -> None:
-        """Update the parameters from the gradients of :meth:`backward`, or of :meth:`step` with
-        ``update=False``.
+        """Update the parameters from the sum of the gradients of all :meth:`backward`, and
+        :meth:`step` with ``update=False``, since the last update.
 
         Raises:
             StateError: There are no new gradients, or they are not finite.
         """
-        self._call(lambda: _c.check(_c.lib.cgp_optim_step(self._handle)))
+        self._call(self._update)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients that wait for :meth:`update`."""
+
+        def run() -> None:
+            _c.check(_c.lib.cgp_pipeline_zero_grad(self._handle))
+            self._waits = False
+
+        self._call(run)
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        """Clip the norm of the gradients that wait for :meth:`update`, which is due next.
+
+        Returns:
+            The norm of all gradients before clipping, as ``torch.nn.utils.clip_grad_norm_`` does.
+
+        Raises:
+            StateError: No gradients wait.
+        """
+        max_norm = _c.number(max_norm, "max_norm")
+
+        def run() -> float:
+            norm = ctypes.c_double()
+            _c.check(_c.lib.cgp_pipeline_clip_grad_norm(self._handle, max_norm, ctypes.byref(norm)))
+            return norm.value
+
+        return float(self._call(run))
 
     def forward(self, *inputs: Any) -> Any:
         """Run a training forward on a mini-batch, for a loss that the caller computes. Requires
@@ -171,6 +215,7 @@ class Pipeline(_c.Handle):
 
     def backward(self, *gradients: Any) -> List[Any]:
         """Run the backward of the last :meth:`forward`; :meth:`update` then updates the parameters.
+        Gradients that wait for an update are added.
 
         Args:
             gradients: The gradient of the loss with respect to each output, [N, ...]; None: the
@@ -194,7 +239,9 @@ class Pipeline(_c.Handle):
                 _c.check(_c.lib.cgp_pipeline_set_input_gradients(self._handle, wanted.array,
                                                                  wanted.count))
             try:
+                self._accumulate(True)
                 _c.check(_c.lib.cgp_pipeline_backward(self._handle, given.array, given.count))
+                self._waits = True
             finally:
                 if any(g is not None for g in found):
                     _c.lib.cgp_pipeline_set_input_gradients(self._handle, None, 0)
@@ -339,6 +386,7 @@ class Pipeline(_c.Handle):
         def run() -> str:
             note = ctypes.c_void_p()
             _c.check(_c.lib.cgp_pipeline_load(self._handle, path, ctypes.byref(note)))
+            self._waits = False
             return _c.take_text(note)
 
         return str(self._call(run))
@@ -449,6 +497,15 @@ class Pipeline(_c.Handle):
         finally:
             del memory
 
+    def _accumulate(self, more: bool) -> None:
+        """Before a backward: add to the gradients that wait. ``more``: others may follow. A step
+        that is an update of its own is complete at its end, before its states change."""
+        _c.check(_c.lib.cgp_pipeline_set_accumulation(self._handle, more or self._waits))
+
+    def _update(self) -> None:
+        self._waits = False
+        _c.check(_c.lib.cgp_optim_step(self._handle))
+
     def _convert(self, inputs: Sequence[Any], targets: bool = True,
                  training: bool = False) -> Sequence[Any]:
         """Return inputs in the model's layout, which may differ from the layout of a captured
@@ -520,6 +577,12 @@ def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
         raise ArgumentError(
             f"{wanted.name}: shape {list(wanted.shape)} is expected, got {list(shape)}")
     return keep, address
+
+
+def _divisors(targets: Union[int, Sequence[int]]) -> Any:
+    """Return a C array of the numbers of targets, one for each loss."""
+    numbers = [targets] if hasattr(targets, "__index__") else targets
+    return _c.array(ctypes.c_int64, numbers, "targets")
 
 
 def _find(entries: Sequence[Value], name: Union[str, int]) -> int:

@@ -109,7 +109,10 @@ static cgp_status build(cgp_pipeline *pipeline) {
     CGP_TRY(share_bytes(executor, status));
     CGP_TRY(cgp__shared_edges_open(executor));
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, cgp__link_ends_open(executor)));
-    return cgp__run_find(executor, pipeline->setup->batch, pipeline->setup->inference, &run);
+    return cgp__run_find(executor,
+                         (cgp__minibatch){.samples = pipeline->setup->batch,
+                                          .forward_only = pipeline->setup->inference},
+                         &run);
 }
 
 cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {

@@ -66,10 +66,11 @@ static void bind_calls(const binder *b, cgp_action_kind kind, cgp__variant *v) {
     v->begin = kind == CGP_ACTION_W ? program->n_input : 0;
     v->end = kind == CGP_ACTION_I ? program->n_input : program->n;
     if (kind == CGP_ACTION_F) v->first = first_time(&b->begun_forward[v->stage]);
+    const bool writes = !b->minibatch.adds;
     if (kind == CGP_ACTION_B || kind == CGP_ACTION_I)
-        v->first = first_time(&b->begun_input[v->stage]);
+        v->first = first_time(&b->begun_input[v->stage]) && writes;
     if (kind == CGP_ACTION_B || kind == CGP_ACTION_W)
-        v->first_weight = first_time(&b->begun_weight[v->stage]);
+        v->first_weight = first_time(&b->begun_weight[v->stage]) && writes;
 }
 
 bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b) {

@@ -58,6 +58,8 @@ typedef struct cgp__list {
 typedef struct cgp__minibatch {
     int64_t samples;
     bool forward_only;
+    /* The first micro-batch adds its weight gradients to those of earlier steps. */
+    bool adds;
     int chunks;
 } cgp__minibatch;
 

@@ -239,7 +239,9 @@ static cgp_status check_limits(const cgp_plan *plan) {
 
 /* Count the bound instances with calls in the step of a full mini-batch. */
 static cgp_status count_variants(cgp_plan *plan) {
-    const cgp__minibatch full = {plan->setup.batch, plan->setup.inference, plan->setup.chunks};
+    const cgp__minibatch full = {.samples = plan->setup.batch,
+                                 .forward_only = plan->setup.inference,
+                                 .chunks = plan->setup.chunks};
     for (int d = 0; d < plan->placement.n_devices; d++) {
         cgp_plan_device *info = &plan->placement.devices[d].info;
         cgp__list list = {0};

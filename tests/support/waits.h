@@ -103,10 +103,10 @@ static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
     assert_ok(cgp_plan_create(&plan, model, o));
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         cgp__list list = {0};
-        assert_ok(cgp__plan_bind(
-            plan, cgp_plan_schedule(plan),
-            (cgp__minibatch){cgp__plan_setup(plan)->batch, false, cgp_plan_chunks(plan)}, d,
-            &list));
+        assert_ok(cgp__plan_bind(plan, cgp_plan_schedule(plan),
+                                 (cgp__minibatch){.samples = cgp__plan_setup(plan)->batch,
+                                                  .chunks = cgp_plan_chunks(plan)},
+                                 d, &list));
         for (int i = 0; i < list.n; i++) {
             const int queue = (int)cgp__queue_of(list.actions[i].action.kind);
             for (int other = 0; other < CGP_QUEUES; other++) {

@@ -68,8 +68,7 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
 
 /* Make a run on this rank; the caller then compares the result with other ranks. After a failure
  * *out may be NULL or incomplete, and the caller destroys it. */
-static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forward_only,
-                           cgp__run **out) {
+static cgp_status make_run(cgp__executor *executor, cgp__minibatch minibatch, cgp__run **out) {
     const cgp_plan *plan = executor->plan;
     if (!executor->runs) CGP_TRY(CGP__NEW(executor->runs, 1, "lists"));
     struct cgp__runs *all = executor->runs;
@@ -78,7 +77,7 @@ static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forwar
     CGP_TRY(CGP__NEW(*out, 1, "lists"));
     cgp__run *run = *out;
     cgp__minibatch *m = &run->minibatch;
-    *m = (cgp__minibatch){.samples = samples, .forward_only = forward_only};
+    *m = minibatch;
     const int64_t chunks = cgp__ceil_div(m->samples, cgp_plan_microbatch(plan));
     if (chunks > INT_MAX / 2)
         return cgp_fail(CGP_EINVAL, "mini-batch: %lld samples are more than a list can hold",
@@ -96,18 +95,18 @@ static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forwar
     return status == CGP_OK ? grow_tables(executor, m->chunks) : status;
 }
 
-cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_only,
-                         const cgp__run **out) {
+cgp_status cgp__run_find(cgp__executor *executor, cgp__minibatch minibatch, const cgp__run **out) {
     for (int i = 0; executor->runs && i < executor->runs->n; i++) {
         const cgp__minibatch *m = &executor->runs->runs[i]->minibatch;
-        if (m->samples == samples && m->forward_only == forward_only) {
+        if (m->samples == minibatch.samples && m->forward_only == minibatch.forward_only &&
+            m->adds == minibatch.adds) {
             *out = executor->runs->runs[i];
             return CGP_OK;
         }
     }
     cgp__run *run = NULL;
     const cgp_status status =
-        cgp__ranks_agree(executor->ranks, make_run(executor, samples, forward_only, &run));
+        cgp__ranks_agree(executor->ranks, make_run(executor, minibatch, &run));
     if (status != CGP_OK) {
         destroy(executor, run);
         return status;

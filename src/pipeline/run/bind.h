@@ -16,9 +16,9 @@ typedef struct cgp__run {
     cgp__list *lists; /* [devices] */
 } cgp__run;
 
-/* Find the lists for N samples, or make them on first use. Collective. */
-cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_only,
-                         const cgp__run **out);
+/* Find the lists for a mini-batch, or make them on first use; they depend on all fields but
+ * `chunks`. Collective. */
+cgp_status cgp__run_find(cgp__executor *executor, cgp__minibatch minibatch, const cgp__run **out);
 
 /* Free all lists. */
 void cgp__runs_destroy(cgp__executor *executor);

@@ -60,12 +60,14 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
     CGP_TRY(check_plan(pipeline));
     if (!pipeline->step->external_run)
         return cgp_fail(CGP_ESTATE, "pipeline: no forward has run (cgp_pipeline_forward is due)");
-    const cgp__run *run = pipeline->step->external_run;
-    int64_t samples = run->minibatch.samples;
+    const cgp__run *run = NULL;
+    int64_t samples = pipeline->step->external_run->minibatch.samples;
     cgp_status status = cgp__inputs_check_outputs(pipeline, CGP__OUTPUT_GRADIENTS, gradients,
                                                   n_gradients, &samples);
     if (status == CGP_OK) status = cgp__inputs_check_gradients(pipeline, samples);
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, status));
+    CGP_TRY(cgp__accumulate_find(pipeline, samples, &run));
+    CGP_TRY(cgp__accumulate_begin(pipeline));
     cgp__run_context context = {.run = run,
                                 .part = CGP__BACKWARD_PART,
                                 .inputs = pipeline->step->external_list,
@@ -73,6 +75,7 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
                                 .gradients = gradients,
                                 .input_gradients = pipeline->step->input_gradient_list};
     pipeline->step->external_run = NULL;
+    pipeline->step->update_due = pipeline->step->has_gradients = false;
     CGP_TRY(cgp__step_run(pipeline, &context));
     return cgp__step_end(pipeline, 0);
 }

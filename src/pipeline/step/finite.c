@@ -57,22 +57,22 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     cgp__step *step = argument;
     int n = 0;
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
-    const cgp__setup *setup = cgp__plan_setup(worker->plan);
-    const bool clips = setup->optim.clip_norm > 0;
+    const bool squared = step->squared;
+    const int n_params = worker->model->n_params;
     CGP_TRY(cgp__states_check(worker, &n));
     const int squares = n;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    if (clips)
+    if (squared)
         CGP_TRY(cgp__run_captured(worker, cgp__captured_job(worker, CGP__CAPTURED_SQUARES), 0,
                                   launch_squares, &squares));
     if (cgp__is_stopped(worker)) return CGP_OK;
-    for (int p = 0; clips && p < setup->model->n_params; p++)
+    for (int p = 0; squared && p < n_params; p++)
         n += owns_gradient(worker, p);
     CGP_TRY(cgp__worker_fetch_words(worker, n));
     if (cgp__is_stopped(worker)) return CGP_OK;
     step->nonfinite[worker->index].tensor = cgp__states_first_nonfinite(worker);
     n = squares;
-    for (int p = 0; clips && p < setup->model->n_params; p++)
+    for (int p = 0; squared && p < n_params; p++)
         if (owns_gradient(worker, p)) step->squares[p] = worker->fetched[n++];
     return CGP_OK;
 }
@@ -109,7 +109,7 @@ static cgp_status check_all(cgp_pipeline *pipeline) {
     CGP_TRY(cgp__executor_run_all(pipeline->executor, check_device, step));
     cgp_status status =
         cgp__ranks_share_devices(pipeline->ranks, plan, step->nonfinite, sizeof *step->nonfinite);
-    if (status == CGP_OK && pipeline->setup->optim.clip_norm > 0) status = share_squares(pipeline);
+    if (status == CGP_OK && step->squared) status = share_squares(pipeline);
     return cgp__executor_exchanged(pipeline->executor, status);
 }
 
@@ -127,29 +127,42 @@ const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
     return first;
 }
 
-/* Set the norm of all gradients; return the first parameter whose gradient is not finite; -1:
- * none. */
-static int sum_norm(const cgp_model *model, cgp__step *step) {
+/* Set the norm of all gradients, and a refusal that names the first parameter whose gradient is not
+ * finite. `unchanged`: what it says about the states. */
+static void sum_norm(const cgp_pipeline *pipeline, const char *unchanged) {
+    cgp__step *step = pipeline->step;
     int first = -1;
     double sum = 0;
-    for (int p = 0; p < model->n_params; p++) {
+    for (int p = 0; p < pipeline->model->n_params; p++) {
         sum += step->squares[p];
         if (first < 0 && !isfinite(step->squares[p])) first = p;
     }
     step->norm = sqrt(sum);
-    return first;
+    if (first >= 0 && !step->refusal[0])
+        snprintf(step->refusal, sizeof step->refusal,
+                 "gradients: the norm is not finite, got %g (%s is the first; nothing was "
+                 "updated%s; another %s is due)",
+                 plain(step->norm), pipeline->model->params[first].name, unchanged,
+                 cgp__step_due(pipeline));
 }
 
-/* Only the first reason to refuse is kept. */
+cgp_status cgp__finite_norm(cgp_pipeline *pipeline) {
+    pipeline->step->squared = true;
+    CGP_TRY(check_all(pipeline));
+    sum_norm(pipeline, "");
+    return CGP_OK;
+}
+
+/* Only the first reason to refuse is kept, also over steps whose gradients are added. */
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
     cgp__step *step = pipeline->step;
-    const bool clips = pipeline->setup->optim.clip_norm > 0;
     const char *due = cgp__step_due(pipeline);
     char *why = step->refusal;
     const size_t size = sizeof step->refusal;
-    why[0] = '\0';
+    if (!step->accumulation.adds) why[0] = '\0';
     step->norm = NAN;
-    if (!isfinite(loss))
+    step->squared = pipeline->setup->optim.clip_norm > 0 && !step->accumulation.open;
+    if (!isfinite(loss) && !why[0])
         snprintf(why, size,
                  "loss: is not finite, got %g (nothing was updated, no state changed; another "
                  "%s is due)",
@@ -163,11 +176,6 @@ cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
                  "updated, no state changed; another %s is due, after cgp_pipeline_set_state "
                  "if the state was so before)",
                  pipeline->model->states[state->tensor].name, due);
-    const int parameter = clips ? sum_norm(pipeline->model, step) : -1;
-    if (parameter >= 0 && !why[0])
-        snprintf(why, size,
-                 "gradients: the norm is not finite, got %g (%s is the first; nothing was "
-                 "updated, no state changed; another %s is due)",
-                 plain(step->norm), pipeline->model->params[parameter].name, due);
+    if (step->squared) sum_norm(pipeline, ", no state changed");
     return CGP_OK;
 }

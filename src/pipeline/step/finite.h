@@ -21,6 +21,9 @@ bool cgp__finite_checks(const cgp_plan *plan);
  * loss. */
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss);
 
+/* Set the norm of complete gradients, and a refusal if it is not finite. Collective. */
+cgp_status cgp__finite_norm(cgp_pipeline *pipeline);
+
 /* Return the entry of the step's `nonfinite` with the lowest tensor; NULL: all are finite. */
 const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline);
 

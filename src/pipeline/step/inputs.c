@@ -242,6 +242,10 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                     (long long)cgp_shape_count(&context->inputs[input]->shape));
 }
 
+bool cgp__inputs_has_targets(const cgp_pipeline *pipeline) {
+    return pipeline->model->n_losses > 0 && pipeline->step->accumulation.targets[0] > 0;
+}
+
 /* Count the targets of losses that run on this rank, if inputs have them; set other counts to 0. */
 static cgp_status count_inputs(const cgp_pipeline *pipeline, const cgp__run_context *context,
                                int64_t samples, int64_t *counts) {
@@ -343,7 +347,10 @@ static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_conte
         if (targets_of(pipeline->model, loss) < 0)
             CGP_TRY(count_loss(pipeline->model, loss, context, samples, &count));
         step->loss_counts[l] = count;
-        step->loss_scales[l] = (float)(loss->loss_weight / (double)count);
+        step->loss_divisors[l] = context->training && cgp__inputs_has_targets(pipeline)
+                                     ? step->accumulation.targets[l]
+                                     : count;
+        step->loss_scales[l] = (float)(loss->loss_weight / (double)step->loss_divisors[l]);
     }
     return CGP_OK;
 }

@@ -9,7 +9,7 @@ typedef struct cgp__run_context cgp__run_context;
 typedef struct cgp__step cgp__step;
 
 /* Check the caller's tensors of a run, and find its number of samples. With with_loss, fill
- * loss_counts and loss_scales. Collective. */
+ * loss_counts, loss_divisors and loss_scales. Collective. */
 cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context, int n_inputs,
                              int64_t *samples);
 
@@ -17,6 +17,9 @@ cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *con
  * input may pass NULL. */
 const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
                                              const cgp_tensor *const *inputs);
+
+/* Return whether the caller sets the divisors of the losses (cgp_pipeline_set_targets()). */
+bool cgp__inputs_has_targets(const cgp_pipeline *pipeline);
 
 /* Return the bytes of a rank's part of the exchange in cgp__inputs_check(). */
 size_t cgp__inputs_part_bytes(const cgp_model *model);

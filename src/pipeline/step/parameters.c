@@ -193,15 +193,16 @@ static cgp_status check_gradient(const cgp_pipeline *pipeline, int parameter) {
     CGP_TRY(check_parameter(pipeline, parameter));
     CGP_TRY(cgp__parameter_check_trained(pipeline, parameter, "gradient"));
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (pipeline->step->has_gradients) return CGP_OK;
+    if (cgp__step_has_gradients(pipeline->step)) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)", cgp__step_due(pipeline));
 }
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
     if (pipeline->n_ranks == 1) CGP__NEED(data);
-    return get_tensor(pipeline, check_gradient(pipeline, parameter), parameter, CGP__GRADIENT,
-                      data);
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_gradient(pipeline, parameter)));
+    CGP_TRY(cgp__accumulate_close(pipeline));
+    return get_tensor(pipeline, CGP_OK, parameter, CGP__GRADIENT, data);
 }
 
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,

@@ -24,10 +24,13 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) 
     const cgp_model *model = setup->model;
     step->seed = seed;
     step->updates = &step->own_updates;
+    step->accumulation.scale = 1;
     CGP_TRY(
         CGP__NEW(step->parts, (size_t)setup->ranks * cgp__inputs_part_bytes(model), "pipeline"));
     CGP_TRY(CGP__NEW(step->packed, model->n_params, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_counts, model->n_losses, "pipeline"));
+    CGP_TRY(CGP__NEW(step->loss_divisors, model->n_losses, "pipeline"));
+    CGP_TRY(CGP__NEW(step->accumulation.targets, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_sums, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_scales, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->squares, model->n_params, "pipeline"));
@@ -49,6 +52,8 @@ void cgp__step_deinit(cgp__step *step) {
     free(step->squares);
     free(step->loss_scales);
     free(step->loss_sums);
+    free(step->accumulation.targets);
+    free(step->loss_divisors);
     free(step->loss_counts);
     free(step->packed);
     free(step->parts);
@@ -83,13 +88,13 @@ static void reset_losses(cgp_pipeline *pipeline) {
         pipeline->step->loss_sums[l] = 0;
 }
 
-/* Return the sum over the losses of weight x sum / count. */
+/* Return the sum over the losses of weight x sum / divisor. */
 static double total_loss(const cgp_pipeline *pipeline) {
     const cgp_model *model = pipeline->model;
     double total = 0;
     for (int l = 0; l < model->n_losses; l++)
         total += model->nodes[cgp__model_loss(model, l)].loss_weight *
-                 pipeline->step->loss_sums[l] / (double)pipeline->step->loss_counts[l];
+                 pipeline->step->loss_sums[l] / (double)pipeline->step->loss_divisors[l];
     return total;
 }
 
@@ -106,7 +111,9 @@ cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline) {
 
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
     cgp__inputs_zero_gradients(pipeline);
-    CGP_TRY(cgp__tied_sum(pipeline->executor));
+    pipeline->step->accumulation.open = pipeline->step->accumulation.on;
+    if (!pipeline->step->accumulation.open)
+        CGP_TRY(cgp__tied_sum(pipeline->executor, cgp__finite_checks(pipeline->plan)));
     CGP_TRY(cgp__finite_decide(pipeline, loss));
     if (!pipeline->step->refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
     pipeline->step->steps++;
@@ -118,8 +125,16 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
     int64_t samples = 0;
     context->training = true;
     CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
-    CGP_TRY(cgp__run_find(pipeline->executor, samples, false, &context->run));
-    pipeline->step->update_due = pipeline->step->has_gradients = false;
+    const cgp__accumulation *accumulation = &pipeline->step->accumulation;
+    const bool forward = context->part == CGP__FORWARD_PART;
+    if (forward)
+        CGP_TRY(
+            cgp__run_find(pipeline->executor, (cgp__minibatch){.samples = samples}, &context->run));
+    else
+        CGP_TRY(cgp__accumulate_find(pipeline, samples, &context->run));
+    if (!forward) CGP_TRY(cgp__accumulate_begin(pipeline));
+    if (!forward || !accumulation->on)
+        pipeline->step->update_due = pipeline->step->has_gradients = false;
     return cgp__step_run(pipeline, context);
 }
 
@@ -137,6 +152,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
                         "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
     cgp__run_context context = {.inputs = cgp__inputs_or_none(pipeline->step, inputs),
                                 .with_loss = true,
+                                .may_count_nothing = cgp__inputs_has_targets(pipeline),
                                 .input_gradients = pipeline->step->input_gradient_list,
                                 .loss_scales = pipeline->step->loss_scales};
     CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
@@ -156,7 +172,8 @@ static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context
     reset_losses(pipeline);
     for (context->offset = 0; context->offset < samples; context->offset += piece) {
         const int64_t n = cgp__min(samples - context->offset, piece);
-        CGP_TRY(cgp__run_find(pipeline->executor, n, true, &context->run));
+        CGP_TRY(cgp__run_find(pipeline->executor,
+                              (cgp__minibatch){.samples = n, .forward_only = true}, &context->run));
         CGP_TRY(cgp__step_run(pipeline, context));
         if (context->with_loss) add_losses(pipeline, context->run);
     }

@@ -10,20 +10,33 @@ typedef struct cgp__nonfinite cgp__nonfinite;
 typedef struct cgp__run cgp__run;
 typedef struct cgp__run_context cgp__run_context;
 
+/* Gradients of several steps (accumulate.c). */
+typedef struct cgp__accumulation {
+    bool on;          /* steps add to gradients that wait (cgp_pipeline_set_accumulation()) */
+    bool adds;        /* the last backward added to gradients of earlier steps */
+    bool open;        /* tied gradients are not added up, and the norm is not known */
+    bool clipped;     /* `scale` has been set since the last update */
+    double scale;     /* factor of cgp_pipeline_clip_grad_norm() */
+    int64_t *targets; /* [losses] divisors of cgp_pipeline_set_targets(); 0: the count */
+} cgp__accumulation;
+
 /* Written by the caller's thread, except where a comment names a worker. */
 typedef struct cgp__step {
     uint64_t seed;
-    int64_t steps;                   /* steps done; part of the key of dropout */
-    int64_t own_updates, *updates;   /* *updates: total of pipelines that share the parameters */
-    char *parts;                     /* [ranks] parts of the exchange before a run (inputs.c) */
-    double *packed;                  /* [params] gradients' squares, ordered by owner's rank */
-    int64_t *loss_counts;            /* [losses] divisor of the sum, e.g. the number of targets */
-    double *loss_sums;               /* [losses] sums over the micro-batches */
-    float *loss_scales;              /* [losses] weight / count */
-    double norm;                     /* norm of the last step's gradients; NaN without clip_norm */
-    double gradient_norm;            /* norm used by the last cgp_optim_step() */
-    char refusal[1024];              /* why the last step must not update or commit; "": it may */
-    bool update_due;                 /* gradients wait for cgp_optim_step() */
+    int64_t steps;                 /* steps done; part of the key of dropout */
+    int64_t own_updates, *updates; /* *updates: total of pipelines that share the parameters */
+    char *parts;                   /* [ranks] parts of the exchange before a run (inputs.c) */
+    double *packed;                /* [params] gradients' squares, ordered by owner's rank */
+    int64_t *loss_counts;          /* [losses] what the sum counts, e.g. the number of targets */
+    int64_t *loss_divisors;        /* [losses] loss_counts, or accumulation.targets */
+    double *loss_sums;             /* [losses] sums over the micro-batches */
+    float *loss_scales;            /* [losses] weight / divisor */
+    double norm;                   /* norm of the last step's gradients; NaN without clip_norm */
+    bool squared;                  /* the check of devices also sums the gradients' squares */
+    double gradient_norm;          /* norm used by the last cgp_optim_step() */
+    char refusal[1024];            /* why the last step must not update or commit; "": it may */
+    bool update_due;               /* gradients wait for cgp_optim_step() */
+    cgp__accumulation accumulation;
     bool has_gradients;              /* cgp_pipeline_get_gradient() may return them */
     cgp_update update;               /* constants of the update */
     cgp_update_values update_values; /* values of the update, set in each step */
@@ -60,6 +73,21 @@ cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context);
 
 /* Check the tensors of a training run, find its lists and run them. */
 cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs);
+
+/* Before a backward of N samples: find its lists, which add to gradients that wait if accumulation
+ * is on. Collective. */
+cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const cgp__run **out);
+
+/* Before a backward runs: separate tied gradients that were added up, if it adds to them. */
+cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline);
+
+/* Complete open gradients: add up tied gradients and, with clip_norm, compute the norm. */
+cgp_status cgp__accumulate_close(cgp_pipeline *pipeline);
+
+/* Return whether gradients can be read: a step has run, and no backward is due. */
+static inline bool cgp__step_has_gradients(const cgp__step *step) {
+    return step->has_gradients && !step->external_run;
+}
 
 /* End a step after its last backward: tied gradients, finite check, states, counters. `loss`: 0
  * with an external loss. */

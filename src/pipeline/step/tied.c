@@ -18,7 +18,6 @@
 #include "pipeline/run/staging.h"
 #include "pipeline/run/transfer.h"
 #include "pipeline/run/worker.h"
-#include "pipeline/step/finite.h"
 #include "pipeline/step/parameters.h"
 #include "plan/links.h"
 #include "plan/memory/devices.h"
@@ -203,13 +202,47 @@ static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     return cgp__worker_finish(worker);
 }
 
-cgp_status cgp__tied_sum(cgp__executor *executor) {
+static bool any_tied(const cgp__executor *executor) {
     bool any = false;
     for (int p = 0; p < executor->model->n_params; p++)
         any = any || cgp__is_tied(cgp__plan_parameters(executor->plan), executor->model, p);
-    if (!any) return CGP_OK;
+    return any;
+}
+
+cgp_status cgp__tied_sum(cgp__executor *executor, bool exchanged) {
+    if (!any_tied(executor)) return CGP_OK;
     CGP_TRY(cgp__executor_run_all(executor, gather_all, NULL));
-    if (cgp__finite_checks(executor->plan))
-        return cgp__executor_run_all(executor, scatter_all, NULL);
+    if (exchanged) return cgp__executor_run_all(executor, scatter_all, NULL);
     return cgp__executor_job(executor, scatter_all, NULL);
+}
+
+/* Set a use's buffer to zero if it is on this device and not the owner's sum. */
+static cgp_status separate(cgp__worker *worker, int u) {
+    static const float zeros[4096];
+    const cgp__use *use = &worker->model->uses[u];
+    const cgp__copy *owner = cgp__owner_of(worker->plan, use->parameter);
+    const int64_t offset = cgp__plan_parameters(worker->plan)->use_gradient[u],
+                  count = cgp_shape_count(&worker->model->params[use->parameter].shape);
+    if (cgp__plan_device_of(worker->plan, use->node) != worker->index ||
+        (owner->device == worker->index && owner->gradient == offset))
+        return CGP_OK;
+    float *gradient = gradient_at(worker->executor, worker->index, offset);
+    for (int64_t at = 0; at < count; at += 4096)
+        CGP_TRY(cgp__worker_write(worker, gradient + at, zeros,
+                                  4 * (size_t)cgp__min(count - at, 4096)));
+    return CGP_OK;
+}
+
+static cgp_status separate_all(cgp__worker *worker, void *unused) {
+    (void)unused;
+    for (int u = 0; u < worker->model->n_uses; u++) {
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (worker->model->nodes[worker->model->uses[u].node].requires_grad)
+            CGP_TRY(separate(worker, u));
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__tied_separate(cgp__executor *executor) {
+    return any_tied(executor) ? cgp__executor_job(executor, separate_all, NULL) : CGP_OK;
 }

@@ -80,9 +80,10 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->step->update_due)
+    if (!pipeline->step->update_due || pipeline->step->external_run)
         return cgp_fail(CGP_ESTATE, "optimizer: has no new gradients (%s is due)",
                         cgp__step_due(pipeline));
+    CGP_TRY(cgp__accumulate_close(pipeline));
     pipeline->step->update_due = false;
     pipeline->step->gradient_norm = pipeline->step->norm;
     if (pipeline->step->refusal[0]) return cgp_fail(CGP_ESTATE, "%s", pipeline->step->refusal);
@@ -90,10 +91,11 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     cgp__step *step = pipeline->step;
     step->update = (cgp_update){.n = 0};
     cgp__optim_constants(optim, &step->update);
-    step->update_values.gradient_scale = 1;
+    const double scale = step->accumulation.scale;
+    step->update_values.gradient_scale = scale;
     if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
-        step->update_values.gradient_scale =
-            fmin(1, optim->clip_norm / (step->gradient_norm + 1e-6));
+        step->update_values.gradient_scale *=
+            fmin(1, optim->clip_norm / (scale * step->gradient_norm + 1e-6));
     CGP_TRY(cgp__executor_job(pipeline->executor, update_device, step));
     ++*step->updates;
     return CGP_OK;

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accumulate.c -- gradient accumulation: adds up the gradients of several steps before an update,
+ * and clips their norm.
+ *
+ *     step      off: overwrites the gradients, adds up tied gradients, computes the norm
+ *               on: overwrites them after an update, else adds to them; leaves them open
+ *     close     adds up tied gradients, and computes the norm: before an update or a read
+ *
+ * While gradients are open, each use of a tied parameter keeps its own sum over all micro-batches.
+ * So the sums have the bits of one step with all these micro-batches. */
+#include "model/model.h"
+#include "pipeline/alive.h"
+#include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/bind.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/step/finite.h"
+#include "pipeline/step/step.h"
+#include "pipeline/step/tied.h"
+#include "plan/setup.h"
+
+#include <math.h>
+
+static bool adds(const cgp__step *step) {
+    return step->accumulation.on && step->update_due;
+}
+
+cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const cgp__run **out) {
+    const bool add = adds(pipeline->step);
+    if (add && pipeline->step->accumulation.clipped)
+        return cgp_fail(CGP_ESTATE, "gradients: are clipped, so no step can add to them "
+                                    "(cgp_optim_step or cgp_pipeline_zero_grad is due)");
+    return cgp__run_find(pipeline->executor, (cgp__minibatch){.samples = samples, .adds = add},
+                         out);
+}
+
+cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline) {
+    cgp__accumulation *a = &pipeline->step->accumulation;
+    a->adds = adds(pipeline->step);
+    if (a->adds) return a->open ? CGP_OK : cgp__tied_separate(pipeline->executor);
+    a->clipped = false;
+    a->scale = 1;
+    return CGP_OK;
+}
+
+cgp_status cgp__accumulate_close(cgp_pipeline *pipeline) {
+    if (!pipeline->step->accumulation.open) return CGP_OK;
+    pipeline->step->accumulation.open = false;
+    CGP_TRY(cgp__tied_sum(pipeline->executor, false));
+    return pipeline->setup->optim.clip_norm > 0 ? cgp__finite_norm(pipeline) : CGP_OK;
+}
+
+static cgp_status check_training(const cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    if (!pipeline->setup->inference) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference, so it has no gradients");
+}
+
+cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pipeline, bool accumulate) {
+    CGP__PIPELINE(pipeline);
+    CGP_TRY(check_training(pipeline));
+    pipeline->step->accumulation.on = accumulate;
+    return CGP_OK;
+}
+
+static cgp_status check_targets(const cgp_pipeline *pipeline, const int64_t *targets, int n) {
+    if (!targets && n == 0) return CGP_OK;
+    if (!targets) return cgp__missing("cgp_pipeline_set_targets", "targets");
+    if (n != pipeline->model->n_losses)
+        return cgp_fail(CGP_EINVAL, "targets: a number for each of %d losses is expected, got %d",
+                        pipeline->model->n_losses, n);
+    for (int l = 0; l < n; l++)
+        if (targets[l] < 1)
+            return cgp_fail(CGP_EINVAL,
+                            "targets: a number above 0 is expected for loss %d, got %lld", l,
+                            (long long)targets[l]);
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_set_targets(cgp_pipeline *pipeline, const int64_t *targets, int n) {
+    CGP__PIPELINE(pipeline);
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_targets(pipeline, targets, n)));
+    for (int l = 0; l < pipeline->model->n_losses; l++)
+        pipeline->step->accumulation.targets[l] = targets ? targets[l] : 0;
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline) {
+    CGP__PIPELINE(pipeline);
+    CGP_TRY(check_training(pipeline));
+    pipeline->step->update_due = pipeline->step->has_gradients = false;
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline, double max_norm, double *norm) {
+    CGP__PIPELINE(pipeline);
+    cgp__step *step = pipeline->step;
+    CGP_TRY(check_training(pipeline));
+    if (!(max_norm >= 0))
+        return cgp_fail(CGP_EINVAL, "max_norm: a number of 0 or more is expected, got %g",
+                        max_norm);
+    if (!step->update_due || step->external_run)
+        return cgp_fail(CGP_ESTATE, "gradients: there are none to clip (%s is due)",
+                        cgp__step_due(pipeline));
+    CGP_TRY(cgp__accumulate_close(pipeline));
+    CGP_TRY(cgp__finite_norm(pipeline));
+    const double clipped = step->accumulation.scale * step->norm;
+    step->accumulation.scale *= fmin(1, max_norm / (clipped + 1e-6));
+    step->accumulation.clipped = true;
+    if (norm) *norm = clipped;
+    return CGP_OK;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_accumulation.c -- gradients of several steps that add up before one update.
+ *
+ *     one mini-batch        0 1 2 3 4 5 6 7        divided by its number of targets
+ *     three steps           0 1 | 2 | 3 4 5 6 7    divided by the same number (set_targets)
+ *
+ * The micro-batches add up in the same order, so the weights are the same, bit for bit. Graphs
+ * (some tie parameters across stages), layouts and seeds are random in each run. */
+#include "training.h"
+
+#include <math.h>
+
+enum { N = 8, PARTS = 3 };
+
+static const int begins[PARTS + 1] = {0, 2, 3, N};
+
+typedef struct setting {
+    cgp_model *model;
+    test_batch batch;
+    cgp_plan_options options;
+    const char *devices[4];
+    int balance[8];
+    uint64_t seed;
+} setting;
+
+static void setting_create(setting *s, const char *device, uint64_t *state) {
+    *s = (setting){.seed = test_random(state)};
+    test_sizes sizes = {.layers = test_between(state, 3, 6),
+                        .sequence = test_between(state, 1, 9),
+                        .heads = test_between(state, 1, 2),
+                        .vocab = test_between(state, 2, 20)};
+    sizes.width = sizes.heads * test_between(state, 2, 9);
+    s->model = test_random_graph(state, &sizes);
+    while (cgp_model_states(s->model) > 0) { /* states change between two steps */
+        cgp_model_destroy(s->model);
+        s->model = test_random_graph(state, &sizes);
+    }
+    s->options = cgp_plan_options_default();
+    test_random_training(state, s->model, &s->options, s->balance);
+    s->options.precision = CGP_PRECISION_F32;
+    s->options.batch = s->options.chunks = N;
+    for (int i = 0; i < 4; i++)
+        s->devices[i] = device;
+    s->options.devices = s->devices;
+    test_batch_fill(&s->batch, s->model, &sizes, N, state);
+}
+
+static void setting_destroy(setting *s) {
+    test_batch_release(&s->batch);
+    cgp_model_destroy(s->model);
+}
+
+/* Run a step on samples begin .. end - 1; return its loss. */
+static double step(const training *r, const setting *s, int begin, int end) {
+    cgp_tensor tensors[4];
+    const cgp_tensor *inputs[4];
+    double loss = 0;
+    for (int k = 0; k < s->batch.n; k++) {
+        tensors[k] = s->batch.tensors[k];
+        const int64_t count = cgp_shape_count(&tensors[k].shape) / N;
+        tensors[k].data = (char *)tensors[k].data + 4 * count * begin;
+        tensors[k].shape.dims[0] = end - begin;
+        inputs[k] = &tensors[k];
+    }
+    assert_ok(cgp_pipeline_step(r->pipeline, inputs, s->batch.n, &loss));
+    return loss;
+}
+
+/* Set the numbers of targets of the last step. */
+static void take_targets(const training *r, const setting *s) {
+    int64_t targets[8];
+    const int n = cgp_model_losses(s->model);
+    for (int l = 0; l < n; l++)
+        targets[l] = cgp_pipeline_last_loss(r->pipeline, l).count;
+    assert_ok(cgp_pipeline_set_targets(r->pipeline, targets, n));
+}
+
+/* Divide each loss by 1: a part may have no targets that count. */
+static void sum_losses(const training *r, const setting *s) {
+    const int64_t ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    assert_ok(cgp_pipeline_set_targets(r->pipeline, ones, cgp_model_losses(s->model)));
+}
+
+static float *gradients_of(const training *r, const cgp_model *model) {
+    float *all = calloc((size_t)cgp_model_parameter_count(model), sizeof *all), *at = all;
+    assert_non_null(all);
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        assert_ok(cgp_pipeline_get_gradient(r->pipeline, p, at));
+        at += cgp_shape_count(cgp_model_parameter_shape(model, p));
+    }
+    return all;
+}
+
+/* Train 2 updates. `parted`: each from three steps. */
+static void train(const setting *s, bool parted, char sha256[65], double *norm) {
+    training r = training_start(s->model, &s->options, s->seed);
+    for (int update = 0; update < 2; update++) {
+        const double whole = step(&r, s, 0, N);
+        double sum = 0;
+        take_targets(&r, s);
+        assert_ok(cgp_pipeline_zero_grad(r.pipeline));
+        assert_ok(cgp_pipeline_set_accumulation(r.pipeline, parted));
+        for (int i = 0; parted && i < PARTS; i++)
+            sum += step(&r, s, begins[i], begins[i + 1]);
+        if (parted && !(fabs(sum - whole) <= 1e-9 * fabs(whole)))
+            fail_msg("loss %.17g, expected %.17g", sum, whole);
+        if (!parted) (void)step(&r, s, 0, N);
+        assert_ok(cgp_optim_step(r.pipeline));
+        assert_ok(cgp_pipeline_set_accumulation(r.pipeline, false));
+        assert_ok(cgp_pipeline_set_targets(r.pipeline, NULL, 0));
+    }
+    *norm = cgp_pipeline_gradient_norm(r.pipeline);
+    assert_ok(cgp_pipeline_weights_sha256(r.pipeline, sha256));
+    training_stop(&r);
+}
+
+TEST_CASE(parts_with_the_targets_of_all_are_one_mini_batch) {
+    static const char *const devices[] = {"cpu", "late", "ref"};
+    uint64_t state = test_seed();
+    for (int i = 0; i < 24; i++) {
+        setting s;
+        char whole[65], parts[65];
+        double norms[2];
+        setting_create(&s, devices[i % 3], &state);
+        s.options.optim = cgp_optim_sgd(0.05, 0.9, true, 1e-2);
+        s.options.optim.clip_norm = i % 2 ? 1e-2 : 0;
+        train(&s, false, whole, &norms[0]);
+        train(&s, true, parts, &norms[1]);
+        assert_string_equal(whole, parts);
+        assert_memory_equal(&norms[0], &norms[1], sizeof norms[0]);
+        setting_destroy(&s);
+    }
+}
+
+static void assert_close(const float *got, const float *a, const float *b, int64_t n) {
+    double norm = 0, error = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double sum = (double)a[i] + (b ? b[i] : 0), off = got[i] - sum;
+        norm += sum * sum;
+        error += off * off;
+    }
+    /* absolute: some gradients are zero in exact arithmetic */
+    if (!(sqrt(error) <= 1e-5 * sqrt(norm) + 1e-5))
+        fail_msg("off by %g of %g", sqrt(error), sqrt(norm));
+}
+
+/* The gradients may be read between two steps, also those of tied parameters. */
+TEST_CASE(gradients_of_steps_add_up) {
+    uint64_t state = test_seed();
+    for (int i = 0; i < 12; i++) {
+        setting s;
+        setting_create(&s, i % 2 ? "cpu" : "late", &state);
+        training r = training_start(s.model, &s.options, s.seed);
+        const int64_t n = cgp_model_parameter_count(s.model);
+        sum_losses(&r, &s);
+        (void)step(&r, &s, 2, N);
+        float *second = gradients_of(&r, s.model);
+        (void)step(&r, &s, 0, 2);
+        float *first = gradients_of(&r, s.model);
+        if (i % 4 < 2) /* the first step may also run with accumulation */
+            assert_ok(cgp_pipeline_zero_grad(r.pipeline));
+        assert_ok(cgp_pipeline_set_accumulation(r.pipeline, true));
+        if (i % 4 < 2) {
+            (void)step(&r, &s, 0, 2);
+            float *same = gradients_of(&r, s.model);
+            assert_memory_equal(same, first, (size_t)n * sizeof *same);
+            free(same);
+        }
+        (void)step(&r, &s, 2, N);
+        float *both = gradients_of(&r, s.model);
+        assert_close(both, first, second, n);
+        (void)step(&r, &s, 0, 2);
+        float *three = gradients_of(&r, s.model);
+        assert_close(three, both, first, n);
+        assert_ok(cgp_optim_step(r.pipeline));
+        (void)step(&r, &s, 0, 2); /* the first step after an update overwrites */
+        assert_ok(cgp_pipeline_zero_grad(r.pipeline));
+        float none;
+        assert_int_equal(cgp_pipeline_get_gradient(r.pipeline, 0, &none), CGP_ESTATE);
+        assert_int_equal(cgp_optim_step(r.pipeline), CGP_ESTATE);
+        free(three);
+        free(both);
+        free(first);
+        free(second);
+        training_stop(&r);
+        setting_destroy(&s);
+    }
+}
+
+/* With the plan's clip_norm, and with a call, the update is the same. */
+TEST_CASE(clipping_by_a_call_is_clipping_by_the_plan) {
+    uint64_t state = test_seed();
+    for (int i = 0; i < 6; i++) {
+        setting s;
+        hashes weights[2];
+        double norms[2] = {0, 0};
+        setting_create(&s, i % 2 ? "cpu" : "ref", &state);
+        for (int k = 0; k < 2; k++) {
+            s.options.optim = cgp_optim_sgd(0.1, 0, false, 0);
+            s.options.optim.clip_norm = k ? 0 : 1e-3;
+            training r = training_start(s.model, &s.options, s.seed);
+            (void)step(&r, &s, 0, N);
+            if (k) assert_ok(cgp_pipeline_clip_grad_norm(r.pipeline, 1e-3, &norms[k]));
+            if (k) {
+                double again = 0;
+                assert_ok(cgp_pipeline_set_accumulation(r.pipeline, true));
+                assert_int_equal(cgp_pipeline_step(r.pipeline, s.batch.inputs, s.batch.n, NULL),
+                                 CGP_ESTATE); /* no step can add to clipped gradients */
+                assert_ok(cgp_pipeline_clip_grad_norm(r.pipeline, INFINITY, &again));
+                assert_true(fabs(again - 1e-3) < 1e-5);
+            }
+            assert_ok(cgp_optim_step(r.pipeline));
+            if (!k) norms[k] = cgp_pipeline_gradient_norm(r.pipeline);
+            assert_int_equal(cgp_pipeline_clip_grad_norm(r.pipeline, 1, NULL), CGP_ESTATE);
+            weights[k] = hashes_of(&r);
+            training_stop(&r);
+        }
+        assert_true(norms[0] > 1e-3);
+        assert_memory_equal(&norms[0], &norms[1], sizeof norms[0]);
+        assert_string_equal(weights[0].weights, weights[1].weights);
+        setting_destroy(&s);
+    }
+}
+
+/* If one part is not finite, the update of all parts is refused. The next step overwrites. */
+TEST_CASE(a_part_that_is_not_finite_refuses_the_update) {
+    uint64_t state = test_seed();
+    setting s;
+    setting_create(&s, "cpu", &state);
+    training r = training_start(s.model, &s.options, s.seed);
+    assert_ok(cgp_pipeline_set_accumulation(r.pipeline, true));
+    sum_losses(&r, &s);
+    const int64_t n = cgp_shape_count(cgp_model_parameter_shape(s.model, 0));
+    float *good = calloc((size_t)n, sizeof *good), *bad = calloc((size_t)n, sizeof *bad);
+    assert_non_null(good);
+    assert_non_null(bad);
+    assert_ok(cgp_pipeline_get_parameter(r.pipeline, 0, good));
+    for (int64_t i = 0; i < n; i++)
+        bad[i] = NAN;
+    for (int part = 0; part < PARTS; part++) {
+        assert_ok(cgp_pipeline_set_parameter(r.pipeline, 0, part == 1 ? bad : good));
+        (void)step(&r, &s, 0, N);
+    }
+    hashes before = hashes_of(&r);
+    assert_int_equal(cgp_optim_step(r.pipeline), CGP_ESTATE);
+    hashes after = hashes_of(&r);
+    assert_same(&after, &before);
+    (void)step(&r, &s, 0, N);
+    assert_ok(cgp_optim_step(r.pipeline));
+    free(bad);
+    free(good);
+    training_stop(&r);
+    setting_destroy(&s);
+}
+
+TEST_CASE(wrong_arguments_are_refused) {
+    uint64_t state = test_seed();
+    setting s;
+    setting_create(&s, "cpu", &state);
+    training r = training_start(s.model, &s.options, s.seed);
+    const int n = cgp_model_losses(s.model);
+    const int64_t zeros[8] = {0};
+    assert_int_equal(cgp_pipeline_set_targets(r.pipeline, zeros, n), CGP_EINVAL);
+    assert_int_equal(cgp_pipeline_set_targets(r.pipeline, zeros, n + 1), CGP_EINVAL);
+    assert_int_equal(cgp_pipeline_clip_grad_norm(r.pipeline, 1, NULL), CGP_ESTATE);
+    (void)step(&r, &s, 0, N);
+    assert_int_equal(cgp_pipeline_clip_grad_norm(r.pipeline, -1, NULL), CGP_EINVAL);
+    assert_int_equal(cgp_pipeline_clip_grad_norm(r.pipeline, NAN, NULL), CGP_EINVAL);
+    assert_ok(cgp_optim_step(r.pipeline));
+    training_stop(&r);
+    setting_destroy(&s);
+}
