@@ -262,11 +262,33 @@ class cgp_schedule_comparison(Structure):
                 ("varied_makespan", c_double), ("planned", cgp_schedule_timeline)]
 
 
+class cgp_transport_links(Structure):
+    _fields_ = [(name, c_void_p) for name in ("open", "close", "acquire", "take", "post", "release",
+                                              "waits", "progress", "verify")]
+
+
+class cgp_transport_agreement(Structure):
+    _fields_ = [("barrier", c_void_p), ("gather", c_void_p)]
+
+
+class cgp_transport_failures(Structure):
+    _fields_ = [(name, c_void_p) for name in ("fail", "first", "watch", "report_progress",
+                                              "rank_states", "stop", "abort")]
+
+
+class cgp_transport(Structure):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("copies", c_bool),
+                ("communicator_create", c_void_p), ("communicator_destroy", c_void_p),
+                ("rank", c_void_p), ("ranks", c_void_p), ("links", cgp_transport_links),
+                ("agreement", cgp_transport_agreement), ("failures", cgp_transport_failures)]
+
+
 STRUCTS = [cgp_shape, cgp_tensor, cgp_lr_schedule, cgp_optim, cgp_plan_options, cgp_plan_stage,
            cgp_plan_device, cgp_plan_edge, cgp_layer_cost, cgp_profile_options,
            cgp_balance_size_options, cgp_pipeline_times, cgp_save_options, cgp_action, cgp_edge,
            cgp_schedule_info, cgp_schedule_options, cgp_schedule_report, cgp_schedule_costs,
-           cgp_schedule_timeline, cgp_schedule_comparison]
+           cgp_schedule_timeline, cgp_schedule_comparison, cgp_transport_links,
+           cgp_transport_agreement, cgp_transport_failures, cgp_transport]
 
 # --- functions ---
 
@@ -335,7 +357,10 @@ cgp_plan_edge cgp_plan_edge_at(const cgp_plan *, int)
 const cgp_schedule *cgp_plan_schedule(const cgp_plan *)
 const cgp_schedule_timeline *cgp_plan_timeline(const cgp_plan *)
 
+cgp_status cgp_transport_find(const cgp_transport **, const char *)
 cgp_status cgp_pipeline_create(cgp_pipeline **, const cgp_plan *, uint64_t)
+cgp_status cgp_pipeline_create_on(cgp_pipeline **, const cgp_plan *, uint64_t, \
+const cgp_transport *, cgp_communicator *)
 cgp_status cgp_pipeline_check_memory(const cgp_plan *, int64_t *)
 void cgp_pipeline_destroy(cgp_pipeline *)
 const char *cgp_pipeline_isa(const cgp_pipeline *)
@@ -416,7 +441,8 @@ _BASES: Dict[str, Any] = {"void": None, "int": c_int, "int64_t": c_int64, "uint6
                           "float": ctypes.c_float, **{s.__name__: s for s in STRUCTS},
                           **{name: c_int for name in ENUMS}}
 #: Types passed as addresses: opaque objects and the caller's data.
-_ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op", "float", "void")
+_ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op",
+              "cgp_communicator", "float", "void")
 
 
 def _type(text: str) -> Any:

@@ -8,7 +8,7 @@ import html
 from dataclasses import dataclass
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
-from cgpipe import _c
+from cgpipe import _c, _ranks
 from cgpipe._schedule import Schedule, Timeline
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Model, measure_layers
@@ -42,6 +42,8 @@ class Device:
     activation_bytes: int
     #: All bytes that a pipeline allocates on the device.
     planned_bytes: int
+    #: Process that has the device.
+    rank: int
 
 
 class Plan(_c.Handle):
@@ -53,7 +55,8 @@ class Plan(_c.Handle):
                  group: int = 0, recompute: str = "never", optimizer: Optional[Optimizer] = None,
                  inference: bool = False, devices: Optional[Sequence[str]] = None, threads: int = 1,
                  memory_limit: int = 0, external_loss: bool = False, precision: str = "f32",
-                 deferred_batch_norm: bool = False, convolution: str = "direct") -> None:
+                 deferred_batch_norm: bool = False, convolution: str = "direct",
+                 ranks: Optional[int] = None) -> None:
         """See :func:`plan`."""
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
@@ -74,13 +77,18 @@ class Plan(_c.Handle):
             _c.parse("recompute", recompute), self.optimizer._struct())
         options.inference, options.external_loss, options.deferred_batch_norm = (
             inference, external_loss, deferred_batch_norm)
-        options.threads_per_device, options.memory_limit, options.ranks = threads, memory_limit, 1
+        options.threads_per_device, options.memory_limit = threads, memory_limit
+        options.ranks = _ranks.number(ranks)
         options.precision, options.convolution = (
             _c.parse("precision", precision), _c.parse("convolution", convolution))
         if balance is not None:
             options.balance = self._balance(balance)
         handle = ctypes.c_void_p()
-        _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
+        try:
+            _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle,
+                                            ctypes.byref(options)))
+        except ArgumentError as error:
+            raise _ranks.hint(error, ranks) from None
         self._handle = handle
         # The library borrowed these members only during the call.
         options.table = options.schedule = options.devices = options.balance = None
@@ -133,7 +141,7 @@ class Plan(_c.Handle):
             d = _c.lib.cgp_plan_device_at(self._handle, i).contents
             found.append(Device(_c.text(d.name), tuple(d.stage_list[:d.stages]), d.parameter_bytes,
                                 d.gradient_bytes, d.optimizer_bytes, d.activation_bytes,
-                                d.planned_bytes))
+                                d.planned_bytes, d.rank))
         return found
 
     @property
@@ -155,6 +163,17 @@ class Plan(_c.Handle):
     def chunks(self) -> int:
         """Micro-batches of a full mini-batch."""
         return int(_c.lib.cgp_plan_chunks(self._handle))
+
+    @property
+    def ranks(self) -> int:
+        """Number of processes."""
+        return int(self._options.ranks)
+
+    def rank_of(self, output: int) -> int:
+        """Return the number of the process that computes an output."""
+        stage = _c.lib.cgp_plan_stage_at(self._handle,
+                                         _c.lib.cgp_plan_output_stage(self._handle, output))
+        return int(_c.lib.cgp_plan_device_at(self._handle, stage.contents.device).contents.rank)
 
     @property
     def inference(self) -> bool:
@@ -252,6 +271,8 @@ def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = N
         deferred_batch_norm: Update running statistics once per mini-batch.
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.
+        ranks: Number of processes, each with at least one device. None: as many as ``mpirun``
+            started; 1: each trains alone.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.

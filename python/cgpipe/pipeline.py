@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Union
 
-from cgpipe import _c, _views, tensors
+from cgpipe import _c, _ranks, _views, tensors
 from cgpipe._plan import Plan
 from cgpipe._schedule import Schedule, Timeline
+from cgpipe._weights import Weights
 from cgpipe.errors import ArgumentError, StateError
 from cgpipe.model import Model, Value
 from cgpipe.worker import Worker
@@ -46,7 +48,7 @@ class _Memory:
     hold a reference to this object."""
 
 
-class Pipeline(_c.Handle):
+class Pipeline(Weights):
     """A model that trains, or only runs forward, as a pipeline of stages.
 
         pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64,
@@ -59,7 +61,10 @@ class Pipeline(_c.Handle):
     takes float32 tensors in their memory, from any library with DLPack, and copies them there; its
     results are then on a GPU too. Any thread may use a
     pipeline, one call at a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt)
-    raises after the call in progress, and the pipeline stays usable."""
+    raises after the call in progress, and the pipeline stays usable.
+
+    Under ``mpirun -n K`` the K processes are the ranks of one pipeline. Each makes the same
+    pipeline and the same calls, with the same inputs; losses and weights are returned on all."""
 
     def __init__(self, model: Union[Model, Plan], stages: Optional[int] = None,
                  schedule: Union[None, str, Schedule] = None, chunks: Optional[int] = None,
@@ -104,13 +109,35 @@ class Pipeline(_c.Handle):
         # The finalizer destroys the pipeline on its own thread and before its plan, even if an
         # interrupt follows the creation.
         self._memory: Optional[_Memory] = _Memory()
-        _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan)
-        self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle),
-                                                                      self.plan._handle, seed)))
+        # The communicator, if there are several ranks.
+        ends: List[_ranks.Communicator] = []
+        self._ends = ends
+        _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan, ends)
+        self._worker.call(self._create, seed, ends)
+        #: Number of this process, 0 .. plan.ranks - 1.
+        self.rank = ends[0].rank if ends else 0
         self._streams: List[int] = self._call(lambda: _views.streams(self))
         self.adopted: List[Any] = []  # (name, tensor, address) of a captured module
+        self._tied: Optional[int] = None  # a tied parameter of a captured module
         if self.model._captured is not None:
             self.model._captured.adopt(self)
+            self._tied = self.model._captured.tied
+
+    def _create(self, seed: int, ends: List[_ranks.Communicator]) -> None:
+        """Create the pipeline, on its thread. ``ends``: gets the communicator if there are several
+        ranks."""
+        out, plan = ctypes.byref(self._handle), self.plan._handle
+        if self.plan.ranks == 1:
+            _c.check(_c.lib.cgp_pipeline_create(out, plan, seed))
+            return
+        if self.plan.external_loss:
+            raise ArgumentError("external_loss: one rank is expected, got "
+                                f"{self.plan.ranks} (use a loss of the model, or ranks=1)")
+        end = _ranks.Communicator(self.plan.ranks)
+        ends.append(end)
+        pipeline = weakref.ref(self)
+        end.close = lambda: getattr(pipeline(), "close", lambda: None)()
+        _c.check(_c.lib.cgp_pipeline_create_on(out, plan, seed, end.transport, end.handle))
 
     # --- training ---
 
@@ -154,6 +181,8 @@ class Pipeline(_c.Handle):
             self._waits = True
             if update:
                 self._update()
+            elif self._tied is not None:
+                self._complete()
             return loss.value
 
         return float(self._call(run))
@@ -267,7 +296,8 @@ class Pipeline(_c.Handle):
 
     def predict(self, *inputs: Any) -> Any:
         """Return the output [N, ...] of any N samples in evaluation mode, or a list if there are
-        several. Changes nothing.
+        several. Changes nothing. With several ranks, it is None on ranks without the output's
+        stage.
 
         Args:
             inputs: As in :meth:`step`. Inputs that only the loss reads may be None, or be left out
@@ -285,69 +315,6 @@ class Pipeline(_c.Handle):
 
         self._call(run)
         return self._outcome(outputs)
-
-    # --- parameters ---
-
-    def parameter(self, name: Union[str, int], *, copy: bool = True) -> Any:
-        """Return a copy of a parameter, by name or number, float32 in plain layout.
-
-        Args:
-            name: Its name or number.
-            copy: False: return a view of the pipeline's memory, which it keeps alive: a NumPy
-                array or, on a GPU, a ``cgpipe.dlpack.DeviceTensor`` for ``torch.from_dlpack()``.
-                Call :meth:`parameters_changed` after a write.
-        """
-        return self._get("parameter", self._parameters, name, copy)
-
-    def gradient(self, name: Union[str, int], *, copy: bool = True) -> Any:
-        """Return a copy of a parameter's gradient from the last step, before clipping, or a view
-        as in :meth:`parameter`."""
-        return self._get("gradient", self._parameters, name, copy)
-
-    def state(self, name: Union[str, int], *, copy: bool = True) -> Any:
-        """Return a copy of a running statistic, or a view as in :meth:`parameter`."""
-        return self._get("state", self._states, name, copy)
-
-    def parameters_changed(self) -> None:
-        """Take over what was written through views of parameters. Work on a GPU that writes them
-        must be complete (``torch.cuda.synchronize()``)."""
-        self._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(self._handle)))
-
-    def set_parameter(self, name: Union[str, int], value: Any) -> None:
-        """Set a parameter to an array of its shape."""
-        self._write(_c.lib.cgp_pipeline_set_parameter, self._parameters, name, value)
-
-    def set_state(self, name: Union[str, int], value: Any) -> None:
-        """Set a running statistic to an array of its shape."""
-        self._write(_c.lib.cgp_pipeline_set_state, self._states, name, value)
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Return copies of all parameters and running statistics, by name."""
-        return {**{v.name: self.parameter(i) for i, v in enumerate(self._parameters)},
-                **{v.name: self.state(i) for i, v in enumerate(self._states)}}
-
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Set parameters and running statistics by name.
-
-        Raises:
-            ArgumentError: A name is missing or unknown, or a value does not fit; nothing was
-                changed.
-        """
-        kinds = ((_c.lib.cgp_pipeline_set_parameter, self._parameters),
-                 (_c.lib.cgp_pipeline_set_state, self._states))
-        known = {entry.name for _, entries in kinds for entry in entries}
-        for what, names in (("missing", known - set(values)), ("unknown", set(values) - known)):
-            if names:
-                raise ArgumentError(f"{min(names, key=str)}: {what}"
-                                    f"{f' ({len(names)} names are)' if len(names) > 1 else ''}")
-        found = [(function, i, *_fitting(values[entry.name], entry)) for function, entries in kinds
-                 for i, entry in enumerate(entries)]
-
-        def run() -> None:
-            for function, index, _, address in found:
-                _c.check(function(self._handle, index, address))
-
-        self._call(run)
 
     # --- checkpoints ---
 
@@ -481,6 +448,9 @@ class Pipeline(_c.Handle):
         return self
 
     def __exit__(self, *error: Any) -> None:
+        for end in self._ends:
+            if error[0] is not None:  # the other ranks may be in another call
+                end.fail(f"{error[0].__name__}: {error[1]}")
         self.close()
 
     def __repr__(self) -> str:
@@ -501,6 +471,12 @@ class Pipeline(_c.Handle):
         """Before a backward: add to the gradients that wait. ``more``: others may follow. A step
         that is an update of its own is complete at its end, before its states change."""
         _c.check(_c.lib.cgp_pipeline_set_accumulation(self._handle, more or self._waits))
+
+    def _complete(self) -> None:
+        """Add up gradients of tied parameters that are the module's .grad, by a read of one."""
+        assert self._tied is not None
+        out = tensors.empty_like(self._parameters[self._tied].shape, "float32", ())
+        _c.check(_c.lib.cgp_pipeline_get_gradient(self._handle, self._tied, out.ctypes.data))
 
     def _update(self) -> None:
         self._waits = False
@@ -538,10 +514,12 @@ class Pipeline(_c.Handle):
         return found
 
     def _new_outputs(self, samples: int, inputs: Sequence[Any]) -> List[Any]:
+        """Return new tensors for the outputs; None for an output of another rank."""
         if not self._outputs:
             raise ArgumentError(f"{self.model.name}: an output is expected, got none")
-        return [tensors.empty_like((samples, *value.shape), value.dtype, inputs,
-                                   _views.gpu_of(self, i) if self._streams else None)
+        return [None if self.plan.rank_of(i) != self.rank
+                else tensors.empty_like((samples, *value.shape), value.dtype, inputs,
+                                        _views.gpu_of(self, i) if self._streams else None)
                 for i, value in enumerate(self._outputs)]
 
     def _pointers(self, values: Sequence[Optional[Any]], expected: Sequence[Value],
@@ -553,31 +531,6 @@ class Pipeline(_c.Handle):
         found = outputs if captured is None else list(captured.to_torch(outputs))
         return found[0] if len(found) == 1 else found
 
-    def _get(self, what: str, entries: Sequence[Value], name: Union[str, int], copy: bool) -> Any:
-        index = _find(entries, name)
-        if not copy:
-            return _views.view(self, what, index)
-        function = getattr(_c.lib, f"cgp_pipeline_get_{what}")
-        out = tensors.empty_like(entries[index].shape, entries[index].dtype, ())
-        self._call(lambda: _c.check(function(self._handle, index, out.ctypes.data)))
-        return out
-
-    def _write(self, function: Any, entries: Sequence[Value], name: Union[str, int],
-               value: Any) -> None:
-        index = _find(entries, name)
-        keep, address = _fitting(value, entries[index])
-        self._call(lambda: _c.check(function(self._handle, index, address)))
-        del keep
-
-
-def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
-    """Return the owner of the memory of a parameter's or state's value, and its address."""
-    keep, shape, address = tensors.whole(value, wanted)
-    if shape != wanted.shape:
-        raise ArgumentError(
-            f"{wanted.name}: shape {list(wanted.shape)} is expected, got {list(shape)}")
-    return keep, address
-
 
 def _divisors(targets: Union[int, Sequence[int]]) -> Any:
     """Return a C array of the numbers of targets, one for each loss."""
@@ -585,18 +538,8 @@ def _divisors(targets: Union[int, Sequence[int]]) -> Any:
     return _c.array(ctypes.c_int64, numbers, "targets")
 
 
-def _find(entries: Sequence[Value], name: Union[str, int]) -> int:
-    """Return the index of a parameter or state."""
-    if hasattr(name, "__index__"):
-        if not 0 <= name < len(entries):
-            raise ArgumentError(f"parameter: 0 to {len(entries) - 1} is expected, got {name}")
-        return name
-    for i, entry in enumerate(entries):
-        if entry.name == name:
-            return i
-    raise ArgumentError(f"{name}: no parameter or state of this name")
-
-
-def _destroy(handle: Any, plan: Plan) -> None:
+def _destroy(handle: Any, plan: Plan, ends: List[_ranks.Communicator]) -> None:
     _c.lib.cgp_pipeline_destroy(handle)
+    for end in ends:
+        end.destroy()
     del plan

@@ -87,7 +87,7 @@ class Abi(unittest.TestCase):
         for struct in _c.STRUCTS:
             body = re.search(r"typedef struct " + struct.__name__ + r" \{(.*?)\}\s*"
                              + struct.__name__ + ";", text, re.S).group(1)
-            body = re.sub(r"\(\*(\w+)\)(\[[^]]*\])", r"*\1", body)
+            body = re.sub(r"\(\*(\w+)\)(\[[^]]*\]|\([^;]*\))", r"*\1", body)
             fields = [re.sub(r"\[.*?\]|\*", "", part).split()[-1] for line in body.split(";")
                       if line.strip() for part in line.split(",")]
             self.assertEqual([field for field, *_ in struct._fields_], fields, struct.__name__)

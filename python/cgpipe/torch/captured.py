@@ -86,6 +86,12 @@ class Captured:
             self._with_gradient = values, parameters
         return self._with_gradient
 
+    @property
+    def tied(self) -> Optional[int]:
+        """The number of a parameter with several uses; None: there is none."""
+        uses = [p for node in self.graph["nodes"] for p in node.get("parameters", ())]
+        return next((p for p in uses if uses.count(p) > 1), None)
+
     def has_gradient(self, parameter: int) -> bool:
         """Return whether a parameter is not frozen, and a gradient reaches it."""
         return parameter in self._reached()[1] and not self.is_frozen(parameter)
@@ -175,11 +181,13 @@ class Captured:
         shape: List[int] = self.graph["values"][self.graph["outputs"][output]]["shape"]
         return shape
 
-    def to_torch(self, outputs: Sequence[Any]) -> Tuple[Tensor, ...]:
-        """Convert the graph's outputs to the module's outputs."""
-        tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in outputs]
-        return tuple(from_memory(tensors[i], self.layouts[i]) for kind, i in self.outputs
-                     if kind == "output")
+    def to_torch(self, outputs: Sequence[Any]) -> Tuple[Any, ...]:
+        """Convert the graph's outputs to the module's outputs. None, an output on another rank,
+        stays None."""
+        tensors = [x if x is None or isinstance(x, Tensor) else torch.from_numpy(x)
+                   for x in outputs]
+        return tuple(None if tensors[i] is None else from_memory(tensors[i], self.layouts[i])
+                     for kind, i in self.outputs if kind == "output")
 
     def output_gradients(self, gradients: Sequence[Optional[Tensor]],
                          samples: int) -> List[Optional[Tensor]]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Model
+from cgpipe.torch import ranks
 from cgpipe.torch.capture import Captured, capture, check_cuts
 from cgpipe.torch.engine import view_of
 from cgpipe.torch.state import State
@@ -72,9 +73,11 @@ class _Module(Captured):
         views of the pipeline's memory."""
         if not pipeline.plan.inference:
             self._check_training()
-        tensors = {**dict(self.module.named_parameters(remove_duplicate=False)),
-                   **dict(self.module.named_buffers(remove_duplicate=False))}
+        tensors = self._tensors()
         pipeline.adopted = []
+        if pipeline.plan.ranks > 1:
+            ranks.give(self, pipeline, tensors)
+            return
         found = [(function, i, entry, entry.to_torch(view_of(pipeline, function, i)))
                  for function, entries in (("parameter", self.parameters), ("state", self.states))
                  for i, entry in enumerate(entries)]
@@ -96,6 +99,10 @@ class _Module(Captured):
             torch.cuda.synchronize()
         pipeline.parameters_changed()
 
+    def _tensors(self) -> Dict[str, Tensor]:
+        return {**dict(self.module.named_parameters(remove_duplicate=False)),
+                **dict(self.module.named_buffers(remove_duplicate=False))}
+
     def _check_training(self) -> None:
         """Raise if training would change what PyTorch's would not."""
         if self.has_batch_norm and not self.training:
@@ -116,13 +123,20 @@ class _Module(Captured):
     def release(self, pipeline: Any) -> None:
         """Copy the module's tensors that view this pipeline's memory, which is about to be freed.
         Views of another pipeline's memory stay."""
+        if pipeline.plan.ranks > 1:
+            ranks.take(self, pipeline, self._tensors())
+            return
         places = {view_of(pipeline, what, i).data_ptr()
                   for what, entries in (("parameter", self.parameters), ("state", self.states))
                   for i in range(len(entries))}
-        for _, tensor, _ in pipeline.adopted:
-            if tensor.data_ptr() in places:
-                tensor.data = tensor.data.clone()
-                tensor.grad = None
+        mine = [tensor for _, tensor, _ in pipeline.adopted if tensor.data_ptr() in places]
+        for tensor in mine:
+            tensor.data = tensor.data.clone()
+            tensor.grad = None
+        tensors = self._tensors()
+        for i, entry in enumerate(self.states if mine else ()):
+            if tensors[entry.name].dtype == torch.int64:  # counters of batches: i32 in the engine
+                tensors[entry.name].copy_(entry.to_torch(view_of(pipeline, "state", i)))
 
 
 def from_torch(module: nn.Module, example_inputs: Sequence[Any],
@@ -139,7 +153,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         pipeline.step(x, y)
 
     A pipeline takes over the module's weights. Parameters and running statistics become views of
-    its memory, so the module and its ``state_dict()`` always have the trained values.
+    its memory, so the module and its ``state_dict()`` always have the trained values. With several
+    ranks, the module gets the trained values when the pipeline is closed.
 
     Args:
         module: An nn.Module with f32 parameters on the CPU, in the mode to capture: call

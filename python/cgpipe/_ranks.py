@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that a launcher started, as the ranks of one pipeline (cgpipe/ext/transport.h).
+
+The launcher's environment variables have the number of processes. MPI, in a plug-in, connects them:
+
+    mpirun -n 2 python train.py      plan: ranks=2      pipeline: its devices of the plan
+
+An exception that ends one process ends the calls of all others. When the program ends normally,
+pipelines that are still open are closed first, because MPI ends on all ranks together."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import time
+from typing import Any, Callable, List, Optional
+
+from cgpipe import _c
+from cgpipe.errors import ArgumentError, StateError
+
+__all__ = ["Communicator", "number"]
+
+# Numbers of processes, of Open MPI, of MPICH's process manager, and of srun.
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+_living: "List[Communicator]" = []  # in the order of creation, the same on all ranks
+
+
+def _whole(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def launched() -> int:
+    """Return the number of processes that an MPI launcher started; 1: there is no launcher."""
+    return next((_whole(name) for name in _SIZES if _whole(name)), 1)
+
+
+def number(ranks: Optional[int]) -> int:
+    """Return the number of ranks of a plan. None: the number of processes.
+
+    Raises:
+        StateError: A launcher that is not MPI's started several processes.
+    """
+    if ranks is not None:
+        return _c.integer(ranks, "ranks")
+    processes = _whole("WORLD_SIZE")
+    if launched() == 1 and processes > 1 and "RANK" in os.environ:
+        raise StateError(
+            f"ranks: {processes} processes were started without MPI (by torchrun?), and each would "
+            f"train alone (mpirun -n {processes} python ..., or ranks=1 if each is to train alone)")
+    return launched()
+
+
+def hint(error: ArgumentError, ranks: Optional[int]) -> ArgumentError:
+    """Return the error of a plan, with the launcher's part in it."""
+    if ranks is None and launched() > 1 and str(error).startswith("ranks: "):
+        return ArgumentError(f"{error}: {launched()} processes were started (stages={launched()}, "
+                             "or ranks=1 if each is to train alone)")
+    return error
+
+
+class Communicator:
+    """This process's end of MPI. One pipeline uses it, on the thread that created it."""
+
+    def __init__(self, ranks: int) -> None:
+        """Connect this process with the others. Call it on the pipeline's thread.
+
+        Raises:
+            ArgumentError: There is no MPI plug-in.
+            StateError: MPI does not have as many processes as the plan has ranks.
+        """
+        found, handle = ctypes.POINTER(_c.cgp_transport)(), ctypes.c_void_p()
+        _c.check(_c.lib.cgp_transport_find(ctypes.byref(found), b"mpi"))
+        self.transport = found
+        table = self._table = found.contents
+        create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        _c.check(create(table.communicator_create)(None, ctypes.addressof(handle)))
+        self.handle, self._lock = handle, threading.Lock()
+        ask = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+        self.rank, self.ranks = ask(table.rank)(handle), ask(table.ranks)(handle)
+        if self.ranks != ranks:
+            self.destroy()
+            raise StateError(
+                f"ranks: the plan has {ranks}, but MPI has {self.ranks} processes (start the "
+                f"program with mpirun -n {ranks}, of the MPI that cgpipe was built with)")
+        _watch_end()
+        _living.append(self)
+
+    def fail(self, text: str) -> None:
+        """End the calls of all ranks: this process ends with an exception."""
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+        status = _c.ENUMS["cgp_status"].index("CGP_ESTATE")
+        with self._lock:  # its thread may be about to destroy it
+            if self.handle:
+                function(self._table.failures.fail)(self.handle, status, text.encode())
+
+    def destroy(self) -> None:
+        """Leave MPI, after the pipeline was destroyed. Call it on the pipeline's thread."""
+        with self._lock:
+            handle, self.handle = self.handle, ctypes.c_void_p()
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._table.communicator_destroy)(handle)
+        if self in _living:
+            _living.remove(self)
+
+    #: Closes the pipeline.
+    close: Callable[[], None] = staticmethod(lambda: None)
+
+
+_watched = False
+
+
+def _watch_end() -> None:
+    """Tell the other ranks if an exception ends this process; close all pipelines when it ends."""
+    global _watched
+    if _watched:
+        return
+    _watched = True
+    before = sys.excepthook
+
+    def failed(kind: Any, value: Any, trace: Any) -> None:
+        """Handle an uncaught exception."""
+        for communicator in list(_living):
+            communicator.fail(f"{kind.__name__}: {value}")
+        before(kind, value, trace)
+
+    sys.excepthook = failed
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for communicator in list(_living):
+        communicator.close()
+        last = time.monotonic() + 5
+        while communicator in _living and time.monotonic() < last:  # a collected pipeline's thread
+            time.sleep(0.005)

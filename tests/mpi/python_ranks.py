@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python_ranks.py WHAT -- a training in Python, as a rank of mpirun or alone; test_mpi_python.sh
+compares the output.
+
+    train      three steps, clipping and accumulation; the last pipeline stays open
+    fail       rank 1 ends with an exception in its second step
+    torch      a captured module, whose weights come back; skips (77) without PyTorch
+    alone      ranks=1"""
+
+import hashlib
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "tests"))
+
+import support  # noqa: E402: skips without NumPy
+import cgpipe  # noqa: E402
+
+
+def pipeline(**options):
+    return cgpipe.Pipeline(support.model(), **{"stages": 4, "chunks": 4, "batch": 16, **options})
+
+
+def train():
+    x, y = support.batch(16)
+    with pipeline(optimizer=cgpipe.AdamW(lr=0.01, clip_norm=0.1)) as first:
+        losses = [first.step(*support.batch(16, seed=i)) for i in range(3)]
+        first.step(x[:8], y[:8], update=False, targets=16)
+        losses.append(first.step(x[8:], y[8:], update=False, targets=16))
+        losses.append(first.clip_grad_norm_(0.01))
+        first.update()
+        out = first.predict(x)
+        assert (out is None) == (first.rank != first.plan.ranks - 1), out
+        print(losses, first.evaluate(x, y), first.weights_sha256,
+              first.gradient("1.weight").sum(), sorted(first.state_dict())[0], flush=True)
+    open_still = pipeline(schedule="gpipe")
+    print(open_still.step(x, y), open_still.times.seconds > 0, flush=True)
+    return open_still
+
+
+def fail():
+    x, y = support.batch(16)
+    with pipeline() as training:
+        training.step(x, y)
+        if training.rank == 1:
+            raise RuntimeError("no more data")
+        training.step(x, y)
+
+
+def captured():
+    import torch_support  # noqa: F401: skips without PyTorch
+    import torch
+    from torch import nn
+
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
+                           nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Flatten(),
+                           nn.Linear(4 * 64, 5))
+    x, y = torch.randn(8, 3, 8, 8), torch.randint(0, 5, (8,))
+    model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+    with cgpipe.Pipeline(model, stages=2, chunks=2, batch=8) as training:
+        losses = [training.step(x, y) for _ in range(3)]
+        if training.plan.ranks > 1:
+            try:
+                module.state_dict()
+            except cgpipe.errors.StateError:
+                pass
+            else:
+                raise AssertionError("the module's state_dict() is stale")
+    digest = hashlib.sha256()
+    for value in module.state_dict().values():
+        digest.update(value.detach().contiguous().numpy().tobytes())
+    print(losses, int(module[1].num_batches_tracked), digest.hexdigest(), flush=True)
+
+
+def alone():
+    with pipeline(stages=1, ranks=1) as training:
+        print(training.rank, training.plan.ranks, training.step(*support.batch(16)), flush=True)
+
+
+kept = {"train": train, "fail": fail, "torch": captured, "alone": alone}[sys.argv[1]]()

@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_mpi_python.sh SOURCE_DIR BUILD_DIR -- programs in Python (python_ranks.py) train the same in
+# 1, 2 and 4 processes, and end together; processes that would train alone are refused.
+set -u
+source_dir=$1
+build_dir=$2
+# shellcheck source=tests/mpi/mpirun.sh
+. "$(dirname "$0")/mpirun.sh"
+needs_mpi "$build_dir"
+python=${CGP_PYTHON:-$(cached "$build_dir" CGP_PYTHON)}
+if [ -n "$(cached "$build_dir" CGP_SANITIZE)" ] || ! "$python" -c 'import numpy' 2>/dev/null; then
+    echo "skip: no Python with NumPy, or a sanitizer"
+    exit 77
+fi
+export PYTHONPATH=$source_dir/python PYTHONDONTWRITEBYTECODE=1 CGPIPE_LIBRARY=$build_dir/libcgpipe.so
+program=$source_dir/tests/mpi/python_ranks.py
+
+# shellcheck disable=SC2317 # called by check
+# Each rank prints what one process prints.
+same() { # WHAT N
+    "$python" "$program" "$1" >"$work/expected" 2>"$work/err" || return
+    run_ranks "$2" "$python" "$program" "$1" >"$work/out" 2>"$work/err" || return
+    [ "$(wc -l <"$work/out")" = $(("$2" * $(wc -l <"$work/expected"))) ] || return
+    [ "$(sort -u "$work/out")" = "$(sort -u "$work/expected")" ]
+}
+
+# shellcheck disable=SC2317 # called by check
+# The program fails, and says so.
+says() { # TEXT COMMAND...
+    local text=$1
+    shift
+    ! timeout 120 "$@" >"$work/out" 2>"$work/err" && grep -qF "$text" "$work/err"
+}
+
+check "train in 2 processes" same train 2
+check "train in 4 processes" same train 4
+"$python" "$program" torch >"$work/out" 2>"$work/err"
+if [ $? = 77 ]; then echo "skip: the captured module, no PyTorch"; else check "a captured module" same torch 2; fi
+check "an exception ends all" says "PeerError: rank 1: RuntimeError: no more data" \
+    "$mpirun" -n 2 "$python" "$program" fail
+check "ranks=1: each alone" test "$(run_ranks 2 "$python" "$program" alone | sort -u | cut -d ' ' -f 1,2)" = "0 1"
+check "more processes than devices" says "5 processes were started (stages=5" \
+    "$mpirun" -n 5 "$python" "$program" train
+check "torchrun" says "mpirun -n 2 python" env RANK=0 WORLD_SIZE=2 "$python" "$program" train
+check "another MPI's launcher" says "the plan has 2, but MPI has 1 processes" \
+    env OMPI_COMM_WORLD_SIZE=2 "$python" "$program" train
+exit $failed
