@@ -391,6 +391,28 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, 
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
 
+/**
+ * Set the learning rate of later updates, instead of the rate of the optimizer and its schedule. It
+ * is not part of checkpoints.
+ *
+ * @param[in] lr  >= 0, the same on all ranks. NaN: the optimizer's, the default.
+ *
+ * @retval CGP_EINVAL  `lr` is negative or infinite.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_lr(cgp_pipeline *pipeline, double lr);
+
+/**
+ * Set the number of updates: of bias correction and of the learning rate's schedule, and the step
+ * of the next checkpoint. cgp_pipeline_set_optimizer_state() sets the moments that belong to it.
+ *
+ * @param[in] updates  >= 0, the same on all ranks.
+ *
+ * @retval CGP_EINVAL
+ * @retval CGP_ESTATE  Gradients wait for cgp_optim_step(), or cgp_pipeline_backward() is due, or
+ *                     the pipeline has failed.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_updates(cgp_pipeline *pipeline, int64_t updates);
+
 /** Return the norm of all gradients before clipping, from the last cgp_optim_step(), even if that
  *  call refused to update. NaN without `clip_norm`. */
 CGP_API double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline);

@@ -106,6 +106,7 @@ class Pipeline(Weights):
         self._handle = ctypes.c_void_p()
         self._borrowed: Any = None  # inputs of the last forward, which its backward reads
         self._waits = False  # gradients wait for an update
+        self._optimizer: Any = None
         # The finalizer destroys the pipeline on its own thread and before its plan, even if an
         # interrupt follows the creation.
         self._memory: Optional[_Memory] = _Memory()
@@ -195,6 +196,21 @@ class Pipeline(Weights):
             StateError: There are no new gradients, or they are not finite.
         """
         self._call(self._update)
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer as a ``torch.optim.Optimizer``, for PyTorch's learning rate schedulers and
+        for ``state_dict()`` and ``load_state_dict()`` in PyTorch's layout. From the first use on,
+        its ``param_groups`` set the learning rate of updates. Needs PyTorch.
+
+        Raises:
+            ArgumentError: The plan's optimizer has a schedule of its own.
+        """
+        if self._optimizer is None:
+            from cgpipe.torch.optimizer import PipelineOptimizer
+
+            self._optimizer = PipelineOptimizer(self)
+        return self._optimizer
 
     def zero_grad(self) -> None:
         """Forget the gradients that wait for :meth:`update`."""
@@ -479,6 +495,9 @@ class Pipeline(Weights):
         _c.check(_c.lib.cgp_pipeline_get_gradient(self._handle, self._tied, out.ctypes.data))
 
     def _update(self) -> None:
+        if self._optimizer is not None:
+            _c.check(_c.lib.cgp_pipeline_set_lr(self._handle, self._optimizer.learning_rate()))
+            self._optimizer._opt_called = True  # a scheduler warns if its step() comes first
         self._waits = False
         _c.check(_c.lib.cgp_optim_step(self._handle))
 

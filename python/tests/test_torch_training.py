@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training loops of PyTorch's users, beside PyTorch: accumulation, clipping."""
+"""Training loops of PyTorch's users, beside PyTorch: accumulation, clipping, states of optimizers,
+learning rate schedulers."""
 
 import copy
 import unittest
+import warnings
 
 import support  # noqa: F401: skips without NumPy
 import cgpipe
@@ -24,8 +26,27 @@ def data(samples=16, seed=2):
             torch.randint(0, 3, (samples,), generator=generator))
 
 
-def captured(net, **options):
-    x, y = data(4)
+def convolutions():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU(),
+                         nn.Flatten(), nn.Linear(4 * 16, 3))
+
+
+def images(samples, seed=2):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(samples, 3, 6, 6, generator=generator),
+            torch.randint(0, 3, (samples,), generator=generator))
+
+
+def steps_of_torch(net, optimizer, seed):
+    x, y = images(16, seed)
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(x), y).backward()
+    optimizer.step()
+
+
+def captured(net, example=None, **options):
+    x, y = example or data(4)
     model = cgpipe.from_torch(net, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
     return cgpipe.Pipeline(model, **{"stages": 2, "chunks": 4, "batch": 16, **options})
 
@@ -62,6 +83,131 @@ class Beside(unittest.TestCase):
                 nn.functional.cross_entropy(expected(x[:5]), y[:5]).backward()
                 optimizer.step()
                 self.close(net, expected)
+
+    def test_a_run_continues_in_pytorch_and_back(self):
+        for mine, theirs, options in (
+                (cgpipe.SGD, torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.01}),
+                (cgpipe.SGD, torch.optim.SGD, {}),
+                (cgpipe.Adam, torch.optim.Adam, {"weight_decay": 0.01}),
+                (cgpipe.AdamW, torch.optim.AdamW, {}),
+                (cgpipe.RMSprop, torch.optim.RMSprop, {"momentum": 0.5})):
+            with self.subTest(mine.__name__):
+                net = convolutions()
+                other = copy.deepcopy(net)
+                alone = copy.deepcopy(net)
+                only = theirs(alone.parameters(), lr=0.01, **options)
+                with captured(net, images(4), optimizer=mine(lr=0.01, **options)) as training:
+                    for i in range(2):
+                        training.step(*images(16, i))
+                        steps_of_torch(alone, only, i)
+                    optimizer = theirs(other.parameters(), lr=0.5, **options)
+                    optimizer.load_state_dict(training.optimizer.state_dict())
+                    other.load_state_dict(net.state_dict())
+                    for i in range(2, 4):  # in PyTorch
+                        steps_of_torch(other, optimizer, i)
+                        steps_of_torch(alone, only, i)
+                    state = copy.deepcopy(optimizer.state_dict())
+                    net.load_state_dict(other.state_dict())
+                    training.parameters_changed()
+                    training.optimizer.load_state_dict(state)
+                    self.same(training.optimizer.state_dict(), state)
+                    for i in range(4, 6):  # and back
+                        training.step(*images(16, i))
+                        steps_of_torch(alone, only, i)
+                    self.close(net, alone)
+                    if mine is not cgpipe.SGD:
+                        self.assertEqual(training.updates, 6)
+
+    def same(self, got, expected):
+        self.assertEqual(got["state"].keys(), expected["state"].keys())
+        for key, state in expected["state"].items():
+            for name, value in state.items():
+                if value is not None:
+                    torch.testing.assert_close(got["state"][key][name], value, rtol=0, atol=0)
+        for a, b in zip(got["param_groups"], expected["param_groups"]):
+            self.assertEqual(a["params"], b["params"])
+            self.assertEqual(a["lr"], b["lr"])
+
+    def test_schedulers_drive_the_learning_rate(self):
+        schedulers = torch.optim.lr_scheduler
+        for make in (lambda o: schedulers.CosineAnnealingLR(o, 5),
+                     lambda o: schedulers.OneCycleLR(o, 0.5, total_steps=8, cycle_momentum=False),
+                     lambda o: schedulers.SequentialLR(
+                         o, [schedulers.LinearLR(o, 0.1, total_iters=3),
+                             schedulers.ExponentialLR(o, 0.5)], [3])):
+            net = module()
+            expected = copy.deepcopy(net)
+            optimizer = torch.optim.SGD(expected.parameters(), lr=0.3, momentum=0.9)
+            theirs = make(optimizer)
+            with captured(net, optimizer=cgpipe.SGD(lr=0.3, momentum=0.9)) as training:
+                mine = make(training.optimizer)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    for i in range(6):
+                        x, y = data(16, i)
+                        training.step(x, y)
+                        mine.step()
+                        optimizer.zero_grad()
+                        nn.functional.cross_entropy(expected(x), y).backward()
+                        optimizer.step()
+                        theirs.step()
+                        self.assertEqual(mine.get_last_lr(), theirs.get_last_lr())
+                self.close(net, expected)
+
+    def test_a_loop_of_pytorch(self):
+        net = module()
+        with captured(net) as training, captured(module()) as expected:
+            for i in range(3):
+                training.optimizer.zero_grad()
+                training.step(*data(16, i), update=False)
+                training.optimizer.step()
+                expected.step(*data(16, i))
+            self.assertEqual(training.weights_sha256, expected.weights_sha256)
+
+    def test_what_the_engine_cannot_do_is_refused(self):
+        x, y = data()
+        with captured(module(), optimizer=cgpipe.SGD(lr=0.1, momentum=0.9)) as training:
+            before = training.weights_sha256
+            for key, value in (("momentum", 0.5), ("weight_decay", 0.1), ("nesterov", True)):
+                group = training.optimizer.param_groups[0]
+                was, group[key] = group[key], value
+                with self.assertRaisesRegex(cgpipe.errors.ArgumentError, key):
+                    training.step(x, y)
+                group[key] = was
+                training.zero_grad()
+            self.assertEqual(training.weights_sha256, before)
+            state = training.optimizer.state_dict()
+            for bad in (torch.optim.Adam(module().parameters()),
+                        torch.optim.SGD(module().parameters(), lr=0.1, momentum=0.8),
+                        torch.optim.SGD(module()[0].parameters(), lr=0.1, momentum=0.9)):
+                with self.assertRaises(cgpipe.errors.ArgumentError):
+                    training.optimizer.load_state_dict(bad.state_dict())
+                self.same(training.optimizer.state_dict(), state)
+            training.step(x, y)
+        schedule = cgpipe.StepLr(3)
+        with captured(module(), optimizer=cgpipe.SGD(lr=0.1, schedule=schedule)) as training:
+            with self.assertRaisesRegex(cgpipe.errors.ArgumentError, "schedule"):
+                training.optimizer.state_dict()
+            training.step(x, y)
+
+    def test_parameters_without_decay_are_a_group(self):
+        optimizer = cgpipe.AdamW(lr=0.1, weight_decay=0.1, decay_all=False)
+        with captured(module(), optimizer=optimizer) as training:
+            training.step(*data())
+            groups = training.optimizer.state_dict()["param_groups"]
+            self.assertEqual([(g["weight_decay"], g["params"]) for g in groups],
+                             [(0.1, [0, 1, 2]), (0.0, [3, 4, 5])])
+
+    def test_a_model_that_is_no_module(self):
+        x, y = support.batch(16)
+        with cgpipe.Pipeline(support.model(), batch=16, optimizer=cgpipe.Adam(lr=0.1)) as first, \
+                cgpipe.Pipeline(support.model(), batch=16, optimizer=cgpipe.Adam(lr=0.1)) as second:
+            first.step(x, y)
+            second.load_state_dict(first.state_dict())
+            second.optimizer.load_state_dict(first.optimizer.state_dict())
+            first.step(x, y)
+            second.step(x, y)
+            self.assertEqual(first.weights_sha256, second.weights_sha256)
 
 
 if __name__ == "__main__":

@@ -253,6 +253,37 @@ TEST_CASE(a_part_that_is_not_finite_refuses_the_update) {
     setting_destroy(&s);
 }
 
+/* A rate that the caller sets replaces that of the optimizer and its schedule, until NaN. */
+TEST_CASE(a_learning_rate_that_is_set_is_used) {
+    uint64_t state = test_seed();
+    setting s;
+    hashes weights[3];
+    setting_create(&s, "cpu", &state);
+    for (int k = 0; k < 3; k++) {
+        s.options.optim = cgp_optim_adamw(k == 1 ? 0.5 : 0.1, 0.1);
+        training r = training_start(s.model, &s.options, s.seed);
+        if (k == 1) assert_ok(cgp_pipeline_set_lr(r.pipeline, 0.1));
+        if (k == 2) assert_ok(cgp_pipeline_set_updates(r.pipeline, 41));
+        (void)step(&r, &s, 0, N);
+        if (k == 2) assert_int_equal(cgp_pipeline_set_updates(r.pipeline, 0), CGP_ESTATE);
+        assert_ok(cgp_optim_step(r.pipeline));
+        assert_int_equal(cgp_pipeline_updates(r.pipeline), k == 2 ? 42 : 1);
+        weights[k] = hashes_of(&r);
+        assert_ok(cgp_pipeline_set_lr(r.pipeline, NAN));
+        (void)step(&r, &s, 0, N);
+        assert_ok(cgp_optim_step(r.pipeline));
+        hashes after = hashes_of(&r);
+        if (k == 1) assert_string_not_equal(after.weights, weights[0].weights);
+        assert_int_equal(cgp_pipeline_set_lr(r.pipeline, -1), CGP_EINVAL);
+        assert_int_equal(cgp_pipeline_set_lr(r.pipeline, INFINITY), CGP_EINVAL);
+        assert_int_equal(cgp_pipeline_set_updates(r.pipeline, -1), CGP_EINVAL);
+        training_stop(&r);
+    }
+    assert_string_equal(weights[0].weights, weights[1].weights);
+    assert_string_not_equal(weights[0].weights, weights[2].weights); /* bias correction */
+    setting_destroy(&s);
+}
+
 TEST_CASE(wrong_arguments_are_refused) {
     uint64_t state = test_seed();
     setting s;

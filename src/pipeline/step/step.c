@@ -17,6 +17,7 @@
 #include "plan/memory/step_memory.h"
 #include "plan/setup.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) {
@@ -25,6 +26,7 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) 
     step->seed = seed;
     step->updates = &step->own_updates;
     step->accumulation.scale = 1;
+    step->lr = NAN;
     CGP_TRY(
         CGP__NEW(step->parts, (size_t)setup->ranks * cgp__inputs_part_bytes(model), "pipeline"));
     CGP_TRY(CGP__NEW(step->packed, model->n_params, "pipeline"));

@@ -33,6 +33,7 @@ typedef struct cgp__step {
     float *loss_scales;            /* [losses] weight / divisor */
     double norm;                   /* norm of the last step's gradients; NaN without clip_norm */
     bool squared;                  /* the check of devices also sums the gradients' squares */
+    double lr;                     /* learning rate that the caller set; NaN: the optimizer's */
     double gradient_norm;          /* norm used by the last cgp_optim_step() */
     char refusal[1024];            /* why the last step must not update or commit; "": it may */
     bool update_due;               /* gradients wait for cgp_optim_step() */

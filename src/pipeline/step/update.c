@@ -91,6 +91,7 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     cgp__step *step = pipeline->step;
     step->update = (cgp_update){.n = 0};
     cgp__optim_constants(optim, &step->update);
+    if (!isnan(step->lr)) step->update_values.lr = step->lr;
     const double scale = step->accumulation.scale;
     step->update_values.gradient_scale = scale;
     if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
@@ -98,6 +99,27 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
             fmin(1, optim->clip_norm / (scale * step->gradient_norm + 1e-6));
     CGP_TRY(cgp__executor_job(pipeline->executor, update_device, step));
     ++*step->updates;
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_set_lr(cgp_pipeline *pipeline, double lr) {
+    CGP__PIPELINE(pipeline);
+    if (lr < 0 || isinf(lr))
+        return cgp_fail(CGP_EINVAL, "lr: a finite number of 0 or more is expected, got %g", lr);
+    pipeline->step->lr = lr;
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_set_updates(cgp_pipeline *pipeline, int64_t updates) {
+    CGP__PIPELINE(pipeline);
+    CGP_TRY(cgp__step_check_idle(pipeline));
+    if (updates < 0)
+        return cgp_fail(CGP_EINVAL, "updates: a number of 0 or more is expected, got %lld",
+                        (long long)updates);
+    if (pipeline->step->update_due)
+        return cgp_fail(CGP_ESTATE,
+                        "pipeline: gradients wait for their update (cgp_optim_step is due)");
+    *pipeline->step->updates = updates;
     return CGP_OK;
 }
 
