@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import html
+import re
 from dataclasses import dataclass
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
@@ -49,12 +50,13 @@ class Device:
 class Plan(_c.Handle):
     """An immutable plan of a model. :class:`cgpipe.Pipeline` runs it."""
 
-    def __init__(self, model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None,
-                 chunks: int = 1, batch: int = 1, *,
+    def __init__(self, model: Model, stages: Optional[int] = None,
+                 schedule: Union[None, str, Schedule] = None, chunks: int = 1, batch: int = 1, *,
                  balance: Union[None, str, Sequence[int]] = None, virtual_stages: int = 0,
                  group: int = 0, recompute: str = "never", optimizer: Optional[Optimizer] = None,
-                 inference: bool = False, devices: Optional[Sequence[str]] = None, threads: int = 1,
-                 memory_limit: int = 0, external_loss: bool = False, precision: str = "f32",
+                 inference: bool = False, devices: Union[None, int, Sequence[str]] = None,
+                 threads: int = 1, memory_limit: Union[int, str] = 0,
+                 external_loss: bool = False, precision: str = "f32",
                  deferred_batch_norm: bool = False, convolution: str = "direct",
                  ranks: Optional[int] = None) -> None:
         """See :func:`plan`."""
@@ -66,6 +68,10 @@ class Plan(_c.Handle):
             raise TypeError(
                 f"optimizer: SGD, AdamW, Adam or RMSprop is expected, got {optimizer!r}")
         options = self._options = _c.cgp_plan_options(ctypes.sizeof(_c.cgp_plan_options))
+        if isinstance(devices, int):
+            devices = ["cpu"] * _c.integer(devices, "devices")
+        if stages is None:
+            stages = len(devices) if devices else 1
         options.devices = _names(devices)
         options.stages, options.batch, options.chunks = stages, batch, chunks
         options.virtual_stages, options.group = virtual_stages, group
@@ -77,7 +83,7 @@ class Plan(_c.Handle):
             _c.parse("recompute", recompute), self.optimizer._struct())
         options.inference, options.external_loss, options.deferred_batch_norm = (
             inference, external_loss, deferred_batch_norm)
-        options.threads_per_device, options.memory_limit = threads, memory_limit
+        options.threads_per_device, options.memory_limit = threads, _bytes(memory_limit)
         options.ranks = _ranks.number(ranks)
         options.precision, options.convolution = (
             _c.parse("precision", precision), _c.parse("convolution", convolution))
@@ -216,10 +222,7 @@ class Plan(_c.Handle):
         for i, stage in enumerate(self.stages):
             lines.append(f"stage {i} on {self.devices[stage.device].name}: "
                          f"{_layers(stage.layers)}, forward {stage.forward_flops:.3g} FLOPs")
-        for device in self.devices:
-            lines.append(f"{device.name}: {device.planned_bytes:,} B, of these activations "
-                         f"{device.activation_bytes:,} B")
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines + _table(self.devices)) + "\n"
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -244,13 +247,19 @@ class Plan(_c.Handle):
                 f"{self.schedule!r}>")
 
 
-def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None,
-         chunks: int = 1, batch: int = 1, **options: Any) -> Plan:
-    """Plan a model. Allocates nothing on a device and runs nothing.
+def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = None,
+         chunks: int = 1, batch: int = 1, *, example: Any = None,
+         memory: Union[None, int, str] = None, **options: Any) -> Plan:
+    """Plan a model. Allocates nothing on a device and runs nothing. ``print()`` shows the plan as a
+    table with a row for each device.
+
+        print(cgpipe.plan(module, example, devices=4, memory="24GiB", chunks=8, batch=64))
 
     Args:
-        model: The model to train.
-        stages: Number of stages; a multiple of v if the schedule has v stages on each device.
+        model: The model to train, or a PyTorch module. If the module returns no loss, its loss is
+            external.
+        stages: Number of stages; a multiple of v if the schedule has v stages on each device. None:
+            as many as devices. For a module, its example input may stand here.
         schedule: A name of :func:`cgpipe.schedules`, or a table. None: ``"1f1b"``, or ``"gpipe"``
             with ``external_loss``, or ``"forward-only"`` with ``inference``, which allows no other
             schedule.
@@ -261,9 +270,10 @@ def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = N
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
         optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01.
         inference: Only run forward.
-        devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``; None: all cpu.
+        devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``, or a number of ``"cpu"``; None:
+            all cpu.
         threads: Threads of each device.
-        memory_limit: Maximum bytes of a device; 0: no limit.
+        memory_limit: Maximum bytes of a device, a number or a text (``"24GiB"``); 0: no limit.
         external_loss: The caller computes the loss of the outputs.
         precision: ``"f32"``, ``"bf16"`` (activations in half the bytes), or ``"tf32"``: f32 whose
             linear layers multiply with fewer bits, on NVIDIA GPUs alone. The bits of bf16 and tf32
@@ -271,6 +281,8 @@ def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = N
         deferred_batch_norm: Update running statistics once per mini-batch.
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.
+        memory: Another name of ``memory_limit``.
+        example: A module's example input or inputs, a tensor [N, ...] or a list of them.
         ranks: Number of processes, each with at least one device. None: as many as ``mpirun``
             started; 1: each trains alone.
 
@@ -278,7 +290,47 @@ def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = N
         ArgumentError: An option is wrong, or the model has nothing to train.
         LimitError: A device would need more than its limit; the message has a suggestion.
     """
+    if not isinstance(model, Model) and hasattr(model, "named_parameters"):
+        if stages is not None and not isinstance(stages, int):
+            stages, example = None, stages
+        if example is None:
+            raise ArgumentError("example: a module's example input is expected, got none")
+        from cgpipe.torch import from_torch
+
+        many = isinstance(example, (list, tuple))
+        model = from_torch(model, example if many else (example,), verify=False)
+        if not model._captured.graph["losses"] and not options.get("inference"):
+            options.setdefault("external_loss", True)
+    if memory is not None:
+        if "memory_limit" in options:
+            raise ArgumentError("memory: one limit is expected, got memory_limit beside it")
+        options["memory_limit"] = memory
     return Plan(model, stages, schedule, chunks, batch, **options)
+
+
+def _bytes(size: Union[int, str]) -> int:
+    """Return a number of bytes, from "24GiB" too."""
+    if not isinstance(size, str):
+        return _c.integer(size, "memory_limit", ctypes.c_int64)
+    units = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z]*)", size)
+    if not found or found[2] not in units:
+        raise ArgumentError(f"memory_limit: bytes or a size such as '24GiB' is expected, got "
+                            f"{size!r}")
+    return int(float(found[1]) * 2**units[found[2]])
+
+
+def _table(devices: Sequence[Device]) -> List[str]:
+    """Return lines of a table of bytes, with a row for each device."""
+    rows = [["device", "stages", "parameters", "gradients", "optimizer", "activations",
+             "total bytes"]]
+    for d in devices:
+        sizes = (d.parameter_bytes, d.gradient_bytes, d.optimizer_bytes, d.activation_bytes,
+                 d.planned_bytes)
+        rows.append([d.name, " ".join(map(str, d.stages)), *(f"{size:,}" for size in sizes)])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) if i < 2 else cell.rjust(width)
+                      for i, (cell, width) in enumerate(zip(row, widths))) for row in rows]
 
 
 def _destroy(handle: Any, model: Model) -> None:

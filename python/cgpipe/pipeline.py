@@ -74,8 +74,8 @@ class Pipeline(Weights):
 
         Args:
             model: The model to train, or a plan, with which only ``seed`` may be given.
-            stages, schedule, chunks: See :func:`cgpipe.plan`; None: 1 stage, the default schedule,
-                1 chunk.
+            stages, schedule, chunks: See :func:`cgpipe.plan`; None: a stage for each of
+                ``devices``, or 1, the default schedule, 1 chunk.
             batch: Samples of a mini-batch, the maximum of a step; None: ``chunks``.
             loss: Train with this loss of the first output, see :meth:`Model.with_loss`; its targets
                 are the last input of a step.
@@ -97,7 +97,7 @@ class Pipeline(Weights):
         else:
             made = model.with_loss(loss) if isinstance(model, Model) and loss is not None else model
             chunks = 1 if chunks is None else chunks
-            self.plan = Plan(made, 1 if stages is None else stages, schedule, chunks,
+            self.plan = Plan(made, stages, schedule, chunks,
                              chunks if batch is None else batch, **options)
         self.model = self.plan.model
         self._inputs, self._outputs = self.model.inputs, self.model.outputs

@@ -8,6 +8,7 @@ import warnings
 
 import support  # noqa: F401: skips without NumPy
 import cgpipe
+from cgpipe.torchgpipe import GPipe
 from torch_support import torch
 from torch import nn
 
@@ -208,6 +209,33 @@ class Beside(unittest.TestCase):
             first.step(x, y)
             second.step(x, y)
             self.assertEqual(first.weights_sha256, second.weights_sha256)
+
+    def test_in_place_ops_on_an_output(self):
+        for change in (lambda out: out.mul_(2), lambda out: nn.functional.relu(out, inplace=True),
+                       lambda out: (out[:, :2].zero_(), out)[1]):
+            net = module()
+            expected = copy.deepcopy(net)
+            x, _ = data()
+            change(GPipe(net, balance=[3, 2], chunks=4)(x)).pow(2).sum().backward()
+            change(expected(x)).pow(2).sum().backward()
+            for a, b in zip(net.parameters(), expected.parameters()):
+                torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
+
+    def test_a_module_is_planned(self):
+        x, _ = data()
+        plan = cgpipe.plan(module(), x, devices=3, memory="1MiB", chunks=4, batch=16)
+        self.assertEqual((len(plan.stages), plan.external_loss), (3, True))
+        rows = str(plan).splitlines()[-4:]
+        self.assertEqual([row.split()[:2] for row in rows],
+                         [["device", "stages"], ["cpu:0", "0"], ["cpu:1", "1"], ["cpu:2", "2"]])
+        self.assertIn(f"{plan.devices[1].planned_bytes:,}", rows[2])
+        with self.assertRaisesRegex(cgpipe.errors.LimitError, "cpu"):
+            cgpipe.plan(module(), example=[x], stages=2, memory_limit="1KiB")
+        for bad in ("24 gigs", "x", "-1GiB"):
+            with self.assertRaisesRegex(cgpipe.errors.ArgumentError, "memory_limit"):
+                cgpipe.plan(module(), x, memory_limit=bad)
+        with self.assertRaisesRegex(cgpipe.errors.ArgumentError, "example"):
+            cgpipe.plan(module())
 
 
 if __name__ == "__main__":
