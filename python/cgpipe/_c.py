@@ -299,6 +299,8 @@ void cgp_log_set_level(cgp_log_level)
 cgp_status cgp_model_from_json(cgp_model **, const char *, const char *, size_t, \
 const cgp_op *const *, int)
 cgp_status cgp_model_read(cgp_model **, const char *, const cgp_op *const *, int)
+void cgp_op_random(const cgp_op_run *, int64_t, int64_t, int64_t, float *)
+bool cgp_is_recomputing(void)
 cgp_status cgp_model_to_json(char **, const cgp_model *)
 void cgp_model_destroy(cgp_model *)
 const char *cgp_model_name(const cgp_model *)
@@ -445,7 +447,7 @@ _BASES: Dict[str, Any] = {"void": None, "int": c_int, "int64_t": c_int64, "uint6
                           "float": ctypes.c_float, **{s.__name__: s for s in STRUCTS},
                           **{name: c_int for name in ENUMS}}
 #: Types passed as addresses: opaque objects and the caller's data.
-_ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op",
+_ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op", "cgp_op_run",
               "cgp_communicator", "float", "void")
 
 

@@ -15,7 +15,7 @@ import tempfile
 import unittest
 
 import support  # noqa: F401: skips without NumPy
-from cgpipe import _c
+from cgpipe import _c, _op
 
 CC = os.environ.get("CC") or shutil.which("cc")
 INCLUDE = support.ROOT / "include"
@@ -70,7 +70,7 @@ def declared():
 class Abi(unittest.TestCase):
     def test_structs_have_the_sizes_and_offsets_of_the_headers(self):
         lines, expected = [], []
-        for struct in _c.STRUCTS:
+        for struct in [*_c.STRUCTS, *_op.STRUCTS]:
             name = struct.__name__
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
             expected.append([name, str(ctypes.sizeof(struct))])
@@ -84,9 +84,9 @@ class Abi(unittest.TestCase):
     def test_structs_have_all_fields_of_the_headers(self):
         text = subprocess.run([CC, "-E", "-P", "-I", str(INCLUDE), "-"], input=HEADERS, check=True,
                               capture_output=True, text=True).stdout
-        for struct in _c.STRUCTS:
-            body = re.search(r"typedef struct " + struct.__name__ + r" \{(.*?)\}\s*"
-                             + struct.__name__ + ";", text, re.S).group(1)
+        for struct in [*_c.STRUCTS, *_op.STRUCTS]:
+            body = re.search(r"(?:typedef )?struct " + struct.__name__ + r" \{(.*?)\}[\s\w]*;",
+                             text, re.S).group(1)
             body = re.sub(r"\(\*(\w+)\)(\[[^]]*\]|\([^;]*\))", r"*\1", body)
             fields = [re.sub(r"\[.*?\]|\*", "", part).split()[-1] for line in body.split(";")
                       if line.strip() for part in line.split(",")]
