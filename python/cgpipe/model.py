@@ -38,10 +38,10 @@ class Model(_c.Handle):
     Made by :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
     """
 
-    def __init__(self, handle: Any) -> None:
-        """Take a ``cgp_model *``."""
+    def __init__(self, handle: Any, regions: Any = None) -> None:
+        """Take a ``cgp_model *``, and the regions (cgpipe.torch.region) whose ops it uses."""
         self._handle = handle
-        _c.when_gone(self, _c.lib.cgp_model_destroy, handle)
+        _c.when_gone(self, _destroy, handle, regions)
         #: The captured module of :func:`cgpipe.from_torch`, which converts tensors and adopts
         #: weights; and the number of inputs that losses have added.
         self._captured: Any = None
@@ -59,6 +59,12 @@ class Model(_c.Handle):
             FormatError: The JSON is wrong. The message has the name, the place ("nodes[3]") and
                 what was expected there.
         """
+        return cls._from_json(graph, name)
+
+    @classmethod
+    def _from_json(cls, graph: Union[str, bytes, Mapping[str, Any]], name: str,
+                   regions: Any = None) -> "Model":
+        """Make a model whose graph may use the ops of regions."""
         if isinstance(graph, Mapping):
             graph = json.dumps(graph)
         data = graph.encode() if isinstance(graph, str) else graph
@@ -66,8 +72,9 @@ class Model(_c.Handle):
             raise TypeError(f"{name}: JSON is expected, its text or a mapping, got {graph!r}")
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_model_from_json(ctypes.byref(handle), _c.encode(name, "name"), data,
-                                            len(data), None, 0))
-        return cls(handle)
+                                            len(data),
+                                            *((None, 0) if regions is None else regions.array())))
+        return cls(handle, regions)
 
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "Model":
@@ -127,10 +134,16 @@ class Model(_c.Handle):
         if not self.outputs:
             raise ArgumentError(f"{self.name}: an output is expected, of which the loss is "
                                 "computed, got none")
-        model = Model.from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index),
-                                self.name)
+        model = Model._from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index),
+                                 self.name, self._captured and self._captured.regions)
         model._captured, model._targets = self._captured, self._targets + 1
         return model
+
+    def report(self) -> str:
+        """Return a line for each module that PyTorch runs inside the pipeline, since it cannot be
+        captured: its path, its share of the pipeline's time, and the reason; "" if there is none.
+        """
+        return "" if self._captured is None else str(self._captured.regions.report())
 
     @property
     def name(self) -> str:
@@ -229,6 +242,11 @@ class Model(_c.Handle):
     def __repr__(self) -> str:
         return (f"<cgpipe.Model {self.name}: {len(self.layers)} layers, "
                 f"{self.parameter_count:,} parameters>")
+
+
+def _destroy(handle: Any, _regions: Any) -> None:
+    """Destroy a model. The tables of the regions' ops must outlive it."""
+    _c.lib.cgp_model_destroy(handle)
 
 
 def measure_layers(handle: Any, samples: int, threads: int, device: Optional[str],

@@ -186,7 +186,7 @@ class Pipeline(Weights):
                 self._complete()
             return loss.value
 
-        return float(self._call(run))
+        return float(self._run(run))
 
     def update(self) -> None:
         """Update the parameters from the sum of the gradients of all :meth:`backward`, and
@@ -255,7 +255,7 @@ class Pipeline(Weights):
                                                  wanted.array, wanted.count))
             self._borrowed = (given, inputs)
 
-        self._call(run)
+        self._run(run)
         return self._outcome(outputs)
 
     def backward(self, *gradients: Any) -> List[Any]:
@@ -292,7 +292,7 @@ class Pipeline(Weights):
                     _c.lib.cgp_pipeline_set_input_gradients(self._handle, None, 0)
             self._borrowed = None
 
-        self._call(run)
+        self._run(run, begins=False)
         return found
 
     # --- without training ---
@@ -308,7 +308,7 @@ class Pipeline(Weights):
                                                   ctypes.byref(loss)))
             return loss.value
 
-        return float(self._call(run))
+        return float(self._run(run))
 
     def predict(self, *inputs: Any) -> Any:
         """Return the output [N, ...] of any N samples in evaluation mode, or a list if there are
@@ -329,7 +329,7 @@ class Pipeline(Weights):
             _c.check(_c.lib.cgp_pipeline_predict(self._handle, given.array, given.count,
                                                  wanted.array, wanted.count))
 
-        self._call(run)
+        self._run(run)
         return self._outcome(outputs)
 
     # --- checkpoints ---
@@ -500,6 +500,19 @@ class Pipeline(Weights):
             self._optimizer._opt_called = True  # a scheduler warns if its step() comes first
         self._waits = False
         _c.check(_c.lib.cgp_optim_step(self._handle))
+
+    def _run(self, function: Callable[[], Any], begins: bool = True) -> Any:
+        """Run the pipeline: a step, a half of it, or an evaluation. ``begins``: False for a
+        backward."""
+        captured = self.model._captured
+        if captured is None:
+            return self._call(function)
+        if begins:
+            captured.regions.forget()
+        captured.regions.keep = self.plan.keeps_values
+        found = self._call(lambda: captured.regions.call(function))
+        captured.regions.warn()
+        return found
 
     def _convert(self, inputs: Sequence[Any], targets: bool = True,
                  training: bool = False) -> Sequence[Any]:

@@ -155,7 +155,7 @@ class Meaning(unittest.TestCase):
 
     def test_what_a_graph_cannot_say_is_refused_by_name(self):
         for name, (function, text) in REFUSED.items():
-            model = GPipe(nn.Sequential(Stop(function)), [1])
+            model = GPipe(nn.Sequential(Stop(function)), [1], fallback=False)
             if name == "dropout in eval":
                 model, text = model.eval(), "dropout in the mode"
             with self.subTest(name), self.assertRaisesRegex(CaptureError, text):
@@ -175,7 +175,7 @@ class Meaning(unittest.TestCase):
         for name in ("register_forward_hook", "register_forward_pre_hook",
                      "register_full_backward_hook", "register_full_backward_pre_hook"):
             module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-            model = GPipe(module, [2])
+            model = GPipe(module, [2], fallback=False)
             model(torch.randn(4, 8))
             getattr(module[1], name)(lambda *_: None)
             with self.subTest(name), self.assertRaisesRegex(CaptureError, "1: .*hooks are not"):
@@ -184,7 +184,8 @@ class Meaning(unittest.TestCase):
     def test_embeddings_with_options_and_large_integers_are_refused(self):
         ids = torch.tensor([[1, 1, 2]] * 3)
         with self.assertRaisesRegex(CaptureError, "scale_grad_by_freq"):
-            GPipe(nn.Sequential(nn.Embedding(10, 4, scale_grad_by_freq=True)), [1])(ids)
+            GPipe(nn.Sequential(nn.Embedding(10, 4, scale_grad_by_freq=True)), [1],
+                  fallback=False)(ids)
         model = GPipe(nn.Sequential(nn.Embedding(10, 4)), [1])
         model(ids)
         with self.assertRaisesRegex(ArgumentError, "32 bits are expected, got 429496729"):

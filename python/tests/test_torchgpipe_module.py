@@ -182,7 +182,8 @@ class Types(unittest.TestCase):
 
         for layer, op in ((Inverse(), "linalg_inv"), (Mixes(), "mean")):
             with self.assertRaisesRegex(cgpipe.CgpipeError, f"partitions.1.1: {op}"):
-                GPipe(nn.Sequential(nn.Linear(2, 2), layer), [1, 1])(torch.rand(2, 2, 2))
+                GPipe(nn.Sequential(nn.Linear(2, 2), layer), [1, 1],
+                      fallback=False)(torch.rand(2, 2, 2))
 
     def test_a_tuple_of_one_stays_one(self):
         class One(nn.Module):

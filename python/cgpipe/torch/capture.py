@@ -18,6 +18,7 @@ from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.captured import Captured, Named
 from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Flat, Program, export, flatten, message, two_samples
+from cgpipe.torch.fallback import Nodes, attempt_with_fallback
 from cgpipe.torch.graph import Value
 from cgpipe.torch.norms import Statistic
 from cgpipe.torch.layout import BATCH, Layout, MixesSamples, Unlike
@@ -84,8 +85,9 @@ _SKIPPED = ("_assert", "sym_constrain", "_guard", "assert_")
 class _Walk:
     """Translates the nodes of an exported program in order."""
 
-    def __init__(self, t: Translator, layers: _Layers, evaluator: Evaluator) -> None:
-        self.t, self.layers, self.evaluator = t, layers, evaluator
+    def __init__(self, t: Translator, layers: _Layers, evaluator: Evaluator,
+                 regions: Nodes) -> None:
+        self.t, self.layers, self.evaluator, self.regions = t, layers, evaluator, regions
         self.env: Dict[Any, Any] = {}
 
     def run(self, module: Any, patterns: Dict[Any, Tuple[str, List[Any]]],
@@ -109,13 +111,14 @@ class _Walk:
                 else:
                     self._visit(node, layer)
             except Unsupported as error:
-                raise CaptureError(message(path, node, f"{error} is covered")) from None
+                raise CaptureError(message(path, node, f"{error} is covered"), [path]) from None
             except Unlike as error:
-                raise CaptureError(message(path, node, f"{error}: not covered here")) from None
+                raise CaptureError(message(path, node, f"{error}: not covered here"),
+                                   [path]) from None
             except MixesSamples:
                 raise CaptureError(message(
-                    path, node,
-                    "mixes samples: dimension 0 is theirs, and stays in front")) from None
+                    path, node, "mixes samples: dimension 0 is theirs, and stays in front"),
+                    [path]) from None
         return None
 
     def _begin(self, layer: Optional[str]) -> None:
@@ -136,6 +139,10 @@ class _Walk:
                               else self._evaluate(node))
             return
         arguments = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: self.env[n])
+        if node.target is torch.ops.cgpipe.region.default:
+            self._begin(layer)
+            self.env[node] = self.regions.add(node.args[1], arguments[0][0])
+            return
         leaves = [x for x in torch.utils._pytree.tree_leaves(
             arguments, is_leaf=lambda x: x is None)]
         live = [x for x in leaves if isinstance(x, (Value, Scores, Positions, Parameter, Loss))]
@@ -214,7 +221,7 @@ def _attribute(module: Any, target: str) -> Any:
 def capture(module: nn.Module, example_inputs: Sequence[Any],
             example_kwargs: Optional[Dict[str, Any]] = None, *,
             cut_at: Optional[Sequence[str]] = None, name: Optional[str] = None,
-            verify: Optional[bool] = None) -> Captured:
+            verify: Optional[bool] = None, fallback: bool = True) -> Captured:
     """Capture a module in its current mode, training or evaluation.
 
     Args:
@@ -226,6 +233,7 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
         name: Name of the model.
         verify: Prove the capture: compare two small steps with PyTorch's (proof.py). None: unless
             CGPIPE_VERIFY=0 is in the environment.
+        fallback: Let PyTorch run the modules that cannot be captured. False: refuse them.
 
     Raises:
         CaptureError: Something is not supported. Exceptions that the module's own forward raises
@@ -242,23 +250,29 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     examples = [x[:least] for x in examples]
     flat = flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
     flat.training = module.training  # the mode of this module alone: its parts may differ
-    program = export(module, flat, examples)
-    captured = _translate(program, flat, module, examples, cut_at, name or type(module).__name__)
+
+    def attempt(opaque: Sequence[str]) -> Captured:
+        program = export(module, flat, examples, opaque)
+        return _translate(program, flat, module, examples, cut_at, name or type(module).__name__)
+    captured = attempt_with_fallback(module, flat, examples, attempt) if fallback else attempt(())
     if proof.wanted(verify):
         proof.prove(flat, captured, examples)
+    captured.regions.restart_times()
     return captured
 
 
 def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequence[Tensor],
                cut_at: Optional[Sequence[str]], name: str) -> Captured:
     t = Translator(name, module.training, OPS)
+    regions = Nodes(t, module)
     graph_module = program.exported.graph_module
     evaluator = Evaluator(graph_module, examples)
-    walk = _Walk(t, _Layers(module, cut_at), evaluator)
+    walk = _Walk(t, _Layers(module, cut_at), evaluator, regions)
     layouts = _placeholders(program.exported, walk, examples)
     found = walk.run(graph_module, *find_patterns(graph_module.graph))
     used = list(found) if isinstance(found, (list, tuple)) else [found]
     outputs, out_layouts = _outputs(t, program.exported, used)
+    found_regions = regions.finish()
     graph = t.graph.json()
     shapes = {key: tuple(p.shape) for key, p in module.named_parameters(remove_duplicate=False)}
     parameters = [Named(p["name"], shapes[p["name"]], t.orders[p["name"]][1])
@@ -267,7 +281,7 @@ def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequen
     states = [Named(s, state_shapes[s]) for s in t.graph.states]
     captured = Captured(graph, parameters, states, module.training, t.has_dropout, t.has_batch_norm,
                         layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat),
-                        program.guard, _tensors(program.exported, module, states))
+                        program.guard, _tensors(program.exported, module, states), found_regions)
     _check_outside(captured, evaluator, examples)
     evaluator.forget(everything=all(h.outside is None for h in t.hidden))
     return captured
@@ -344,7 +358,7 @@ def _check_mutation(spec: Any, result: Any) -> None:
         counter = target.rpartition(".")[2] == "num_batches_tracked"
         if not isinstance(result, Statistic) and not (counter and isinstance(result, Constant)):
             raise CaptureError(f"{target}: forward writes to this buffer; only the running "
-                               "statistics of batch norms are covered")
+                               "statistics of batch norms are covered", [target.rpartition(".")[0]])
     elif spec.kind.name not in ("USER_OUTPUT", "TOKEN"):
         raise CaptureError("forward writes to its input: not covered (write to a clone)")
 
@@ -369,10 +383,11 @@ def _outputs(t: Translator, program: Any,
         try:
             value = t.whole(x)
         except (Unsupported, Unlike) as error:
-            raise CaptureError(f"output {i}: {error} is expected") from None
+            raise CaptureError(f"output {i}: {error} is expected", [""]) from None
         if not value.layout.dims or value.layout.dims[0][:1] != (BATCH,):
             raise CaptureError(
-                f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples")
+                f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples",
+                [""])
         number = value.number
         if number in of_inputs:  # an output that is an input: copy it with one more node
             number = t.graph.add("reshape", [number], t.graph.shape(number),

@@ -17,6 +17,7 @@ from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Guard
 from cgpipe.torch.graph import from_memory, to_memory
 from cgpipe.torch.layout import Layout, count
+from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import Tensors
 from cgpipe.torch.translator import Hidden
 
@@ -68,22 +69,27 @@ class Captured:
     guard: Guard
     #: Tensors whose values the graph contains.
     tensors: Tensors
+    #: Parts that PyTorch runs.
+    regions: Regions
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
-    _with_gradient: Optional[Tuple[Set[int], Set[int]]] = None
+    _with_gradient: Optional[Tuple[Set[int], Set[int], Set[int]]] = None
 
-    def _reached(self) -> Tuple[Set[int], Set[int]]:
-        """Return the values and the parameters that a gradient reaches. It does not reach what the
-        graph detaches: PyTorch gives such a tensor no gradient, not zeros."""
+    def _reached(self) -> Tuple[Set[int], Set[int], Set[int]]:
+        """Return the values and the parameters that a gradient reaches, and the parameters that it
+        may reach in regions. It does not reach what the graph detaches: PyTorch gives such a tensor
+        no gradient, not zeros."""
         if self._with_gradient is None:
             values = set(self.graph["outputs"])
             for loss in self.graph["losses"]:
                 values.add(loss["inputs"][0])
             parameters: Set[int] = set()
+            of_regions: Set[int] = set()
             for node in reversed(self.graph["nodes"]):
-                if node["output"] in values and node["op"] not in ("detach", "argmax"):
+                if node["output"] in values and node.get("op") not in ("detach", "argmax"):
                     values.update(node["inputs"])
-                    parameters.update(node.get("parameters", ()))
-            self._with_gradient = values, parameters
+                    of = of_regions if "custom" in node else parameters
+                    of.update(node.get("parameters", ()))
+            self._with_gradient = values, parameters, of_regions
         return self._with_gradient
 
     @property
@@ -93,8 +99,12 @@ class Captured:
         return next((p for p in uses if uses.count(p) > 1), None)
 
     def has_gradient(self, parameter: int) -> bool:
-        """Return whether a parameter is not frozen, and a gradient reaches it."""
-        return parameter in self._reached()[1] and not self.is_frozen(parameter)
+        """Return whether a parameter is not frozen, and a gradient reaches it; in a region: has
+        reached it in the last step."""
+        _, parameters, of_regions = self._reached()
+        reached = parameter in parameters or (
+            parameter in of_regions and self.parameters[parameter].name in self.regions.reached)
+        return reached and not self.is_frozen(parameter)
 
     def is_frozen(self, parameter: int) -> bool:
         """Return whether the graph freezes a parameter."""

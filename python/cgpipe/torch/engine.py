@@ -45,6 +45,8 @@ class Options:
     deferred_batch_norm: bool = False
     #: Prove each capture; None: unless CGPIPE_VERIFY=0 is in the environment.
     verify: Optional[bool] = None
+    #: Let PyTorch run the modules that cannot be captured.
+    fallback: bool = True
     #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
     threads: Optional[int] = None
 
@@ -56,13 +58,15 @@ class _Handles:
     """Model, plan and pipeline of an engine. Views of the pipeline's memory keep this object
     alive."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, regions: Any) -> None:
         self.model, self.plan, self.pipeline = (ctypes.c_void_p() for _ in range(3))
         self.owner: Optional[_Handles] = None  # owner of shared parameters
-        _c.when_gone(self, worker.post, destroy, self.pipeline, self.plan, self.model)
+        _c.when_gone(self, worker.post, destroy, self.pipeline, self.plan, self.model, regions)
 
 
-def destroy(pipeline: ctypes.c_void_p, plan: ctypes.c_void_p, model: ctypes.c_void_p) -> None:
+def destroy(pipeline: ctypes.c_void_p, plan: ctypes.c_void_p, model: ctypes.c_void_p,
+            _regions: Any) -> None:
+    """Destroy the objects of an engine. The regions' tables must outlive its model."""
     _c.lib.cgp_pipeline_destroy(pipeline)
     _c.lib.cgp_plan_destroy(plan)
     _c.lib.cgp_model_destroy(model)
@@ -121,7 +125,7 @@ def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[
                        for entry, want in zip(graph["inputs"], wanted)]
     text = json.dumps(graph).encode()
     _c.check(_c.lib.cgp_model_from_json(ctypes.byref(model), graph["name"].encode(), text,
-                                        len(text), None, 0))
+                                        len(text), *captured.regions.array()))
 
 
 def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
@@ -205,10 +209,12 @@ class Engine:
     def __init__(self, worker: Worker, captured: Any, options: Options, samples: int,
                  input_gradients: Sequence[bool], owner: Optional["Engine"] = None) -> None:
         self.captured, self.samples = captured, samples
+        self.keeps = options.recompute.startswith("never")
         self.versions: Optional[int] = None  # sum of the parameters' versions at the last change
         self.forwards = 0  # index of the last forward
         self.inputs: Optional[List[Tensor]] = None  # borrowed by the engine until the backward
-        self.handles = _Handles(worker)
+        self.handles = _Handles(worker, captured.regions)
+        captured.regions.check(options.devices, options.deferred_batch_norm)
         read_model(self.handles.model, captured, input_gradients)
         make_plan(self.handles.plan, self.handles.model, options, samples)
         self._create(owner)
@@ -252,6 +258,7 @@ class Engine:
     def forward(self, inputs: List[Tensor], outputs: List[Tensor]) -> int:
         """Run a training forward; return its index."""
         self.skip_backward()
+        self.captured.regions.forget()
         self.call("forward", _pointers(inputs), len(inputs), _pointers(outputs), len(outputs))
         self.inputs = inputs
         self.forwards += 1
@@ -281,6 +288,7 @@ class Engine:
         """Run forward and backward of a module that returns its losses, without an update. Writes
         the engine's gradients and ``input_gradients``. Return the sum of the losses."""
         loss = ctypes.c_double()
+        self.captured.regions.forget()
         self.call("set_input_gradients", _pointers(input_gradients), len(input_gradients))
         self.call("step", _pointers(inputs), len(inputs), ctypes.byref(loss))
         return loss.value
@@ -291,7 +299,13 @@ class Engine:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call cgp_pipeline_<name>()."""
-        _c.check(getattr(_c.lib, f"cgp_pipeline_{name}")(self.handles.pipeline, *arguments))
+        function = getattr(_c.lib, f"cgp_pipeline_{name}")
+        regions = self.captured.regions
+        if name in ("forward", "backward", "step", "predict"):
+            regions.keep = self.keeps
+            regions.call(lambda: _c.check(function(self.handles.pipeline, *arguments)))
+        else:
+            _c.check(function(self.handles.pipeline, *arguments))
 
 
 def view_of(pipeline: Any, what: str, index: int) -> Tensor:

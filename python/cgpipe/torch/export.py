@@ -9,11 +9,15 @@ because the outputs of regions under no_grad() are detached before the graph bec
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import re
+import sys
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +25,8 @@ from torch import Tensor, nn
 from cgpipe.torch.watch import (CaptureError, buffers_kept, check_hooks, check_writes,
                                 detach_regions, name_of, path_of, watching)
 
-__all__ = ["Flat", "Guard", "Program", "export", "flatten", "message", "two_samples"]
+__all__ = ["Flat", "Guard", "Program", "export", "flatten", "message", "path_of_error",
+           "two_samples"]
 
 #: Oldest and newest supported PyTorch versions.
 OLDEST, NEWEST = (2, 6), (2, 15)
@@ -38,12 +43,18 @@ def _check_version() -> None:
 # --- a flat module ---
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Form:
     """The structure of a module's output, and the parts of the output that are not tensors. It is a
     separate object because an export watches a module's attributes."""
 
     spec: Any = None
     leaves: Sequence[Any] = ()
+    #: What to do at the end of a forward.
+    after: Callable[[], None] = staticmethod(_nothing)
 
 
 class Flat(nn.Module):
@@ -63,6 +74,7 @@ class Flat(nn.Module):
             leaves[place] = tensor
         args, kwargs = torch.utils._pytree.tree_unflatten(leaves, self._spec)
         found, self.form.spec = torch.utils._pytree.tree_flatten(self.module(*args, **kwargs))
+        self.form.after()
         self.form.leaves = [None if isinstance(x, Tensor) else x for x in found]
         return tuple(x for x in found if isinstance(x, Tensor))
 
@@ -132,23 +144,25 @@ class Program:
     guard: Guard
 
 
-def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor]) -> Program:
-    """Export a flat module in its current mode. Buffers keep their values.
+def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
+           opaque: Sequence[str] = ()) -> Program:
+    """Export a flat module in its current mode. Buffers keep their values. ``opaque``: paths of
+    modules whose calls are nodes (opaque.py).
 
     Raises:
         CaptureError: The module cannot be exported, or the exported program would lose a part of
             it. Exceptions that the module's own forward raises are not caught.
     """
     _check_version()
-    check_hooks(module)
+    check_hooks(module, opaque)
     cumulative = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
                   and m.momentum is None]
     with _LOCK:
         for m in cumulative:  # -1 means cumulative to the engine; PyTorch would use a tensor
             m.momentum = -1.0
         try:
-            with buffers_kept(module), watching(module), torch.enable_grad(), \
-                    warnings.catch_warnings():
+            with buffers_kept(module), watching(module) as flat.form.after, torch.enable_grad(), \
+                    warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")
                 return _functional(_trace(flat, examples))
         except CaptureError:
@@ -157,10 +171,25 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor]) -> Program
             explained = explain(error)
             if explained is None:
                 raise
-            raise CaptureError(f"{type(module).__name__}: {explained}") from error
+            raise CaptureError(f"{type(module).__name__}: {explained}",
+                               [path_of_error(module, error)]) from error
         finally:
+            flat.form.after = _nothing
             for m in cumulative:
                 m.momentum = None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the log of a trace that fails, and its graph, from standard error."""
+    before, text = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stderr(text):
+            yield
+        sys.stderr.write(text.getvalue())
+    finally:
+        logging.disable(before)
 
 
 def _trace(flat: Flat, examples: Sequence[Tensor]) -> Any:
@@ -173,7 +202,7 @@ def _trace(flat: Flat, examples: Sequence[Tensor]) -> Any:
 
 def _functional(program: Any) -> Program:
     def error(node: Any, text: str) -> CaptureError:
-        return CaptureError(message(path_of(node), node, text))
+        return CaptureError(message(path_of(node), node, text), [path_of(node)])
     guard = _guard(program)
     check_writes(program.graph, program.graph_module, error)
     detach_regions(program.graph_module)
@@ -183,6 +212,16 @@ def _functional(program: Any) -> Program:
     except Exception as failure:
         lines = str(failure).splitlines() or [type(failure).__name__]
         raise CaptureError(f"PyTorch cannot make the graph functional: {lines[0]}") from failure
+
+
+def path_of_error(module: nn.Module, error: BaseException) -> str:
+    """Return the path of the innermost module whose method raised an exception."""
+    paths = {id(child): path for path, child in module.named_modules()}
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        found = paths.get(id(trace.tb_frame.f_locals.get("self")), found)
+        trace = trace.tb_next
+    return found
 
 
 def message(path: str, node: Any, text: str) -> str:

@@ -143,7 +143,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
                example_kwargs: Optional[Dict[str, Any]] = None, *,
                loss: Optional[Callable[..., Tensor]] = None, example_target: Any = None,
                input_gradients: bool = False, cut_at: Optional[Sequence[str]] = None,
-               name: Optional[str] = None, verify: Optional[bool] = None) -> Model:
+               name: Optional[str] = None, verify: Optional[bool] = None,
+               fallback: bool = True) -> Model:
     """Capture a module as a model.
 
         model = cgpipe.from_torch(module, (x,), loss=torch.nn.functional.cross_entropy,
@@ -172,6 +173,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         name: Name of the model; None: the module's class.
         verify: Prove the capture: compare two small steps with PyTorch's. None: unless
             CGPIPE_VERIFY=0 is in the environment.
+        fallback: Let PyTorch run the modules that cannot be captured, inside the pipeline. False:
+            refuse them.
 
     Raises:
         cgpipe.torch.CaptureError: Something is not supported. The message has the module's path,
@@ -179,12 +182,15 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     """
     check_cuts(module, cut_at)
     inputs = tuple(example_inputs)
-    captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name, verify=verify)
+    captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name, verify=verify,
+                        fallback=fallback)
                 if loss is None
-                else _capture_with_loss(module, inputs, loss, example_target, cut_at, name, verify))
+                else _capture_with_loss(module, inputs, loss, example_target, cut_at, name, verify,
+                                        fallback))
     captured.__class__ = _Module
     captured.module = module  # type: ignore[attr-defined]
     captured.state = State(module)  # type: ignore[attr-defined]
+    captured.state.ignore(captured.regions.attributes)  # type: ignore[attr-defined]
     captured.was = captured.state.read()  # type: ignore[attr-defined]
     captured.freeze(module)
     graph = captured.graph
@@ -193,21 +199,21 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         for entry in graph["inputs"][:real]:
             if graph["values"][entry["value"]]["dtype"] == "f32":
                 entry["gradient"] = True
-    model = Model.from_json(graph, graph["name"])
+    model = Model._from_json(graph, graph["name"], captured.regions)
     model._captured = captured
     return model
 
 
 def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[..., Tensor],
                        target: Any, cut_at: Optional[Sequence[str]], name: Optional[str],
-                       verify: Optional[bool]) -> Captured:
+                       verify: Optional[bool], fallback: bool) -> Captured:
     whole = _WithLoss(module, loss)
     whole.training = module.training
     if cut_at is None and isinstance(module, nn.Sequential):
         cut_at = [child for child, _ in module.named_children()]
     paths = None if cut_at is None else [f"module.{path}" for path in cut_at]
     captured = capture(whole, (*inputs, target), cut_at=paths, name=name or type(module).__name__,
-                       verify=verify)
+                       verify=verify, fallback=fallback)
 
     def own(text: str) -> str:
         return text[len("module."):] if text.startswith("module.") else text

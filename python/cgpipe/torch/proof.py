@@ -24,7 +24,9 @@ from torch.overrides import TorchFunctionMode
 
 from cgpipe.torch.captured import Captured
 from cgpipe.torch.engine import Engine, Options, return_memory
-from cgpipe.torch.watch import CaptureError, buffers_kept
+from cgpipe.torch.opaque import original, replaced
+from cgpipe.torch.surroundings import PROOF_SEED, seeded
+from cgpipe.torch.watch import CaptureError, attributes_kept, buffers_kept
 from cgpipe.worker import Worker
 
 __all__ = ["prove", "wanted"]
@@ -73,8 +75,8 @@ class _NoDropout(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _kept(module: nn.Module) -> Iterator[None]:
-    """Keep buffers and the state of the random generator."""
-    with buffers_kept(module), torch.random.fork_rng(devices=[]):
+    """Keep buffers, attributes and the state of the random generator."""
+    with buffers_kept(module), attributes_kept(module), torch.random.fork_rng(devices=[]):
         yield
 
 
@@ -129,11 +131,19 @@ class _Eager:
             given = [_moved(x, moved) for x in given]
             parameters = {name: _moved(p, moved) for name, p in parameters.items()}
         with _kept(self.module), torch.enable_grad(), _NoDropout(), \
-                _replaced(self.module, parameters):
+                _replaced(self.module, parameters), self._seeded():
             outputs = self.flat(*given)
             found = self._backward(outputs, given, parameters)
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
         return _Run({**self._outputs(outputs), **buffers}, found)
+
+    def _seeded(self) -> contextlib.AbstractContextManager[None]:
+        """Let modules that draw random numbers draw those of their regions."""
+        def call(_path: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
+            with original(module), seeded(PROOF_SEED):
+                return module(*args, **kwargs)
+        return replaced({region.path: region.module for region in self.captured.regions.all
+                         if region.draws}, call)
 
     def _seed(self, y: Tensor, kind: str, generator: torch.Generator) -> Tensor:
         """Return the gradient of an output: 1 for a loss, and 0 for an output beside a loss."""
@@ -186,10 +196,22 @@ class _Ours:
         first = {id(p): name for name, p in module.named_parameters()}
         self.names = {name: first[id(p)]
                       for name, p in module.named_parameters(remove_duplicate=False)}
-        self.worker = Worker()
+        self.module, self.worker = module, Worker()
 
     def run(self, inputs: Sequence[Tensor], seeds: Sequence[Tensor]) -> _Run:
         """Run forward and backward."""
+        regions = self.captured.regions
+        regions.proving = _NoDropout
+        try:
+            with _kept(self.module):
+                found = self._run(inputs, seeds)
+                found.outputs.update({name: b.clone() for name, b in self.module.named_buffers()
+                                      if any(b is own for own in regions.buffers)})
+                return found
+        finally:
+            regions.proving = None
+
+    def _run(self, inputs: Sequence[Tensor], seeds: Sequence[Tensor]) -> _Run:
         captured, samples = self.captured, inputs[0].shape[0]
         wants = self._wants(inputs)
         options = Options(external_loss=not captured.graph["losses"])

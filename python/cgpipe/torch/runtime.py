@@ -111,7 +111,8 @@ class Runtime:
             engine = self._engine(captured, samples, wants)
             self._adopt(engine, used)
             forward = _Forward(self, captured, engine, used, self.module.training, wants)
-            if self.module.training and captured.has_dropout:
+            captured.regions.gradient = gradient
+            if captured.regions.draws or (self.module.training and captured.has_dropout):
                 forward.seed = int(torch.randint(2**62, (), dtype=torch.int64))
             if gradient and (any(wants) or any(p.requires_grad for p in used)):
                 outputs = _Function.apply(forward, len(inputs), *inputs, *used)
@@ -119,6 +120,7 @@ class Runtime:
                 outputs = self._run(forward, inputs)
                 if self.module.training:
                     self._settle(engine)
+                captured.regions.warn()
             return captured.unflatten(outputs)
 
     # --- forward and backward ---
@@ -130,18 +132,31 @@ class Runtime:
         if forward.training:
             self._start(forward, engine, given, outputs)
         else:
-            self.worker.call(engine.predict, given, outputs)
+            self._seed(forward, engine)
+            self._call(engine, engine.predict, given, outputs)
         # Not views, so that the caller may write to them in place.
         return tuple(y.data for y in captured.to_torch(outputs))
 
     def _start(self, forward: _Forward, engine: Engine, given: List[Tensor],
                outputs: List[Tensor]) -> None:
         """Run a training forward."""
-        if forward.seed is not None:
-            self.worker.call(engine.call, "set_seed", forward.seed)
+        self._seed(forward, engine)
         if any(output.nbytes >= LARGE for output in outputs):
             return_memory()  # free the gaps that the last loss left
-        forward.number = self.worker.call(engine.forward, given, outputs)
+        forward.number = self._call(engine, engine.forward, given, outputs)
+
+    def _call(self, engine: Engine, function: Any, *arguments: Any) -> Any:
+        """Run the pipeline. A pipeline whose region has raised cannot be used again."""
+        try:
+            return self.worker.call(function, *arguments)
+        except Exception:
+            if engine.captured.regions:
+                self._forget()
+            raise
+
+    def _seed(self, forward: _Forward, engine: Engine) -> None:
+        if forward.seed is not None:
+            self.worker.call(engine.call, "set_seed", forward.seed)
 
     def _settle(self, engine: Engine) -> None:
         """End a forward without a backward, and update the module's running statistics."""
@@ -155,16 +170,17 @@ class Runtime:
         with self.lock:
             captured, engine = forward.captured, forward.engine
             again = not (forward.training and engine.pending and engine.forwards == forward.number)
-            statistics: List[Tensor] = []
+            statistics: List[Tuple[Tensor, Tensor]] = []
             if again:
                 engine, statistics = self._forward_again(forward, inputs)
             _keep_gradients(engine, forward.parameters)
             wanted = captured.new_input_gradients(inputs, forward.wants)
-            self.worker.call(engine.backward,
-                             captured.output_gradients(gradients, inputs[0].shape[0]), wanted)
-            for state, before in zip(engine.states, statistics):
+            self._call(engine, engine.backward,
+                       captured.output_gradients(gradients, inputs[0].shape[0]), wanted)
+            for state, before in statistics:
                 state.copy_(before)
             self._count(engine)
+            captured.regions.warn()
             views = [view.detach() if need and view is not None and captured.has_gradient(i)
                      else None
                      for i, (view, need) in enumerate(zip(engine.gradients, needed))]
@@ -173,16 +189,17 @@ class Runtime:
             return [*captured.input_gradients_to_torch(wanted), *views]
 
     def _forward_again(self, forward: _Forward,
-                       inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tensor]]:
-        """Repeat a forward in an engine for training. Return the engine, and copies of the running
-        statistics, which its backward changes."""
+                       inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tuple[Tensor, Tensor]]]:
+        """Repeat a forward in an engine for training. Return the engine, and the statistics and
+        buffers that this changes, with copies."""
         captured, samples = forward.captured, inputs[0].shape[0]
         if not forward.training and captured.has_batch_norm:
             raise CgpipeError("backward: a batch norm in eval mode has no gradient here (call "
                               "train(), or run under torch.no_grad())")
         engine = self._engine(captured, samples, forward.wants)
         self._adopt(engine, forward.parameters)
-        statistics = [state.clone() for state in engine.states]
+        captured.regions.gradient = True
+        statistics = [(x, x.clone()) for x in [*engine.states, *captured.regions.buffers]]
         self._start(forward, engine, captured.to_engine([x.detach() for x in inputs]),
                     captured.new_outputs(samples))
         forward.engine = engine
@@ -194,6 +211,13 @@ class Runtime:
         forward.task = torch._C._current_graph_task_id()
         others = [other.node() for other in self.live if other.task != forward.task]
         return any(node is not None and torch._C._will_engine_execute_node(node) for node in others)
+
+    def report(self) -> str:
+        """Return a line for each module that PyTorch runs, in all captures."""
+        with self.lock:
+            found = [captured.regions.report() for captures in self.captures.values()
+                     for captured in captures if captured.regions]
+        return "\n".join(found)
 
     # --- captures and engines ---
 
@@ -210,8 +234,10 @@ class Runtime:
         else:
             with torch.random.fork_rng(devices=[]):  # keep the caller's random state
                 captured = capture(self.module, tuple(x.detach()[:microbatch] for x in inputs),
-                                   verify=self.options.verify)
+                                   verify=self.options.verify, fallback=self.options.fallback)
             captured.freeze(self.module)
+            if self.state.ignore(captured.regions.attributes):
+                found = self.captures.setdefault((self.state.read(), key[1]), [])
             found.append(captured)
             self._drop()
         for size in (microbatch, samples % microbatch or microbatch):
@@ -239,8 +265,8 @@ class Runtime:
         """Return an engine for ``samples``: an existing one if its plan is large enough, else a new
         one."""
         microbatch = -(-samples // self.options.chunks)
-        # Only batch norm in training depends on how a mini-batch is cut.
-        exact = captured.has_batch_norm and captured.training
+        # Only batch norm in training, and PyTorch, depend on how a mini-batch is cut.
+        exact = bool(captured.regions) or (captured.has_batch_norm and captured.training)
         key = (id(captured), wants, microbatch if exact else 0)
         engine = self.engines.get(key)
         if engine is None or engine.samples < samples:

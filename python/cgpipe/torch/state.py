@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -74,9 +74,10 @@ def _frozen(value: Any, memo: Dict[int, Any], depth: int = _DEPTH) -> Any:
 class _Owner:
     """A module, or the class of modules: the entries of its dictionary."""
 
-    def __init__(self, path: str, values: Any) -> None:
+    def __init__(self, path: str, values: Any, ignored: Set[str]) -> None:
         self.path, self.values, self.size = path, values, len(values)
-        keys = [key for key in values if key != "training" and not is_managed(key)]
+        keys = [key for key in values
+                if key != "training" and not is_managed(key) and key not in ignored]
         self.plain = [key for key in keys if plain(values[key])]
         self.rest = [key for key in keys if not plain(values[key])]
         # itemgetter() returns a tuple only for several keys.
@@ -108,15 +109,27 @@ class State:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        self._ignored: Dict[int, Set[str]] = {}
         self._list()
+
+    def ignore(self, attributes: Sequence[Tuple[nn.Module, str]]) -> bool:
+        """Ignore attributes that forward sets; return whether one was not ignored yet."""
+        new = [(child, key) for child, key in attributes
+               if key not in self._ignored.get(id(child), ())]
+        for child, key in new:
+            self._ignored.setdefault(id(child), set()).add(key)
+        if new:
+            self._list()
+        return bool(new)
 
     def _list(self) -> None:
         self._modules = [child for _, child in self.module.named_modules()]
         self._children = [tuple(child._modules.values()) for child in self._modules]
-        self._owners = [_Owner(path, child.__dict__) for path, child in self.module.named_modules()]
+        self._owners = [_Owner(path, child.__dict__, self._ignored.get(id(child), set()))
+                        for path, child in self.module.named_modules()]
         classes = {type(child): None for child in self._modules
                    if not type(child).__module__.startswith(_FOREIGN)}
-        self._owners += [_Owner(cls.__name__, vars(cls)) for cls in classes]
+        self._owners += [_Owner(cls.__name__, vars(cls), set()) for cls in classes]
 
     def _is_stale(self) -> bool:
         """Return whether submodules or attributes were added or removed since they were listed."""

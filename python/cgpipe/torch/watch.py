@@ -18,14 +18,21 @@ from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
 
-__all__ = ["CaptureError", "buffers_kept", "check_hooks", "check_writes", "detach_regions",
-           "global_hooks", "hooks_of", "is_managed", "name_of", "path_of", "plain", "watching"]
+__all__ = ["CaptureError", "attributes_kept", "attributes_of", "buffers_kept", "check_hooks",
+           "check_writes", "detach_regions", "global_hooks", "hooks_of", "is_inside", "is_managed",
+           "name_of", "path_of", "plain", "set_back", "watching"]
 
 
 class CaptureError(ArgumentError):
     """A module cannot be captured. The message has the path of the module, the op, and what is
-    supported."""
+    supported. ``paths``: the modules that PyTorch may run instead."""
 
+    def __init__(self, message: str, paths: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.paths = list(paths)
+
+
+_ITSELF = "the module itself"
 
 # --- hooks ---
 
@@ -44,16 +51,24 @@ def global_hooks() -> int:
     return sum(len(getattr(nn.modules.module, f"_global{table}", None) or ()) for table in _HOOKS)
 
 
-def check_hooks(module: nn.Module) -> None:
-    """Raise if a module has hooks, or all modules have: a trace would run them once, or never."""
+def check_hooks(module: nn.Module, opaque: Sequence[str] = ()) -> None:
+    """Raise if a module has hooks, or all modules have: a trace would run them once, or never.
+    ``opaque``: modules whose hooks PyTorch runs."""
     for table, text in _HOOKS.items():
-        if getattr(nn.modules.module, f"_global{table}", None):
-            raise CaptureError(f"all modules: {text} are not covered (remove them)")
-    for path, child in module.named_modules():
-        for table, text in _HOOKS.items():
-            if getattr(child, table, None):
-                raise CaptureError(f"{path or 'the module itself'}: {text} are not covered (remove "
-                                   "them, or call what they do in forward)")
+        if getattr(nn.modules.module, f"_global{table}", None) and "" not in opaque:
+            raise CaptureError(f"all modules: {text} are not covered (remove them)", [""])
+    found = [(path, text) for path, child in module.named_modules(remove_duplicate=False)
+             for table, text in _HOOKS.items()
+             if getattr(child, table, None) and not is_inside(path, opaque)]
+    if found:
+        path, text = found[0]
+        raise CaptureError(f"{path or 'the module itself'}: {text} are not covered (remove them, "
+                           "or call what they do in forward)", [path for path, _ in found])
+
+
+def is_inside(path: str, paths: Sequence[str]) -> bool:
+    """Return whether a module is one of these, or inside of one."""
+    return any(not own or path == own or path.startswith(own + ".") for own in paths)
 
 
 # --- buffers ---
@@ -80,19 +95,21 @@ _KNOWN = ("torch.utils.checkpoint", "torch._")
 
 
 @contextlib.contextmanager
-def watching(module: nn.Module) -> Iterator[None]:
+def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
     """Raise at the end of a trace if it called an autograd.Function, or if forward set attributes
-    of a module. The attributes are set back."""
+    of a module. The attributes are set back. The trace must call the function at the end of
+    forward: torch.export itself sets attributes back when it has ended."""
     paths = {id(child): path for path, child in module.named_modules()}
     called: List[Tuple[str, str]] = []
     hooked: List[str] = []
     thread = threading.get_ident()
-    before = {path: dict(_attributes(child)) for path, child in module.named_modules()}
+    before = attributes_of(module)
     original = torch.autograd.Function.__dict__["apply"]
     register = Tensor.register_hook
     drawn = _random_states()
     is_grad_enabled = torch.is_grad_enabled
     asked: List[str] = []
+    changed: List[str] = []
 
     def asks_grad_mode() -> bool:
         caller = sys._getframe(1).f_globals.get("__name__", "")
@@ -114,27 +131,44 @@ def watching(module: nn.Module) -> Iterator[None]:
     torch.is_grad_enabled = asks_grad_mode
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
     try:
-        yield
+        yield lambda: changed.extend(set_back(module, before))
     finally:
         torch.autograd.Function.apply = original  # type: ignore[method-assign]
         Tensor.register_hook = register  # type: ignore[method-assign]
         torch.is_grad_enabled = is_grad_enabled
-        changed = _set_back(module, before)
+        changed += set_back(module, before)
     if called:
         path, name = called[0]
-        raise CaptureError(f"{path}: {name}, an autograd.Function, has a backward of its own, "
-                           "which is not covered")
+        raise CaptureError(f"{path or _ITSELF}: {name}, an autograd.Function, has a backward of "
+                           "its own, which is not covered", [path for path, _ in called])
     if asked:
-        raise CaptureError(f"{asked[0]}: is_grad_enabled: a path that depends on the gradient mode "
-                           "is not covered")
+        raise CaptureError(f"{asked[0] or _ITSELF}: is_grad_enabled: a path that depends on the "
+                           "gradient mode is not covered", asked)
     if hooked:
-        raise CaptureError(f"{hooked[0]}: register_hook: hooks of tensors are not covered")
+        raise CaptureError(f"{hooked[0] or _ITSELF}: register_hook: hooks of tensors are not "
+                           "covered", hooked)
     if drawn != _random_states():
         raise CaptureError("forward draws from Python's or NumPy's random numbers, which a graph "
-                           "would fix: only dropout is covered")
+                           "would fix: only dropout is covered", [""])
     if changed:
         raise CaptureError(f"{changed[0]} is set by forward: attributes that change are not "
-                           "covered (the running statistics of batch norms are)")
+                           "covered (the running statistics of batch norms are)",
+                           [name.rpartition(".")[0] for name in changed])
+
+
+def attributes_of(module: nn.Module) -> Dict[str, Dict[str, Any]]:
+    """Return the attributes of a module's parts, which set_back() sets again."""
+    return {path: dict(_attributes(child)) for path, child in module.named_modules()}
+
+
+@contextlib.contextmanager
+def attributes_kept(module: nn.Module) -> Iterator[List[str]]:
+    """Set the attributes back that a forward sets; their names are in the list afterwards."""
+    before, changed = attributes_of(module), []  # type: Tuple[Any, List[str]]
+    try:
+        yield changed
+    finally:
+        changed += set_back(module, before)
 
 
 def _random_states() -> Tuple[Any, ...]:
@@ -150,9 +184,9 @@ def _caller(paths: Dict[int, str]) -> str:
     while frame is not None:
         path = paths.get(id(frame.f_locals.get("self")))
         if path is not None:
-            return path or "the module itself"
+            return path
         frame = frame.f_back
-    return "the module itself"
+    return ""
 
 
 #: Entries of a module's dictionary that PyTorch itself manages.
@@ -196,7 +230,7 @@ def plain(value: Any) -> bool:
             or (isinstance(value, tuple) and all(map(plain, value))))
 
 
-def _set_back(module: nn.Module, before: Dict[str, Dict[str, Any]]) -> List[str]:
+def set_back(module: nn.Module, before: Dict[str, Dict[str, Any]]) -> List[str]:
     """Set the attributes back that a trace changed; return their names."""
     changed: List[str] = []
     for path, child in module.named_modules():

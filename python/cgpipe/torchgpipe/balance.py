@@ -24,6 +24,7 @@ from cgpipe.errors import CgpipeError
 from cgpipe.model import measure_layers
 from cgpipe.torch import capture
 from cgpipe.torch.engine import Options, destroy, device_name, layer_stages, make_plan, read_model
+from cgpipe.torch.watch import buffers_kept
 from cgpipe.torchgpipe.gpipe import Device, TensorOrTensors, Whole, check
 from cgpipe.torchgpipe.skip import fresh_skips
 
@@ -66,7 +67,7 @@ class _Planned:
 
     def __init__(self, captured: Any, options: Optional[Options] = None, samples: int = 1) -> None:
         self.model, self.plan = ctypes.c_void_p(), ctypes.c_void_p()
-        weakref.finalize(self, destroy, ctypes.c_void_p(), self.plan, self.model)
+        weakref.finalize(self, destroy, ctypes.c_void_p(), self.plan, self.model, captured.regions)
         read_model(self.model, captured)
         if options is not None:
             make_plan(self.plan, self.model, options, samples)
@@ -86,10 +87,12 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
         if device == "cpu":
             return [0.0] * len(prefixes)
         raise
-    if all(node["op"] == "reshape" for node in captured.graph["nodes"]):
+    if all(node.get("op") == "reshape" for node in captured.graph["nodes"]):
         return [0.0] * len(prefixes)
     planned = _Planned(captured)
-    costs = measure_layers(planned.model, inputs[0].shape[0], torch.get_num_threads(), device)
+    with buffers_kept(module):
+        costs = captured.regions.call(lambda: measure_layers(
+            planned.model, inputs[0].shape[0], torch.get_num_threads(), device))
     seconds = [0.0] * len(prefixes)
     for stage, cost in zip(layer_stages(planned.model, prefixes), costs):
         seconds[stage] += cost.forward_seconds + cost.input_seconds + cost.weight_seconds

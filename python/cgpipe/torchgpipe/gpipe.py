@@ -137,6 +137,8 @@ class GPipe(nn.Module):
             the whole mini-batch.
         verify: prove each capture: compare two small steps with PyTorch's. None: unless
             CGPIPE_VERIFY=0 is in the environment.
+        fallback: let PyTorch run the layers that cannot be captured, inside the pipeline. False:
+            refuse them.
 
     Raises:
         TypeError: the module is no nn.Sequential, or stashes and pops do not match.
@@ -159,7 +161,7 @@ class GPipe(nn.Module):
     def __init__(self, module: nn.Sequential, balance: Optional[Iterable[int]] = None, *,
                  devices: Optional[Iterable[Device]] = None, chunks: int = chunks,
                  checkpoint: str = checkpoint, deferred_batch_norm: bool = False,
-                 verify: Optional[bool] = None) -> None:
+                 verify: Optional[bool] = None, fallback: bool = True) -> None:
         super().__init__()
         chunks, checkpoint = int(chunks), str(checkpoint)
         if balance is None:
@@ -176,6 +178,7 @@ class GPipe(nn.Module):
         self.chunks, self.checkpoint, self.balance = chunks, checkpoint, balance
         self.devices = _devices(devices, len(balance))
         self.deferred_batch_norm, self.verify = bool(deferred_batch_norm), verify
+        self.fallback = bool(fallback)
         self.partitions = _partitions(module, balance)
         self._start()
 
@@ -190,7 +193,8 @@ class GPipe(nn.Module):
                               devices=[str(device) for device in self.devices], chunks=self.chunks,
                               recompute=_RECOMPUTE[self.checkpoint],
                               halves=self.checkpoint == "never",
-                              deferred_batch_norm=self.deferred_batch_norm, verify=self.verify)
+                              deferred_batch_norm=self.deferred_batch_norm, verify=self.verify,
+                              fallback=self.fallback)
             self._runtimes[tuple_in] = (whole, Runtime(whole, options))
         return self._runtimes[tuple_in]
 
@@ -213,6 +217,13 @@ class GPipe(nn.Module):
         whole.training = self.training
         output: TensorOrTensors = runtime(*tensors)
         return output
+
+    def report(self) -> str:
+        """Return a line for each layer that PyTorch runs inside the pipeline, since it cannot be
+        captured: its path, its share of the pipeline's time, and the reason; "" if there is none.
+        """
+        return "\n".join(filter(None, (runtime.report()
+                                       for _, runtime in self._runtimes.values())))
 
     def __len__(self) -> int:
         """Return the number of layers."""

@@ -112,6 +112,9 @@ class Skippable(nn.Module):
     stashable_names: ClassVar[FrozenSet[str]]
     poppable_names: ClassVar[FrozenSet[str]]
 
+    #: Tensors pass beside its arguments and results.
+    has_skips = True
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
         self.module = self.module_cls(*args, **kwargs)

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The choice of fallback regions, and their nodes in a graph.
+
+    capture fails, with the paths of modules --> these modules become opaque --> capture again
+
+The innermost module that fails becomes opaque. A module that cannot be opaque, because of its
+arguments or results, makes its parent opaque, and at last the whole module."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe._op import MAX
+from cgpipe.torch.attention import Scores
+from cgpipe.torch.graph import Value
+from cgpipe.torch.layout import Layout
+from cgpipe.torch.export import path_of_error
+from cgpipe.torch.opaque import CALLS, Call, record, traced
+from cgpipe.torch.region import Operand, Region, output_operand
+from cgpipe.torch.regions import Regions
+from cgpipe.torch.translator import Constant, Outside, Parameter, Translator, Unsupported
+from cgpipe.torch.watch import CaptureError, is_inside
+
+__all__ = ["Nodes", "attempt_with_fallback"]
+
+
+class _Choice:
+    """The modules that are opaque."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.modules: Dict[str, nn.Module] = {}
+        #: Why a module was not captured.
+        self.reasons: Dict[str, str] = {}
+
+    def add(self, paths: Sequence[str], reason: str) -> bool:
+        """Make modules opaque, and others like them; return whether one was not yet."""
+        before = set(self.modules)
+        for path in paths:
+            self._add(path)
+        for path in self.modules:
+            self.reasons.setdefault(path, reason)
+        return set(self.modules) != before
+
+    def _add(self, path: str) -> None:
+        outer = next((own for own in self.modules if is_inside(path, [own])), None)
+        if outer == "":
+            return
+        if outer is not None:  # it is opaque, and fails as such
+            path = outer.rpartition(".")[0]
+        found = self.module.get_submodule(path)
+        while path and isinstance(found, (nn.ModuleList, nn.ModuleDict)):
+            path = path.rpartition(".")[0]
+            found = self.module.get_submodule(path)
+        if any(getattr(child, "has_skips", False) for child in found.modules()):
+            path, found = "", self.module
+        for name, other in [(path, found), *self.module.named_modules()]:
+            if name == path or (name and _alike(found, other)):
+                self.modules[name] = other
+        self._drop_inner()
+
+    def raise_uncalled(self, called: Sequence[str]) -> bool:
+        """Replace opaque modules that are never called by their parents; return whether there are
+        any."""
+        gone = [path for path in self.modules if path not in called]
+        for path in gone:
+            del self.modules[path]
+            if path:
+                self._add(path.rpartition(".")[0])
+            for name in self.modules:
+                self.reasons.setdefault(name, self.reasons[path])
+        return bool(gone)
+
+    def _drop_inner(self) -> None:
+        """Drop opaque modules inside of others."""
+        for path in list(self.modules):
+            parts = path.split(".") if path else []
+            outer = [".".join(parts[:i]) for i in range(len(parts))]
+            if any(name in self.modules for name in outer):
+                del self.modules[path]
+
+
+def _alike(a: nn.Module, b: nn.Module) -> bool:
+    """Return whether what stops the capture of one module stops that of the other."""
+    if type(a) is not type(b) or isinstance(a, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+        return False
+    return not type(a).__module__.startswith("torch.nn") or (
+        not list(a.children()) and repr(a) == repr(b))
+
+
+def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence[Tensor],
+                          attempt: Callable[[Sequence[str]], Any]) -> Any:
+    """Return ``attempt(opaque)``: a capture in which calls of opaque modules are nodes. While it
+    fails, more modules become opaque.
+
+    Raises:
+        CaptureError: No module is left. Exceptions that the module's own forward raises are not
+            caught.
+    """
+    choice, first = _Choice(module), None
+    while True:
+        try:
+            calls = record(module, choice.modules, flat, examples) if choice.modules else {}
+        except CaptureError as error:
+            _add(choice, error, error.paths, first)
+            continue
+        if choice.raise_uncalled(list(calls)):
+            continue
+        for call in (call for entries in calls.values() for call in entries):
+            call.reason = choice.reasons.get(call.path, "")
+        try:
+            with traced(choice.modules, calls):
+                return attempt(list(choice.modules))
+        except CaptureError as error:
+            first = first or error
+            _add(choice, error, error.paths, first)
+        except Exception as error:
+            # The trace fails, or the module itself does: then record() raises its exception.
+            _add(choice, error, [path_of_error(module, error)], None)
+
+
+def _add(choice: _Choice, error: Exception, paths: Sequence[str],
+         first: Optional[CaptureError]) -> None:
+    """Make more modules opaque. If there are none, raise the first error, for its reason."""
+    if choice.add(paths, str(error).splitlines()[0] if str(error) else type(error).__name__):
+        return
+    if first is None or first is error:
+        raise error
+    raise CaptureError(f"{first} (and PyTorch cannot run it inside the pipeline: {error})"
+                       ) from error
+
+
+class Nodes:
+    """Makes the nodes of regions in a graph."""
+
+    def __init__(self, t: Translator, module: nn.Module) -> None:
+        self.t, self.regions = t, Regions(t.training)
+        self._names: Dict[int, str] = {}
+        for name, p in module.named_parameters():
+            self._names[id(p)] = name
+        self._module = module
+        #: For each region, the nodes of its carriers and its own.
+        self._nodes: List[List[Any]] = []
+
+    def add(self, key: int, inputs: Sequence[Any]) -> List[Value]:
+        """Add the node of a call; return its results."""
+        call = CALLS[key]
+        region = self._region(call, inputs)
+        values, operands = [], []
+        for x in (x for x in inputs if not _is_fixed(x)):
+            number, operand = self._input(x)
+            values.append(number)
+            operands.append(operand)
+        region.inputs = operands
+        room = MAX - (len(region.parameters) > MAX)
+        if not 1 <= len(values) <= room:
+            raise Unsupported(f"a region of 1 to {room} tensors with samples")
+        self._nodes.append([])
+        values += self._carriers(-(-len(region.parameters) // MAX) - 1)
+        return self._outputs(region, values)
+
+    def _carriers(self, number: int) -> List[int]:
+        """Add nodes for the parameters that one op does not hold; return the last one's token."""
+        if number <= 0:
+            return []
+        token = self.t._add_hidden("i32", Layout.of_shape([]), rows=torch.zeros(1, 1).int())
+        for _ in range(number):
+            token = self.t.graph.add("", [token], [1])
+            self._nodes[-1].append(self.t.graph.nodes[-1])
+        return [token]
+
+    def _region(self, call: Call, inputs: Sequence[Any]) -> Region:
+        fixed = [x.tensor if _is_fixed(x) else None for x in inputs]
+
+        def function(given: Sequence[Tensor]) -> List[Tensor]:
+            left = list(given)
+            return call([left.pop(0) if x is None else x for x in fixed])
+        parameters = [(self._names[id(p)], p) for p in call.module.parameters() if p.requires_grad]
+        buffers = dict(call.module.named_buffers())
+        writes = [sum(x is None for x in fixed[:i]) for i in call.writes]
+        region = Region(call.path, call.module, function, [],
+                        [output_operand(shape) for shape in call.shapes], parameters,
+                        [buffers[name] for name in call.buffers], call.attributes, writes,
+                        call.draws, call.mixes, call.reason, self.regions)
+        self.regions.all.append(region)
+        self.t.has_dropout |= call.draws
+        return region
+
+    def _input(self, x: Any) -> Any:
+        if isinstance(x, Parameter):
+            raise Unsupported("a region whose tensors are values, not parameters")
+        if isinstance(x, (Value, Scores)):
+            value = self.t.value(x)
+            if any(axis.repeated for axis in value.layout.logical()):
+                raise Unsupported("a region of tensors that are not expanded")
+            return value.number, Operand(value.layout)
+        dtype = x.dtype if isinstance(x, Outside) else x.tensor.dtype
+        if dtype.is_floating_point:
+            value = self.t.value(x)
+            return value.number, Operand(value.layout)
+        number, layout = self.t.integers(x)
+        return number, Operand(layout, dtype)
+
+    def _outputs(self, region: Region, values: List[int]) -> List[Value]:
+        graph, operands = self.t.graph, region.outputs
+        shapes = [[a.size for a in operand.layout.order] or [1] for operand in operands]
+        total = sum(operand.elements for operand in operands)
+        if len(operands) == 1 and len(shapes[0]) > 5:
+            raise Unsupported("a region whose results have at most 5 dimensions")
+        number = graph.add("", values, shapes[0] if len(operands) == 1 else [total])
+        self._nodes[-1].append(graph.nodes[-1])
+        if len(operands) == 1:
+            return [Value(number, operands[0].layout)]
+        number, first, found = graph.reshape(number, [1, total, 1]), 0, []
+        for operand, shape in zip(operands, shapes):
+            end = first + operand.elements
+            part = graph.add("slice", [number], [1, operand.elements, 1],
+                             {"dim": [1, 0], "begin": first, "end": end})
+            found.append(Value(graph.reshape(part, shape), operand.layout))
+            first = end
+        return found
+
+    def finish(self) -> Regions:
+        """Complete the nodes, after all other nodes have declared their parameters."""
+        declared = {}
+        tensors = dict(self._module.named_parameters(remove_duplicate=False))
+        for name in self.t.orders:
+            declared[id(tensors[name])] = name
+        for i, (region, nodes) in enumerate(zip(self.regions.all, self._nodes)):
+            self._finish(i, region, nodes, declared)
+        return self.regions
+
+    def _finish(self, i: int, region: Region, nodes: List[Any], declared: Dict[int, str]) -> None:
+        numbers, orders = [], []
+        region.parameters = [(declared.get(id(p), name), p) for name, p in region.parameters]
+        for name, p in region.parameters:
+            shape = self.t.orders[name][0] if name in self.t.orders else list(p.shape) or [1]
+            numbers.append(self.t.parameter(Parameter(name, list(p.shape)), shape,
+                                            decays=p.dim() > 1))
+            orders.append((shape, self.t.orders[name][1]))
+        names = [f"torch {i}.{k}: {region.path}" for k in range(len(nodes))]
+        for k, node in enumerate(nodes):
+            del node["op"]
+            first = MAX * (len(nodes) - 1 - k)
+            node["custom"] = names[k]
+            if numbers:
+                node["parameters"] = numbers[first:first + MAX]
+        region.make_ops(names, orders)
+
+
+def _is_fixed(x: Any) -> bool:
+    return isinstance(x, Constant) and not x.batched

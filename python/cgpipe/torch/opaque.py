@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opaque modules: modules that an export keeps as one node, and that PyTorch runs later.
+
+    record()     run the module on two numbers of samples, and note each call of an opaque module:
+                 structures, shapes, buffers that it writes to, whether it draws random numbers
+    traced()     let each call be one node cgpipe::region(inputs, key) while a module is exported
+
+A module's call includes its hooks."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe.torch.surroundings import random_states
+from cgpipe.torch.watch import (CaptureError, attributes_kept, attributes_of, buffers_kept, plain,
+                                set_back)
+
+__all__ = ["Call", "original", "record", "replaced", "traced"]
+
+Shape = List[Tuple[bool, int]]
+
+
+def _flatten(value: Any) -> Tuple[List[Any], Any]:
+    leaves, spec = torch.utils._pytree.tree_flatten(value)
+    return leaves, spec
+
+
+def _unflatten(leaves: Sequence[Any], spec: Any) -> Any:
+    return torch.utils._pytree.tree_unflatten(list(leaves), spec)
+
+
+@dataclass
+class _Side:
+    """The arguments or the results of a call: their structure, tensors' shapes and types, and all
+    that is no tensor."""
+
+    spec: Any
+    rest: List[Any]
+    shapes: List[List[int]]
+    dtypes: List[torch.dtype]
+
+    @classmethod
+    def of(cls, value: Any) -> "_Side":
+        leaves, spec = _flatten(value)
+        tensors = [x for x in leaves if isinstance(x, Tensor)]
+        return cls(spec, [None if isinstance(x, Tensor) else (x,) for x in leaves],
+                   [list(x.shape) for x in tensors], [x.dtype for x in tensors])
+
+    def build(self, tensors: Sequence[Tensor]) -> Any:
+        """Return the structure with these tensors."""
+        left = list(tensors)
+        return _unflatten([left.pop(0) if x is None else x[0] for x in self.rest], self.spec)
+
+    def differs(self, other: "_Side") -> bool:
+        """Return whether another call has another structure, or other parts that are no tensors."""
+        return (self.spec != other.spec or self.dtypes != other.dtypes
+                or len(self.rest) != len(other.rest)
+                or any((a is None) != (b is None) or a is not None and not _same(a[0], b[0])
+                       for a, b in zip(self.rest, other.rest)))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) and plain(a) and bool(a == b))
+
+
+@dataclass
+class Call:
+    """A call of an opaque module in a forward."""
+
+    path: str
+    module: nn.Module
+    arguments: _Side
+    results: _Side
+    draws: bool
+    #: Buffers and attributes that forward writes to, and arguments, by their index.
+    buffers: List[str]
+    attributes: List[Tuple[nn.Module, str]]
+    writes: List[int]
+    #: Tensors that require a gradient and are no parameters of the module, but reach the results.
+    leaves: List[Tensor]
+    #: Shapes of the results: for each dimension, whether it has the samples, and its size without.
+    shapes: List[Shape] = field(default_factory=list)
+    #: Tensors of the results, while the calls are recorded.
+    values: List[Tensor] = field(default_factory=list)
+    #: Whether a sample's results depend on other samples.
+    mixes: bool = False
+    #: Why the module was not captured.
+    reason: str = ""
+
+    def __call__(self, tensors: Sequence[Tensor]) -> List[Tensor]:
+        """Call the module; return the results' tensors, and the arguments that it writes to."""
+        args, kwargs = self.arguments.build(tensors)
+        value = self.module(*args, **kwargs)
+        if self.results.differs(_Side.of(value)):
+            raise CaptureError(f"{self.path}: results of one structure are expected in every call")
+        return [*[x for x in _flatten(value)[0] if isinstance(x, Tensor)],
+                *[tensors[i] for i in self.writes]]
+
+    def error(self, text: str) -> CaptureError:
+        """Return the exception that names this call."""
+        name = type(self.module).__name__
+        return CaptureError(f"{self.path or 'the module itself'}: {name}: {text}",
+                            paths=[self.path.rpartition(".")[0]] if self.path else [])
+
+
+# --- calls ---
+
+Replacement = Callable[[str, nn.Module, Any, Any], Any]
+
+
+@contextlib.contextmanager
+def replaced(modules: Dict[str, nn.Module], call: Replacement) -> Iterator[None]:
+    """Call ``call(path, module, args, kwargs)`` instead of these modules."""
+    def of(path: str, module: nn.Module) -> Callable[..., Any]:
+        return lambda *args, **kwargs: call(path, module, args, kwargs)
+    before = [(module, module.__dict__.get("_compiled_call_impl")) for module in modules.values()]
+    try:
+        for path, module in modules.items():
+            module.__dict__["_compiled_call_impl"] = of(path, module)
+        yield
+    finally:
+        for module, value in before:
+            if value is None:
+                module.__dict__.pop("_compiled_call_impl", None)
+            else:
+                module.__dict__["_compiled_call_impl"] = value
+
+
+@contextlib.contextmanager
+def original(module: nn.Module) -> Iterator[None]:
+    """Let a module's call be its own again."""
+    value = module.__dict__.pop("_compiled_call_impl", None)
+    try:
+        yield
+    finally:
+        module.__dict__["_compiled_call_impl"] = value
+
+
+# --- record ---
+
+
+class _Recorder:
+    """Notes the calls of opaque modules."""
+
+    def __init__(self) -> None:
+        self.calls: List[Call] = []
+        self._inside = False
+
+    def __call__(self, path: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if self._inside:
+            with original(module):
+                return module(*args, **kwargs)
+        given = [x for x in _flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+        arguments = _Side.of((args, kwargs))
+        versions, states = [x._version for x in given], random_states()
+        attributes = attributes_of(module)
+        buffers = {name: b.clone() for name, b in module.named_buffers()}
+        weights = [(name, p, p._version, p.detach().clone())
+                   for name, p in module.named_parameters()]
+        self._inside = True
+        try:
+            with original(module):
+                value = module(*args, **kwargs)
+        finally:
+            self._inside = False
+        call = Call(path, module, arguments, _Side.of(value), _drew(states),
+                    [name for name, b in module.named_buffers()
+                     if not torch.equal(b, buffers[name])], _set_attributes(module, attributes),
+                    [i for i, x in enumerate(given) if x._version != versions[i]],
+                    _leaves(value, given, module))
+        _check_weights(call, weights)
+        call.values = [x.detach().clone() for x in [
+            *[x for x in _flatten(value)[0] if isinstance(x, Tensor)],
+            *[given[i] for i in call.writes]]]
+        self.calls.append(call)
+        return value
+
+
+def _check_weights(call: Call, weights: Sequence[Tuple[str, Tensor, int, Tensor]]) -> None:
+    """Raise if forward has written to a parameter, which gets its values back."""
+    written = [name for name, p, version, _ in weights if p._version != version]
+    for _, p, version, value in weights:
+        if p._version != version:
+            p.data.copy_(value)
+    if written:
+        raise call.error(f"forward writes to the parameter {written[0]}, which is not covered")
+
+
+def _drew(before: Tuple[Any, ...]) -> bool:
+    """Return whether random numbers were drawn."""
+    after = random_states()
+    return not torch.equal(before[0], after[0]) or repr(before[1:]) != repr(after[1:])
+
+
+def _set_attributes(module: nn.Module, before: Any) -> List[Tuple[nn.Module, str]]:
+    """Return the attributes that were set, which stay so."""
+    now = attributes_of(module)
+    names = set_back(module, before)
+    set_back(module, now)
+    return [(module.get_submodule(path), key)
+            for path, _, key in (name.rpartition(".") for name in names)]
+
+
+def _leaves(value: Any, given: Sequence[Tensor], module: nn.Module) -> List[Tensor]:
+    """Return the leaves of autograd's graph of a result that are no parameters of the module, down
+    to the arguments."""
+    known = {id(p) for p in module.parameters()}
+    stop = {x.grad_fn for x in given if x.grad_fn is not None}
+    given_leaves = {id(x) for x in given}
+    pending = [x.grad_fn for x in _flatten(value)[0]
+               if isinstance(x, Tensor) and x.grad_fn is not None]
+    seen, found = set(stop), []
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) not in known and id(variable) not in given_leaves:
+            found.append(variable)
+        pending += [child for child, _ in node.next_functions if child is not None]
+    return found
+
+
+def _scaled(one: Sequence[int], n: int, other: Sequence[int], m: int) -> Optional[Shape]:
+    """Return which dimension has the samples, from shapes with n and m of them; None: not one."""
+    shape: Shape = []
+    if len(one) != len(other):
+        return None
+    for a, b in zip(one, other):
+        if a == b:
+            shape.append((False, a))
+        elif a % n == 0 and a // n * m == b:
+            shape.append((True, a // n))
+        else:
+            return None
+    return shape if sum(batch for batch, _ in shape) == 1 else None
+
+
+def record(module: nn.Module, modules: Dict[str, nn.Module], flat: nn.Module,
+           examples: Sequence[Tensor]) -> Dict[str, List[Call]]:
+    """Run a module on the examples, and on other numbers of samples; return the calls of opaque
+    modules, by path. Exceptions that the module raises for the example are not caught."""
+    samples = examples[0].shape[0]
+    first = _recorded(module, modules, flat, examples)
+    second, other = None, 0
+    for other in [n for n in (3, 4, 6, 8, 5, 7, 2) if n != samples]:
+        rows = torch.arange(other) % samples
+        try:
+            second = _recorded(module, modules, flat, [x[rows] for x in examples])
+            break
+        except CaptureError:
+            raise
+        except Exception:
+            continue
+    if second is None:
+        raise CaptureError("the module takes examples of one number of samples alone")
+    if [call.path for call in first] != [call.path for call in second]:
+        raise CaptureError("calls other modules for other samples", paths=[""])
+    found: Dict[str, List[Call]] = {}
+    for a, b in zip(first, second):
+        _merge(a, b, samples, other)
+        found.setdefault(a.path, []).append(a)
+    return found
+
+
+def _merge(call: Call, again: Call, samples: int, other: int) -> None:
+    if call.arguments.differs(again.arguments) or call.results.differs(again.results):
+        raise call.error("has other arguments or results for another number of samples")
+    if call.writes != again.writes:
+        raise call.error("writes to other arguments for another number of samples")
+    for i, (a, b) in enumerate(zip(call.values, again.values)):
+        shape = _scaled(a.shape, samples, b.shape, other)
+        if shape is None or a.dtype != torch.float32:
+            raise call.error(f"result {i}: float32 [N, ...] is expected, got "
+                             f"{str(a.dtype).replace('torch.', '')} {list(a.shape)}")
+        call.shapes.append(shape)
+        call.mixes |= not _rows_agree(a, b, shape, samples, other)
+    if not call.shapes:
+        raise call.error("returns no tensor")
+    call.values = []
+    call.draws |= again.draws
+    call.attributes += again.attributes
+    call.buffers = sorted({*call.buffers, *again.buffers})
+    if call.leaves or again.leaves:
+        raise call.error("a tensor that requires a gradient and is no parameter of it is not "
+                         "covered (register it as a parameter)")
+
+
+def _rows_agree(a: Tensor, b: Tensor, shape: Shape, samples: int, other: int) -> bool:
+    """Return whether a sample's result is the same among other samples."""
+    dim = next(i for i, (batch, _) in enumerate(shape) if batch)
+    size, rows = shape[dim][1], min(samples, other)
+    a, b = a.narrow(dim, 0, size * rows), b.narrow(dim, 0, size * rows)
+    return bool(torch.allclose(a, b, 1e-3, 1e-3 * float(a.abs().max()), equal_nan=True))
+
+
+def _recorded(module: nn.Module, modules: Dict[str, nn.Module], flat: nn.Module,
+              examples: Sequence[Tensor]) -> List[Call]:
+    recorder = _Recorder()
+    given = [x.detach().clone().requires_grad_(x.is_floating_point()) * 1 for x in examples]
+    with buffers_kept(module), torch.random.fork_rng(devices=[]), torch.enable_grad(), \
+            attributes_kept(module), replaced(modules, recorder):
+        flat(*given)
+    return recorder.calls
+
+
+# --- export ---
+
+_KEYS = itertools.count(1)
+#: Calls by their key in the graph, while a module is captured.
+CALLS: Dict[int, Call] = {}
+
+
+@torch.library.custom_op("cgpipe::region", mutates_args=())
+def _region(inputs: List[Tensor], key: int) -> List[Tensor]:
+    """A call of an opaque module, in a graph."""
+    raise NotImplementedError("a region of cgpipe runs inside a pipeline")
+
+
+@_region.register_fake
+def _(inputs: List[Tensor], key: int) -> List[Tensor]:
+    call = CALLS[key]
+    samples: Any = None
+    for x, shape in zip(inputs, call.arguments.shapes):
+        for size, example in zip(x.shape, shape):
+            if samples is None and not isinstance(size, int):
+                expression = size.node.expr
+                symbols = list(expression.free_symbols)
+                factor = expression.subs({symbol: 1 for symbol in symbols})
+                samples = size // int(factor) if factor != 1 else size
+    if samples is None:
+        raise call.error("no argument with samples")
+    return [torch.empty([samples * size if batch else size for batch, size in shape],
+                        device=inputs[0].device) for shape in call.shapes]
+
+
+@contextlib.contextmanager
+def traced(modules: Dict[str, nn.Module], calls: Dict[str, List[Call]]) -> Iterator[None]:
+    """Let each call of an opaque module be one node while a module is exported."""
+    counts: Dict[str, int] = {}
+    keys = {path: [next(_KEYS) for _ in entries] for path, entries in calls.items()}
+    CALLS.update({key: call for path, entries in calls.items()
+                  for key, call in zip(keys[path], entries)})
+
+    def trace(path: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        i = counts[path] = counts.get(path, -1) + 1
+        entries = calls.get(path, [])
+        entry = entries[i % len(entries)] if entries else None
+        if entry is None or entry.arguments.differs(_Side.of((args, kwargs))):
+            raise CaptureError(f"{path}: other arguments than in a call by PyTorch",
+                               paths=[path.rpartition(".")[0]] if path else [])
+        tensors = [x for x in _flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+        found = torch.ops.cgpipe.region(tensors, keys[path][i % len(entries)])
+        for i, value in zip(entry.writes, found[len(entry.results.shapes):]):
+            tensors[i].copy_(value)
+        return entry.results.build(found)
+    try:
+        with replaced(modules, trace):
+            yield
+    finally:
+        for own in keys.values():
+            for key in own:
+                CALLS.pop(key, None)

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fallback regions: parts of a captured module that PyTorch runs inside the pipeline.
+
+A region is a custom op whose forward and backward call PyTorch on the stage's worker. Its inputs,
+results, gradients and parameters are in planned memory. PyTorch's own memory is outside the plan.
+
+    parameters 1 .. 4 of 9   the region's own op
+    5 .. 8, 9                carriers: ops without data, which pass one number on as a token
+
+Backward reaches a region before its carriers, and computes the gradients of all parameters. Each
+op then writes those of its own parameters, to which the engine adds in the order of micro-batches.
+
+The graph that autograd recorded in forward is kept for backward where memory stays in place until
+then. Otherwise backward runs the forward again, with the same random numbers and buffers."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe import _c
+from cgpipe._op import INFER, MAX, RUN, cgp_op
+from cgpipe.errors import CgpipeError
+from cgpipe.torch.layout import BATCH, Axis, Layout, count
+from cgpipe.torch.surroundings import (PROOF_SEED, buffers_replaced, evaluating, put, seeded,
+                                       threads, without_hooks)
+from cgpipe.torch.watch import attributes_of, set_back
+
+if TYPE_CHECKING:
+    from cgpipe.torch.regions import Regions
+
+__all__ = ["Operand", "Region", "output_operand"]
+
+_TYPES = {torch.float32: (ctypes.c_float, torch.float32)}
+_INTEGER = (ctypes.c_int32, torch.int32)
+
+
+# --- memory ---
+
+
+def _memory(address: int, sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return a tensor over memory of the plan."""
+    c_type, found = _TYPES.get(dtype, _INTEGER)
+    elements = 1
+    for size in sizes:
+        elements *= size
+    return torch.frombuffer((c_type * elements).from_address(address), dtype=found).view(sizes)
+
+
+class Operand:
+    """A tensor of a region: its layout in the engine's memory, and its type in PyTorch."""
+
+    def __init__(self, layout: Layout, dtype: torch.dtype = torch.float32) -> None:
+        self.layout, self.dtype = layout, dtype
+        axes = [axis for dim in layout.dims for axis in dim]
+        place = {id(axis): i + 1 for i, axis in enumerate(layout.order)}
+        self._order = [0 if axis is BATCH else place[id(axis)] for axis in axes]
+        self._sizes = [axis.size for axis in layout.order]
+        self.elements = count(layout.order)
+
+    def view(self, address: int, samples: int) -> Tensor:
+        """Return a view of memory with the axes in PyTorch's order."""
+        return _memory(address, [samples, *self._sizes], self.dtype).permute(self._order)
+
+    def shape(self, samples: int) -> List[int]:
+        """Return the shape of the tensor in PyTorch."""
+        return [count(dim) * (samples if BATCH in dim else 1) for dim in self.layout.dims]
+
+    def read(self, address: int, samples: int) -> Tensor:
+        """Return the tensor in PyTorch's order: contiguous, without a copy if it is so."""
+        return (self.view(address, samples).reshape(self.shape(samples)).contiguous()
+                .to(self.dtype))
+
+    def write(self, address: int, samples: int, value: Optional[Tensor]) -> None:
+        """Write a tensor in PyTorch's order to memory; None: zeros."""
+        view = self.view(address, samples)
+        if value is None:
+            view.zero_()
+        else:
+            view.copy_(value.reshape(view.shape))
+
+
+# --- a region ---
+
+
+@dataclass
+class _Run:
+    """A forward of a region: the addresses of its inputs, autograd's leaves, and the results."""
+
+    places: List[int]
+    leaves: List[Tensor]
+    results: List[Tensor]
+
+
+@dataclass(eq=False)
+class Region:
+    """A part of a module that PyTorch runs."""
+
+    path: str
+    module: nn.Module
+    function: Callable[[Sequence[Tensor]], List[Tensor]]
+    inputs: List[Operand]
+    outputs: List[Operand]
+    #: Parameters by name, in the order of the ops' lists.
+    parameters: List[Tuple[str, nn.Parameter]]
+    #: Buffers and attributes that forward writes to, and inputs, by their index.
+    buffers: List[Tensor]
+    attributes: List[Tuple[nn.Module, str]]
+    writes: List[int]
+    #: Whether forward draws random numbers, and whether samples depend on each other.
+    draws: bool
+    mixes: bool
+    #: Why it was not captured.
+    reason: str
+    regions: "Regions"
+    #: Permutations of the parameters' memory to PyTorch's order; (): none.
+    orders: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
+    ops: List[Any] = field(default_factory=list)
+    seconds: float = 0.0
+    _kept: Dict[Any, _Run] = field(default_factory=dict)
+    #: What forward writes to, before a forward.
+    _before: Dict[Any, Any] = field(default_factory=dict)
+    _latest: Any = None
+    _waiting: Dict[int, List[Optional[Tensor]]] = field(default_factory=dict)
+
+    # --- ops ---
+
+    def make_ops(self, names: Sequence[str], orders: Sequence[Any]) -> None:
+        """Make the tables of the carriers, in the order of the graph, and of the region's op.
+        ``orders``: for each parameter, its shape in memory and the permutation to PyTorch's."""
+        self.orders = [(tuple(shape), tuple(order)) for shape, order in orders]
+        for name in names[:-1]:
+            first = MAX * (len(names) - 1 - len(self.ops))
+            self.ops.append(self._carrier(name, first, min(first + MAX, len(self.parameters))))
+        op = cgp_op(names[-1], len(self.inputs) + (len(names) > 1))
+        op.input_needs_x = (1 << len(self.inputs)) - 1
+        op.weight_in_input = bool(self.parameters)
+        total = sum(output.elements for output in self.outputs)
+        sizes = ([a.size for a in self.outputs[0].layout.order] or [1]
+                 if len(self.outputs) == 1 else [total])
+        op.infer = INFER(self._infer(sizes, 0, min(MAX, len(self.parameters))))
+        op.forward = RUN(self._guarded(self._forward))
+        op.backward_input = RUN(self._guarded(self._backward))
+        self.ops.append(op)
+
+    def _carrier(self, name: str, first: int, end: int) -> Any:
+        op = cgp_op(name, 1)
+        op.weight_in_input = True
+
+        def forward(run: Any) -> None:
+            _memory(run.y, [run.n]).zero_()
+
+        def backward(run: Any) -> None:
+            if run.dx[0]:
+                _memory(run.dx[0], [run.n]).zero_()
+            self._write_gradients(run, first, end)
+        op.infer = INFER(self._infer([1], first, end))
+        op.forward = RUN(self._guarded(forward))
+        op.backward_input = RUN(self._guarded(backward))
+        return op
+
+    def _infer(self, sizes: Sequence[int], first: int, end: int) -> Callable[..., int]:
+        def infer(_attributes: Any, _inputs: Any, out: Any) -> int:
+            shapes = out.contents
+            _set_shape(shapes.output.shape, sizes)
+            shapes.n_parameters = end - first
+            for k in range(first, end):
+                parameter = shapes.parameters[k - first]
+                parameter.suffix = b"parameter"
+                parameter.decays = True
+                _set_shape(parameter.shape, self.orders[k][0])
+            return 0
+        return infer
+
+    def _guarded(self, function: Callable[[Any], None]) -> Callable[[Any], int]:
+        """Return a function for C, which keeps an exception for the caller of the step."""
+        def call(run: Any) -> int:
+            begin = time.perf_counter()
+            try:
+                with threads(self.regions.threads):
+                    function(run.contents)
+                return 0
+            except BaseException as error:
+                self.regions.keep_error(self, error)
+                return _c.CGP_EINVAL
+            finally:
+                self.seconds += time.perf_counter() - begin
+        return call
+
+    # --- forward and backward ---
+
+    def _key(self, run: Any) -> int:
+        """Return a number that is a function of seed, step, op and the micro-batch's first
+        sample."""
+        words = (ctypes.c_float * 2)()
+        _c.lib.cgp_op_random(ctypes.addressof(run), 0, 0, 2, words)
+        return (int(words[0] * 2**24) << 24) | int(words[1] * 2**24)
+
+    def _call(self, run: Any, key: int, gradient: bool) -> _Run:
+        samples, leaves = run.n, []
+        given: List[Tensor] = []
+        for k, operand in enumerate(self.inputs):
+            x = operand.read(run.x[k], samples)
+            if operand.dtype.is_floating_point and gradient:
+                x = x.detach().requires_grad_()
+            leaves.append(x)
+            given.append(x.clone() if k in self.writes else x)
+        proving = self.regions.proving
+        seed = None if not self.draws else key if proving is None else PROOF_SEED
+        evaluates = self.regions.training and not run.training
+        with torch.set_grad_enabled(gradient), seeded(seed), \
+                evaluating(self.module) if evaluates else contextlib.nullcontext(), \
+                contextlib.nullcontext() if proving is None else proving():
+            results = self.function(given)
+        for i, (result, operand) in enumerate(zip(results, self.outputs)):
+            if list(result.shape) != operand.shape(samples) or result.dtype != torch.float32:
+                raise CgpipeError(
+                    f"{self.path}: output {i}: float32 {operand.shape(samples)} is expected, got "
+                    f"{str(result.dtype).replace('torch.', '')} {list(result.shape)}")
+        return _Run(run.x[:len(self.inputs)], leaves, results)
+
+    def _call_first(self, run: Any, key: int, gradient: bool) -> _Run:
+        """Run a forward, and write what it has written to the buffers."""
+        if not self.buffers and not self.attributes:
+            return self._call(run, key, gradient)
+        before = [buffer.clone() for buffer in self.buffers]
+        if run.training:
+            self._before[threading.get_ident(), key] = (
+                before, attributes_of(self.module) if self.attributes else None)
+        copies = [value.clone() for value in before]
+        with buffers_replaced(self.module, self.buffers, copies):
+            found = self._call(run, key, gradient)
+        put(self.buffers, copies)
+        return found
+
+    def _call_again(self, run: Any, key: int, gradient: bool) -> _Run:
+        """Repeat a forward with the buffers and attributes that it had, which stay as they are."""
+        if not self.buffers and not self.attributes:
+            return self._call(run, key, gradient)
+        before, attributes = self._before.get((threading.get_ident(), key), (self.buffers, None))
+        now = attributes_of(self.module) if self.attributes else None
+        try:
+            if attributes is not None:
+                set_back(self.module, attributes)
+            with buffers_replaced(self.module, self.buffers, [b.clone() for b in before]):
+                return self._call(run, key, gradient)
+        finally:
+            if now is not None:
+                set_back(self.module, now)
+
+    def _forward(self, run: Any) -> None:
+        again = bool(_c.lib.cgp_is_recomputing())
+        key = self._key(run)
+        wanted = self.regions.gradient
+        gradient = run.training if wanted is None else wanted
+        found = (self._call_again if again else self._call_first)(run, key, gradient)
+        first = 0
+        for result, operand in zip(found.results, self.outputs):
+            self._write_result(run, first, operand, result.detach())
+            first += operand.elements
+        if run.training and gradient:
+            self._keep((threading.get_ident(), key), found, again)
+
+    def _keep(self, key: Any, found: _Run, again: bool) -> None:
+        """Keep a forward for its backward. If forwards are recomputed, this is the last one, or one
+        that is recomputed."""
+        if self.regions.keep is None:
+            return
+        if not self.regions.keep and not again:
+            self._kept.pop(self._latest, None)
+            self._latest = key
+        self._kept[key] = found
+
+    def _write_result(self, run: Any, first: int, operand: Operand, result: Tensor) -> None:
+        if len(self.outputs) == 1:
+            operand.write(run.y, run.n, result)
+            return
+        total = sum(output.elements for output in self.outputs)
+        rows = _memory(run.y, [run.n, total])[:, first:first + operand.elements]
+        rows.copy_(_rows(result, operand, run.n))
+
+    def _backward(self, run: Any) -> None:
+        key = self._key(run)
+        found = self._kept.pop((threading.get_ident(), key), None)
+        # Inputs that are recomputed may be in other memory than in forward.
+        if found is None or found.places != run.x[:len(self.inputs)]:
+            found = self._call_again(run, key, True)
+        self._before.pop((threading.get_ident(), key), None)
+        wanted = [x for x in found.leaves if x.requires_grad]
+        parameters = [p for _, p in self.parameters if p.requires_grad]
+        pairs = [(result, gradient) for result, gradient
+                 in zip(found.results, self._output_gradients(run)) if result.requires_grad]
+        gradients: Sequence[Optional[Tensor]] = [None] * (len(wanted) + len(parameters))
+        if pairs and gradients:
+            with without_hooks(parameters):
+                gradients = torch.autograd.grad(
+                    [y for y, _ in pairs], [*wanted, *parameters], [g for _, g in pairs],
+                    allow_unused=True)
+        of = {id(x): gradient for x, gradient in zip([*wanted, *parameters], gradients)}
+        for k, (operand, x) in enumerate(zip(self.inputs, found.leaves)):
+            if run.dx[k]:
+                operand.write(run.dx[k], run.n, of.get(id(x)))
+        if run.dx[len(self.inputs)] if len(self.inputs) < MAX else None:
+            _memory(run.dx[len(self.inputs)], [run.n]).zero_()
+        self.regions.reached.update(name for name, p in self.parameters
+                                    if of.get(id(p)) is not None)
+        self._waiting[threading.get_ident()] = [of.get(id(p)) for _, p in self.parameters]
+        self._write_gradients(run, 0, min(MAX, len(self.parameters)))
+
+    def _output_gradients(self, run: Any) -> List[Tensor]:
+        if len(self.outputs) == 1:
+            return [self.outputs[0].view(run.dy, run.n).reshape(self.outputs[0].shape(run.n))]
+        total = sum(output.elements for output in self.outputs)
+        rows, first, found = _memory(run.dy, [run.n, total]), 0, []
+        for operand in self.outputs:
+            found.append(_from_rows(rows[:, first:first + operand.elements], operand, run.n))
+            first += operand.elements
+        return found
+
+    def _write_gradients(self, run: Any, first: int, end: int) -> None:
+        """Write the gradients of parameters first .. end - 1, which backward has computed."""
+        waiting = self._waiting[threading.get_ident()]
+        for k in range(first, end):
+            shape, order = self.orders[k]
+            memory, gradient = _memory(run.dparameters[k - first], shape), waiting[k]
+            waiting[k] = None
+            if gradient is None:
+                memory.zero_()
+            else:
+                view = memory.permute(order) if order else memory
+                view.copy_(gradient.reshape(view.shape))
+
+    def forget(self) -> None:
+        """Drop what forwards without a backward have kept."""
+        self._kept.clear()
+        self._before.clear()
+        self._latest = None
+
+
+def _rows(value: Tensor, operand: Operand, samples: int) -> Tensor:
+    """Return a result as one row per sample, in the order of its layout."""
+    axes = [samples if axis is BATCH else axis.size
+            for dim in operand.layout.dims for axis in dim]
+    at = [axis for dim in operand.layout.dims for axis in dim].index(BATCH)
+    return value.reshape(axes).movedim(at, 0).reshape(samples, operand.elements)
+
+
+def _from_rows(rows: Tensor, operand: Operand, samples: int) -> Tensor:
+    axes = [axis for dim in operand.layout.dims for axis in dim]
+    at = axes.index(BATCH)
+    sizes = [axis.size for axis in axes if axis is not BATCH]
+    return rows.reshape([samples, *sizes]).movedim(0, at).reshape(operand.shape(samples))
+
+
+def _set_shape(shape: Any, sizes: Sequence[int]) -> None:
+    shape.rank = len(sizes)
+    for i, size in enumerate(sizes):
+        shape.dims[i] = size
+
+
+def output_operand(shape: Sequence[Tuple[bool, int]]) -> Operand:
+    """Return a result's operand: its shape, in this order in memory."""
+    dims = [((BATCH,) if batch else ()) + ((Axis(size),) if size != 1 else ())
+            for batch, size in shape]
+    layout = Layout(dims, [])
+    layout.order = layout.logical()
+    return Operand(layout)

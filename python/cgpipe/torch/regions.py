@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The regions of a captured module (region.py), and what the caller of a step sets for them."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import warnings
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe.errors import ArgumentError
+from cgpipe.torch.region import Region
+from cgpipe.torch.surroundings import put
+
+__all__ = ["Regions"]
+
+
+class Regions:
+    """The regions of a captured module, and what a step's caller sets for them."""
+
+    def __init__(self, training: bool) -> None:
+        self.all: List[Region] = []
+        #: True if the module was captured in training mode.
+        self.training = training
+        #: True: keep all forwards for their backwards. False: the last forward, and those that are
+        #: recomputed. None: keep none, since inputs move before the backward.
+        self.keep: Optional[bool] = None
+        #: Gradient mode of forwards; None: enabled in training.
+        self.gradient: Optional[bool] = None
+        self.threads = 1
+        #: A proof's mode without dropout; then regions draw from PROOF_SEED.
+        self.proving: Any = None
+        self.seconds = 0.0
+        self._warned = False
+        #: Names of the parameters that a gradient has reached in the last step.
+        self.reached: Set[str] = set()
+        self._error: Optional[BaseException] = None
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    @property
+    def buffers(self) -> List[Tensor]:
+        """Buffers that regions write to."""
+        return [buffer for region in self.all for buffer in region.buffers]
+
+    @property
+    def attributes(self) -> List[Tuple[nn.Module, str]]:
+        """Attributes that regions set."""
+        return [entry for region in self.all for entry in region.attributes]
+
+    @property
+    def draws(self) -> bool:
+        """True if a region draws random numbers."""
+        return any(region.draws for region in self.all)
+
+    def array(self) -> Tuple[Any, int]:
+        """Return the ops as C's array and its length."""
+        ops = [op for region in self.all for op in region.ops]
+        array = (ctypes.c_void_p * max(1, len(ops)))(*[ctypes.addressof(op) for op in ops])
+        return array, len(ops)
+
+    def check(self, devices: Sequence[str], deferred_batch_norm: bool) -> None:
+        """Raise unless a plan with these options can run the regions.
+
+        Raises:
+            ArgumentError: It cannot.
+        """
+        for region in self.all:
+            name = region.path or "the module itself"
+            for device in devices:
+                if str(device).startswith("cuda"):
+                    raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, for which "
+                                        f"the device cpu is expected, got {device}")
+            if deferred_batch_norm and region.buffers:
+                raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, and writes to "
+                                    "its buffers for each micro-batch: deferred_batch_norm=False "
+                                    "is expected, got True")
+
+    def restart_times(self) -> None:
+        """Forget the seconds of all runs."""
+        self.seconds = 0.0
+        for region in self.all:
+            region.seconds = 0.0
+
+    def report(self) -> str:
+        """Return a line for each region: its module, its share of the pipeline's time, and why it
+        was not captured. Regions of several stages run at the same time."""
+        lines = []
+        for region in self.all:
+            share = (f"{100 * region.seconds / self.seconds:.0f} % of the time" if self.seconds
+                     else "has not run")
+            text = f"{region.path or 'the module itself'} ({type(region.module).__name__}): {share}"
+            if region.mixes:
+                text += "; mixes the samples of a micro-batch"
+            lines.append(f"{text}; {region.reason}")
+        return "\n".join(lines)
+
+    def warn(self) -> None:
+        """Warn once, after a run, that PyTorch runs parts of the pipeline."""
+        if self.all and not self._warned:
+            self._warned = True
+            warnings.warn("PyTorch runs parts of the pipeline (fallback=False refuses them):\n"
+                          + self.report(), stacklevel=3)
+
+    def keep_error(self, region: Region, error: BaseException) -> None:
+        """Keep the first exception of a run."""
+        if self._error is None:
+            if hasattr(error, "add_note"):
+                error.add_note(f"in {region.path or 'the module itself'}, which PyTorch runs "
+                               "inside the pipeline")
+            self._error = error
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call a function that runs the pipeline. Raise the exception of a region's own code; then
+        buffers are as before."""
+        if not self.all:
+            return function()
+        self._error, begin, threads = None, time.perf_counter(), torch.get_num_threads()
+        before = [buffer.clone() for buffer in self.buffers]
+        try:
+            return function()
+        except Exception:
+            put(self.buffers, before)
+            for region in self.all:
+                region.forget()
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error from None
+            raise
+        finally:
+            torch.set_num_threads(threads)  # new threads begin with the number set last
+            self.seconds += time.perf_counter() - begin
+
+    def forget(self) -> None:
+        """Begin a step: drop what forwards without a backward have kept."""
+        self.reached.clear()
+        for region in self.all:
+            region.forget()

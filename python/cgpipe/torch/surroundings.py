@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a region's code sees and changes besides its tensors: random numbers, buffers, modes, hooks
+of parameters, threads. Each is set for a call and set back after it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import threading
+from typing import Any, Iterator, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["PROOF_SEED", "buffers_replaced", "evaluating", "put", "random_states", "seeded",
+           "threads", "without_hooks"]
+
+#: Seed of each region while a capture is proven.
+PROOF_SEED = 17
+
+#: PyTorch has one generator in a process: regions that draw take turns.
+_DRAWS = threading.RLock()
+
+
+def random_states() -> Tuple[Any, ...]:
+    """Return the states of PyTorch's, Python's and, if it is imported, NumPy's generators."""
+    numpy = sys.modules.get("numpy")
+    return (torch.get_rng_state(), random.getstate(),
+            None if numpy is None else numpy.random.get_state())
+
+
+def _set_random_states(states: Tuple[Any, ...]) -> None:
+    """Set the states that random_states() returned."""
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    if states[2] is not None:
+        sys.modules["numpy"].random.set_state(states[2])
+
+
+@contextlib.contextmanager
+def seeded(seed: Optional[int]) -> Iterator[None]:
+    """Draw from generators of this seed; None: nothing draws. The caller's states come back."""
+    if seed is None:
+        yield
+        return
+    with _DRAWS:
+        before = random_states()
+        try:
+            torch.manual_seed(seed)
+            random.seed(seed)
+            if before[2] is not None:
+                sys.modules["numpy"].random.seed(seed & 0xffffffff)
+            yield
+        finally:
+            _set_random_states(before)
+
+
+def put(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for buffer, value in zip(buffers, values):
+            buffer.copy_(value)
+
+
+@contextlib.contextmanager
+def buffers_replaced(module: nn.Module, buffers: Sequence[Tensor],
+                      copies: Sequence[Tensor]) -> Iterator[None]:
+    """Let copies take the place of buffers, so that autograd's graph refers to these."""
+    new = {id(buffer): value for buffer, value in zip(buffers, copies)}
+    places = [(child._buffers, key, b) for child in module.modules() if buffers
+              for key, b in child._buffers.items() if id(b) in new]
+    try:
+        for table, key, b in places:
+            table[key] = new[id(b)]
+        yield
+    finally:
+        for table, key, b in places:
+            table[key] = b
+
+
+@contextlib.contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode."""
+    before = [(child, child.training) for child in module.modules()]
+    try:
+        for child, _ in before:
+            child.training = False
+        yield
+    finally:
+        for child, training in before:
+            child.training = training
+
+
+@contextlib.contextmanager
+def without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Leave out the hooks of parameters: they run when autograd accumulates their gradients."""
+    tables = [(p._backward_hooks, dict(p._backward_hooks)) for p in parameters
+              if p._backward_hooks]
+    for table, _ in tables:
+        table.clear()
+    try:
+        yield
+    finally:
+        for table, entries in tables:
+            table.update(entries)
+
+
+@contextlib.contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let PyTorch use this number of threads on the calling thread."""
+    before = torch.get_num_threads()
+    if before != number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        if before != number:
+            torch.set_num_threads(before)

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that cannot be captured run by PyTorch inside the pipeline: with PyTorch's gradients, and
+the same bits in all layouts."""
+
+import copy
+import random
+import unittest
+import warnings
+
+import torch_support  # noqa: F401  skips without PyTorch
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import cgpipe
+from cgpipe.errors import ArgumentError
+from cgpipe.torch import CaptureError
+from cgpipe.torchgpipe import GPipe
+from cgpipe.torchgpipe.skip import pop, skippable, stash
+
+LAYOUTS = [([3], "never"), ([1, 2], "always"), ([2, 1], "except_last"), ([1, 1, 1], "never")]
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+class Part(nn.Module):
+    """Call ``function(module, y, x)``, where y is the result of a linear layer on x."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.a, self.b, self.function = nn.Linear(8, 8), nn.Linear(8, 8), function
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.count = 0
+
+    def forward(self, x):
+        return self.function(self, self.a(x), x)
+
+
+def on_data(module, y, x):
+    return module.b(y) if float(y.detach().sum()) > 0 else y * module.scale
+
+
+def loop(module, y, x):
+    while float(y.detach().abs().max()) > 0.5:
+        y = module.b(y) * 0.5
+    return y
+
+
+def detached_write(module, y, x):
+    y.detach().mul_(0.5)
+    return y * 1
+
+
+def write_without_gradient(module, y, x):
+    with torch.no_grad():
+        y.mul_(2.0)
+    return module.b(y)
+
+
+def counted(module, y, x):
+    module.count += 1
+    return y * module.count
+
+
+def hooked(module, y, x):
+    y.register_hook(lambda gradient: gradient * 2)
+    return y
+
+
+def write_to_a_weight(module, y, x):
+    with torch.no_grad():
+        module.a.weight.mul_(0.5)
+    return Reverse.apply(y)
+
+
+SAME = {
+    "a branch on data": on_data,
+    "a loop on data": loop,
+    "autograd.Function": lambda m, y, x: Reverse.apply(y) + m.b(x),
+    "write through detach": detached_write,
+    "write under no_grad": write_without_gradient,
+    "attribute": counted,
+    "hook of a tensor": hooked,
+    "mode of gradients": lambda m, y, x: y * 2 if torch.is_grad_enabled() else y,
+    "int": lambda m, y, x: m.b(x) + (y * 3).int().float(),
+    "half": lambda m, y, x: y.half().float(),
+    "bfloat16": lambda m, y, x: y.bfloat16().float(),
+    "float64": lambda m, y, x: (y.double().exp() * m.scale.double()).float(),
+    "cumsum": lambda m, y, x: torch.cumsum(y, 1),
+    "fft": lambda m, y, x: torch.fft.rfft(y).abs() @ torch.ones(5, 8),
+    "linalg": lambda m, y, x: torch.linalg.solve(m.b.weight + 9 * torch.eye(8), y.T).T,
+    "sort": lambda m, y, x: y.sort(1).values * m.scale,
+    "parameters": lambda m, y, x: y @ (m.b.weight @ m.a.weight).exp() + m.scale,
+}
+
+
+def gradients(model, x, chunks=1):
+    """Return outputs and gradients of a forward for each chunk, and one backward."""
+    x = x.clone().requires_grad_()
+    y = torch.cat([model(part) for part in x.chunk(chunks)])
+    y.square().sum().backward()
+    return [y.detach(), x.grad, *[p.grad for p in model.parameters()]]
+
+
+class Fallback(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        random.seed(0)
+        warnings.simplefilter("ignore")
+
+    def same(self, found, expected, name):
+        for a, b in zip(found, expected):
+            if b is None:
+                self.assertIsNone(a, name)
+            else:
+                torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, msg=lambda m: f"{name}: {m}")
+
+    def test_what_a_graph_cannot_say_has_pytorchs_gradients_and_the_bits_of_every_layout(self):
+        x = torch.randn(6, 8)
+        for i, (name, function) in enumerate(SAME.items()):
+            module = nn.Sequential(nn.Linear(8, 8), Part(function), nn.Linear(8, 4))
+            expected = gradients(copy.deepcopy(module), x, 2)
+            bits = None
+            for balance, mode in (LAYOUTS[0], LAYOUTS[1 + i % 3]):
+                model = GPipe(copy.deepcopy(module), balance, chunks=2, checkpoint=mode,
+                              verify=bits is None)
+                with self.subTest(name, balance=balance, mode=mode):
+                    found = gradients(model, x)
+                    self.same(found, expected, name)
+                    bits = bits or found
+                    self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits)))
+                    self.assertIn("1", model.report())
+
+    def test_a_second_step_is_right_too(self):
+        x = torch.randn(6, 8)
+        module = nn.Sequential(nn.Linear(8, 8), Part(counted), nn.Linear(8, 4))
+        for mode in ("never", "always", "except_last"):
+            eager, model = copy.deepcopy(module), GPipe(copy.deepcopy(module), [1, 2], chunks=2,
+                                                        checkpoint=mode)
+            for _ in range(3):
+                self.same(gradients(model, x), gradients(eager, x, 2), mode)
+            self.assertEqual((eager[1].count, model[1].count), (6, 6))
+
+    def test_only_the_innermost_module_leaves_the_engine(self):
+        inner = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), Part(on_data)))
+        model = cgpipe.from_torch(inner, (torch.randn(4, 8),))
+        self.assertIn("1.1 (Part): ", model.report())
+        self.assertEqual(len(model.report().splitlines()), 1)
+        self.assertEqual(model.layers, ["0", "1"])
+
+    def test_hooks_of_layers_run(self):
+        x = torch.randn(6, 8)
+        seen = []
+
+        def train(module, gpipe):
+            module[1].register_forward_hook(lambda m, i, y: y * 2)
+            module[1].register_forward_pre_hook(lambda m, i: (i[0] + 1,))
+            module[1].register_full_backward_hook(lambda m, i, o: (i[0] * 3,))
+            module[1].register_forward_hook(lambda m, i, y: seen.append(len(y)))
+            return gradients(GPipe(module, [1, 1], chunks=2) if gpipe else module, x,
+                             1 if gpipe else 2)
+        module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+        self.same(train(copy.deepcopy(module), True), train(module, False), "hooks")
+        self.assertIn(3, seen)
+
+    def test_tuples_integers_and_constants_pass_through_a_region(self):
+        class Two(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Embedding(10, 8, scale_grad_by_freq=True)
+
+            def forward(self, pair):
+                x, ids = pair
+                y = self.table(ids) * torch.tensor(2.0)
+                if float(y.detach().sum()) < 1e9:
+                    x = x + y.sum(1)
+                return x, y.cumsum(1), x[:, :3] * 2
+
+        class Join(nn.Module):
+            def forward(self, three):
+                a, b, c = three
+                return a + b.mean(1) + F.pad(c, (0, 5))
+        x, ids = torch.randn(6, 8), torch.randint(0, 10, (6, 5))
+        module = nn.Sequential(Two(), Join(), nn.Linear(8, 2))
+        model = GPipe(copy.deepcopy(module), [1, 1, 1])
+        for taken in (module, model):
+            taken((x, ids)).square().sum().backward()
+        torch.testing.assert_close(model((x, ids)), module((x, ids)))
+        self.same([p.grad for p in model.parameters()], [p.grad for p in module.parameters()], "")
+
+    def test_a_parameter_is_shared_with_a_layer_of_the_engine(self):
+        class Shared(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.part, self.last = nn.Linear(8, 8), Part(loop), nn.Linear(8, 8)
+                self.part.b = self.first
+                self.part.a.weight = self.last.weight
+
+            def forward(self, x):
+                return self.last(self.part(self.first(x)))
+        x, module = torch.randn(6, 8), nn.Sequential(Shared(), nn.Linear(8, 2))
+        model = GPipe(copy.deepcopy(module), [1, 1], chunks=2)
+        self.same(gradients(model, x), gradients(module, x), "shared")
+
+    def test_skips_stay_inside_a_region(self):
+        @skippable(stash=["a"])
+        class Stash(nn.Module):
+            def forward(self, x):
+                yield stash("a", x)
+                return x * 2
+
+        @skippable(pop=["a"])
+        class Pop(nn.Module):
+            def forward(self, x):
+                a = yield pop("a")
+                return x + a if float(a.detach().sum()) < 1e9 else x
+        a, b, x = nn.Linear(8, 8), nn.Linear(8, 8), torch.randn(6, 8)
+        model = GPipe(nn.Sequential(Stash(), a, Pop(), b), [2, 2], chunks=2)
+        y = model(x)
+        torch.testing.assert_close(y, b(a(x * 2) + x))
+
+    def test_buffers_change_once_per_micro_batch_in_order(self):
+        class Norm(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm = nn.BatchNorm1d(8, momentum=None)
+                self.register_buffer("sum", torch.zeros(8))
+
+            def forward(self, x):
+                self.sum.mul_(0.5).add_(x.detach().mean(0))
+                return self.norm(x) + self.sum * x
+        x = torch.randn(9, 8)
+        module = nn.Sequential(nn.Linear(8, 8), Norm(), nn.Linear(8, 2))
+        for mode in ("never", "always", "except_last"):
+            eager = copy.deepcopy(module)
+            model = GPipe(copy.deepcopy(module), [1, 1, 1], chunks=3, checkpoint=mode)
+            for _ in range(2):
+                outputs = torch.cat([eager(part).detach() for part in x.chunk(3)])
+                torch.testing.assert_close(model(x), outputs)
+            for name, buffer in eager.named_buffers():
+                torch.testing.assert_close(dict(model.partitions[1].named_buffers())[
+                    name], buffer, msg=f"{mode} {name}")
+            self.assertEqual(int(model[1].norm.num_batches_tracked), 6)
+
+    def test_gradients_through_buffers_that_change_are_right(self):
+        class Sum(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("sum", torch.ones(8))
+
+            def forward(self, x):
+                with torch.no_grad():
+                    self.sum += x.detach().mean(0)
+                return x * self.sum.clone()
+        x = torch.randn(9, 8)
+        module = nn.Sequential(nn.Linear(8, 8), Sum(), nn.Linear(8, 2))
+        expected = gradients(copy.deepcopy(module), x, 3)
+        for mode in ("never", "always", "except_last"):
+            model = GPipe(copy.deepcopy(module), [1, 1, 1], chunks=3, checkpoint=mode)
+            self.same(gradients(model, x), expected, mode)
+
+    def test_random_numbers_are_equal_in_every_layout_and_leave_the_generator_alone(self):
+        def noisy(module, y, x):
+            y = F.dropout(y, 0.5, training=True) * (1 + random.random())
+            return module.b(y + torch.randn_like(y)) if float(y.detach().sum()) < 1e9 else y
+        x, bits = torch.randn(6, 8), None
+        module = nn.Sequential(nn.Linear(8, 8), Part(noisy), nn.Linear(8, 4))
+        for balance, mode in LAYOUTS:
+            model = GPipe(copy.deepcopy(module), balance, chunks=2, checkpoint=mode)
+            gradients(model, x)
+            model.zero_grad(set_to_none=True)
+            torch.manual_seed(3)
+            before = random.getstate()
+            found = gradients(model, x)
+            self.assertEqual(random.getstate(), before)
+            bits = bits or (found, torch.rand(1))
+            self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits[0])))
+        self.assertFalse(torch.equal(model(x), model(x)))
+
+    def test_evaluation_runs_the_modules_own_mode(self):
+        class Branch(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.drop = nn.BatchNorm1d(8), nn.Dropout(0.5)
+
+            def forward(self, x):
+                return self.drop(self.norm(x)) if float(x.detach().sum()) < 1e9 else x
+        x, module = torch.randn(8, 8), nn.Sequential(nn.Linear(8, 8), Branch())
+        module[1].norm.running_mean.fill_(0.5)
+        model = GPipe(copy.deepcopy(module).eval(), [1, 1], chunks=2)
+        self.same(gradients(model, x), gradients(module.eval(), x), "eval")
+        y = torch.randint(0, 8, (8,))
+        graph = cgpipe.from_torch(module.train(), (x,), loss=nn.CrossEntropyLoss(),
+                                  example_target=y)
+        pipeline = cgpipe.Pipeline(graph, batch=8, stages=2)
+        expected = F.cross_entropy(module.eval()(x), y)
+        module.train()
+        self.assertAlmostEqual(pipeline.evaluate(x, y), float(expected), places=5)
+        self.assertEqual(int(module[1].norm.num_batches_tracked), 0)
+
+    def test_pipelines_train_to_the_same_bits_in_all_schedules(self):
+        x, y, bits = torch.randn(12, 8), torch.randint(0, 4, (12,)), None
+        module = nn.Sequential(nn.Linear(8, 8), Part(on_data), nn.Linear(8, 4))
+        eager = copy.deepcopy(module)
+        optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            for part, target in zip(x.chunk(3), y.chunk(3)):
+                (F.cross_entropy(eager(part), target) / 3).backward()
+            optimizer.step()
+        for stages, schedule, recompute in ((1, None, "never"), (2, "1f1b", "always"),
+                                            (3, "zb-h1", "never"), (3, "gpipe", "except_last")):
+            taken = copy.deepcopy(module)
+            model = cgpipe.from_torch(taken, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+            pipeline = cgpipe.Pipeline(model, stages, schedule, 3, 12, recompute=recompute,
+                                       optimizer=cgpipe.SGD(lr=0.1))
+            for _ in range(2):
+                pipeline.step(x, y)
+            found = [p.detach().clone() for p in taken.parameters()]
+            self.same(found, list(eager.parameters()), schedule)
+            bits = bits or found
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, bits)), schedule)
+
+    def test_an_exception_keeps_its_type_names_the_module_and_leaves_the_model_usable(self):
+        fails = [False]
+
+        def failing(module, y, x):
+            if fails[0]:
+                raise KeyError("mine")
+            return on_data(module, y, x)
+        x = torch.randn(6, 8)
+        model = GPipe(nn.Sequential(nn.Linear(8, 8), Part(failing)), [1, 1], chunks=3)
+        expected = gradients(model, x)
+        fails[0] = True
+        for _ in range(2):
+            with self.assertRaises(KeyError) as caught:
+                model(x)
+            if hasattr(caught.exception, "__notes__"):
+                self.assertIn("in partitions.1.1, which PyTorch", caught.exception.__notes__[0])
+        fails[0] = False
+        model.zero_grad(set_to_none=True)
+        self.same(gradients(model, x), expected, "after a failure")
+
+    def test_a_warning_and_a_report_name_what_pytorch_runs(self):
+        model = GPipe(nn.Sequential(nn.Linear(8, 8), Part(on_data)), [1, 1])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                model(torch.randn(4, 8)).sum().backward()
+        texts = [str(w.message) for w in caught if "PyTorch runs" in str(w.message)]
+        self.assertEqual(len(texts), 1)
+        for text in (texts[0], model.report()):
+            self.assertRegex(text, r"partitions.1.1 \(Part\): \d+ % of the time; .*data-dependent")
+        self.assertEqual(GPipe(nn.Sequential(nn.Linear(8, 8)), [1]).report(), "")
+
+    def test_what_cannot_be_a_region_is_refused_by_name(self):
+        leaf, x = torch.ones(8, requires_grad=True), torch.randn(6, 8)
+        refused = {
+            "slice": lambda m, y, x: y[:y.shape[0] // 2],
+            "requires a gradient and is no parameter": lambda m, y, x: Reverse.apply(y) * leaf,
+            "writes to the parameter .*a.weight": write_to_a_weight,
+        }
+        for text, function in refused.items():
+            part = Part(function)
+            before = copy.deepcopy(part.state_dict())
+            with self.subTest(text), self.assertRaisesRegex(CaptureError, text):
+                GPipe(nn.Sequential(part), [1])(x)
+            for key, value in part.state_dict().items():
+                self.assertTrue(torch.equal(value, before[key]), key)
+        module = nn.Sequential(Part(on_data))
+        with self.assertRaisesRegex(CaptureError, "data-dependent"):
+            GPipe(module, [1], fallback=False)(x)
+        with self.assertRaisesRegex(CaptureError, "data-dependent"):
+            cgpipe.from_torch(module, (x,), fallback=False)
+        with self.assertRaisesRegex(ArgumentError, "device cpu is expected, got cuda"):
+            cgpipe.plan(cgpipe.from_torch(module, (x,)), devices=["cuda:0"])
+
+
+if __name__ == "__main__":
+    unittest.main()
