@@ -293,7 +293,6 @@ static void digest(uint64_t *sum, const void *data, size_t bytes) {
 }
 
 /* --- steps --- */
-
 /* Select the inputs that the rank's stages read. */
 static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *pipeline,
                                             const cgp_tensor *own[MAX_INPUTS]) {
@@ -388,6 +387,29 @@ ON_RANKS(
         return status;
     },
     (cgp_pipeline * pipeline), (pipeline), .result = (double[2]){0}, .bytes = 2 * sizeof(double))
+ON_RANKS(
+    cgp_pipeline_set_accumulation,
+    { return __real_cgp_pipeline_set_accumulation(pipeline, c->number != 0); },
+    (cgp_pipeline * pipeline, bool accumulate), (pipeline, accumulate), .number = accumulate)
+ON_RANKS(
+    cgp_pipeline_set_targets, { return __real_cgp_pipeline_set_targets(pipeline, c->in, c->n); },
+    (cgp_pipeline * pipeline, const int64_t *targets, int n_losses), (pipeline, targets, n_losses),
+    .in = targets, .n = n_losses)
+ON_RANKS(
+    cgp_pipeline_zero_grad, { return __real_cgp_pipeline_zero_grad(pipeline); },
+    (cgp_pipeline * pipeline), (pipeline), .n = 0)
+ON_RANKS(
+    cgp_pipeline_clip_grad_norm,
+    { return __real_cgp_pipeline_clip_grad_norm(pipeline, c->seconds, result); },
+    (cgp_pipeline * pipeline, double max_norm, double *norm), (pipeline, max_norm, norm),
+    .seconds = max_norm, .result = norm ? norm : &(double){0}, .bytes = sizeof *norm)
+ON_RANKS(
+    cgp_pipeline_set_lr, { return __real_cgp_pipeline_set_lr(pipeline, c->seconds); },
+    (cgp_pipeline * pipeline, double lr), (pipeline, lr), .seconds = lr)
+ON_RANKS(
+    cgp_pipeline_set_updates,
+    { return __real_cgp_pipeline_set_updates(pipeline, (int64_t)c->seed); },
+    (cgp_pipeline * pipeline, int64_t updates), (pipeline, updates), .seed = (uint64_t)updates)
 ON_RANKS(
     cgp_pipeline_set_timeout, { return __real_cgp_pipeline_set_timeout(pipeline, c->seconds); },
     (cgp_pipeline * pipeline, double seconds), (pipeline, seconds), .seconds = seconds)
