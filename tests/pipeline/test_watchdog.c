@@ -424,7 +424,8 @@ TEST_CASE(a_deadlock_is_reported_as_a_cycle) {
     make_world(&w, &state, 2, "gpipe", false);
     cgp_pipeline *pipeline = start(&w, NULL, timeout);
     const cgp__run *run = NULL;
-    assert_ok(cgp__run_find(inside_executor(pipeline), w.plan->setup.batch, false, &run));
+    assert_ok(cgp__run_find(inside_executor(pipeline),
+                            (cgp__minibatch){.samples = w.plan->setup.batch}, &run));
     cgp__bound_action *actions = run->lists[0].actions, kept = actions[0];
     int i = 0;
     while (actions[i].action.kind != CGP_ACTION_RECV_B)
