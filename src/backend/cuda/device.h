@@ -30,7 +30,7 @@ struct cgp_device {
     bool open;                  /* there was a fork without a join after it */
     void *partials;             /* scratch memory of sums and searches; the semaphores follow it */
     cgp__cuda_resources resources, branch_resources; /* for kernels of COMPUTE, and of the branch */
-    struct cgp__cuda_lt *lt; /* cuBLASLt; NULL: not opened yet, or absent */
+    struct cgp__cuda_lt *lt;                         /* cuBLASLt; NULL: not opened yet, or absent */
     /* Event times are relative to the last record of `base`, which completed at base_ns on the
      * host's clock. */
     cudaEvent_t base;
