@@ -19,7 +19,7 @@ static cgp_kernel_spec linear_spec(int64_t rows, int64_t in, int64_t out) {
 static int64_t own_bytes(void) {
     return CGP__SHIM_CONTEXT_BYTES + CGP__SHIM_KERNELS_BYTES +
            CGP__CUDA_PARTIALS * (int64_t)sizeof(double) +
-           CGP__CUDA_SEMAPHORES * (int64_t)sizeof(int);
+           2 * CGP__CUDA_SEMAPHORES * (int64_t)sizeof(int);
 }
 
 /* Return whether the library computes a kernel of a new device with so many free bytes, which was

@@ -286,6 +286,14 @@ static inline double window_pixels(const op_case *c) {
                : 1.0;
 }
 
+/* True for a convolution with groups or dilations. Its sums have an order of their own on each
+ * backend. */
+static inline bool case_has_parts(const op_case *c) {
+    const cgp_op_windows *w = &c->attributes.windows;
+    return is_convolution(c->op) &&
+           (w->groups > 1 || w->dilation_height > 1 || w->dilation_width > 1);
+}
+
 static inline int64_t case_groups(const op_case *c) {
     return is_convolution(c->op) ? c->attributes.windows.groups : 1;
 }

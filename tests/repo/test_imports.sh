@@ -22,11 +22,11 @@ harmless='
     clock_gettime nanosleep time sched_getaffinity sched_yield syscall
     pthread_(cond|condattr|mutex)_[a-z]+ pthread_(detach|join|once|self|equal|getaffinity_np|setaffinity_np)
     omp_(get|set)_[a-z_]+ GOMP_parallel
-    strcasecmp llround longjmp bsearch newlocale uselocale strstr
+    strcasecmp fnmatch llround longjmp bsearch newlocale uselocale strstr
     dlopen dlclose dlsym dladdr dlerror getauxval secure_getenv
     json_[a-z_]+ EVP_[A-Za-z0-9_]+ png_[a-z0-9_]+ jpeg_[A-Za-z_]+'
 # GOMP_parallel starts threads at its first use; if it cannot, libgomp ends the process itself.
-# newlocale() returns a constant for "C". If dlopen() runs out of memory, the plug-in is left out,
+# newlocale() returns a constant for "C". fnmatch() allocates for names of over 1,000 bytes only. If dlopen() runs out of memory, the plug-in is left out,
 # with that reason.
 #
 # The last line: shortage.c makes allocations inside jansson and libcrypto fail. libpng allocates

@@ -196,7 +196,7 @@ TEST_CASE(each_device_has_its_limit_and_the_smaller_one_counts) {
         {{"cpu@1M", "cpu"}, 3 << 20, NULL, {1 << 20, 3 << 20}},
         {{"cpu@4M", "cpu"}, 3 << 20, NULL, {3 << 20, 3 << 20}},
         {{"cpu@1K", "cpu"}, 0, "device cpu:0: needs ", {0}},
-        {{"cpu", "ref@1K"}, 1 << 20, "device ref:1: needs ", {0}},
+        {{"cpu", "ref@100"}, 1 << 20, "device ref:1: needs ", {0}},
         {{"cpu@1M", "cpu@1M"}, 1024, "its memory is limited to 1.00 KiB", {0}},
     };
     cgp_model *model = make_model(NULL);
