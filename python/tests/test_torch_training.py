@@ -7,10 +7,11 @@ import unittest
 import warnings
 
 import support  # noqa: F401: skips without NumPy
-import cgpipe
-from cgpipe.torchgpipe import GPipe
 from torch_support import torch
 from torch import nn
+
+import cgpipe
+from cgpipe.torchgpipe import GPipe
 
 
 def module(tied=False):
