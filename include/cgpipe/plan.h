@@ -227,8 +227,8 @@ typedef struct cgp_plan_device {
     /** The rank that owns the device. */
     int rank;
     /** Bound instances of compute actions in a step of a full mini-batch: (stage, program, slots,
-     *  range, first, samples). If the backend captures launches, this is also the number of
-     *  captured graphs. */
+     *  range, first, samples). If the backend captures launches, each has one captured graph,
+     *  unless it computes nothing. */
     int variants;
     /** Ordinal of the device's hardware. */
     int ordinal;
