@@ -120,6 +120,8 @@ static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, in
         return cgp_fail(CGP_ESTATE, "gradient: the pipeline is planned for inference");
     const cgp__parameter *param = &model->params[parameter];
     const cgp__copy *owner = cgp__owner_of(pipeline->plan, parameter);
+    if (tensor == CGP__GRADIENT)
+        CGP_TRY(cgp__parameter_check_trained(pipeline, parameter, "gradient"));
     CGP_TRY(find_worker(pipeline, param->name, owner->device, &worker));
     *device = owner->device;
     *out = (cgp_tensor){CGP_F32, param->shape, cgp__copy_data(worker, owner, tensor)};
