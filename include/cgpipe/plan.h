@@ -150,7 +150,7 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
  *  any. */
 CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
 
-/** What a balance minimises first. Times are simulated, as in cgp_plan_timeline(). */
+/** The first goal of a balance. Times are simulated, as in cgp_plan_timeline(). */
 typedef enum cgp_balance_goal {
     /** The makespan of a step; among equal makespans the memory of the fullest device; then the
      *  differences between devices and between stages. */

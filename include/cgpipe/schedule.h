@@ -183,7 +183,7 @@ CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
                                                          cgp_recompute mode);
 
-/** What backward of a stage computes. */
+/** The gradients that backward of a stage computes. */
 typedef enum cgp_stage_backward {
     CGP_BACKWARD_FULL,  /**< Gradients of parameters and of inputs: B, or I and W. */
     CGP_BACKWARD_INPUT, /**< Only gradients of inputs, as all parameters are frozen: I alone. */

@@ -124,6 +124,20 @@ static int64_t value_bytes(const cgp_op_type *type, int64_t n, cgp_dtype type_on
     return cgp__type_bytes(&on_device, n);
 }
 
+/* Return the layer that gets a parameter's bytes: that of its first use. */
+static int parameter_layer(const cgp_model *model, int p) {
+    return cost_layer(model, &model->nodes[model->uses[model->params[p].first_use].node]);
+}
+
+void cgp__frozen_bytes(const cgp_model *model, int64_t *bytes) {
+    for (int i = 0; i < model->n_layers; i++)
+        bytes[i] = 0;
+    for (int p = 0; p < model->n_params; p++) {
+        if (model->params[p].frozen)
+            bytes[parameter_layer(model, p)] += 4 * cgp_shape_count(&model->params[p].shape);
+    }
+}
+
 static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dtype type,
                       cgp_layer_cost *costs) {
     for (int i = 0; i < model->n_nodes; i++) {
@@ -136,11 +150,9 @@ static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dty
                 cost->saved_bytes += cgp__type_bytes(&node->use.shapes.saved[k], n);
         }
     }
-    for (int p = 0; p < model->n_params; p++) {
-        const cgp__node *node = &model->nodes[model->uses[model->params[p].first_use].node];
-        costs[cost_layer(model, node)].parameter_bytes +=
+    for (int p = 0; p < model->n_params; p++)
+        costs[parameter_layer(model, p)].parameter_bytes +=
             4 * cgp_shape_count(&model->params[p].shape);
-    }
 }
 
 static cgp_status add_node(const cgp_model *model, const marks *m, int i, const cgp__timer *timer,
@@ -189,8 +201,8 @@ static cgp_status time_flops(void *self, const cgp_model *model, const cgp__node
     (void)self;
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         if (kernels->has[d])
-            seconds[d] = cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) *
-                         (double)kernels->spec[d].n;
+            seconds[d] =
+                cgp__node_flops(model, node, (cgp_op_direction)d) * (double)kernels->spec[d].n;
     }
     return CGP_OK;
 }
@@ -327,14 +339,18 @@ cgp_status cgp_balance_by_size(const cgp_model *model, const cgp_balance_size_op
     const cgp__timer timer = {no_time, NULL};
     cgp_layer_cost *costs = cgp__calloc(layers, sizeof *costs);
     double *bytes = cgp__calloc(layers, sizeof *bytes);
-    cgp_status status = costs && bytes ? CGP_OK : cgp__no_memory("balance", layers * sizeof *costs);
+    int64_t *frozen = cgp__calloc(layers, sizeof *frozen);
+    cgp_status status =
+        costs && bytes && frozen ? CGP_OK : cgp__no_memory("balance", layers * sizeof *costs);
     if (status == CGP_OK)
         status = cgp__layer_costs(model, options->samples, (cgp__arithmetic){.type = CGP_F32},
                                   &timer, costs);
+    if (status == CGP_OK) cgp__frozen_bytes(model, frozen);
     for (size_t i = 0; status == CGP_OK && i < layers; i++)
-        bytes[i] = (double)costs[i].saved_bytes * options->in_flight +
-                   (double)costs[i].parameter_bytes * options->parameter_scale;
+        bytes[i] = (double)costs[i].saved_bytes * options->in_flight + (double)frozen[i] +
+                   (double)(costs[i].parameter_bytes - frozen[i]) * options->parameter_scale;
     if (status == CGP_OK) status = cgp_balance_solve(bytes, (int)layers, stages, balance);
+    free(frozen);
     free(bytes);
     free(costs);
     return status;

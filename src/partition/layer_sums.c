@@ -10,6 +10,7 @@
 
 #include "model/backward.h"
 #include "model/model.h"
+#include "partition/partition.h"
 
 /* --- times and bytes --- */
 
@@ -46,7 +47,8 @@ static cgp_status find_scale(const cgp_layer_cost *costs, int layers, const cgp_
     return CGP_OK;
 }
 
-static cgp_status add_up(cgp__layer_sums *s, const cgp_layer_cost *costs,
+/* frozen: [layers] bytes of frozen parameters, which have their values alone */
+static cgp_status add_up(cgp__layer_sums *s, const cgp_layer_cost *costs, const int64_t *frozen,
                          const cgp__layer_use *use) {
     int exponent = 0;
     CGP_TRY(find_scale(costs, s->layers, use, &exponent));
@@ -55,10 +57,21 @@ static cgp_status add_up(cgp__layer_sums *s, const cgp_layer_cost *costs,
         times_of(&costs[i], use, time);
         for (int k = 0; k < CGP__TIMES; k++)
             s->time[k][i + 1] = s->time[k][i] + llround(ldexp(time[k], exponent));
-        s->parameter[i + 1] = s->parameter[i] + costs[i].parameter_bytes * use->parameter_scale;
+        const int64_t trained = cgp__max(0, costs[i].parameter_bytes - frozen[i]);
+        s->parameter[i + 1] = s->parameter[i] + frozen[i] + trained * use->parameter_scale;
         s->saved[i + 1] = s->saved[i] + (use->inference ? 0 : costs[i].saved_bytes);
     }
     return CGP_OK;
+}
+
+static cgp_status add_costs(cgp__layer_sums *s, const cgp_model *model, const cgp_layer_cost *costs,
+                            const cgp__layer_use *use) {
+    int64_t *frozen = cgp__calloc((size_t)s->layers, sizeof *frozen);
+    if (!frozen) return cgp__no_memory("balance", (size_t)s->layers * sizeof *frozen);
+    cgp__frozen_bytes(model, frozen);
+    const cgp_status status = add_up(s, costs, frozen, use);
+    free(frozen);
+    return status;
 }
 
 /* --- values between layers --- */
@@ -66,6 +79,17 @@ static cgp_status add_up(cgp__layer_sums *s, const cgp_layer_cost *costs,
 /* Return a node's layer. Losses are in no layer, and run with the last one. */
 static int layer_of(const cgp_model *model, int node) {
     return cgp__min(model->nodes[node].layer, model->n_layers - 1);
+}
+
+static int find_first_backward(const cgp_model *model) {
+    int first = model->n_layers;
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        if (cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT) ||
+            cgp__node_has_direction(model, node, CGP_OP_BACKWARD_WEIGHT))
+            first = cgp__min(first, layer_of(model, i));
+    }
+    return first;
 }
 
 static cgp_status add_link(cgp__layer_sums *s, int from, int to) {
@@ -150,7 +174,8 @@ cgp_status cgp__layer_sums_create(cgp__layer_sums *s, const cgp_model *model,
     s->parameter = s->time[CGP__TIMES - 1] + row;
     s->saved = s->parameter + row;
     s->crossing = s->saved + row;
-    CGP_TRY(add_up(s, costs, use));
+    CGP_TRY(add_costs(s, model, costs, use));
+    s->first_backward = find_first_backward(model);
     int *layer = cgp__calloc(2 * values, sizeof *layer);
     if (!layer) return cgp__no_memory("balance: links", 2 * values * sizeof *layer);
     const cgp_status status = link_layers(s, model, use, layer, layer + values);

@@ -14,7 +14,7 @@ typedef struct cgp__layer_link {
     int from, to;
 } cgp__layer_link;
 
-/* What the costs are for. */
+/* The run whose costs are added up. */
 typedef struct cgp__layer_use {
     bool inference;
     /* backward recomputes cheap ops, as `+selective` does */
@@ -24,7 +24,7 @@ typedef struct cgp__layer_use {
     int chunks;
     /* type of activations */
     cgp_dtype type;
-    /* bytes in memory per byte of a parameter */
+    /* bytes in memory per byte of a parameter that is not frozen */
     int parameter_scale;
 } cgp__layer_use;
 
@@ -42,6 +42,8 @@ typedef struct cgp__layer_sums {
     /* Each layer reads a value of the layer before and, in training, gives it a gradient. Then a
      * stage waits for its neighbours only. */
     bool chain;
+    /* The layers before this one run no backward: all their parameters are frozen. */
+    int first_backward;
     /* the links if they are no chain */
     cgp__layer_link *links;
     int n_links, links_capacity;

@@ -235,6 +235,11 @@ void cgp__objective_release(cgp__objective *x) {
 
 /* --- the value of cuts --- */
 
+/* Return whether a stage runs no backward: the plan leaves out its actions other than F. */
+static bool is_forward_only(const cgp__objective *x, const int *cuts, int stage) {
+    return cuts[stage + 1] <= x->sums->first_backward;
+}
+
 static void fill_durations(cgp__objective *x, const int *cuts) {
     const size_t n = (size_t)x->stages;
     int64_t *const *time = x->sums->time;
@@ -242,6 +247,9 @@ static void fill_durations(cgp__objective *x, const int *cuts) {
         const int first = cuts[j], next = cuts[j + 1];
         int64_t *at = x->duration + j;
         at[CGP_ACTION_F * n] = cgp__layer_sum(time[CGP__TIME_F], first, next);
+        at[CGP_ACTION_I * n] = at[CGP_ACTION_W * n] = at[CGP_ACTION_R * n] = 0;
+        at[CGP_ACTION_B * n] = 0;
+        if (is_forward_only(x, cuts, (int)j)) continue;
         at[CGP_ACTION_I * n] = cgp__layer_sum(time[CGP__TIME_I], first, next);
         at[CGP_ACTION_W * n] = cgp__layer_sum(time[CGP__TIME_W], first, next);
         at[CGP_ACTION_R * n] = cgp__layer_sum(time[CGP__TIME_R], first, next);
@@ -315,9 +323,11 @@ static int64_t fullest(cgp__objective *x, const int *cuts) {
     memset(x->clock, 0, (size_t)x->devices * sizeof *x->clock);
     for (int j = 0; j < x->stages; j++) {
         int64_t *bytes = &x->clock[x->device_of[j]];
-        *bytes += cgp__layer_sum(s->parameter, cuts[j], cuts[j + 1]) +
-                  cgp__layer_sum(s->saved, cuts[j], cuts[j + 1]) * x->saved[j] +
-                  s->crossing[cuts[j]] * x->inputs[j];
+        const bool forward_only = is_forward_only(x, cuts, j);
+        *bytes +=
+            cgp__layer_sum(s->parameter, cuts[j], cuts[j + 1]) +
+            cgp__layer_sum(s->saved, cuts[j], cuts[j + 1]) * (forward_only ? 0 : x->saved[j]) +
+            s->crossing[cuts[j]] * (forward_only ? 1 : x->inputs[j]);
         max = cgp__max(max, *bytes);
     }
     return max;
@@ -330,27 +340,29 @@ static int64_t wait(const int64_t *ends, const int *first, const int *waits, int
     return start;
 }
 
+/* Return the end of an action that its device starts at `start` or later. */
+static int64_t end_of(cgp__objective *x, const int *cuts, const cgp__ordered_action *a,
+                      int64_t start) {
+    const bool forward = a->kind == CGP_ACTION_F;
+    const int64_t duration = x->duration[(size_t)a->kind * x->stages + a->stage];
+    if (!forward && is_forward_only(x, cuts, a->stage)) return start;
+    if (!forward && !cgp__starts_backward(a->kind)) return start + duration;
+    int64_t *ends = forward ? x->forward : x->backward;
+    ends[a->cell] = duration + wait(ends + a->cell - a->stage, x->first[!forward],
+                                    x->waits[!forward], a->stage, start);
+    return ends[a->cell];
+}
+
 /* Run all actions; return the makespan. `action_end`: [n] end of each action, unless NULL. */
-static int64_t simulate(cgp__objective *x, int64_t *action_end) {
-    const int n = x->stages;
+static int64_t simulate(cgp__objective *x, const int *cuts, int64_t *action_end) {
     int64_t makespan = 0;
     memset(x->clock, 0, (size_t)x->devices * sizeof *x->clock);
     x->simulations++;
     for (int k = 0; k < x->n; k++) {
-        const cgp__ordered_action a = x->order[k];
-        const bool forward = a.kind == CGP_ACTION_F;
-        int64_t *clock = &x->clock[x->device_of[a.stage]], end = *clock;
-        if (forward || cgp__starts_backward(a.kind)) {
-            int64_t *ends = forward ? x->forward : x->backward;
-            end =
-                wait(ends + a.cell - a.stage, x->first[!forward], x->waits[!forward], a.stage, end);
-            end += x->duration[(size_t)a.kind * n + a.stage];
-            ends[a.cell] = end;
-        } else {
-            end += x->duration[(size_t)a.kind * n + a.stage];
-        }
-        *clock = end;
-        if (action_end) action_end[k] = end;
+        const cgp__ordered_action *a = &x->order[k];
+        int64_t *clock = &x->clock[x->device_of[a->stage]];
+        *clock = end_of(x, cuts, a, *clock);
+        if (action_end) action_end[k] = *clock;
     }
     for (int d = 0; d < x->devices; d++)
         makespan = cgp__max(makespan, x->clock[d]);
@@ -376,7 +388,7 @@ cgp_status cgp__objective_evaluate(void *self, const int *cuts, const cgp__value
     }
     if (!x->sums->chain) wait_for_links(x, cuts);
     value->key[bytes_key] = fullest(x, cuts);
-    value->key[time_key] = simulate(x, NULL);
+    value->key[time_key] = simulate(x, cuts, NULL);
     value->key[2] = unevenness(x, cuts);
     return CGP_OK;
 }
@@ -405,7 +417,7 @@ cgp_status cgp__objective_critical(cgp__objective *x, const int *cuts, int64_t *
     if (!end) return cgp__no_memory("balance: critical path", (size_t)x->n * sizeof *end);
     fill_durations(x, cuts);
     if (!x->sums->chain) wait_for_links(x, cuts);
-    const int64_t makespan = simulate(x, end);
+    const int64_t makespan = simulate(x, cuts, end);
     memset(time, 0, (size_t)x->stages * sizeof *time);
     int k = x->n - 1;
     while (k > 0 && end[k] != makespan)

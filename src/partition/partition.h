@@ -28,6 +28,9 @@ typedef struct cgp__timer {
 cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithmetic arithmetic,
                             const cgp__timer *timer, cgp_layer_cost *costs);
 
+/* Set bytes [layers] to the bytes of the layers' frozen parameters, a part of parameter_bytes. */
+void cgp__frozen_bytes(const cgp_model *model, int64_t *bytes);
+
 /* Set costs [layers] as cgp__layer_costs() does, with FLOPs instead of seconds. */
 cgp_status cgp__layer_flops_costs(const cgp_model *model, int64_t samples,
                                   cgp__arithmetic arithmetic, cgp_layer_cost *costs);

@@ -14,7 +14,7 @@
 #include "plan/setup.h"
 #include "schedule/table.h"
 
-/* What the schedule is made from. */
+/* The arguments of make_schedule(). */
 typedef struct maker {
     const cgp__setup *setup;
     const cgp_plan_options *options;

@@ -169,6 +169,16 @@ static bool draw(uint64_t *state, const cgp_schedule_info *info, int layers, cgp
     return cgp_plan_options_stages(o) <= layers;
 }
 
+/* Freeze some layers at the beginning, but not all. */
+static void freeze_first(uint64_t *state, cgp_model *model) {
+    const int n = test_between(state, 0, cgp_model_layers(model) - 1);
+    for (int i = 0; i < n; i++) {
+        char pattern[16];
+        snprintf(pattern, sizeof pattern, "l%d.*", i);
+        assert_ok(cgp_model_freeze(model, pattern));
+    }
+}
+
 TEST_CASE(no_balance_of_a_small_plan_is_faster) {
     uint64_t state = test_seed();
     for (int k = 0; cgp_schedule_info_at(k); k++) {
@@ -179,6 +189,7 @@ TEST_CASE(no_balance_of_a_small_plan_is_faster) {
             cgp_layer_cost costs[MAX_LAYERS];
             cgp_plan_options o;
             random_costs(&state, costs, layers);
+            if (round % 2) freeze_first(&state, model);
             if (draw(&state, info, layers, &o)) assert_best(model, &o, costs);
             cgp_model_destroy(model);
         }
@@ -310,16 +321,22 @@ TEST_CASE(a_large_step_is_no_slower_than_balanced_stages) {
 
 /* --- ties --- */
 
+/* Twelve equal layers in four stages; a layer saves 1 MiB and takes no time. */
+static cgp_model *twelve_layers(cgp_plan_options *o, cgp_layer_cost *costs) {
+    *o = cgp_plan_options_default();
+    o->stages = 4;
+    o->batch = o->chunks = 8;
+    for (int i = 0; i < 12; i++)
+        costs[i] = (cgp_layer_cost){.saved_bytes = 1 << 20};
+    return row_of_layers(NULL, 12);
+}
+
 /* One micro-batch, or layers that take no time: all balances have one makespan. */
 TEST_CASE(ties_are_broken_by_memory_then_evenness) {
-    cgp_layer_cost costs[12] = {{0}};
+    cgp_layer_cost costs[12];
     int balance[4];
-    cgp_plan_options o = cgp_plan_options_default();
-    cgp_model *model = row_of_layers(NULL, 12);
-    o.stages = 4;
-    o.batch = o.chunks = 8;
-    for (int i = 0; i < 12; i++)
-        costs[i].saved_bytes = 1 << 20;
+    cgp_plan_options o;
+    cgp_model *model = twelve_layers(&o, costs);
     assert_ok(cgp_balance_for_plan(model, &o, CGP_BALANCE_MAKESPAN, costs, balance));
     /* stage j keeps 4 - j micro-batches: 4 x 1, 3 x 2, 2 x 3 and 1 x 6 MiB */
     assert_memory_equal(balance, ((int[]){1, 2, 3, 6}), sizeof balance);
@@ -343,18 +360,34 @@ TEST_CASE(ties_are_broken_by_memory_then_evenness) {
 
 /* Memory comes first, whatever the times are. */
 TEST_CASE(the_fullest_device_is_least_for_a_balance_by_memory) {
-    cgp_layer_cost costs[12] = {{0}};
+    cgp_layer_cost costs[12];
     int balance[4];
-    cgp_plan_options o = cgp_plan_options_default();
-    cgp_model *model = row_of_layers(NULL, 12);
-    o.stages = 4;
-    o.batch = o.chunks = 8;
-    for (int i = 0; i < 12; i++) {
+    cgp_plan_options o;
+    cgp_model *model = twelve_layers(&o, costs);
+    for (int i = 0; i < 12; i++)
         costs[i].forward_seconds = 1 + i;
-        costs[i].saved_bytes = 1 << 20;
-    }
     assert_ok(cgp_balance_for_plan(model, &o, CGP_BALANCE_MEMORY, costs, balance));
     assert_memory_equal(balance, ((int[]){1, 2, 3, 6}), sizeof balance);
+    cgp_model_destroy(model);
+}
+
+/* Frozen parameters have no gradient and no optimizer state. */
+TEST_CASE(frozen_bytes_are_counted_once) {
+    cgp_layer_cost costs[12];
+    int balance[4];
+    cgp_plan_options o;
+    cgp_model *model = twelve_layers(&o, costs);
+    for (int i = 0; i < 12; i++)
+        costs[i] = (cgp_layer_cost){.parameter_bytes = 4 * 4 * 4};
+    assert_ok(cgp_model_freeze(model, "l[0-5].*"));
+    o.stages = 2;
+    o.optim.momentum = 0.9; /* a trained parameter takes 3 times its bytes */
+    assert_ok(cgp_balance_for_plan(model, &o, CGP_BALANCE_MEMORY, costs, balance));
+    assert_memory_equal(balance, ((int[]){8, 4}), 2 * sizeof *balance);
+    cgp_balance_size_options size = cgp_balance_size_options_default();
+    size.parameter_scale = 1000;
+    assert_ok(cgp_balance_by_size(model, &size, 2, balance));
+    assert_memory_equal(balance, ((int[]){9, 3}), 2 * sizeof *balance);
     cgp_model_destroy(model);
 }
 
