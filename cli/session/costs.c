@@ -192,19 +192,31 @@ static json_t *layer_json(const cli_costs *costs, int layer, const char *name) {
     return o;
 }
 
+/* Return the names of the frozen parameters; NULL: none is frozen. */
+static json_t *frozen_json(const cgp_model *model) {
+    json_t *names = NULL;
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        if (!cgp_model_parameter_frozen(model, p)) continue;
+        if (!names) names = json_array();
+        json_array_append_new(names, json_string(cgp_model_parameter_name(model, p)));
+    }
+    return names;
+}
+
 json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
     json_t *layers = json_array(), *samples = json_array();
     for (int size = 0; size < costs->sizes; size++)
         json_array_append_new(samples, json_integer(costs->samples[size]));
     for (int i = 0; i < costs->layers; i++)
         json_array_append_new(layers, layer_json(costs, i, cgp_model_layer_name(model, i)));
-    return json_pack("{s:i, s:s, s:o*, s:s, s:s, s:o, s:i, s:i, s:b, s:s, s:s, s:o, s:o, s:o}",
-                     "cgpipe_costs", VERSION, "version", CGP_VERSION, "command",
-                     json_string(costs->command), "date", costs->date, "model", costs->model,
-                     "samples", samples, "threads", costs->threads, "devices", costs->devices,
-                     "in_steps", costs->in_steps, "precision", costs->precision, "convolution",
-                     costs->convolution, "peak_flops", cli_real_json(costs->peak_flops),
-                     "copy_bytes_per_second", cli_real_json(costs->bandwidth), "layers", layers);
+    return json_pack(
+        "{s:i, s:s, s:o*, s:s, s:s, s:o, s:i, s:i, s:b, s:s, s:s, s:o*, s:o, s:o, s:o}",
+        "cgpipe_costs", VERSION, "version", CGP_VERSION, "command", json_string(costs->command),
+        "date", costs->date, "model", costs->model, "samples", samples, "threads", costs->threads,
+        "devices", costs->devices, "in_steps", costs->in_steps, "precision", costs->precision,
+        "convolution", costs->convolution, "frozen", frozen_json(model), "peak_flops",
+        cli_real_json(costs->peak_flops), "copy_bytes_per_second", cli_real_json(costs->bandwidth),
+        "layers", layers);
 }
 
 /* Return a number: the value itself or, if it is a list with a number per size, entry `size`. NULL:
@@ -258,6 +270,19 @@ static void read_samples(cli_costs *costs, const json_t *samples) {
     costs->sizes = sizes;
 }
 
+/* Check that the costs are of the same frozen parameters: other kernels run for these. */
+static cgp_status check_frozen(const json_t *names, const char *path, const cgp_model *model) {
+    json_t *frozen = frozen_json(model);
+    const bool same = json_equal(names, frozen) || (!names && !frozen);
+    const size_t got = json_array_size(names), expected = json_array_size(frozen);
+    json_decref(frozen);
+    if (same) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: frozen: expected costs with the plan's %zu frozen parameters, got %zu%s "
+                    "(the same --freeze for both)",
+                    path, expected, got, got == expected ? " others" : "");
+}
+
 static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_options *options,
                              const cgp_model *model, const char *model_spec) {
     const json_t *layers = json_object_get(o, "layers");
@@ -293,6 +318,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
     cli_costs_reserve(costs);
     for (int i = 0; i < costs->layers; i++)
         CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
+    CGP_TRY(check_frozen(json_object_get(o, "frozen"), path, model));
     if (!convolution) convolution = "direct"; /* the default of older cgpipe */
     if (strcmp(convolution, options->convolution) != 0)
         return cgp_fail(CGP_EFORMAT,

@@ -152,6 +152,14 @@ fails 1 'costs.json: expected costs in bf16, got "f32" (--precision f32, or a pr
     plan $costed --balance time --costs costs.json --precision bf16
 fails 1 'costs.json: expected costs of winograd convolutions, got "direct" (--convolution direct, or a profile of those)' \
     plan $costed --balance time --costs costs.json --convolution winograd
+fails 1 "costs.json: frozen: expected costs with the plan's 1 frozen parameters, got 0 (the same --freeze for both)" \
+    plan $costed --balance time --costs costs.json --freeze transformer.wpe.weight
+run profile $costed --batch 1 --repeats 1 --freeze transformer.wpe.weight --json frozen.json
+check "profile --freeze: the names" jq -e '.frozen == ["transformer.wpe.weight"]' frozen.json
+fails 1 "frozen.json: frozen: expected costs with the plan's 1 frozen parameters, got 1 others (the same --freeze for both)" \
+    plan $costed --balance time --costs frozen.json --freeze transformer.wte.weight
+run plan $costed --balance time --costs frozen.json --freeze transformer.wpe.weight
+check "plan --freeze with its costs" exits 0
 jq 'del(.convolution)' costs.json >older.json
 run plan $costed --balance time --costs older.json
 check "costs of an older cgpipe are of direct convolutions" exits 0
