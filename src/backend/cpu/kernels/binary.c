@@ -37,32 +37,19 @@ void CGP__CPU_NAME(subtract)(cgp_dtype type, void *y, const void *a, const void 
     CALL_TYPED(type, subtract, y, a, b, n);
 }
 
-/* Load elements, starting at i: a vector, or `left` elements if fewer. */
-INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
-    return left < LANES ? load_part_as(type, from, i, left) : load_as(type, from, i);
-}
-
-INLINE void put(cgp_dtype type, void *to, int64_t i, int64_t left, vec x, bool add) {
-    if (add) x = get(type, to, i, left) + x;
-    if (left < LANES)
-        store_part_as(type, to, i, x, left);
-    else
-        store_as(type, to, i, x);
-}
-
 /* Store dx[1] first, then dx[0]. */
 INLINE void put_both(cgp_dtype type, void *const dx[2], int64_t i, int64_t left, vec first,
                      vec second, uint32_t add) {
-    if (dx[1]) put(type, dx[1], i, left, second, add >> 1 & 1u);
-    if (dx[0]) put(type, dx[0], i, left, first, add & 1u);
+    if (dx[1]) store_left(type, dx[1], i, second, left, add >> 1 & 1u);
+    if (dx[0]) store_left(type, dx[0], i, first, left, add & 1u);
 }
 
 INLINE void multiply_back(cgp_dtype type, void *const dx[2], const void *a, const void *b,
                           const void *dy, int64_t n, uint32_t add) {
     for (int64_t i = 0; i < n; i += LANES) {
         const int64_t left = n - i;
-        const vec d = get(type, dy, i, left), in_a = get(type, a, i, left),
-                  in_b = get(type, b, i, left);
+        const vec d = load_left(type, dy, i, left), in_a = load_left(type, a, i, left),
+                  in_b = load_left(type, b, i, left);
         put_both(type, dx, i, left, d * in_b, d * in_a, add);
     }
 }
@@ -70,7 +57,7 @@ INLINE void multiply_back(cgp_dtype type, void *const dx[2], const void *a, cons
 INLINE void subtract_back(cgp_dtype type, void *const dx[2], const void *dy, int64_t n,
                           uint32_t add) {
     for (int64_t i = 0; i < n; i += LANES) {
-        const vec d = get(type, dy, i, n - i);
+        const vec d = load_left(type, dy, i, n - i);
         put_both(type, dx, i, n - i, d, -d, add);
     }
 }

@@ -14,20 +14,6 @@
 #define WIDE 2 /* vectors of channels */
 #define TAPS 8 /* taps of a row of the kernel at a time, for the weight's gradient */
 
-/* Load a vector that starts at element i. Only `left` elements exist; the others are zeros. */
-INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
-    if (left >= LANES) return load_as(type, from, i);
-    return left > 0 ? load_part_as(type, from, i, left) : splat(0.0f);
-}
-
-INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool add) {
-    if (add) x = get(type, to, i, left) + x;
-    if (left >= LANES)
-        store_as(type, to, i, x);
-    else if (left > 0)
-        store_part_as(type, to, i, x, left);
-}
-
 /* --- a row of pixels --- */
 
 /* Compute `pixels` pixels from pixel q, for `wide` vectors of channels from c. `inside`: the taps
@@ -37,27 +23,27 @@ INLINE void row_pixels(cgp_dtype type, const cgp__cpu_depthwise *p, int64_t q, i
     vec sum[PIXELS][WIDE];
     for (int k = 0; k < pixels; k++)
         for (int w = 0; w < wide; w++)
-            sum[k][w] =
-                p->bias ? get(CGP_F32, p->bias, c + w * LANES, left - w * LANES) : splat(0.0f);
+            sum[k][w] = p->bias ? load_left(CGP_F32, p->bias, c + w * LANES, left - w * LANES)
+                                : splat(0.0f);
     for (int64_t t = 0; t < p->n_taps; t++) {
         const cgp__cpu_tap tap = p->taps[t];
         vec weight[WIDE];
         for (int w = 0; w < wide; w++)
-            weight[w] = get(CGP_F32, p->weight, tap.weight + c + w * LANES, left - w * LANES);
+            weight[w] = load_left(CGP_F32, p->weight, tap.weight + c + w * LANES, left - w * LANES);
 #pragma GCC unroll 4
         for (int k = 0; k < pixels; k++) {
             const int64_t column = tap.column + (q + k) * p->step;
             if (!inside && (column < 0 || column >= p->columns)) continue;
             const int64_t at = tap.row + column * p->channels + c;
             for (int w = 0; w < wide; w++)
-                sum[k][w] = multiply_add(get(type, p->from, at + w * LANES, left - w * LANES),
+                sum[k][w] = multiply_add(load_left(type, p->from, at + w * LANES, left - w * LANES),
                                          weight[w], sum[k][w]);
         }
     }
     for (int k = 0; k < pixels; k++)
         for (int w = 0; w < wide; w++)
-            put(type, p->to, (q + k) * p->to_step + c + w * LANES, sum[k][w], left - w * LANES,
-                p->add);
+            store_left(type, p->to, (q + k) * p->to_step + c + w * LANES, sum[k][w],
+                       left - w * LANES, p->add);
 }
 
 /* Compute all pixels of the row for `wide` vectors of channels. Pixels first .. end - 1 have all of
@@ -109,13 +95,13 @@ INLINE void row_taps(cgp_dtype type, const cgp__cpu_depthwise_weight *p, const v
     const int64_t back = (v + taps - 1) * g->dilation_width - g->left;
     for (int64_t j = 0; j < g->out_width; j++) {
         const bool inside = front + j * step >= 0 && back + j * step < g->width;
-        const vec d = get(type, dy, j * channels + c, left);
+        const vec d = load_left(type, dy, j * channels + c, left);
         const int64_t at = (front + j * step) * channels + c;
         for (int k = 0; k < taps; k++) {
             const int64_t column = front + j * step + k * g->dilation_width;
             if (!inside && (column < 0 || column >= g->width)) continue;
-            sum[k] =
-                multiply_add(get(type, x, at + k * g->dilation_width * channels, left), d, sum[k]);
+            sum[k] = multiply_add(load_left(type, x, at + k * g->dilation_width * channels, left),
+                                  d, sum[k]);
         }
     }
 }
@@ -133,7 +119,8 @@ INLINE void taps_of_row(cgp_dtype type, const cgp__cpu_depthwise_weight *p, int6
                  cgp__cpu_at(type, p->dy, r * g->out_width * g->in), v, taps, sum, c, left);
     }
     for (int k = 0; k < taps; k++)
-        put(CGP_F32, p->sums, (u * g->kernel_width + v + k) * g->in + c, sum[k], left, false);
+        store_left(CGP_F32, p->sums, (u * g->kernel_width + v + k) * g->in + c, sum[k], left,
+                   false);
 }
 
 INLINE void weight_channels(cgp_dtype type, const cgp__cpu_depthwise_weight *p, int64_t c,

@@ -64,20 +64,6 @@ INLINE float reciprocal(side s, int64_t i) {
     return 1.0f / (float)length(pixels_of(s, i));
 }
 
-/* Load a vector that starts at element i. Only `left` elements exist; the others are zeros. */
-INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
-    if (left >= LANES) return load_as(type, from, i);
-    return left > 0 ? load_part_as(type, from, i, left) : splat(0.0f);
-}
-
-INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool add) {
-    if (add) x = get(type, to, i, left) + x;
-    if (left >= LANES)
-        store_as(type, to, i, x);
-    else if (left > 0)
-        store_part_as(type, to, i, x, left);
-}
-
 /* Call an INLINE function for elements begin .. end - 1. Its last arguments are the first element,
  * the number of vectors and the number of elements left. */
 #define FOR_VECTORS(begin, end, function, ...)                                                     \
@@ -110,7 +96,7 @@ INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride,
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const float factor = averaged ? reciprocal(*averaged, row) : 1.0f;
         for (int k = 0; k < count; k++) {
-            const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
+            const vec x = load_left(type, from, row * stride + e + k * LANES, left - k * LANES);
             sum[k] += averaged ? x * factor : x;
         }
     }
@@ -133,8 +119,8 @@ INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channel
         }
     }
     for (int k = 0; k < count; k++)
-        put(type, to, c + k * LANES, pixels != 1.0f ? sum[k] / pixels : sum[k], left - k * LANES,
-            add);
+        store_left(type, to, c + k * LANES, pixels != 1.0f ? sum[k] / pixels : sum[k],
+                   left - k * LANES, add);
 }
 
 INLINE void sum_row(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) {
@@ -167,7 +153,7 @@ INLINE void sum_back_whole(cgp_dtype type, const cgp__cpu_pool *p, void *dx, boo
     const float factor = mean ? reciprocal(across, 0) : 1.0f;
     const vec out = splat(0.0f) + splat(p->scratch[0]) * factor;
     for (int64_t c = 0; c < across.pixels; c += LANES)
-        put(type, dx, c, out, across.pixels - c, p->add);
+        store_left(type, dx, c, out, across.pixels - c, p->add);
 }
 
 INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row, bool mean) {
@@ -219,13 +205,13 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
     vec max[WIDE];
     ivec argmax[WIDE];
     for (int k = 0; k < count; k++) {
-        max[k] = get(type, from, rows.begin * stride + e + k * LANES, left - k * LANES);
+        max[k] = load_left(type, from, rows.begin * stride + e + k * LANES, left - k * LANES);
         argmax[k] = (ivec){0} + (int32_t)(rows.begin - top) * kernel_width;
     }
     for (int64_t row = rows.begin + 1; row < rows.end; row++) {
         const ivec here = (ivec){0} + (int32_t)(row - top) * kernel_width;
         for (int k = 0; k < count; k++) {
-            const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
+            const vec x = load_left(type, from, row * stride + e + k * LANES, left - k * LANES);
             /* NOLINTNEXTLINE(misc-redundant-expression): x != x if x is NaN */
             const ivec better = (x > max[k]) | (x != x);
             max[k] = pick(better, x, max[k]);
@@ -267,8 +253,8 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
         }
     }
     for (int k = 0; k < count; k++)
-        put(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)argmax[k] : max[k], left - k * LANES,
-            false);
+        store_left(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)argmax[k] : max[k],
+                   left - k * LANES, false);
 }
 
 /* Compute a row of y or, with u, of the argmax. */
@@ -322,13 +308,13 @@ INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int
             const int64_t at = (i * g->out_width + j) * g->in + c;
             const float *argmax = p->argmax + (at - p->first * g->out_width * g->in);
             for (int k = 0; k < count; k++) {
-                const vec dy = get(type, p->from, at + k * LANES, left - k * LANES);
+                const vec dy = load_left(type, p->from, at + k * LANES, left - k * LANES);
                 sum[k] += keep((ivec)load(argmax + k * LANES) == here, dy);
             }
         }
     }
     for (int k = 0; k < count; k++)
-        put(type, dx, c + k * LANES, sum[k], left - k * LANES, p->add);
+        store_left(type, dx, c + k * LANES, sum[k], left - k * LANES, p->add);
 }
 
 INLINE void max_back(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row) {

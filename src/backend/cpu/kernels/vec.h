@@ -209,6 +209,20 @@ INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n)
     store_part_bf16((uint16_t *)to + i, narrow(x), n);
 }
 
+/* Load a vector that starts at element i. Only `left` elements exist; the others are zeros. */
+INLINE vec load_left(cgp_dtype type, const void *from, int64_t i, int64_t left) {
+    if (left >= LANES) return load_as(type, from, i);
+    return left > 0 ? load_part_as(type, from, i, left) : (vec){0};
+}
+
+INLINE void store_left(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool add) {
+    if (add) x = load_left(type, to, i, left) + x;
+    if (left >= LANES)
+        store_as(type, to, i, x);
+    else if (left > 0)
+        store_part_as(type, to, i, x, left);
+}
+
 /* Call an INLINE function with a constant type as its first argument, so that each type has its own
  * loops. */
 #define FOR_TYPE(type, function, ...)                                                              \

@@ -215,28 +215,6 @@ bool cgp__has_parts(const cgp_op_windows *g) {
     return g->groups > 1 || g->dilation_height > 1 || g->dilation_width > 1;
 }
 
-void cgp__convolve_parts(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
-    const cgp_op_windows *g = cgp_spec_windows(conv->spec);
-    const buffers b = buffers_of(conv->spec, workspace);
-    for (int64_t i = 0; i < parts_of(g); i++) {
-        const part p = part_at(conv->spec, i);
-        const pixels image = pixels_of_image(device, conv->spec, &p, conv->x, b.image);
-        pixels output = pixels_of_output(device, conv->spec, &p, conv->to, b.output);
-        const cgp__cpu_convolution own = {
-            .spec = &p.spec,
-            .x = b.image,
-            .weight = weight_of(device, g, p.group, conv->weight, b.weight),
-            .bias = conv->bias ? conv->bias + p.group * output.channels : NULL,
-            .to = b.output,
-            .add = conv->add};
-        copy_pixels(&image, conv->spec->n);
-        if (conv->add) copy_pixels(&output, conv->spec->n);
-        cgp__cpu_convolve(device, &own, b.workspace);
-        output.scatter = true;
-        copy_pixels(&output, conv->spec->n);
-    }
-}
-
 /* Set all pixels to the bias or zeros: no part may have them. */
 static void fill(cgp_device *device, const cgp__cpu_convolution *conv) {
     const cgp_op_windows *g = cgp_spec_windows(conv->spec);
@@ -250,28 +228,45 @@ static void fill(cgp_device *device, const cgp__cpu_convolution *conv) {
     }
 }
 
+/* Convolve the image to the output or, transposed, the output to the image. */
+static void convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace,
+                     bool transposed) {
+    const cgp_op_windows *g = cgp_spec_windows(conv->spec);
+    const buffers b = buffers_of(conv->spec, workspace);
+    for (int64_t i = 0; i < parts_of(g); i++) {
+        const part p = part_at(conv->spec, i);
+        const pixels image =
+            pixels_of_image(device, conv->spec, &p, transposed ? conv->to : conv->x, b.image);
+        const pixels output =
+            pixels_of_output(device, conv->spec, &p, transposed ? conv->x : conv->to, b.output);
+        pixels to = transposed ? image : output;
+        const cgp__cpu_convolution own = {
+            .spec = &p.spec,
+            .x = transposed ? b.output : b.image,
+            .weight = weight_of(device, g, p.group, conv->weight, b.weight),
+            .bias = conv->bias ? conv->bias + p.group * to.channels : NULL,
+            .to = transposed ? b.image : b.output,
+            .add = conv->add};
+        copy_pixels(transposed ? &output : &image, conv->spec->n);
+        if (conv->add) copy_pixels(&to, conv->spec->n);
+        if (transposed)
+            cgp__cpu_convolve_transposed(device, &own, b.workspace);
+        else
+            cgp__cpu_convolve(device, &own, b.workspace);
+        to.scatter = true;
+        copy_pixels(&to, conv->spec->n);
+    }
+}
+
+void cgp__convolve_parts(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
+    convolve(device, conv, workspace, false);
+}
+
 void cgp__convolve_parts_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                     void *workspace) {
     const cgp_op_windows *g = cgp_spec_windows(conv->spec);
-    const buffers b = buffers_of(conv->spec, workspace);
     if (!conv->add && (g->dilation_height > 1 || g->dilation_width > 1)) fill(device, conv);
-    for (int64_t i = 0; i < parts_of(g); i++) {
-        const part p = part_at(conv->spec, i);
-        const pixels output = pixels_of_output(device, conv->spec, &p, conv->x, b.output);
-        pixels image = pixels_of_image(device, conv->spec, &p, conv->to, b.image);
-        const cgp__cpu_convolution own = {
-            .spec = &p.spec,
-            .x = b.output,
-            .weight = weight_of(device, g, p.group, conv->weight, b.weight),
-            .bias = conv->bias ? conv->bias + p.group * image.channels : NULL,
-            .to = b.image,
-            .add = conv->add};
-        copy_pixels(&output, conv->spec->n);
-        if (conv->add) copy_pixels(&image, conv->spec->n);
-        cgp__cpu_convolve_transposed(device, &own, b.workspace);
-        image.scatter = true;
-        copy_pixels(&image, conv->spec->n);
-    }
+    convolve(device, conv, workspace, true);
 }
 
 void cgp__convolve_parts_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
