@@ -120,4 +120,70 @@ __device__ static inline uint32_t pack_bf16(float low, float high) {
     return (uint32_t)pair[0] | (uint32_t)pair[1] << 16;
 }
 
+/* --- operands in shared memory --- */
+
+enum { CHUNK = 8, MMA_WARP = 32 };
+
+/* Elements that one instruction stores. */
+struct __align__(16) eight {
+    bf16 x[CHUNK];
+};
+struct __align__(4) two {
+    bf16 x[2];
+};
+
+__device__ static inline int lane() {
+    return (int)threadIdx.x % MMA_WARP;
+}
+
+/* Return this lane's address for ldmatrix of a block of 16 x 16 at (row, column) of a tile, whose
+ * rows are STRIDE elements apart. Matrix 1 is the block's lower left quarter if DOWN, otherwise its
+ * upper right one. */
+template <int STRIDE, bool DOWN>
+__device__ static inline const bf16 *matrix_row(const bf16 *tile, int row, int column) {
+    const int odd = lane() / 8 % 2 * 8, high = lane() / 16 * 8;
+    return tile + (row + (DOWN ? odd : high) + lane() % 8) * STRIDE + column +
+           (DOWN ? high : odd);
+}
+
+/* a: rows row .. row + 15 and columns k .. k + 15 of a tile. */
+template <int STRIDE>
+__device__ static inline void load_a(uint32_t (&a)[4], const bf16 *tile, int row, int k) {
+    ldmatrix(a, matrix_row<STRIDE, true>(tile, row, k));
+}
+
+/* a: columns column .. column + 15 and rows k .. k + 15 of a tile. */
+template <int STRIDE>
+__device__ static inline void load_a_transposed(uint32_t (&a)[4], const bf16 *tile, int column,
+                                                int k) {
+    ldmatrix_transposed(a, matrix_row<STRIDE, false>(tile, k, column));
+}
+
+/* Two b: columns k .. k + 15 of rows row .. row + 7, and of the next eight rows. */
+template <int STRIDE>
+__device__ static inline void load_b(uint32_t (&b)[2][2], const bf16 *tile, int row, int k) {
+    uint32_t x[4];
+    ldmatrix(x, matrix_row<STRIDE, false>(tile, row, k));
+    b[0][0] = x[0], b[0][1] = x[1];
+    b[1][0] = x[2], b[1][1] = x[3];
+}
+
+/* Two b: rows k .. k + 15 of columns n .. n + 7, and of the next eight columns. */
+template <int STRIDE>
+__device__ static inline void load_b_transposed(uint32_t (&b)[2][2], const bf16 *tile, int k,
+                                                int n) {
+    uint32_t x[4];
+    ldmatrix_transposed(x, matrix_row<STRIDE, true>(tile, k, n));
+    b[0][0] = x[0], b[0][1] = x[1];
+    b[1][0] = x[2], b[1][1] = x[3];
+}
+
+template <int N> __device__ static inline void clear_sums(float (&sums)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sums[n][i] = 0.0f;
+}
+
 #endif

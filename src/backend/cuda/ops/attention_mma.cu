@@ -16,9 +16,9 @@
  * (tests/cuda/test_cuda_nvcc.sh prints them):
  *
  *                    D = 64                 D = 128
- *     forward        168 168 168   36.2     246 246 254   68.2
- *     dq             168 168 168   36.2     244 248 220   68.2
- *     dk, dv         227 225 168   55.7     228 235 204   68.9 */
+ *     forward        168 168 168   36.2     206 206 232   68.2
+ *     dq             157 161 168   36.2     202 206 214   68.2
+ *     dk, dv         175 175 168   55.7     208 215 204   68.9 */
 #include "backend/cuda/ops/attention_mma.cuh"
 
 /* --- forward --- */

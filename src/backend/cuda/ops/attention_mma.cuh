@@ -15,7 +15,7 @@
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/ops/attention.cuh"
 
-enum { MMA_THREADS = 128, MMA_ROWS = 16, CHUNK = 8 };
+enum { MMA_THREADS = 128, MMA_ROWS = 16 };
 
 /* Elements from one row to the next in shared memory. They are 16 bytes more than a row, so that
  * the eight rows that ldmatrix reads at once lie in different banks. */
@@ -25,24 +25,12 @@ template <int D> constexpr int TILE_ELEMENTS = (D + CHUNK) * TILE;
 /* Thread blocks per multiprocessor for which ptxas leaves registers, in forward and for dq. */
 template <int D> constexpr int BLOCKS = D == NARROW ? 3 : 2;
 
-__device__ static inline int lane() {
-    return (int)threadIdx.x % WARP;
-}
-
 /* First row of this warp in a tile. */
 __device__ static inline int warp_row() {
     return (int)threadIdx.x / WARP * MMA_ROWS;
 }
 
 /* --- shared memory --- */
-
-/* Elements that one instruction stores. */
-struct __align__(16) eight {
-    bf16 x[CHUNK];
-};
-struct __align__(4) two {
-    bf16 x[2];
-};
 
 /* Copy `left` elements, at most 8, to shared memory; the others are zeros. */
 __device__ static inline void copy_elements(bf16 *to, const bf16 *from, int left) {
@@ -57,51 +45,25 @@ __device__ static inline void copy_elements(bf16 *to, const bf16 *from, int left
 template <int D, int ROWS>
 __device__ static inline void load_rows(bf16 *to, const matrix<bf16> &x, bool vectors,
                                         int first) {
-    enum { CHUNKS = D / CHUNK };
+    enum { CHUNKS = D / CHUNK, STEP = MMA_THREADS / CHUNKS };
+    const int row = (int)threadIdx.x / CHUNKS, column = (int)threadIdx.x % CHUNKS * CHUNK;
+    const bf16 *from = x.at + (first + row) * x.stride + column;
+    bf16 *at = to + row * ROW_STRIDE<D> + column;
 #pragma unroll
-    for (int i = 0; i < ROWS * CHUNKS / MMA_THREADS; i++) {
-        const int chunk = i * MMA_THREADS + (int)threadIdx.x;
-        const int row = chunk / CHUNKS, column = chunk % CHUNKS * CHUNK;
-        const int left = first + row < x.rows ? x.columns - column : 0;
-        const bf16 *from = left > 0 ? x.at + (first + row) * x.stride + column : x.at;
-        bf16 *at = to + row * ROW_STRIDE<D> + column;
+    for (int i = 0; i < ROWS / STEP; i++) {
+        const int left = first + row + i * STEP < x.rows ? x.columns - column : 0;
+        const bf16 *chunk = left > 0 ? from + i * STEP * x.stride : x.at;
         if (vectors)
-            copy_async(at, from, left >= CHUNK ? 16 : left > 0 ? 2 * left : 0);
+            copy_async(at + i * STEP * ROW_STRIDE<D>, chunk,
+                       left >= CHUNK ? 16
+                       : left > 0    ? 2 * left
+                                     : 0);
         else
-            copy_elements(at, from, left);
+            copy_elements(at + i * STEP * ROW_STRIDE<D>, chunk, left);
     }
 }
 
 /* --- operands of an mma --- */
-
-/* a: rows row .. row + 15 and columns k .. k + 15 of a tile. */
-template <int D>
-__device__ static inline void load_a(uint32_t (&a)[4], const bf16 *tile, int row, int k) {
-    const int part = lane() / 8;
-    ldmatrix(a, tile + (row + part % 2 * 8 + lane() % 8) * ROW_STRIDE<D> + k + part / 2 * 8);
-}
-
-/* Two b: columns k .. k + 15 of rows row .. row + 7, and of the next eight rows. */
-template <int D>
-__device__ static inline void load_b(uint32_t (&b)[2][2], const bf16 *tile, int row, int k) {
-    const int part = lane() / 8;
-    uint32_t x[4];
-    ldmatrix(x, tile + (row + part / 2 * 8 + lane() % 8) * ROW_STRIDE<D> + k + part % 2 * 8);
-    b[0][0] = x[0], b[0][1] = x[1];
-    b[1][0] = x[2], b[1][1] = x[3];
-}
-
-/* Two b: rows row .. row + 15 of columns n .. n + 7, and of the next eight columns. */
-template <int D>
-__device__ static inline void load_b_transposed(uint32_t (&b)[2][2], const bf16 *tile, int row,
-                                                int n) {
-    const int part = lane() / 8;
-    uint32_t x[4];
-    ldmatrix_transposed(x, tile + (row + part % 2 * 8 + lane() % 8) * ROW_STRIDE<D> + n +
-                               part / 2 * 8);
-    b[0][0] = x[0], b[0][1] = x[1];
-    b[1][0] = x[2], b[1][1] = x[3];
-}
 
 /* The warp's 16 rows of a tile, in registers or read again from shared memory. */
 template <int D, bool KEPT> struct own_rows {
@@ -112,23 +74,15 @@ template <int D, bool KEPT> struct own_rows {
         tile = from;
 #pragma unroll
         for (int k = 0; KEPT && k < D; k += MMA_K)
-            load_a<D>(kept[k / MMA_K], tile, warp_row(), k);
+            load_a<ROW_STRIDE<D>>(kept[k / MMA_K], tile, warp_row(), k);
     }
     __device__ void get(uint32_t (&a)[4], int k) const {
 #pragma unroll
         for (int i = 0; KEPT && i < 4; i++)
             a[i] = kept[k / MMA_K][i];
-        if (!KEPT) load_a<D>(a, tile, warp_row(), k);
+        if (!KEPT) load_a<ROW_STRIDE<D>>(a, tile, warp_row(), k);
     }
 };
-
-template <int N> __device__ static inline void clear_sums(float (&sums)[N][4]) {
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            sums[n][i] = 0.0f;
-}
 
 /* s [16, 8 N] = x y^T: the warp's rows x, and rows first .. first + 8 N - 1 of a tile. */
 template <int D, int N, bool KEPT>
@@ -141,7 +95,7 @@ __device__ static inline void score_rows(float (&s)[N][4], const own_rows<D, KEP
         x.get(a, k);
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
-            load_b<D>(b, y, first + 8 * n, k);
+            load_b<ROW_STRIDE<D>>(b, y, first + 8 * n, k);
             mma(s[n], a, b[0]);
             mma(s[n + 1], a, b[1]);
         }
@@ -160,7 +114,7 @@ __device__ static inline void add_product(float (&sums)[D / MMA_N][4], const flo
         uint32_t b[2][2];
 #pragma unroll
         for (int n = 0; n < D; n += 2 * MMA_N) {
-            load_b_transposed<D>(b, y, first + 8 * k, n);
+            load_b_transposed<ROW_STRIDE<D>>(b, y, first + 8 * k, n);
             mma(sums[n / MMA_N], a, b[0]);
             mma(sums[n / MMA_N + 1], a, b[1]);
         }
