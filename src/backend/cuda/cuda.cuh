@@ -8,8 +8,9 @@
 /* --- launches, copies and clears; they are counted, to check captured graphs --- */
 
 /* Bytes of shared memory that every kernel may have; a kernel may have more if its attribute on the
- * device allows it. */
-enum { DEFAULT_SHARED = 48 << 10 };
+ * device allows it. A kernel with dynamic shared memory has at most STATIC_SHARED bytes beside it,
+ * which tests/cuda/test_cuda_nvcc.sh checks. */
+enum { DEFAULT_SHARED = 48 << 10, STATIC_SHARED = 1 << 10 };
 
 /* Enqueue a kernel with `shared` bytes of dynamic shared memory; arguments are converted to the
  * types of its parameters. The attribute is set at every launch, because it belongs to the current
@@ -17,7 +18,7 @@ enum { DEFAULT_SHARED = 48 << 10 };
 template <class... P, class... A>
 static inline cudaError_t launch_shared(void (*kernel)(P...), dim3 grid, dim3 block,
                                         int64_t shared, cudaStream_t stream, A... arguments) {
-    if (shared > DEFAULT_SHARED) {
+    if (shared > DEFAULT_SHARED - STATIC_SHARED) {
         const cudaError_t error =
             cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
                                  cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
