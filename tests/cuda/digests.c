@@ -121,8 +121,8 @@ static void print_case(const op_case *c, int number, uint64_t *seed) {
     operands_destroy(&o);
 }
 
-/* Run a case that tensor cores compute, for sanitizers. It has no digest, because the GPU decides
- * how tensor cores add. */
+/* Run a case that tensor cores compute, for sanitizers. It has no digest, because the GPU or
+ * cuBLASLt decides how tensor cores add. */
 static void run_case(const op_case *c, uint64_t *seed) {
     operands o;
     operands_create_bent(&o, c, seed);
@@ -131,14 +131,6 @@ static void run_case(const op_case *c, uint64_t *seed) {
     }
     cases++;
     operands_destroy(&o);
-}
-
-/* Return true if cuBLASLt may compute the GEMM. Its order of additions is unspecified. */
-static bool is_library_gemm(const op_case *c) {
-    const cgp_op_attributes *g = &c->attributes;
-    if (c->type != CGP_BF16) return false;
-    return c->op == CGP_OP_LINEAR ||
-           (is_convolution(c->op) && g->windows.kernel_height * g->windows.kernel_width == 1);
 }
 
 /* Print digests of an op. Rows and widths end inside a thread block, at its end, and just after
@@ -153,9 +145,9 @@ static void print_op(cgp_op_kind op) {
             op_case c = draw_case(op, 3, &seed);
             c.type = type ? CGP_BF16 : CGP_F32;
             c.attributes = draw_attributes(op, sizes[i].rows, sizes[i].width, sizes[i].out, &seed);
-            if (rounds_scores(&on, &c))
+            if (on_tensor_cores(&on, &c))
                 run_case(&c, &seed);
-            else if (!is_library_gemm(&c))
+            else
                 print_case(&c, (int)i, &seed);
         }
     }
@@ -172,7 +164,10 @@ static void print_grouped(cgp_op_kind op) {
         c.type = i % 2 ? CGP_BF16 : CGP_F32;
         c.attributes =
             draw_grouped(op, sizes[i / 2].rows, sizes[i / 2].width, sizes[i / 2].out, &seed);
-        if (!is_library_gemm(&c)) print_case(&c, 30 + i / 2, &seed);
+        if (on_tensor_cores(&on, &c))
+            run_case(&c, &seed);
+        else
+            print_case(&c, 30 + i / 2, &seed);
     }
 }
 
@@ -186,25 +181,6 @@ static void print_ops(void) {
     }
     print_grouped(CGP_OP_CONV2D);
     print_grouped(CGP_OP_CONV_TRANSPOSE2D);
-}
-
-/* Print digests of the weight gradients in bf16 that gemm.cuh computes, with f32 results: those of
- * operands that are not aligned for cuBLASLt. Every tile shape occurs. */
-static void print_own_gradients(void) {
-    static const struct {
-        int64_t rows, in, out;
-    } sizes[] = {{1, 3, 5}, {65, 17, 64}, {600, 64, 130}, {17, 1090, 1101}, {17, 1345, 4097}};
-    uint64_t seed = seed_of("own gradients");
-    for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++) {
-        op_case c = draw_case(CGP_OP_LINEAR, 2, &seed);
-        operands o;
-        c.type = CGP_BF16;
-        c.shift = 1 + i % 3; /* 16-byte alignment needs a multiple of 4 */
-        c.attributes = linear_attributes(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2);
-        operands_create_bent(&o, &c, &seed);
-        print_direction(&o, CGP_OP_BACKWARD_WEIGHT, 20 + i);
-        operands_destroy(&o);
-    }
 }
 
 /* --- updates and sums --- */
@@ -342,7 +318,6 @@ int main(int argc, char **argv) {
     }
     on = runner_open(backend, 1);
     print_ops();
-    if (every == 1) print_own_gradients();
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++)
         print_update(i);
     print_conversions();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_ways.cu -- see gemm_ways.h. */
 #include "gemm_ways.h"
-#include "backend/cuda/gemm.cuh"
+#include "backend/cuda/gemm_mma.cuh"
 
 using namespace gemm;
 
@@ -10,59 +10,83 @@ extern "C" int gemm_k_ranges(int64_t k, int64_t *depth) {
     return even_k_ranges(k).count;
 }
 
-extern "C" int64_t gemm_bytes(const gemm_case *given, bool rounded) {
-    return workspace_bytes(given->m, given->n, even_k_ranges(given->k).count,
-                           rounded ? CGP_BF16 : CGP_F32);
+extern "C" int gemm_mma_k_ranges(int64_t k, bool of_rows, int64_t *depth) {
+    const k_ranges ranges = of_rows ? mma_k_ranges_of_rows(k) : mma_k_ranges(k);
+    *depth = ranges.depth;
+    return ranges.count;
 }
 
-template <class A, class B>
-static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, int shape,
-                              int *semaphores, bf16 *to, void *workspace, cudaStream_t stream) {
-    output<plain_rows, bf16> c = output_of(to, given.m, given.n);
-    const k_ranges k = even_k_ranges(given.k);
-    c.bias = given.bias;
-    c.add = given.add;
-    if (shape == 0) return run_as<small_m>(a, b, c, k, semaphores, workspace, stream);
-    return run_as<rounding>(a, b, c, k, semaphores, workspace, stream);
-}
+/* A tile shape, split-K, and what a launch needs. */
+struct way {
+    int shape, *semaphores;
+    void *workspace;
+    cudaStream_t stream;
+};
 
 template <class A, class B>
-static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, int shape,
-                              int *semaphores, float *to, void *workspace,
-                              cudaStream_t stream) {
-    output<plain_rows, float> c = output_of(to, given.m, given.n);
-    const k_ranges k = even_k_ranges(given.k);
-    c.bias = given.bias;
-    c.add = given.add;
-    if (shape == 0) return run_as<small_m>(a, b, c, k, semaphores, workspace, stream);
-    if (shape == 1) return run_as<small>(a, b, c, k, semaphores, workspace, stream);
-    if (shape == 2) return run_as<medium>(a, b, c, k, semaphores, workspace, stream);
-    if (shape == 4 && a.rows.quads && b.rows.quads)
-        return run_as<wide>(a, b, c, k, semaphores, workspace, stream);
-    return run_as<large>(a, b, c, k, semaphores, workspace, stream);
+static cudaError_t with_shape(const A &a, const B &b, const output<plain_rows, float> &c,
+                              const k_ranges &k, const way &by) {
+    if (by.shape == 0) return run_as<small_m>(a, b, c, k, by.semaphores, 1, by.stream);
+    if (by.shape == 1) return run_as<small>(a, b, c, k, by.semaphores, 1, by.stream);
+    if (by.shape == 2) return run_as<medium>(a, b, c, k, by.semaphores, 1, by.stream);
+    if (by.shape == 4 && a.rows.vectors && b.rows.vectors)
+        return run_as<wide>(a, b, c, k, by.semaphores, 1, by.stream);
+    return run_as<large>(a, b, c, k, by.semaphores, 1, by.stream);
+}
+
+template <class A, class B, class T>
+static cudaError_t with_mma_shape(const A &a, const B &b, const output<plain_rows, T> &c,
+                                  const k_ranges &k, const way &by) {
+    if (by.shape == 0)
+        return run_mma_as<mma_small>(a, b, c, k, by.semaphores, 1, by.workspace, by.stream);
+    return run_mma_as<mma_large>(a, b, c, k, by.semaphores, 1, by.workspace, by.stream);
+}
+
+template <class T> static output<plain_rows, T> output_for(const gemm_case *given, T *to) {
+    output<plain_rows, T> c = output_of(to, given->m, given->n);
+    c.bias = given->bias;
+    c.add = given->add;
+    return c;
+}
+
+extern "C" cudaError_t gemm_way(const gemm_case *given, int shape, int *semaphores, float *to,
+                                cudaStream_t stream) {
+    const int64_t m = given->m, n = given->n, k = given->k;
+    const float *at_a = (const float *)given->a, *at_b = (const float *)given->b;
+    const along_k<matrix<float>> a = {matrix_of(at_a, m, k, k)};
+    const along_k<matrix<float>> b = {matrix_of(at_b, n, k, k)};
+    const across_k<matrix<float>> a_across = {matrix_of(at_a, k, m, m)};
+    const across_k<matrix<float>> b_across = {matrix_of(at_b, k, n, n)};
+    const output<plain_rows, float> c = output_for(given, to);
+    const k_ranges ranges = even_k_ranges(k);
+    const way by = {shape, semaphores, NULL, stream};
+    if (given->b_along) return with_shape(a, b, c, ranges, by);
+    if (given->a_along) return with_shape(a, b_across, c, ranges, by);
+    return with_shape(a_across, b_across, c, ranges, by);
 }
 
 template <class T>
-static cudaError_t with_layout(const gemm_case *given, int shape, int *semaphores, T *c,
-                               void *workspace, cudaStream_t stream) {
+static cudaError_t with_layout(const gemm_case *given, const output<plain_rows, T> &c,
+                               const k_ranges &ranges, const way &by) {
     const int64_t m = given->m, n = given->n, k = given->k;
-    const along_k<matrix<float>> a = {matrix_of(given->a, m, k, k)};
-    const along_k<matrix<float>> b = {matrix_of(given->b, n, k, k)};
-    const across_k<matrix<float>> a_across = {matrix_of(given->a, k, m, m)};
-    const across_k<matrix<float>> b_across = {matrix_of(given->b, k, n, n)};
-    if (given->b_along)
-        return with_shape(a, b, *given, shape, semaphores, c, workspace, stream);
+    const bf16 *at_a = (const bf16 *)given->a, *at_b = (const bf16 *)given->b;
+    const along_k<matrix<bf16>> a = {matrix_of(at_a, m, k, k)};
+    const along_k<matrix<bf16>> b = {matrix_of(at_b, n, k, k)};
+    const across_k<matrix<bf16>> a_across = {matrix_of(at_a, k, m, m)};
+    const across_k<matrix<bf16>> b_across = {matrix_of(at_b, k, n, n)};
     if (given->a_along)
-        return with_shape(a, b_across, *given, shape, semaphores, c, workspace, stream);
-    return with_shape(a_across, b_across, *given, shape, semaphores, c, workspace, stream);
+        return given->b_along ? with_mma_shape(a, b, c, ranges, by)
+                              : with_mma_shape(a, b_across, c, ranges, by);
+    return given->b_along ? with_mma_shape(a_across, b, c, ranges, by)
+                          : with_mma_shape(a_across, b_across, c, ranges, by);
 }
 
-extern "C" cudaError_t gemm_way(const gemm_case *given, int shape, int *semaphores, float *c,
-                                void *workspace, cudaStream_t stream) {
-    return with_layout(given, shape, semaphores, c, workspace, stream);
-}
-
-extern "C" cudaError_t gemm_rounded_way(const gemm_case *given, int shape, int *semaphores,
-                                        uint16_t *c, void *workspace, cudaStream_t stream) {
-    return with_layout(given, shape, semaphores, c, workspace, stream);
+extern "C" cudaError_t gemm_mma_way(const gemm_case *given, bool of_rows, int shape,
+                                    int *semaphores, void *to, void *workspace,
+                                    cudaStream_t stream) {
+    const way by = {shape, semaphores, workspace, stream};
+    if (of_rows)
+        return with_layout(given, output_for(given, (float *)to), mma_k_ranges_of_rows(given->k),
+                           by);
+    return with_layout(given, output_for(given, (bf16 *)to), mma_k_ranges(given->k), by);
 }

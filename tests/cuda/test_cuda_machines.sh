@@ -12,7 +12,7 @@ train() { # NAME OPTIONS...
         --run "$1" --json "$1.json" "${@:2}"
 }
 weights() { jq -er .weights_sha256 "$1.json" || echo "none of $1"; }
-warnings() { grep -c "warning: GEMMs in bf16 run on CUDA cores, much slower: $1" "$err"; }
+warnings() { grep -c "warning: linear layers in bf16 run without cuBLASLt: $1" "$err"; }
 
 # --- cuBLASLt ---
 

@@ -478,26 +478,36 @@ static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
-/* Return true if the runner rounds P and dS of a case of attention to bf16. */
-static inline bool rounds_scores(const runner *on, const op_case *c) {
+static inline bool is_attention(cgp_op_kind op) {
+    return op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION;
+}
+
+static inline bool runner_is_cuda(const runner *on) {
+    return strncmp(on->backend->name, "cuda", 4) == 0;
+}
+
+/* Return true if a GPU's tensor cores, or cuBLASLt, compute a case. They round f32 operands. */
+static inline bool on_tensor_cores(const runner *on, const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
-    if (c->type != CGP_BF16 || (c->op != CGP_OP_ATTENTION && c->op != CGP_OP_CACHED_ATTENTION))
-        return false;
-    const bool cuda = strncmp(on->backend->name, "cuda", 4) == 0;
-    return runner_has_tiles(on) || (cuda && depth_of(g) <= 128 && value_width_of(g) <= 128);
+    if (c->type != CGP_BF16 || !runner_is_cuda(on)) return false;
+    if (is_attention(c->op)) return depth_of(g) <= 128 && value_width_of(g) <= 128;
+    return is_gemm(c->op) && !(is_convolution(c->op) && g->windows.groups > 1);
 }
 
-/* Return true if cuBLASLt, or its fake, may compute GEMMs in bf16: LINEAR, and convolutions with a
- * 1 x 1 kernel. It also rounds f32 operands, and needs operands aligned to 16 bytes. */
-static inline bool runner_has_library(const runner *on) {
+/* Return true if a case is multiplied in bf16: by tensor cores, AVX512_BF16 or AMX. */
+static inline bool multiplies_in_bf16(const runner *on, const op_case *c) {
+    return on_tensor_cores(on, c) ||
+           (c->type == CGP_BF16 && runner_has_tiles(on) && (is_gemm(c->op) || is_attention(c->op)));
+}
+
+/* Return true if cuBLASLt, or its fake, may compute a case: LINEAR in bf16, and convolutions with a
+ * 1 x 1 kernel. It needs operands aligned to 16 bytes. */
+static inline bool may_use_library(const runner *on, const op_case *c) {
     const char *algorithms = getenv("CGP_CUDA_HOST_ALGORITHMS");
-    return strncmp(on->backend->name, "cuda", 4) == 0 &&
-           !(algorithms && strcmp(algorithms, "0") == 0);
-}
-
-/* Return true if the library may compute the op. */
-static inline bool needs_vectors(const runner *on, const operands *o) {
-    return runner_has_library(on) && (o->c.op == CGP_OP_LINEAR || is_convolution(o->c.op));
+    const cgp_op_windows *g = &c->attributes.windows;
+    if (!on_tensor_cores(on, c) || (algorithms && strcmp(algorithms, "0") == 0)) return false;
+    return c->op == CGP_OP_LINEAR ||
+           (is_convolution(c->op) && g->kernel_height * g->kernel_width == 1);
 }
 
 /* Define a property as two tests: one has the runner `ref` as its initial state, the other
@@ -552,7 +562,7 @@ static inline void op_run(const runner *on, operands *o, cgp_op_direction direct
     assert_ok(on->backend->kernels.workspace(&options, &spec, &bytes));
     assert_ok(on->backend->kernels.create(on->device, &spec, &kernel));
     operands halves;
-    if (o->c.type == CGP_BF16) halves_create(&halves, o, needs_vectors(on, o) ? 8 : 1);
+    if (o->c.type == CGP_BF16) halves_create(&halves, o, may_use_library(on, &o->c) ? 8 : 1);
     cgp_kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o, &row);
     for (int w = 0; w < LOSS_WORDS; w++)
         losses[w] = before[w] = NAN;

@@ -60,7 +60,7 @@ static void check_against_ref(const op_case *c) {
     operands a, b;
     cases++;
     operands_create_bent(&a, c, &seed);
-    if (on_tiles(&a) || (c->type == CGP_BF16 && runner_has_library(&cpu))) round_weights(&a);
+    if (multiplies_in_bf16(&cpu, c)) round_weights(&a);
     if (c->tf32) round_factors(&a);
     operands_copy(&b, &a);
     b.c.tf32 = false;

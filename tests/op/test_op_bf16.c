@@ -9,9 +9,9 @@
  * if it adds. So there is no tolerance. Results that are f32 in both kernels (saved values,
  * gradients of parameters, the loss) are equal without rounding.
  *
- * GEMM with AVX512_BF16 or AMX follows another rule (test_op_tiles.c), and so does cuBLASLt
- * (test_cuda_products.c). So LINEAR, CONV2D and ATTENTION are tested here on a device without them,
- * on cuda-host without the library. */
+ * GEMM with AVX512_BF16 or AMX follows another rule (test_op_tiles.c), and so does GEMM on tensor
+ * cores (test_cuda_gemm.c). So LINEAR, CONV2D and ATTENTION are tested here on a device without
+ * them. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -79,12 +79,10 @@ static void check_case(const runner *on, const op_case *c) {
     operands_destroy(&o);
 }
 
-static bool on_tiles(const runner *on, const op_case *c) {
+static bool rounds_operands(const runner *on, const op_case *c) {
     op_case in_bf16 = *c;
     in_bf16.type = CGP_BF16;
-    return rounds_scores(on, &in_bf16) ||
-           (runner_has_tiles(on) && (c->op == CGP_OP_LINEAR || c->op == CGP_OP_MATMUL ||
-                                     c->op == CGP_OP_CONV2D || c->op == CGP_OP_CONV_TRANSPOSE2D));
+    return multiplies_in_bf16(on, &in_bf16);
 }
 
 TEST_CASES(bf16_is_f32_rounded, ON_BOTH(bf16_is_f32_rounded), ON_ONE(bf16_is_f32_rounded, plain)) {
@@ -97,12 +95,12 @@ TEST_CASES(bf16_is_f32_rounded, ON_BOTH(bf16_is_f32_rounded), ON_ONE(bf16_is_f32
             c.attributes =
                 draw_attributes(c.op, test_between(&seed, 1, 70), width < max ? width : max,
                                 test_between(&seed, 1, 120), &seed);
-            if (!on_tiles(on, &c)) check_case(on, &c);
+            if (!rounds_operands(on, &c)) check_case(on, &c);
         }
     }
     for (int i = 0; on != &ref && i < BLOCK_CASES; i++) {
         const op_case c = block_case(i);
-        if (!on_tiles(on, &c)) check_case(on, &c);
+        if (!rounds_operands(on, &c)) check_case(on, &c);
     }
 }
 

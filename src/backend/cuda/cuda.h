@@ -28,7 +28,7 @@ void cgp__cuda_count_launch(void);
 /* Count a library call, which enqueues one or more kernels, copies or clears. */
 void cgp__cuda_count_library(void);
 
-/* Number of semaphores of serial split-K that a device has (gemm.cuh). */
+/* Number of semaphores of serial split-K that a device has (gemm_operands.cuh). */
 enum { CGP__CUDA_SEMAPHORES = 4096 };
 
 /* Properties of a device that kernels of a queue use: COMPUTE, or the branch. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.cu -- computes k ranges and workspace of GEMMs, and sums over the rows of a matrix. */
-#include "backend/cuda/gemm.cuh"
+#include "backend/cuda/gemm_mma.cuh"
 #include "backend/cuda/rows.cuh"
 
 namespace gemm {
 
-enum { MAX_DEPTH = 512 };
+enum { MAX_DEPTH = 512, MAX_RANGES = 32 };
 
 k_ranges k_ranges_of(int64_t k, int64_t segment, int64_t depth) {
     const int64_t per_segment = ceil_div(segment, depth), segments = ceil_div(k, segment);
@@ -21,6 +21,20 @@ int64_t even_depth(int64_t k) {
 
 k_ranges even_k_ranges(int64_t k) {
     return k_ranges_of(k, k, even_depth(k));
+}
+
+static k_ranges mma_k_ranges_of(int64_t k, int64_t count) {
+    const int64_t step = mma_large::BK;
+    return k_ranges_of(k, k, ceil_div(ceil_div(k, count), step) * step);
+}
+
+k_ranges mma_k_ranges(int64_t k) {
+    return mma_k_ranges_of(k, ceil_div(k, MAX_DEPTH));
+}
+
+k_ranges mma_k_ranges_of_rows(int64_t rows) {
+    const int64_t count = ceil_div(rows, MAX_DEPTH);
+    return mma_k_ranges_of(rows, count < MAX_RANGES ? count : (int64_t)MAX_RANGES);
 }
 
 /* Return the bytes for the partial sums of a bf16 c. */

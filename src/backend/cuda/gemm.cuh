@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cuh -- exact f32 GEMM with serial split-K (CUTLASS, "Efficient GEMM in CUDA" and
- * cutlass/semaphore.h). It sets c [m, n] to a [m, k] b [k, n] + bias [n], or adds to c; a, b and c
- * are f32 or bf16.
+/* gemm.cuh -- exact f32 GEMM with serial split-K (CUTLASS, "Efficient GEMM in CUDA"). It sets
+ * c [m, n] to a [m, k] b [k, n] + bias [n], or adds to c.
  *
  *             BK                BN
  *          +---+---+     +---+---+---+
@@ -15,18 +14,9 @@
  * of stages instead (gemm_ring.cuh). A thread has TM x TN accumulators in registers, in groups of
  * 4 x 4.
  *
- * k is divided into ranges. In each range an element of c is a chain of FMAs, in order of k, from
- * zero. The bias and c's previous value are added to the chain of range 0. The chains of the other
- * ranges are added in order:
- *
- *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
- *
- * The k ranges are at most 512 deep and do not depend on m, n or the GPU. They are the same as the
- * blocks of k of the cpu backend, so results have the same bits. Serial split-K is used if one
- * thread block per tile would leave SMs idle. A thread block then computes one k range, and the
- * semaphore of its tile orders its addition to c. Chains and sums stay the same. Each launch leaves
- * the semaphores 0, for the next one. bf16 is widened when it is read. Matrix c is rounded once, at
- * the end; until then its sums are in registers or in the workspace. */
+ * The sum of a k range is a chain of FMAs, in order of k. The k ranges are at most 512 deep and are
+ * the same as the blocks of k of the cpu backend, so results have the same bits
+ * (gemm_operands.cuh). Partial sums are in c. */
 #ifndef CGP_SRC_CUDA_GEMM_CUH
 #define CGP_SRC_CUDA_GEMM_CUH
 
@@ -39,22 +29,9 @@ namespace gemm {
 template <class Rows>
 __device__ static inline bool is_interior(const Rows &x, int rows, int columns) {
     if constexpr (is_matrix<Rows>)
-        return x.quads && rows <= x.rows && columns <= x.columns;
+        return x.vectors && rows <= x.rows && columns <= x.columns;
     else
         return false;
-}
-
-/* True if partial sums cannot be stored in c, because c would round them. */
-template <class T> constexpr bool is_rounded = sizeof(T) < sizeof(float);
-
-/* Add the chain of a k range to an element; `before` is its previous value. */
-template <class Rows, class T>
-__device__ static inline float epilogue_element(const output<Rows, T> &c, bool first,
-                                                int column, float before, float chain) {
-    float sum = chain;
-    if (first && c.bias) sum = sum + c.bias[column];
-    if (!first || c.add) sum = sum + before;
-    return sum;
 }
 
 /* --- tiles --- */
@@ -97,8 +74,6 @@ typedef shape<64, 64, 16, 8, 4, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
 /* Tile shape for small M (at most 16 rows), as in generation. */
 typedef shape<16, 64, 32, 4, 4, 4> small_m;
-/* Tile shape for a bf16 c, which needs two sets of accumulators. */
-typedef shape<64, 64, 16, 4, 4, 2> rounding;
 
 /* A thread's part of an OUTER x BK panel. It is kept in registers until it is written to shared
  * memory as [BK][OUTER + 4]. */
@@ -118,8 +93,7 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
     template <class Operand> __device__ void read(const Operand &from, int outer, int k) {
         const int row = ALONG_K ? outer : k, column = ALONG_K ? k : outer;
         if (is_interior(from.rows, row + (ALONG_K ? OUTER : BK), column + 4 * QUADS)) {
-            read_interior(from.rows, row + threadIdx.x / QUADS,
-                          column + threadIdx.x % QUADS * 4);
+            read_interior(from.rows, row + threadIdx.x / QUADS, column + threadIdx.x % QUADS * 4);
             return;
         }
 #pragma unroll
@@ -195,12 +169,11 @@ template <class S> __device__ static inline int row_of(int i) {
 
 /* Add the products of `left` steps of k, at most S::BK, to sums. */
 template <class S>
-__device__ static inline void multiply_panels(float (*sums)[S::TN], const quad *panels,
-                                              int left) {
+__device__ static inline void multiply_panels(float (*sums)[S::TN], const quad *panels, int left) {
     const quad *x = panels + first_row<S>(), *y = panels + S::A_QUADS + first_column<S>();
     auto multiply = [&](int q) {
-        multiply_add<S::TM, S::TN, S::BM / S::TM, S::BN / S::TN>(
-            sums, x + q * (S::A_STRIDE / 4), y + q * (S::B_STRIDE / 4));
+        multiply_add<S::TM, S::TN, S::BM / S::TM, S::BN / S::TN>(sums, x + q * (S::A_STRIDE / 4),
+                                                                 y + q * (S::B_STRIDE / 4));
     };
     if (left >= S::BK) {
 #pragma unroll S::UNROLLED
@@ -218,8 +191,7 @@ __device__ static inline void multiply_panels(float (*sums)[S::TN], const quad *
  * have finished reading. */
 template <class S, class A, class B>
 __device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B &b, int row,
-                                       int column, int begin, int end, quad *shared,
-                                       int *half) {
+                                       int column, int begin, int end, quad *shared, int *half) {
 #pragma unroll
     for (int i = 0; i < S::TM * S::TN; i++)
         sums[i / S::TN][i % S::TN] = 0.0f;
@@ -247,38 +219,29 @@ __device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B
 
 /* --- kernels --- */
 
-/* Add the sums of a k range to four columns of a row. Until the last range, partial sums are in c
- * or, if c is bf16, in c.partials or `accumulators`. INTERIOR: interior tile, 128-bit aligned; skip
- * bounds checks. */
-template <bool INTERIOR, class Rows, class T>
-__device__ static inline void epilogue_quad(const output<Rows, T> &c, bool first, bool last,
-                                            int row, int column, const float *sums,
-                                            float *accumulators) {
-    constexpr bool ROUNDED = is_rounded<T>;
-    T *to = c.at + c.rows(row) + column;
-    const bool reads = first ? c.add : !ROUNDED, writes = last || !ROUNDED;
-    const bool quads = INTERIOR || c.quads;
-    float *partials = ROUNDED && c.partials ? c.partials + (int64_t)row * c.n + column : NULL;
+/* Add the sums of a k range to four columns of a row. INTERIOR: interior tile, 128-bit aligned;
+ * skip bounds checks. */
+template <bool INTERIOR, class Rows>
+__device__ static inline void epilogue_quad(const output<Rows, float> &c, bool first, int row,
+                                            int column, const float *sums) {
+    float *to = c.at + c.rows(row) + column;
+    const bool reads = !first || c.add, quads = INTERIOR || c.vectors;
     quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
     if (reads && quads) q = load_four(to);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         if (!INTERIOR && column + j >= c.n) continue;
-        if (reads && !quads) q.x[j] = load(to, j);
-        if (ROUNDED && !first) q.x[j] = partials ? partials[j] : accumulators[j];
+        if (reads && !quads) q.x[j] = to[j];
         q.x[j] = epilogue_element(c, first, column + j, q.x[j], sums[j]);
-        if (ROUNDED && !partials) accumulators[j] = q.x[j];
-        if (ROUNDED && partials) partials[j] = q.x[j];
-        if (writes && !quads) store(to, j, q.x[j]);
+        if (!quads) to[j] = q.x[j];
     }
-    if (writes && quads) store_four(to, q);
+    if (quads) store_four(to, q);
 }
 
 /* Add the sums of a k range to a thread's part of the tile at [row, column]. */
-template <class S, bool INTERIOR, class Rows, class T>
-__device__ static inline void epilogue_tile(const output<Rows, T> &c, bool first, bool last,
-                                            int row, int column, const float (*sums)[S::TN],
-                                            float (*accumulators)[is_rounded<T> ? S::TN : 4]) {
+template <class S, bool INTERIOR, class Rows>
+__device__ static inline void epilogue_tile(const output<Rows, float> &c, bool first, int row,
+                                            int column, const float (*sums)[S::TN]) {
 #pragma unroll
     for (int i = 0; i < S::TM; i++)
 #pragma unroll
@@ -286,155 +249,82 @@ __device__ static inline void epilogue_tile(const output<Rows, T> &c, bool first
             const int at_row = row + row_of<S>(i);
             const int at_column = column + j / 4 * (4 * S::BN / S::TN) + 4 * first_column<S>();
             if (!INTERIOR && (at_row >= c.m || at_column >= c.n)) continue;
-            epilogue_quad<INTERIOR>(c, first, last, at_row, at_column, sums[i] + j,
-                                    is_rounded<T> ? accumulators[i] + j : NULL);
+            epilogue_quad<INTERIOR>(c, first, at_row, at_column, sums[i] + j);
         }
 }
 
-/* Semaphores of serial split-K: a counter of started thread blocks, then for each tile the next k
- * range to add. A thread block takes its number when it starts. So all thread blocks with lower
- * numbers have started, in whatever order the GPU schedules thread blocks, and a wait cannot
- * deadlock.
- *
- * All semaphores are 0 before and after a launch. The counter wraps around at the last number, and
- * the last k range of a tile resets the tile's semaphore. */
-__device__ static inline int take_number(int *counter) {
-    return (int)atomicInc((unsigned *)counter, gridDim.x - 1);
-}
-
-__device__ static inline void semaphore_wait(const int *semaphore, int range) {
-    if (threadIdx.x == 0) {
-        while (*(const volatile int *)semaphore != range)
-            __nanosleep(20); /* leave the SM's issue slots to the other thread blocks */
-        __threadfence();
-    }
-    __syncthreads();
-}
-
-__device__ static inline void semaphore_release(int *semaphore, int next) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        *(volatile int *)semaphore = next;
-    }
-}
-
-/* Tiles are numbered along the shorter side first, so that concurrent tiles read few rows and
- * columns. If `semaphores` is NULL, a thread block computes all k ranges of its tile. Otherwise
- * (serial split-K) it computes one k range. The numbers of thread blocks cover range 0 of all
- * tiles, then range 1, and so on. */
-template <class S, class A, class B, class Rows, class T>
+template <class S, class A, class B, class Rows>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
-    tiles(A a, B b, output<Rows, T> c, k_ranges k, int *semaphores) {
-    enum { ROUNDED = is_rounded<T> };
+    tiles(A a, B b, output<Rows, float> c, k_ranges k, int *semaphores) {
     __shared__ quad shared[S::BUFFERS * S::QUADS];
-    /* Row, column and number of the tile, and its first k range. Shared memory holds these numbers,
-     * to keep registers free for the sums. */
-    __shared__ int place[4];
-    if (threadIdx.x == 0) {
-        const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
-        const int number = semaphores ? take_number(semaphores) : (int)blockIdx.x;
-        const int tile = number % (rows * columns);
-        const bool down = rows < columns;
-        place[0] = (down ? tile % rows : tile / columns) * S::BM;
-        place[1] = (down ? tile / rows : tile % columns) * S::BN;
-        place[2] = tile;
-        place[3] = number / (rows * columns);
-    }
-    __syncthreads();
+    __shared__ tile_place place;
+    find_tile<S>(&place, c.m, c.n, semaphores);
     enter(a.rows);
     enter(b.rows);
-    const int end = semaphores ? place[3] + 1 : k.count;
-    float accumulators[ROUNDED ? S::TM : 1][ROUNDED ? S::TN : 4];
+    const int end = semaphores ? place.range + 1 : k.count;
     int half = 0;
-    for (int range = place[3]; range < end; range++) {
+    for (int range = place.range; range < end; range++) {
         float sums[S::TM][S::TN];
-        mainloop<S>(sums, a, b, place[0], place[1], k.begin(range), k.end(range), shared,
+        mainloop<S>(sums, a, b, place.row, place.column, k.begin(range), k.end(range), shared,
                     &half);
-        const int row = place[0], column = place[1];
-        const bool first = range == 0, last = range + 1 == k.count;
-        if (semaphores && !first) semaphore_wait(semaphores + 1 + place[2], range);
-        if (c.quads && row + S::BM <= c.m && column + S::BN <= c.n)
-            epilogue_tile<S, true>(c, first, last, row, column, sums, accumulators);
+        const int row = place.row, column = place.column;
+        const bool first = range == 0;
+        if (semaphores && !first) semaphore_wait(semaphores + 1 + place.tile, range);
+        if (c.vectors && row + S::BM <= c.m && column + S::BN <= c.n)
+            epilogue_tile<S, true>(c, first, row, column, sums);
         else
-            epilogue_tile<S, false>(c, first, last, row, column, sums, accumulators);
-        if (semaphores) semaphore_release(semaphores + 1 + place[2], last ? 0 : range + 1);
+            epilogue_tile<S, false>(c, first, row, column, sums);
+        if (semaphores)
+            semaphore_release(semaphores + 1 + place.tile, range + 1 < k.count ? range + 1 : 0);
     }
 }
 
 /* --- host --- */
 
-template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
-    return ceil_div(m, S::BM) * ceil_div(n, S::BN);
+/* Launch `count` GEMMs with tile shape S; with semaphores: one GEMM by serial split-K. */
+template <class S, class A, class B, class Rows>
+static inline cudaError_t run_as(const A &a, const B &b, output<Rows, float> c, const k_ranges &k,
+                                 int *semaphores, int64_t count, cudaStream_t stream) {
+    const int64_t tiles_ = tiles_of<S>(c.m, c.n) * (semaphores ? k.count : 1);
+    c.vectors = c.n % 4 == 0 && is_aligned(c.at);
+    return launch(tiles<S, A, B, Rows>, dim3((unsigned)tiles_, 1, (unsigned)count),
+                  dim3(S::THREADS), stream, a, b, c, k, semaphores);
 }
 
-/* Estimate the SM utilization of `blocks` equal thread blocks (wave quantization). Fewer than two
- * thread blocks per SM expose memory latency. */
-static inline double sm_utilization(int64_t blocks) {
-    const int64_t sms = cgp__cuda_current()->multiprocessors;
-    const double all = (double)(ceil_div(blocks, sms) * sms);
-    return (blocks < 2 * sms ? 0.75 : 1.0) * (double)blocks / all;
-}
-
-/* Limits of serial split-K: maximum number of tiles; if c is bf16, also maximum number of partial
- * sums. */
-enum { MAX_SPLIT_K_TILES = CGP__CUDA_SEMAPHORES - 1, MAX_PARTIALS = 1 << 21 };
-
-/* Return whether to use serial split-K. Its assumed overhead is 5 %. */
-template <class S, class Rows, class T>
-static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
-    const int64_t tiles = tiles_of<S>(c.m, c.n);
-    if (tiles > MAX_SPLIT_K_TILES || (is_rounded<T> && (int64_t)c.m * c.n > MAX_PARTIALS))
-        return false;
-    return 0.95 * sm_utilization(tiles * k.count) > sm_utilization(tiles);
-}
-
-/* Return the workspace size in bytes; a smaller m or k never needs more. */
-int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type);
-
-/* Launch with tile shape S; with semaphores: by serial split-K. */
-template <class S, class A, class B, class Rows, class T>
-static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, const k_ranges &k,
-                                 int *semaphores, void *workspace, cudaStream_t stream) {
-    const int64_t tiles_ = tiles_of<S>(c.m, c.n);
-    c.quads = c.n % 4 == 0 && is_aligned(c.at);
-    if (semaphores && is_rounded<T>) c.partials = (float *)workspace;
-    return launch(tiles<S, A, B, Rows, T>,
-                  dim3((unsigned)(semaphores ? tiles_ * k.count : tiles_)), dim3(S::THREADS),
-                  stream, a, b, c, k, semaphores);
-}
-
-/* Return whether int can index a size, up to the end of the last tile or k range. */
-static inline bool fits(int64_t size) {
-    return size <= INT32_MAX / 2;
-}
-
-template <class S, class A, class B, class Rows, class T>
-static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, T> &c,
-                                    const k_ranges &k, void *workspace, cudaStream_t stream) {
+template <class S, class A, class B, class Rows>
+static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, float> &c,
+                                    const k_ranges &k, cudaStream_t stream) {
     int *semaphores = uses_split_k<S>(c, k) ? cgp__cuda_current()->semaphores : NULL;
-    return run_as<S>(a, b, c, k, semaphores, workspace, stream);
+    return run_as<S>(a, b, c, k, semaphores, 1, stream);
 }
 
 /* Choose the tile shape. Larger tiles read less memory; smaller tiles are used if larger tiles
  * would leave SMs idle. */
-template <class A, class B, class Rows, class T>
-static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
-                              const k_ranges &k, void *workspace, cudaStream_t stream) {
-    if (c.m <= small_m::BM) return run_shape<small_m>(a, b, c, k, workspace, stream);
-    if constexpr (is_rounded<T>) {
-        return run_shape<rounding>(a, b, c, k, workspace, stream);
-    } else {
-        const int64_t sms = cgp__cuda_current()->multiprocessors;
-        if constexpr (is_f32_matrix<A> && is_f32_matrix<B>)
-            if (a.rows.quads && b.rows.quads && tiles_of<wide>(c.m, c.n) * k.count >= 4 * sms)
-                return run_shape<wide>(a, b, c, k, workspace, stream);
-        if (tiles_of<large>(c.m, c.n) * k.count >= 5 * sms)
-            return run_shape<large>(a, b, c, k, workspace, stream);
-        if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * sms)
-            return run_shape<medium>(a, b, c, k, workspace, stream);
-        return run_shape<small>(a, b, c, k, workspace, stream);
-    }
+template <class A, class B, class Rows>
+static inline cudaError_t run_fma(const A &a, const B &b, const output<Rows, float> &c,
+                                  const k_ranges &k, cudaStream_t stream) {
+    const int64_t sms = cgp__cuda_current()->multiprocessors;
+    if (c.m <= small_m::BM) return run_shape<small_m>(a, b, c, k, stream);
+    if constexpr (is_f32_matrix<A> && is_f32_matrix<B>)
+        if (a.rows.vectors && b.rows.vectors && tiles_of<wide>(c.m, c.n) * k.count >= 4 * sms)
+            return run_shape<wide>(a, b, c, k, stream);
+    if (tiles_of<large>(c.m, c.n) * k.count >= 5 * sms) return run_shape<large>(a, b, c, k, stream);
+    if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * sms)
+        return run_shape<medium>(a, b, c, k, stream);
+    return run_shape<small>(a, b, c, k, stream);
+}
+
+/* Launch a batch of `count` GEMMs; a thread block computes all k ranges of a tile. */
+template <class A, class B, class Rows>
+static inline cudaError_t run_fma_batch(const A &a, const B &b, const output<Rows, float> &c,
+                                        const k_ranges &k, int64_t count, cudaStream_t stream) {
+    const int64_t sms = cgp__cuda_current()->multiprocessors;
+    if (c.m <= small_m::BM) return run_as<small_m>(a, b, c, k, NULL, count, stream);
+    if (count * tiles_of<large>(c.m, c.n) >= 2 * sms)
+        return run_as<large>(a, b, c, k, NULL, count, stream);
+    if (count * tiles_of<medium>(c.m, c.n) >= 2 * sms)
+        return run_as<medium>(a, b, c, k, NULL, count, stream);
+    return run_as<small>(a, b, c, k, NULL, count, stream);
 }
 
 } // namespace gemm

@@ -16,7 +16,7 @@
  *   or added to c, give these bits too. Terms cancel, so that any other order of additions shows.
  * - Rows are close to plain sums, whether they are written or added to the previous c.
  *
- * If no algorithm passes, or there is no library, gemm.cuh computes the GEMM.
+ * If no algorithm passes, or there is no library, gemm_mma.cuh computes the GEMM.
  *
  * In a weight's gradient, k is the number of rows. The guarantee is weaker there: equal rows give
  * equal bits at every position and in every run. This is enough, because cgpipe itself adds
@@ -69,7 +69,7 @@ typedef struct cgp__cuda_lt cgp__cuda_lt;
 /* The GEMM of a kernel. */
 typedef struct cgp__cuda_lt_gemm cgp__cuda_lt_gemm;
 
-/* *out stays NULL if gemm.cuh computes the GEMM. */
+/* *out stays NULL if gemm_mma.cuh computes the GEMM. */
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out);
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm);

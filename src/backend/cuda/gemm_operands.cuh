@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_operands.cuh -- the operands of a GEMM: matrices a, b and c, and the ranges of k.
+/* gemm_operands.cuh -- operands of a GEMM, k ranges, and serial split-K (CUTLASS, "Efficient GEMM
+ * in CUDA" and cutlass/semaphore.h), for gemm.cuh and gemm_mma.cuh.
  *
  * a and b are read as rows of contiguous elements, which belong to a matrix or to image windows
- * (windows.cuh). along_k and across_k are operands whose rows run along k or across it. */
+ * (windows.cuh). along_k and across_k are operands whose rows run along k or across it.
+ *
+ * k is divided into ranges, which depend on neither m, n nor the GPU. The sum of a range begins at
+ * zero. The bias and c's previous value are added to range 0, and then the other ranges in order:
+ *
+ *     c = range 2 + (range 1 + ((range 0 + bias) + previous))
+ *
+ * Serial split-K is used if one thread block per tile would leave SMs idle. A thread block then
+ * computes one k range, and the semaphore of its tile orders its addition to c, so sums stay the
+ * same. Each launch leaves the semaphores 0, for the next one. */
 #ifndef CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 #define CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 
@@ -35,11 +45,9 @@ __device__ static inline void store_four(float *to, const quad &q) {
     *(quad *)(void *)to = q;
 }
 
-__device__ static inline void store_four(bf16 *to, const quad &q) {
-    four<bf16> rounded;
-    for (int i = 0; i < 4; i++)
-        store(rounded.x, i, q.x[i]);
-    *(four<bf16> *)(void *)to = rounded;
+/* Return whether rows of n elements are vectors of 16 bytes. */
+template <class T> static inline bool are_vectors(const T *at, int64_t n) {
+    return (uintptr_t)at % 16 == 0 && n % (16 / (int64_t)sizeof *at) == 0;
 }
 
 /* --- k ranges --- */
@@ -74,8 +82,28 @@ template <class T> struct matrix {
     const T *at;
     int64_t stride;
     int rows, columns;
-    /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
-    bool quads;
+    /* Rows consist of aligned vectors: four elements for read(), 16 bytes for tensor cores. */
+    bool vectors;
+
+    typedef T element;
+    /* A row, and a column, as find() needs them. */
+    typedef const T *row_place;
+    typedef int column_place;
+
+    __device__ row_place row_of(int row) const {
+        return row < rows ? at + row * stride : NULL;
+    }
+    __device__ column_place column_of(int column) const {
+        return column;
+    }
+    /* Return the address of an element; NULL: it is outside the matrix. */
+    __device__ const T *find(row_place row, column_place column) const {
+        return row && column < columns ? row + column : NULL;
+    }
+    /* Return an address that can be read, aligned if vectors are. */
+    __device__ const T *first() const {
+        return at;
+    }
 
     /* Read elements column .. column + 3 of a row; elements outside the matrix are 0. `column` is a
      * multiple of 4. */
@@ -83,7 +111,7 @@ template <class T> struct matrix {
         quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
         const T *from = at + row * stride + column;
         if (row >= rows) return q;
-        if (quads) return column < columns ? load_four(from) : q;
+        if (vectors) return column < columns ? load_four(from) : q;
         for (int i = 0; i < 4; i++)
             if (column + i < columns) q.x[i] = load(from, i);
         return q;
@@ -93,7 +121,7 @@ template <class T> struct matrix {
 template <class T>
 static inline matrix<T> matrix_of(const T *at, int64_t rows, int64_t columns, int64_t stride) {
     return {at, stride, (int)rows, (int)columns,
-            columns % 4 == 0 && stride % 4 == 0 && is_aligned(at)};
+            are_vectors(at, columns) && are_vectors(at, stride)};
 }
 
 template <class Rows> constexpr bool is_matrix = false;
@@ -156,14 +184,113 @@ template <class Rows, class T> struct output {
     /* NULL: no bias. */
     const float *bias;
     bool add;
-    /* Elements 0, 4, 8 ... of every row are aligned for store_four(); set at the launch. */
-    bool quads;
+    /* Every row is aligned for the stores of an epilogue; set at the launch. */
+    bool vectors;
     /* [m, n] partial sums of a bf16 c after a k range; NULL: they stay in registers. */
     float *partials;
 };
 
 template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t m, int64_t n) {
     return {at, {n}, (int)m, (int)n, NULL, false, false, NULL};
+}
+
+/* True if partial sums cannot be stored in c, because c would round them. */
+template <class T> constexpr bool is_rounded = sizeof(T) < sizeof(float);
+
+/* Add the sum of a k range to an element; `before` is its previous value. */
+template <class Rows, class T>
+__device__ static inline float epilogue_element(const output<Rows, T> &c, bool first,
+                                                int column, float before, float range) {
+    float sum = range;
+    if (first && c.bias) sum = sum + c.bias[column];
+    if (!first || c.add) sum = sum + before;
+    return sum;
+}
+
+/* --- serial split-K --- */
+
+/* Semaphores: a counter of started thread blocks, then for each tile the next k range to add. A
+ * thread block takes its number when it starts. So all thread blocks with lower numbers have
+ * started, in whatever order the GPU schedules thread blocks, and a wait cannot deadlock.
+ *
+ * All semaphores are 0 before and after a launch. The counter wraps around at the last number, and
+ * the last k range of a tile resets the tile's semaphore. */
+__device__ static inline int take_number(int *counter) {
+    return (int)atomicInc((unsigned *)counter, gridDim.x - 1);
+}
+
+__device__ static inline void semaphore_wait(const int *semaphore, int range) {
+    if (threadIdx.x == 0) {
+        while (*(const volatile int *)semaphore != range)
+            __nanosleep(20); /* leave the SM's issue slots to the other thread blocks */
+        __threadfence();
+    }
+    __syncthreads();
+}
+
+__device__ static inline void semaphore_release(int *semaphore, int next) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        *(volatile int *)semaphore = next;
+    }
+}
+
+/* Row, column and number of a thread block's tile, and its first k range. Shared memory holds these
+ * numbers, to keep registers free for the sums. */
+struct tile_place {
+    int row, column, tile, range;
+};
+
+/* Tiles are numbered along the shorter side first, so that concurrent tiles read few rows and
+ * columns. If `semaphores` is NULL, a thread block computes all k ranges of its tile. Otherwise
+ * (serial split-K) it computes one k range. The numbers of thread blocks cover range 0 of all
+ * tiles, then range 1, and so on. */
+template <class S>
+__device__ static inline void find_tile(tile_place *place, int m, int n, int *semaphores) {
+    if (threadIdx.x == 0) {
+        const int rows = (m + S::BM - 1) / S::BM, columns = (n + S::BN - 1) / S::BN;
+        const int number = semaphores ? take_number(semaphores) : (int)blockIdx.x;
+        const int tile = number % (rows * columns);
+        const bool down = rows < columns;
+        place->row = (down ? tile % rows : tile / columns) * S::BM;
+        place->column = (down ? tile / rows : tile % columns) * S::BN;
+        place->tile = tile;
+        place->range = number / (rows * columns);
+    }
+    __syncthreads();
+}
+
+/* --- host --- */
+
+template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
+    return ceil_div(m, S::BM) * ceil_div(n, S::BN);
+}
+
+/* Estimate the SM utilization of `blocks` equal thread blocks (wave quantization). Fewer than two
+ * thread blocks per SM expose memory latency. */
+static inline double sm_utilization(int64_t blocks) {
+    const int64_t sms = cgp__cuda_current()->multiprocessors;
+    const double all = (double)(ceil_div(blocks, sms) * sms);
+    return (blocks < 2 * sms ? 0.75 : 1.0) * (double)blocks / all;
+}
+
+/* Limits of serial split-K: maximum number of tiles; if c is bf16, also maximum number of partial
+ * sums. */
+enum { MAX_SPLIT_K_TILES = CGP__CUDA_SEMAPHORES - 1, MAX_PARTIALS = 1 << 21 };
+
+/* Return whether to use serial split-K. Its assumed overhead is 5 %. */
+template <class S, class Rows, class T>
+static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
+    const int64_t tiles = tiles_of<S>(c.m, c.n);
+    if (tiles > MAX_SPLIT_K_TILES || (is_rounded<T> && (int64_t)c.m * c.n > MAX_PARTIALS))
+        return false;
+    return 0.95 * sm_utilization(tiles * k.count) > sm_utilization(tiles);
+}
+
+/* Return whether int can index a size, up to the end of the last tile or k range. */
+static inline bool fits(int64_t size) {
+    return size <= INT32_MAX / 2;
 }
 
 } // namespace gemm

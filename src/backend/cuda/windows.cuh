@@ -8,7 +8,7 @@
 #ifndef CGP_SRC_CUDA_WINDOWS_CUH
 #define CGP_SRC_CUDA_WINDOWS_CUH
 
-#include "backend/cuda/gemm.cuh"
+#include "backend/cuda/gemm_operands.cuh"
 
 namespace gemm {
 
@@ -53,29 +53,56 @@ template <class T> struct windows {
     /* Set by set_windows(). */
     int count, length;
     divisor of_height, of_width, of_segment, of_channels;
-    /* Four elements that begin at a multiple of 4 belong to one pixel and are aligned for
-     * load_four(). */
-    bool quads;
+    /* A vector of 16 bytes is aligned and belongs to one pixel. */
+    bool vectors;
 
-    /* Return the address of element `at` of a pixel's window; NULL: the element is outside the
-     * image. */
-    __device__ const T *find(const pixel &p, int at) const {
-        const int u = of_segment(at), rest = at - u * (int)of_segment.by, v = of_channels(rest);
-        const int row = p.row * stride_height - top + u * dilation_height;
-        const int column = p.column * stride_width - left + v * dilation_width;
-        if (row < 0 || row >= height || column < 0 || column >= width) return NULL;
-        return image + (((int64_t)p.image * height + row) * width + column) * channels +
-               (rest - v * channels);
+    typedef T element;
+    /* The image's pixel at the window's upper left corner, which may be outside of the image: its
+     * place, and the offset of its elements. */
+    struct row_place {
+        int row, column;
+        int64_t at;
+    };
+    /* A tap's pixel, and the offset of an element, both from the corner. */
+    struct column_place {
+        int tap_row, tap_column;
+        int64_t at;
+    };
+
+    __device__ row_place row_of(int window) const {
+        const pixel p = pixel_of(window, of_height, of_width);
+        const int row = p.row * stride_height - top, column = p.column * stride_width - left;
+        const int64_t line = (int64_t)p.image * height + row;
+        return {window < count ? row : INT32_MIN / 2, column, (line * width + column) * channels};
     }
 
+    __device__ column_place column_of(int at) const {
+        const int u = of_segment(at), rest = at - u * (int)of_segment.by, v = of_channels(rest);
+        const int row = u * dilation_height, column = v * dilation_width;
+        return {at < length ? row : INT32_MIN / 2, column,
+                ((int64_t)row * width + column) * channels + (rest - v * channels)};
+    }
+
+    /* Return the address of an element of a window; NULL: it is outside the image. */
+    __device__ const T *find(const row_place &p, const column_place &of) const {
+        const bool inside = (unsigned)(p.row + of.tap_row) < (unsigned)height &&
+                            (unsigned)(p.column + of.tap_column) < (unsigned)width;
+        return inside ? image + p.at + of.at : NULL;
+    }
+
+    __device__ const T *first() const {
+        return image;
+    }
+
+    /* Read elements at .. at + 3 of a window, where `at` is a multiple of 4. */
     __device__ quad read(int window, int at) const {
         quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
         if (window >= count) return q;
-        const pixel p = pixel_of(window, of_height, of_width);
+        const row_place p = row_of(window);
         for (int i = 0; i < 4 && at + i < length; i++) {
-            const T *from = find(p, at + i);
-            if (from && quads) return load_four(from);
-            if (quads) return q;
+            const T *from = find(p, column_of(at + i));
+            if (from && vectors) return load_four(from);
+            if (vectors) return q;
             if (from) q.x[i] = load(from, 0);
         }
         return q;
@@ -93,29 +120,50 @@ template <class T> static inline void set_windows(windows<T> *w) {
     w->of_width = divisor_of(w->out_width);
     w->of_segment = divisor_of(segment_of(*w));
     w->of_channels = divisor_of(w->channels);
-    w->quads = w->channels % 4 == 0 && is_aligned(w->image);
+    w->vectors = are_vectors(w->image, w->channels);
 }
 
 /* Flipped weights. Row `in` has the elements of a weight [KH, KW, in, out] that are multiplied by a
  * window of dy. The elements are in the order of the window: segments of taps, with `out` elements
  * per tap. */
-struct taps {
+template <class T> struct taps {
     /* Address of the first tap of the first segment. */
-    const float *at;
+    const T *at;
     int64_t out, tap, segment;
     int rows, length;
     divisor of_segment, of_out;
-    bool quads;
+    /* A vector of 16 bytes is aligned and belongs to one tap. */
+    bool vectors;
+
+    typedef T element;
+    typedef const T *row_place;
+    /* Offset of an element from the row's first one. */
+    struct column_place {
+        bool inside;
+        int64_t at;
+    };
+
+    __device__ row_place row_of(int row) const {
+        return row < rows ? at + row * out : NULL;
+    }
+    __device__ column_place column_of(int k) const {
+        const int s = of_segment(k), rest = k - s * (int)of_segment.by, t = of_out(rest);
+        return {k < length, s * segment + t * tap + (rest - t * (int)out)};
+    }
+    __device__ const T *find(row_place row, const column_place &of) const {
+        return row && of.inside ? row + of.at : NULL;
+    }
+    __device__ const T *first() const {
+        return at;
+    }
 
     __device__ quad read(int row, int at_k) const {
         quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
-        if (row >= rows) return q;
-        for (int i = 0; i < 4 && at_k + i < length; i++) {
-            const int k = at_k + i, s = of_segment(k), rest = k - s * (int)of_segment.by;
-            const int t = of_out(rest);
-            const float *from = at + s * segment + t * tap + row * out + (rest - t * (int)out);
-            if (quads) return load_four(from);
-            q.x[i] = *from;
+        const row_place p = row_of(row);
+        for (int i = 0; p && i < 4 && at_k + i < length; i++) {
+            const T *from = find(p, column_of(at_k + i));
+            if (vectors) return load_four(from);
+            q.x[i] = load(from, 0);
         }
         return q;
     }

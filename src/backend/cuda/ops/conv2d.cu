@@ -16,11 +16,13 @@
  * the input gradient of that convolution from x, then adds the bias. dx is that convolution of dy.
  * dW is the weight gradient of that convolution, with x and dy exchanged.
  *
- * The k ranges are the blocks of k of the cpu backend, at most 512 deep. A range is a number of
- * full segments of windows, or one of the equal parts of a segment. For dW, a range is a number of
- * full rows of pixels, or one of the equal parts of a row. */
+ * In f32 the k ranges are the blocks of k of the cpu backend, at most 512 deep. A range is a number
+ * of full segments of windows, or one of the equal parts of a segment. For dW, a range is a number
+ * of full rows of pixels, or one of the equal parts of a row. In bf16 tensor cores multiply, with
+ * prepacked weights, which are bf16 copies (gemm_mma.cuh). */
 #include "backend/convolution.h"
 #include "backend/cuda/gemm_lt.h"
+#include "backend/cuda/gemm_mma.cuh"
 #include "backend/cuda/ops/grouped.cuh"
 #include "backend/cuda/windows.cuh"
 
@@ -45,7 +47,11 @@ static cudaError_t run_pointwise(const cgp_kernel_spec *spec, const cgp_kernel_a
 /* --- k ranges --- */
 
 /* Return the k ranges over the elements of a window. */
-template <class T> static k_ranges k_ranges_of_windows(const windows<T> &w) {
+static k_ranges k_ranges_of_windows(const windows<bf16> &w) {
+    return mma_k_ranges(w.length);
+}
+
+static k_ranges k_ranges_of_windows(const windows<float> &w) {
     const int64_t segment = segment_of(w), height = w.kernel_height;
     const int64_t fit = DEPTH / segment;
     if (fit == 0) return k_ranges_of(height * segment, segment, even_depth(segment));
@@ -54,10 +60,11 @@ template <class T> static k_ranges k_ranges_of_windows(const windows<T> &w) {
 }
 
 /* Return the k ranges over the pixels. */
-static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spec) {
+template <class T> static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spec) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t pixels = spec->n * g->rows, parts = ceil_div(g->out_width, RUN);
     const int64_t run = ceil_div(g->out_width, parts);
+    if (is_rounded<T>) return mma_k_ranges_of_rows(pixels);
     if (parts > 1) return k_ranges_of(pixels, g->out_width, run);
     return k_ranges_of(pixels, pixels, DEPTH / run * run);
 }
@@ -68,8 +75,8 @@ static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spec) {
 static bool all_fit(const cgp_kernel_spec *spec) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t taps = (int64_t)g->kernel_height * g->kernel_width;
-    return fits(spec->n * g->rows) && fits(spec->n * g->height * g->width) &&
-           fits(taps * g->in) && fits(taps * g->out);
+    return fits(spec->n * g->rows) && fits(spec->n * g->height * g->width) && fits(taps * g->in) &&
+           fits(taps * g->out);
 }
 
 template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, const T *x) {
@@ -96,8 +103,9 @@ template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, c
 
 /* A convolution of x, plus bias (NULL: no bias). The result overwrites `to` or is added to it. */
 template <class T> struct convolution {
-    const T *x;
-    const float *weight, *bias;
+    const T *x, *weight;
+    /* The weight in f32, for groups; NULL: no bias. */
+    const float *param, *bias;
     T *to;
     bool add;
     void *workspace;
@@ -110,14 +118,14 @@ static cudaError_t convolve(const cgp_kernel_spec *spec, const convolution<T> &c
     const int64_t out = spec->attributes.out;
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     if (cgp_spec_windows(spec)->groups > 1)
-        return grouped::convolve<T>(spec, {conv.x, conv.weight, conv.bias, conv.to, conv.add},
+        return grouped::convolve<T>(spec, {conv.x, conv.param, conv.bias, conv.to, conv.add},
                                     stream);
     const windows<T> x = windows_of_x(spec, conv.x);
     output<plain_rows, T> y = output_of(conv.to, x.count, out);
     y.bias = conv.bias;
     y.add = conv.add;
     return run(along_k<windows<T>>{x},
-               across_k<matrix<float>>{matrix_of(conv.weight, x.length, out, out)}, y,
+               across_k<matrix<T>>{matrix_of(conv.weight, x.length, out, out)}, y,
                k_ranges_of_windows(x), conv.workspace, stream);
 }
 
@@ -130,8 +138,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                            cudaStream_t stream) {
     if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
     return convolve<T>(spec,
-                       {(const T *)args->x[0], args->param[0], bias_of(spec, args),
-                        (T *)args->y, false, args->workspace},
+                       {(const T *)args->x[0], weight_of<T>(args), args->param[0],
+                        bias_of(spec, args), (T *)args->y, false, args->workspace},
                        stream);
 }
 
@@ -147,8 +155,8 @@ static cudaError_t convolve_weight(const cgp_kernel_spec *spec, const T *image, 
     const windows<T> x = windows_of_x(spec, image);
     output<plain_rows, float> dw = output_of(args->dparam[0], x.length, out);
     dw.add = !args->first;
-    return run(across_k<windows<T>>{x}, across_k<matrix<T>>{matrix_of(dy, x.count, out, out)},
-               dw, k_ranges_of_pixels(spec), args->workspace, stream);
+    return run(across_k<windows<T>>{x}, across_k<matrix<T>>{matrix_of(dy, x.count, out, out)}, dw,
+               k_ranges_of_pixels<T>(spec), args->workspace, stream);
 }
 
 template <class T>
@@ -194,8 +202,9 @@ static windows<T> windows_of_dy(const cgp_kernel_spec *spec, const cgp__pixel_cl
     return w;
 }
 
-static taps taps_of(const cgp_kernel_spec *spec, const cgp__pixel_class &vertical,
-                    const cgp__pixel_class &horizontal, const float *weight) {
+template <class T>
+static taps<T> taps_of(const cgp_kernel_spec *spec, const cgp__pixel_class &vertical,
+                       const cgp__pixel_class &horizontal, const T *weight) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t tap = g->in * g->out, row = g->kernel_width * tap;
     const int64_t segment = horizontal.taps * g->out;
@@ -207,14 +216,13 @@ static taps taps_of(const cgp_kernel_spec *spec, const cgp__pixel_class &vertica
             (int)(vertical.taps * segment),
             divisor_of(segment),
             divisor_of(g->out),
-            g->out % 4 == 0 && is_aligned(weight)};
+            are_vectors(weight, g->out)};
 }
 
 template <class T>
-static output<pixel_rows, T> pixels_of_dx(const cgp_kernel_spec *spec,
-                                          const cgp__pixel_class &vertical,
-                                          const cgp__pixel_class &horizontal,
-                                          const convolution<T> &conv) {
+static output<pixel_rows, T>
+pixels_of_dx(const cgp_kernel_spec *spec, const cgp__pixel_class &vertical,
+             const cgp__pixel_class &horizontal, const convolution<T> &conv) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t line = g->width * g->in;
     return {conv.to + vertical.first * line + horizontal.first * g->in,
@@ -245,22 +253,21 @@ static cudaError_t run_class(const cgp_kernel_spec *spec, const convolution<T> &
     if (!has_pixels || (!has_taps && conv.add)) return cudaSuccess;
     const output<pixel_rows, T> dx = pixels_of_dx(spec, vertical, horizontal, conv);
     if (!has_taps)
-        return launch(fill_pixels<T>, blocks_for((int64_t)dx.m * dx.n), dim3(BLOCK), stream,
-                      dx);
+        return launch(fill_pixels<T>, blocks_for((int64_t)dx.m * dx.n), dim3(BLOCK), stream, dx);
     const windows<T> dy = windows_of_dy(spec, vertical, horizontal, conv.x);
     return run(along_k<windows<T>>{dy},
-               along_k<taps>{taps_of(spec, vertical, horizontal, conv.weight)}, dx,
+               along_k<taps<T>>{taps_of(spec, vertical, horizontal, conv.weight)}, dx,
                k_ranges_of_windows(dy), conv.workspace, stream);
 }
 
 static cgp__pixel_class side_down(const cgp_op_windows *g, int64_t c) {
-    return cgp__pixel_class_of(c, g->stride_height, g->dilation_height, g->height,
-                               g->kernel_height, g->top);
+    return cgp__pixel_class_of(c, g->stride_height, g->dilation_height, g->height, g->kernel_height,
+                               g->top);
 }
 
 static cgp__pixel_class side_across(const cgp_op_windows *g, int64_t c) {
-    return cgp__pixel_class_of(c, g->stride_width, g->dilation_width, g->width,
-                               g->kernel_width, g->left);
+    return cgp__pixel_class_of(c, g->stride_width, g->dilation_width, g->width, g->kernel_width,
+                               g->left);
 }
 
 /* Convolve x [OH, OW, out] back to [H, W, in]. */
@@ -271,7 +278,7 @@ static cudaError_t convolve_transposed(const cgp_kernel_spec *spec, const convol
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     if (g->groups > 1)
         return grouped::convolve_transposed<T>(
-            spec, {conv.x, conv.weight, conv.bias, conv.to, conv.add}, stream);
+            spec, {conv.x, conv.param, conv.bias, conv.to, conv.add}, stream);
     for (int64_t i = 0; i < g->stride_height; i++)
         for (int64_t j = 0; j < g->stride_width; j++)
             CGP__TRY_CUDA_ERROR(
@@ -285,8 +292,8 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
     if (!args->dx[0]) return cudaSuccess;
     if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
     return convolve_transposed<T>(spec,
-                                  {(const T *)args->dy, args->param[0], NULL, (T *)args->dx[0],
-                                   adds(spec, 0), args->workspace},
+                                  {(const T *)args->dy, weight_of<T>(args), args->param[0], NULL,
+                                   (T *)args->dx[0], adds(spec, 0), args->workspace},
                                   stream);
 }
 
@@ -294,12 +301,8 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
-    const windows<float> x = windows_of_x<float>(spec, NULL);
-    const int64_t bytes =
-        g->groups > 1
-            ? grouped::workspace_bytes(spec)
-            : workspace_bytes(x.length, g->out, k_ranges_of_pixels(spec).count, CGP_F32);
-    const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(x.count, g->out) : 0;
+    const int64_t bytes = g->groups > 1 ? grouped::workspace_bytes(spec) : 0;
+    const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(spec->n * g->rows, g->out) : 0;
     return bytes > sums ? bytes : sums;
 }
 
@@ -311,7 +314,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec) {
         for (int64_t j = 0; j < g->stride_width; j++) {
             const cgp__pixel_class down = side_down(g, i), across = side_across(g, j);
             if (down.pixels * across.pixels * down.taps * across.taps == 0) continue;
-            const windows<float> dy = windows_of_dy<float>(spec, down, across, NULL);
+            const windows<bf16> dy = windows_of_dy<bf16>(spec, down, across, NULL);
             const int64_t bytes =
                 workspace_bytes(dy.count, g->in, k_ranges_of_windows(dy).count, spec->type);
             most = bytes > most ? bytes : most;
@@ -326,9 +329,8 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return weight_workspace(spec);
     if (cgp_spec_windows(spec)->groups > 1) return 0;
     if (spec->direction == CGP_OP_BACKWARD_INPUT) return input_workspace(spec);
-    const windows<float> x = windows_of_x<float>(spec, NULL);
-    return workspace_bytes(x.count, spec->attributes.out, k_ranges_of_windows(x).count,
-                           spec->type);
+    const windows<bf16> x = windows_of_x<bf16>(spec, NULL);
+    return workspace_bytes(x.count, spec->attributes.out, k_ranges_of_windows(x).count, spec->type);
 }
 
 const cgp__cuda_op cgp__cuda_conv2d = {
@@ -342,8 +344,8 @@ static cudaError_t transposed_forward(const cgp_kernel_spec *spec, const cgp_ker
     if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
     const cgp_kernel_spec conv = cgp__conv2d_of(spec, CGP_OP_BACKWARD_INPUT);
     return convolve_transposed<T>(&conv,
-                                  {(const T *)args->x[0], args->param[0], bias_of(spec, args),
-                                   (T *)args->y, false, args->workspace},
+                                  {(const T *)args->x[0], weight_of<T>(args), args->param[0],
+                                   bias_of(spec, args), (T *)args->y, false, args->workspace},
                                   stream);
 }
 
@@ -354,8 +356,8 @@ static cudaError_t transposed_input(const cgp_kernel_spec *spec, const cgp_kerne
     if (cgp__is_pointwise(spec)) return run_pointwise(spec, args, stream);
     const cgp_kernel_spec conv = cgp__conv2d_of(spec, CGP_OP_FORWARD);
     return convolve<T>(&conv,
-                       {(const T *)args->dy, args->param[0], NULL, (T *)args->dx[0],
-                        adds(spec, 0), args->workspace},
+                       {(const T *)args->dy, weight_of<T>(args), args->param[0], NULL,
+                        (T *)args->dx[0], adds(spec, 0), args->workspace},
                        stream);
 }
 

@@ -8,13 +8,13 @@
  * overwrites dW and dbias; later micro-batches add to them. dW is computed in its storage layout.
  *
  * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked weights (FBGEMM:
- * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Other GEMMs widen x and dy
- * to f32 and compute the f32 result, which is then rounded. In tf32, cuBLASLt reads the weights
- * themselves; GEMMs that it cannot compute are those of f32. */
+ * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Otherwise gemm_mma.cuh
+ * computes them, from the copy of the weight. In tf32, cuBLASLt reads the weights themselves; GEMMs
+ * that it cannot compute are those of f32. */
 #include <initializer_list>
 
-#include "backend/cuda/gemm.cuh"
 #include "backend/cuda/gemm_lt.h"
+#include "backend/cuda/gemm_mma.cuh"
 
 using namespace gemm;
 
@@ -29,16 +29,16 @@ static bool all_fit(const cgp_kernel_spec *spec) {
 /* Compute c [m, n] = a [m, k] times a weight, which is stored as n rows along k or as k rows across
  * it. */
 template <class T>
-static cudaError_t times_weight(const matrix<T> &a, const float *weight, bool along,
+static cudaError_t times_weight(const matrix<T> &a, const T *weight, bool along,
                                 const output<plain_rows, T> &c, void *workspace,
                                 cudaStream_t stream) {
     const int64_t k = a.columns, n = c.n;
-    const k_ranges ranges = even_k_ranges(k);
+    const k_ranges ranges = k_ranges_for<T>(k);
     if (along)
-        return run(along_k<matrix<T>>{a}, along_k<matrix<float>>{matrix_of(weight, n, k, k)}, c,
-                   ranges, workspace, stream);
-    return run(along_k<matrix<T>>{a}, across_k<matrix<float>>{matrix_of(weight, k, n, n)}, c,
-               ranges, workspace, stream);
+        return run(along_k<matrix<T>>{a}, along_k<matrix<T>>{matrix_of(weight, n, k, k)}, c, ranges,
+                   workspace, stream);
+    return run(along_k<matrix<T>>{a}, across_k<matrix<T>>{matrix_of(weight, k, n, n)}, c, ranges,
+               workspace, stream);
 }
 
 template <class T>
@@ -49,7 +49,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     output<plain_rows, T> y = output_of((T *)args->y, rows, g->out);
     if (g->has_bias) y.bias = args->param[1];
-    return times_weight(matrix_of((const T *)args->x[0], rows, g->in, g->in), args->param[0],
+    return times_weight(matrix_of((const T *)args->x[0], rows, g->in, g->in), weight_of<T>(args),
                         !g->transposed, y, args->workspace, stream);
 }
 
@@ -62,7 +62,7 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     output<plain_rows, T> dx = output_of((T *)args->dx[0], rows, g->in);
     dx.add = adds(spec, 0);
-    return times_weight(matrix_of((const T *)args->dy, rows, g->out, g->out), args->param[0],
+    return times_weight(matrix_of((const T *)args->dy, rows, g->out, g->out), weight_of<T>(args),
                         g->transposed, dx, args->workspace, stream);
 }
 
@@ -87,7 +87,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
     output<plain_rows, float> dw = output_of(args->dparam[0], a.columns, b.columns);
     dw.add = !args->first;
     CGP__TRY_CUDA_ERROR(run(across_k<matrix<T>>{a}, across_k<matrix<T>>{b}, dw,
-                            even_k_ranges(rows), args->workspace, stream));
+                            k_ranges_of_rows<T>(rows), args->workspace, stream));
     return bias_gradient<T>(spec, args, stream);
 }
 
@@ -129,26 +129,37 @@ static int64_t copy_bytes(int64_t n) {
     return ceil_div(n * (int64_t)sizeof(bf16), 64) * 64;
 }
 
-/* Forward and the input's gradient use prepacked weight and bias. */
-int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec) {
-    cgp_kernel_spec linear;
-    if (spec->type != CGP_BF16 || spec->direction == CGP_OP_BACKWARD_WEIGHT ||
-        !linear_of(spec, &linear))
-        return 0;
-    const cgp_op_linear *g = cgp_spec_linear(&linear);
-    return copy_bytes(g->in * g->out) + (g->has_bias ? copy_bytes(g->out) : 0);
+/* Return the number of elements of a weight that GEMMs read: that of LINEAR or of a convolution
+ * without groups; 0: another op. */
+static int64_t weight_elements(const cgp_kernel_spec *spec) {
+    const int64_t n = spec->attributes.in * spec->attributes.out;
+    if (spec->op == CGP_OP_LINEAR) return n;
+    if (spec->op != CGP_OP_CONV2D && spec->op != CGP_OP_CONV_TRANSPOSE2D) return 0;
+    const cgp_op_windows *g = cgp_spec_windows(spec);
+    return g->groups > 1 ? 0 : n * g->kernel_height * g->kernel_width;
 }
 
-cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *param,
-                              void *packed, cudaStream_t stream) {
+/* Return whether the bias is prepacked: it is for cuBLASLt. */
+static bool packs_bias(const cgp_kernel_spec *spec) {
     cgp_kernel_spec linear;
-    if (!linear_of(spec, &linear)) return cudaErrorInvalidValue;
-    const cgp_op_linear *g = cgp_spec_linear(&linear);
-    const int64_t n = g->in * g->out;
+    return linear_of(spec, &linear) && cgp_spec_linear(&linear)->has_bias;
+}
+
+/* Forward and the input's gradient use prepacked weight and bias. */
+int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec) {
+    const int64_t n = weight_elements(spec);
+    if (n == 0 || spec->type != CGP_BF16 || spec->direction == CGP_OP_BACKWARD_WEIGHT) return 0;
+    return copy_bytes(n) + (packs_bias(spec) ? copy_bytes(spec->attributes.out) : 0);
+}
+
+cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
+                              cudaStream_t stream) {
+    const int64_t n = weight_elements(spec);
     char *bias = (char *)packed + copy_bytes(n);
+    if (n == 0) return cudaErrorInvalidValue;
     CGP__TRY_CUDA_ERROR(cgp__cuda_convert(CGP_BF16, packed, CGP_F32, param[0], n, stream));
-    return g->has_bias ? cgp__cuda_convert(CGP_BF16, bias, CGP_F32, param[1], g->out, stream)
-                       : cudaSuccess;
+    if (!packs_bias(spec)) return cudaSuccess;
+    return cgp__cuda_convert(CGP_BF16, bias, CGP_F32, param[1], spec->attributes.out, stream);
 }
 
 static bool is_aligned(std::initializer_list<const void *> all) {
@@ -206,8 +217,8 @@ static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_ar
     return by_type<bias_gradient<float>, bias_gradient<bf16>>(spec, args, stream);
 }
 
-/* Plans align operands to 64 bytes, but other callers may not. Kernels of gemm.cuh then compute the
- * GEMM. */
+/* Plans align operands to 64 bytes, but other callers may not. The plug-in's kernels then compute
+ * the GEMM. */
 cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     cgp_kernel_spec linear;
@@ -226,12 +237,10 @@ static int64_t own_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_linear *g = cgp_spec_linear(spec);
     const int64_t rows = rows_of(spec);
     if (spec->direction == CGP_OP_FORWARD)
-        return workspace_bytes(rows, g->out, even_k_ranges(g->in).count, spec->type);
+        return workspace_bytes(rows, g->out, mma_k_ranges(g->in).count, spec->type);
     if (spec->direction == CGP_OP_BACKWARD_INPUT)
-        return workspace_bytes(rows, g->in, even_k_ranges(g->out).count, spec->type);
-    const int64_t bytes = workspace_bytes(g->in, g->out, even_k_ranges(rows).count, CGP_F32);
-    const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(rows, g->out) : 0;
-    return bytes > sums ? bytes : sums;
+        return workspace_bytes(rows, g->in, mma_k_ranges(g->out).count, spec->type);
+    return g->has_bias ? cgp__cuda_sum_rows_workspace(rows, g->out) : 0;
 }
 
 static int64_t workspace(const cgp_kernel_spec *spec) {

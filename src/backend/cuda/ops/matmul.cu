@@ -4,10 +4,10 @@
  *     da = dy b^T        db = a^T dy        or their transposes, as a and b are stored
  *
  * A launch computes up to MOST matrices; blockIdx.z is the number of the matrix. If matrices are
- * few and small with a deep k, each gets its own launch, which can use serial split-K (gemm.cuh).
+ * few and small with a deep k, each gets its own launch, which can use serial split-K.
  * The order of additions is the same in both cases. db is computed before da, because both may be
  * gradients of one value. */
-#include "backend/cuda/gemm.cuh"
+#include "backend/cuda/gemm_mma.cuh"
 
 using namespace gemm;
 
@@ -20,32 +20,6 @@ enum { MOST = 4096 };
 
 /* --- launches --- */
 
-template <class S, class A, class B, class T>
-cudaError_t run_together(const A &a, const B &b, results<T> c, const k_ranges &k, int64_t count,
-                         cudaStream_t stream) {
-    c.quads = c.n % 4 == 0 && is_aligned(c.at);
-    return launch(tiles<S, A, B, batched_rows, T>,
-                  dim3((unsigned)tiles_of<S>(c.m, c.n), 1, (unsigned)count), dim3(S::THREADS),
-                  stream, a, b, c, k, (int *)NULL);
-}
-
-/* Choose a tile shape; a thread block computes all k ranges of a tile. */
-template <class A, class B, class T>
-cudaError_t run_as_shape(const A &a, const B &b, const results<T> &c, const k_ranges &k,
-                         int64_t count, cudaStream_t stream) {
-    if (c.m <= small_m::BM) return run_together<small_m>(a, b, c, k, count, stream);
-    if constexpr (is_rounded<T>) {
-        return run_together<rounding>(a, b, c, k, count, stream);
-    } else {
-        const int64_t sms = cgp__cuda_current()->multiprocessors;
-        if (count * tiles_of<large>(c.m, c.n) >= 2 * sms)
-            return run_together<large>(a, b, c, k, count, stream);
-        if (count * tiles_of<medium>(c.m, c.n) >= 2 * sms)
-            return run_together<medium>(a, b, c, k, count, stream);
-        return run_together<small>(a, b, c, k, count, stream);
-    }
-}
-
 template <class A, class B, class T>
 cudaError_t run_all(A a, B b, results<T> c, const k_ranges &k, int64_t count, void *workspace,
                     cudaStream_t stream) {
@@ -55,7 +29,7 @@ cudaError_t run_all(A a, B b, results<T> c, const k_ranges &k, int64_t count, vo
     for (int64_t done = 0; done < count; done += at_a_time) {
         const int64_t left = count - done, now = left < at_a_time ? left : at_a_time;
         CGP__TRY_CUDA_ERROR(apart ? run(a, b, c, k, workspace, stream)
-                                  : run_as_shape(a, b, c, k, now, stream));
+                                  : run_batch(a, b, c, k, now, stream));
         a.rows.at += now * a.rows.step;
         b.rows.at += now * b.rows.step;
         c.at += now * c.rows.step;
@@ -122,7 +96,7 @@ cudaError_t multiply(const cgp_kernel_spec *spec, const cgp_kernel_args *args, r
     const batched<T> a = matrices_of(p.a), b = matrices_of(p.b);
     const along_k<batched<T>> a_along = {a}, b_along = {b};
     const across_k<batched<T>> a_across = {a}, b_across = {b};
-    const k_ranges ranges = even_k_ranges(k);
+    const k_ranges ranges = k_ranges_for<T>(k);
     void *workspace = args->workspace;
     if (p.a.transposed)
         return p.b.transposed
@@ -148,7 +122,7 @@ cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 int64_t bytes_of(const cgp_kernel_spec *spec, result of) {
     static const cgp_kernel_args no_args = {};
     const product<float> p = product_of<float>(spec, &no_args, of);
-    return workspace_bytes(p.a.rows, p.b.columns, even_k_ranges(p.a.columns).count, spec->type);
+    return workspace_bytes(p.a.rows, p.b.columns, mma_k_ranges(p.a.columns).count, spec->type);
 }
 
 int64_t workspace(const cgp_kernel_spec *spec) {
