@@ -35,7 +35,7 @@ check "directories are absolute" test "$(weights relative)" = "$(weights without
 CGP_CUBLASLT=/nowhere/lt.so fails 1 "cuda-host: CGP_CUBLASLT=/nowhere/lt.so: /nowhere/lt.so: cannot open shared object file: No such file or directory (expected the path of libcublasLt.so.13, or off)" \
     train gpt2:layers=1,width=16,heads=2,seq=16 --data text.txt --steps 1 --run refused "${bf16[@]}" --quiet
 CGP_CUDA_HOST_UNLISTED=1 train tf32 --precision tf32 --devices cuda-host
-check "in tf32 the same warning names tf32" test "$code-$(grep -c "warning: GEMMs in tf32 run on CUDA cores, much slower: libcublasLt" "$err")" = 0-1
+check "in tf32 the same warning names tf32" test "$code-$(grep -c "warning: linear layers in tf32 run without cuBLASLt, much slower: libcublasLt" "$err")" = 0-1
 CGP_CUBLASLT=/nowhere/lt.so train f32 --devices cuda-host
 check "in f32 the library is not opened" test "$code" = 0
 

@@ -12,10 +12,9 @@ static void warn_of_own_kernels(const cgp__cuda_gemm_problem *problem, const cha
                                 const char *fix) {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&warned)) return;
-    cgp__cuda_host->log(CGP_LOG_WARN, CGP__CUDA_NAME, "%s without cuBLASLt: %s (%s)",
-                        problem->tf32 ? "GEMMs in tf32 run on CUDA cores, much slower,"
-                                      : "linear layers in bf16 run",
-                        why, fix);
+    cgp__cuda_host->log(
+        CGP_LOG_WARN, CGP__CUDA_NAME, "linear layers in %s run without cuBLASLt%s: %s (%s)",
+        problem->tf32 ? "tf32" : "bf16", problem->tf32 ? ", much slower" : "", why, fix);
 }
 
 #ifdef CGP_CUDA_NO_CUBLASLT
