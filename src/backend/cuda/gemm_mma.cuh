@@ -23,8 +23,8 @@
  * ptxas 13.0 reports no spills. Registers of the instances on sm_80, sm_90 and sm_100, and shared
  * memory in KiB (tests/cuda/test_cuda_nvcc.sh prints them):
  *
- *     128 x 128      211 .. 242     198 .. 255     206 .. 246     80
- *     64 x 64        132 .. 168     120 .. 162     128 .. 168     40 */
+ *     128 x 128      211 .. 242     198 .. 255     204 .. 244     80
+ *     64 x 64        132 .. 168     120 .. 162     124 .. 168     40 */
 #ifndef CGP_SRC_CUDA_GEMM_MMA_CUH
 #define CGP_SRC_CUDA_GEMM_MMA_CUH
 
