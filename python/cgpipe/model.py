@@ -123,7 +123,8 @@ class Model(_c.Handle):
             ignore_index: Targets that cross_entropy ignores; None: -100.
 
         Raises:
-            ArgumentError: The model has no output, or the loss is unknown.
+            ArgumentError: The model has no output, the loss is unknown, or the output of a captured
+                module is in another order in memory.
         """
         if loss not in ("cross_entropy", "bce_with_logits"):
             raise ArgumentError(f"loss: cross_entropy or bce_with_logits is expected, got {loss!r}")
@@ -134,6 +135,8 @@ class Model(_c.Handle):
         if not self.outputs:
             raise ArgumentError(f"{self.name}: an output is expected, of which the loss is "
                                 "computed, got none")
+        if self._captured is not None:
+            self._captured.check_added_loss()
         model = Model._from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index),
                                  self.name, self._captured and self._captured.regions)
         model._captured, model._targets = self._captured, self._targets + 1

@@ -272,9 +272,10 @@ class Pipeline(Weights):
         """
         if self._borrowed is None:
             raise StateError("pipeline: backward() is not legal now: forward() is due")
+        samples, captured = self._borrowed[0].samples, self.model._captured
         given = self._pointers(
-            gradients, [Value(o.name, o.shape, "float32") for o in self._outputs], "gradient")
-        samples = self._borrowed[0].samples
+            gradients if captured is None else captured.gradients_to_engine(gradients, samples),
+            [Value(o.name, o.shape, "float32") for o in self._outputs], "gradient")
         found = [tensors.empty_like((samples, *v.shape), "float32", self._borrowed[1])
                  if v.gradient else None for v in self._inputs]
 
@@ -293,6 +294,8 @@ class Pipeline(Weights):
             self._borrowed = None
 
         self._run(run, begins=False)
+        if captured is not None:
+            found = captured.input_gradients_to_torch(found) + [None] * self.model._targets
         return found
 
     # --- without training ---

@@ -222,6 +222,50 @@ class Beside(unittest.TestCase):
             for a, b in zip(net.parameters(), expected.parameters()):
                 torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
 
+    def test_gradients_of_a_loss_of_the_caller_have_the_modules_layout(self):
+        class Token(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.token = nn.Parameter(torch.randn(1, 1, 8))
+
+            def forward(self, x):
+                return torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)[:, 0] + x.mean(1)
+
+        class Twice(nn.Module):
+            def forward(self, x):
+                return x, x.permute(0, 2, 3, 1), x
+        torch.manual_seed(0)
+        conv = nn.Conv2d(4, 4, 3, padding=1)
+        for net, shape in ((nn.Sequential(conv, nn.Conv2d(4, 4, 1)), (4, 4, 4)),
+                           (nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(1)), (2, 5, 4)),
+                           (nn.Sequential(nn.Linear(8, 8), Token()), (5, 8)),
+                           (nn.Sequential(nn.Conv2d(2, 3, 2), Twice()), (2, 5, 4))):
+            x = torch.randn(6, *shape)
+            given, eager = x.clone().requires_grad_(), copy.deepcopy(net)
+            expected = eager(given)
+            expected = expected if isinstance(expected, tuple) else (expected,)
+            seeds = [torch.randn(y.shape) for y in expected]
+            torch.autograd.backward(expected, seeds)
+            model = cgpipe.from_torch(net, (x,), input_gradients=True)
+            for convert in (lambda y: y, lambda y: y.numpy()):
+                with cgpipe.Pipeline(model, stages=2, chunks=3, batch=6, external_loss=True,
+                                     optimizer=cgpipe.SGD(lr=0.5)) as training:
+                    training.forward(convert(x))
+                    with self.assertRaisesRegex(cgpipe.errors.ArgumentError, "gradient 0: shape"):
+                        training.backward(*[convert(seed[..., :1]) for seed in seeds])
+                    with self.assertRaisesRegex(cgpipe.errors.ArgumentError, "one for each"):
+                        training.backward(*map(convert, seeds), None)
+                    found, = training.backward(*map(convert, seeds))
+                    torch.testing.assert_close(found, given.grad, rtol=1e-4, atol=1e-5)
+                    for a, b in zip(net.parameters(), eager.parameters()):
+                        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
+
+    def test_a_loss_is_added_only_to_an_output_in_the_order_of_its_memory(self):
+        images = cgpipe.from_torch(nn.Sequential(nn.Conv2d(4, 4, 1)), (torch.randn(2, 4, 4, 4),))
+        for loss in ("bce_with_logits", "cross_entropy"):
+            with self.assertRaisesRegex(cgpipe.errors.ArgumentError, "with_loss: an output whose"):
+                images.with_loss(loss)
+
     def test_a_module_is_planned(self):
         x, _ = data()
         plan = cgpipe.plan(module(), x, devices=3, memory="1MiB", chunks=4, batch=16)

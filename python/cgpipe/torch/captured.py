@@ -16,7 +16,7 @@ from cgpipe.errors import ArgumentError
 from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Guard
 from cgpipe.torch.graph import from_memory, to_memory
-from cgpipe.torch.layout import Layout, count
+from cgpipe.torch.layout import BATCH, Layout, count
 from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import Tensors
 from cgpipe.torch.translator import Hidden
@@ -170,7 +170,7 @@ class Captured:
         return found + [None] * len(self.hidden)
 
     def input_gradients_to_torch(
-            self, gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
+            self, gradients: Sequence[Any]) -> List[Optional[Tensor]]:
         """Convert the gradients of the graph's inputs to gradients of the module's inputs."""
         left = list(zip(gradients, self.graph["inputs"]))
         found: List[Optional[Tensor]] = []
@@ -178,7 +178,7 @@ class Captured:
             gradient, entry = left.pop(0) if layout is not None else (None, {})
             found.append(None if gradient is None or layout is None
                          or entry["value"] not in self._reached()[0]
-                         else from_memory(gradient, layout))
+                         else from_memory(torch.as_tensor(gradient), layout))
         return found
 
     # --- outputs ---
@@ -198,6 +198,37 @@ class Captured:
                    for x in outputs]
         return tuple(None if tensors[i] is None else from_memory(tensors[i], self.layouts[i])
                      for kind, i in self.outputs if kind == "output")
+
+    def gradients_to_engine(self, gradients: Sequence[Any],
+                            samples: int) -> List[Optional[Tensor]]:
+        """Convert the gradients of the module's outputs to gradients of the graph's outputs.
+
+        Raises:
+            ArgumentError: A gradient has not the shape of its output, or is missing.
+        """
+        layouts = [self.layouts[i] for kind, i in self.outputs if kind == "output"]
+        if len(gradients) != len(layouts):
+            raise ArgumentError(f"gradients: {len(layouts)} are expected, one for each output, got "
+                                f"{len(gradients)}")
+        tensors = [x if x is None or isinstance(x, Tensor) else torch.from_numpy(x)
+                   for x in gradients]
+        for i, (x, layout) in enumerate(zip(tensors, layouts)):
+            if x is not None and list(x.shape) != layout.shape(samples):
+                raise ArgumentError(f"gradient {i}: shape {layout.shape(samples)} is expected, got "
+                                    f"{list(x.shape)}")
+        return self.output_gradients([None if x is None else x.detach() for x in tensors], samples)
+
+    def check_added_loss(self) -> None:
+        """Raise unless targets of a loss that is added to the graph's first output would have the
+        order of the module's output.
+
+        Raises:
+            ArgumentError: The output is in another order in memory.
+        """
+        layout = self.layouts[0]
+        if layout.dims[0] != (BATCH,) or layout.order != layout.logical():
+            raise ArgumentError("with_loss: an output whose memory has the order of its dimensions "
+                                "is expected, unlike that of images (give the loss to from_torch)")
 
     def output_gradients(self, gradients: Sequence[Optional[Tensor]],
                          samples: int) -> List[Optional[Tensor]]:

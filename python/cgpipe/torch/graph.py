@@ -189,5 +189,4 @@ def from_memory(tensor: Tensor, layout: Layout) -> Tensor:
     place = {id(axis): i for i, axis in enumerate(layout.order)}
     logical = layout.logical()
     ordered = split.permute([0, *(place[id(axis)] + 1 for axis in logical)])
-    shape = [count(dim) * (n if BATCH in dim else 1) for dim in layout.dims]
-    return ordered.reshape(shape)
+    return ordered.reshape(layout.shape(n))

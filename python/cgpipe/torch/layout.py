@@ -82,6 +82,10 @@ class Layout:
         """Return the sizes of the dimensions; the batch counts as 1."""
         return [count(dim) for dim in self.dims]
 
+    def shape(self, samples: int) -> List[int]:
+        """Return the sizes of the dimensions for a number of samples."""
+        return [count(dim) * (samples if BATCH in dim else 1) for dim in self.dims]
+
     def logical(self) -> List[Axis]:
         """Return the axes in the order of the dimensions, without the batch."""
         return [axis for dim in self.dims for axis in dim if axis is not BATCH]

@@ -71,7 +71,7 @@ class Operand:
 
     def shape(self, samples: int) -> List[int]:
         """Return the shape of the tensor in PyTorch."""
-        return [count(dim) * (samples if BATCH in dim else 1) for dim in self.layout.dims]
+        return self.layout.shape(samples)
 
     def read(self, address: int, samples: int) -> Tensor:
         """Return the tensor in PyTorch's order: contiguous, without a copy if it is so."""
