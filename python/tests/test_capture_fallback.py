@@ -250,6 +250,52 @@ class Fallback(unittest.TestCase):
                     name], buffer, msg=f"{mode} {name}")
             self.assertEqual(int(model[1].norm.num_batches_tracked), 6)
 
+    def test_statistics_that_the_engine_does_not_have_change_as_in_pytorch(self):
+        class Own(nn.Module):
+            def __init__(self, function, *names):
+                super().__init__()
+                self.function = function
+                for name in names:
+                    self.register_buffer(name, torch.ones(8))
+                self.weight, self.bias = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+
+            def forward(self, x):
+                return self.function(x, self.a, self.b, self.weight, self.bias, True)
+
+        class Uncounted(nn.BatchNorm1d):
+            def forward(self, x):
+                return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
+                                    True, 0.3)
+        modules = {"InstanceNorm1d": nn.InstanceNorm1d(8, track_running_stats=True),
+                   "instance_norm": Own(F.instance_norm, "a", "b"),
+                   "batch_norm": Own(F.batch_norm, "a", "b"),
+                   "batch_norm without its count": Uncounted(8)}
+        x = torch.randn(6, 8, 4)
+        for name, module in modules.items():
+            module = nn.Sequential(nn.Sequential(nn.Linear(4, 4)), module)
+            with self.subTest(name):
+                eager, model = copy.deepcopy(module), GPipe(copy.deepcopy(module), [1, 1], chunks=2)
+                for _ in range(2):
+                    self.same(gradients(model, x), gradients(eager, x, 2), name)
+                for (key, b), own in zip(eager.named_buffers(), model.buffers()):
+                    torch.testing.assert_close(own, b, msg=lambda m: f"{name} {key}: {m}")
+                self.assertEqual(model.report().split()[0], "partitions.1.1")
+                with self.assertRaisesRegex(CaptureError, "1.*norm.* is covered"):
+                    cgpipe.from_torch(module, (x,), fallback=False)
+
+    def test_a_buffer_that_pytorch_alone_writes_to_fails_the_proof(self):
+        class Blind(nn.Linear):
+            def __init__(self):
+                super().__init__(8, 8)
+                self.register_buffer("calls", torch.zeros(1))
+
+            def forward(self, x):
+                if not torch.compiler.is_compiling():
+                    self.calls.add_(1)
+                return super().forward(x)
+        with self.assertRaisesRegex(CaptureError, "calls: differs from PyTorch's"):
+            cgpipe.from_torch(nn.Sequential(Blind()), (torch.randn(4, 8),))
+
     def test_gradients_through_buffers_that_change_are_right(self):
         class Sum(nn.Module):
             def __init__(self):

@@ -273,6 +273,8 @@ def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequen
     used = list(found) if isinstance(found, (list, tuple)) else [found]
     outputs, out_layouts = _outputs(t, program.exported, used)
     found_regions = regions.finish()
+    if module.training:
+        _check_states(t.graph.states, program.exported)
     graph = t.graph.json()
     shapes = {key: tuple(p.shape) for key, p in module.named_parameters(remove_duplicate=False)}
     parameters = [Named(p["name"], shapes[p["name"]], t.orders[p["name"]][1])
@@ -361,6 +363,18 @@ def _check_mutation(spec: Any, result: Any) -> None:
                                "statistics of batch norms are covered", [target.rpartition(".")[0]])
     elif spec.kind.name not in ("USER_OUTPUT", "TOKEN"):
         raise CaptureError("forward writes to its input: not covered (write to a clone)")
+
+
+def _check_states(states: Sequence[str], program: Any) -> None:
+    """Raise unless forward writes to all running statistics of batch norms, which the engine
+    does."""
+    specs = program.graph_signature.output_specs
+    written = {spec.target.replace("module.", "", 1) for spec in specs
+               if spec.kind.name == "BUFFER_MUTATION"}
+    for name in states:
+        if name not in written:
+            raise CaptureError(f"{name}: batch_norm whose forward writes to this buffer, like "
+                               "nn.BatchNorm's, is covered", [name.rpartition(".")[0]])
 
 
 def _outputs(t: Translator, program: Any,

@@ -162,7 +162,7 @@ def _plain_group_norm(t: Translator, x: Value, groups: int, eps: float) -> Value
 @op("instance_norm")
 def instance_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any,
                   use_input: bool, momentum: float, eps: float, _: Any = None) -> Value:
-    need(use_input, "instance_norm without running statistics")
+    need(use_input and mean is None and var is None, "instance_norm without running statistics")
     x = t.whole(x)
     own = [axis for dim in x.layout.dims[2:] for axis in dim]
     y = (image_op(t, x, "instance_norm", {"eps": eps}) if len(x.layout.dims) == 4

@@ -2,9 +2,9 @@
 """Prove a capture: run the module by PyTorch and by the engine, and compare.
 
 Both run forward and backward on two draws of inputs, with 2 and with 3 samples. Outputs, losses,
-gradients of parameters and inputs, and buffers must be near. How near follows from PyTorch itself:
-it runs again with parameters and inputs moved by a few roundings, and the engine may differ by
-eight times as much. Without a bound of this kind, a deep network could not be compared, since it
+gradients of parameters and inputs, and all buffers must be near. How near follows from PyTorch
+itself: it runs again with parameters and inputs moved by a few roundings, and the engine may differ
+by eight times as much. Without a bound of this kind, a deep network could not be compared, since it
 amplifies each rounding.
 
 Dropout is left out on both sides: the masks of the engine are its own."""
@@ -205,9 +205,9 @@ class _Ours:
         try:
             with _kept(self.module):
                 found = self._run(inputs, seeds)
-                found.outputs.update({name: b.clone() for name, b in self.module.named_buffers()
-                                      if any(b is own for own in regions.buffers)})
-                return found
+                # All buffers: what PyTorch alone writes to would be lost.
+                buffers = {name: b.clone() for name, b in self.module.named_buffers()}
+                return _Run({**buffers, **found.outputs}, found.gradients)
         finally:
             regions.proving = None
 
@@ -289,11 +289,17 @@ def _draw(examples: Sequence[Tensor], samples: int, other: bool) -> List[Tensor]
 # --- comparison ---
 
 
+def _real(x: Tensor) -> Tensor:
+    """Return a tensor of real numbers, of a complex one its real and imaginary parts."""
+    return torch.view_as_real(x.detach()) if x.is_complex() else x.detach()
+
+
 def _size(x: Optional[Tensor]) -> float:
     """Return the root mean square of the finite elements."""
     if x is None:
         return 0.0
-    finite = x.detach()[torch.isfinite(x)].double()
+    x = _real(x)
+    finite = x[torch.isfinite(x)].double()
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
 
@@ -302,7 +308,9 @@ def _difference(a: Optional[Tensor], b: Optional[Tensor], scale: float) -> float
         return _size(b if a is None else a) / scale
     if a.shape != b.shape:
         return float("inf")
-    a, b = a.detach().double(), b.detach().double()
+    if a.dtype == b.dtype and torch.equal(a, b):
+        return 0.0
+    a, b = _real(a).double(), _real(b).double()
     finite = torch.isfinite(b)
     if not torch.equal(a[~finite].nan_to_num(), b[~finite].nan_to_num()):
         return float("inf")
