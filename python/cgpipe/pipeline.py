@@ -529,6 +529,7 @@ class Pipeline(Weights):
             captured.check(min(len(inputs[0]), self.plan.microbatch), training)
             if training:
                 captured.check_adopted(self)
+                captured.check_targets(inputs)
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -11,6 +11,7 @@ from torch_support import torch
 from torch import nn
 
 import cgpipe
+from cgpipe.torch import CaptureError
 from cgpipe.torchgpipe import GPipe
 
 
@@ -265,6 +266,38 @@ class Beside(unittest.TestCase):
         for loss in ("bce_with_logits", "cross_entropy"):
             with self.assertRaisesRegex(cgpipe.errors.ArgumentError, "with_loss: an output whose"):
                 images.with_loss(loss)
+
+    def test_targets_get_no_gradient(self):
+        loss = nn.functional.binary_cross_entropy_with_logits
+        torch.manual_seed(0)
+        x, y = torch.randn(4, 5, 8), torch.rand(4, 40)
+        net = nn.Sequential(nn.Linear(8, 8), nn.Flatten(1))
+        eager = copy.deepcopy(net)
+        for gradients in (False, True):
+            model = cgpipe.from_torch(net, (x,), loss=loss, example_target=y,
+                                      input_gradients=gradients)
+            self.assertEqual([v.gradient for v in model.inputs], [gradients, False])
+        with cgpipe.Pipeline(model, chunks=2, batch=4, optimizer=cgpipe.SGD(lr=0.5)) as training:
+            self.assertAlmostEqual(training.step(x, y), loss(eager(x), y).item(), places=5)
+            with self.assertRaisesRegex(cgpipe.errors.ArgumentError, "input 1: a target of a loss"):
+                training.step(x, y.requires_grad_())
+        with self.assertRaisesRegex(CaptureError, "example_target: a tensor without requires_grad"):
+            cgpipe.from_torch(net, (x,), loss=loss, example_target=y)
+
+        class Distilled(nn.Module):
+            def __init__(self, detach):
+                super().__init__()
+                self.own, self.teacher, self.detach = nn.Linear(8, 8), nn.Linear(8, 8), detach
+
+            def forward(self, x):
+                target = self.teacher(x).sigmoid()
+                return loss(self.own(x), target.detach() if self.detach else target)
+        cgpipe.from_torch(Distilled(True), (x,))
+        with self.assertRaisesRegex(CaptureError, "teacher.weight: the target of a loss depends"):
+            cgpipe.from_torch(Distilled(False), (x,), verify=False)
+        frozen = Distilled(False)
+        frozen.teacher.requires_grad_(False)
+        cgpipe.from_torch(frozen, (x,))
 
     def test_a_module_is_planned(self):
         x, _ = data()

@@ -285,6 +285,11 @@ def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequen
                         layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat),
                         program.guard, _tensors(program.exported, module, states), found_regions)
     _check_outside(captured, evaluator, examples)
+    trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
+    name_of_target = captured.trained_target(trained)
+    if name_of_target is not None:
+        raise CaptureError(f"{name_of_target}: the target of a loss depends on this parameter, "
+                           "which gets no gradient from there (detach() the target)")
     evaluator.forget(everything=all(h.outside is None for h in t.hidden))
     return captured
 

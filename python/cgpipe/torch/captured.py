@@ -73,24 +73,58 @@ class Captured:
     regions: Regions
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
     _with_gradient: Optional[Tuple[Set[int], Set[int], Set[int]]] = None
+    _of_targets: Optional[List[bool]] = None
 
     def _reached(self) -> Tuple[Set[int], Set[int], Set[int]]:
         """Return the values and the parameters that a gradient reaches, and the parameters that it
         may reach in regions. It does not reach what the graph detaches: PyTorch gives such a tensor
         no gradient, not zeros."""
         if self._with_gradient is None:
-            values = set(self.graph["outputs"])
-            for loss in self.graph["losses"]:
-                values.add(loss["inputs"][0])
-            parameters: Set[int] = set()
-            of_regions: Set[int] = set()
-            for node in reversed(self.graph["nodes"]):
-                if node["output"] in values and node.get("op") not in ("detach", "argmax"):
-                    values.update(node["inputs"])
-                    of = of_regions if "custom" in node else parameters
-                    of.update(node.get("parameters", ()))
-            self._with_gradient = values, parameters, of_regions
+            self._with_gradient = self._behind(
+                {*self.graph["outputs"], *(loss["inputs"][0] for loss in self.graph["losses"])})
         return self._with_gradient
+
+    def _behind(self, values: Set[int]) -> Tuple[Set[int], Set[int], Set[int]]:
+        """Return the values, parameters and parameters of regions that gradients of ``values``
+        reach."""
+        parameters: Set[int] = set()
+        of_regions: Set[int] = set()
+        for node in reversed(self.graph["nodes"]):
+            if node["output"] in values and node.get("op") not in ("detach", "argmax"):
+                values.update(node["inputs"])
+                of = of_regions if "custom" in node else parameters
+                of.update(node.get("parameters", ()))
+        return values, parameters, of_regions
+
+    def _targets(self) -> Tuple[Set[int], Set[int], Set[int]]:
+        """Return what gradients of the losses' targets would reach in PyTorch: the engine has
+        none."""
+        return self._behind({x for loss in self.graph["losses"] for x in loss["inputs"][1:]})
+
+    def are_targets(self) -> List[bool]:
+        """Return for each input of the module whether a loss's target depends on it."""
+        values, entries = self._targets()[0], iter(self.graph["inputs"])
+        return [layout is not None and next(entries)["value"] in values for layout in self.inputs]
+
+    def check_targets(self, inputs: Sequence[Any]) -> None:
+        """Raise if a target requires a gradient, which the engine does not compute.
+
+        Raises:
+            ArgumentError: One does.
+        """
+        if self._of_targets is None:
+            self._of_targets = self.are_targets()
+        for i, (x, is_target) in enumerate(zip(inputs, self._of_targets)):
+            if is_target and getattr(x, "requires_grad", False):
+                raise ArgumentError(f"input {i}: a target of a loss without requires_grad is "
+                                    "expected: it gets no gradient (detach it)")
+
+    def trained_target(self, trained: Set[str]) -> Optional[str]:
+        """Return a parameter among ``trained`` on which a loss's target depends; None: there is
+        none."""
+        _, parameters, of_regions = self._targets()
+        names = [self.parameters[i].name for i in sorted(parameters | of_regions)]
+        return next((name for name in names if name in trained), None)
 
     @property
     def tied(self) -> Optional[int]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Model
 from cgpipe.torch import ranks
-from cgpipe.torch.capture import Captured, capture, check_cuts
+from cgpipe.torch.capture import Captured, CaptureError, capture, check_cuts
 from cgpipe.torch.engine import view_of
 from cgpipe.torch.state import State
 
@@ -167,7 +167,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
             binary_cross_entropy_with_logits, as a function or a module. None: only losses that the
             module returns.
         example_target: A target for ``loss``.
-        input_gradients: Let backward compute the gradients of f32 inputs.
+        input_gradients: Let backward compute the gradients of f32 inputs, except targets of losses.
         cut_at: Paths of modules at which a stage may begin. None: the children of an nn.Sequential,
             else the elements of lists and sequences of modules.
         name: Name of the model; None: the module's class.
@@ -195,9 +195,10 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     captured.freeze(module)
     graph = captured.graph
     if input_gradients:
-        real = sum(layout is not None for layout in captured.inputs)
-        for entry in graph["inputs"][:real]:
-            if graph["values"][entry["value"]]["dtype"] == "f32":
+        read = [is_target for is_target, layout in zip(captured.are_targets(), captured.inputs)
+                if layout is not None]
+        for entry, is_target in zip(graph["inputs"], read):
+            if not is_target and graph["values"][entry["value"]]["dtype"] == "f32":
                 entry["gradient"] = True
     model = Model._from_json(graph, graph["name"], captured.regions)
     model._captured = captured
@@ -207,6 +208,9 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
 def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[..., Tensor],
                        target: Any, cut_at: Optional[Sequence[str]], name: Optional[str],
                        verify: Optional[bool], fallback: bool) -> Captured:
+    if getattr(target, "requires_grad", False):
+        raise CaptureError("example_target: a tensor without requires_grad is expected: targets "
+                           "get no gradient (detach it)")
     whole = _WithLoss(module, loss)
     whole.training = module.training
     if cut_at is None and isinstance(module, nn.Sequential):

@@ -236,11 +236,10 @@ class _Ours:
 
     def _wants(self, inputs: Sequence[Tensor]) -> Tuple[bool, ...]:
         """Return which inputs get a gradient: floats that the graph reads, except targets."""
-        graph, entries = self.captured.graph, iter(self.captured.graph["inputs"])
-        targets = {value for loss in graph["losses"] for value in loss["inputs"][1:]}
-        return tuple(layout is not None and next(entries)["value"] not in targets
-                     and x.is_floating_point()
-                     for x, layout in zip(inputs, self.captured.inputs))
+        captured = self.captured
+        return tuple(layout is not None and not is_target and x.is_floating_point()
+                     for x, layout, is_target in zip(inputs, captured.inputs,
+                                                     captured.are_targets()))
 
     def _outputs(self, outputs: Sequence[Tensor]) -> Dict[str, Optional[Tensor]]:
         places = [i for i, (kind, _) in enumerate(self.captured.outputs) if kind == "output"]
