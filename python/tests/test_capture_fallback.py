@@ -296,6 +296,65 @@ class Fallback(unittest.TestCase):
         with self.assertRaisesRegex(CaptureError, "calls: differs from PyTorch's"):
             cgpipe.from_torch(nn.Sequential(Blind()), (torch.randn(4, 8),))
 
+    def test_buffers_that_forward_replaces_are_pytorchs(self):
+        def average(module, y, x):
+            module.kept = 0.9 * module.kept + 0.1 * y.detach().mean(0)
+            return y - module.kept
+
+        def count(module, y, x):
+            module.kept = module.kept * 0.5 + 1
+            return y * module.kept
+
+        def rarely(module, y, x):
+            if float(y.detach().max()) > 1e3:
+                module.kept = module.kept + 1
+                module.other.add_(1)
+            return y * module.kept + module.other
+        for function in (average, count, rarely):
+            part = Part(function)
+            part.register_buffer("kept", torch.ones(8))
+            part.register_buffer("other", torch.ones(8))
+            module, buffer = nn.Sequential(nn.Linear(8, 8), part, nn.Linear(8, 4)), part.kept
+            with self.assertRaises(CaptureError):
+                cgpipe.from_torch(module, (torch.randn(6, 8),), fallback=False)
+            self.assertIs(part.kept, buffer)
+            self.assertTrue(torch.equal(buffer, torch.ones(8)))
+            for balance, mode in LAYOUTS:
+                eager = copy.deepcopy(module)
+                model = GPipe(copy.deepcopy(module), balance, chunks=2, checkpoint=mode)
+                for scale in (1, 1e5, 1):
+                    x = scale * torch.randn(6, 8)
+                    with self.subTest(function.__name__, balance=balance, mode=mode):
+                        self.same(gradients(model, x)[:1], gradients(eager, x, 2)[:1], mode)
+                        for a, b in zip(model.buffers(), eager.buffers()):
+                            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+            pipeline = cgpipe.Pipeline(cgpipe.from_torch(module, (x,)), chunks=2, batch=6,
+                                       external_loss=True)
+            expected = gradients(copy.deepcopy(module), x, 2)[:1]
+            self.same([pipeline.forward(x)], expected, "pipeline")
+
+    def test_buffers_that_forward_makes_or_gives_a_gradient_are_refused(self):
+        refused = {
+            "with a gradient": lambda m, y, x: (setattr(m, "kept", m.kept + y.mean(0)), y)[1],
+            "to a value with a": lambda m, y, x: (m.kept.add_(y.mean(0)), y)[1],
+            "reshapes the buffer .*kept": lambda m, y, x: (
+                setattr(m, "kept", torch.cat([m.kept, m.kept])), y.cumsum(1))[1],
+            "makes.* the buffer .*new": lambda m, y, x: (
+                m.register_buffer("new", y.detach().mean(0)), y)[1],
+            "several names": lambda m, y, x: (
+                setattr(m, "kept", m.kept + y.detach().mean(0)), y)[1],
+        }
+        for text, function in refused.items():
+            part = Part(function)
+            part.register_buffer("kept", torch.ones(8))
+            if text == "several names":
+                part.register_buffer("same", part.kept)
+            buffer = part.kept
+            with self.subTest(text), self.assertRaisesRegex(CaptureError, text):
+                GPipe(nn.Sequential(part), [1])(torch.randn(6, 8))
+            self.assertEqual((part.kept is buffer, buffer.requires_grad), (True, False))
+            self.assertTrue(torch.equal(buffer, torch.ones(8)))
+
     def test_gradients_through_buffers_that_change_are_right(self):
         class Sum(nn.Module):
             def __init__(self):

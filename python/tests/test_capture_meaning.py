@@ -348,10 +348,14 @@ class Changes(unittest.TestCase):
             pipeline.step(x, y)
         module.mask[0] = 1
         module.a.weight.requires_grad_(False)
-        with self.assertRaisesRegex(ArgumentError, "a.a parameter or buffer has changed since"):
+        with self.assertRaisesRegex(ArgumentError, "a.weight.requires_grad has changed since"):
             pipeline.step(x, y)
         module.a.weight.requires_grad_(True)
         pipeline.step(x, y)
+        mask, module.mask = module.mask, module.mask.clone()
+        with self.assertRaisesRegex(ArgumentError, "^mask has changed since"):
+            pipeline.step(x, y)
+        module.mask = mask
         module.a.weight.data = module.a.weight.data.clone()
         with self.assertRaisesRegex(ArgumentError, "a.weight has other memory"):
             pipeline.step(x, y)
@@ -381,7 +385,7 @@ class Changes(unittest.TestCase):
                 self.assertTrue(torch.equal(p, q), name)
                 self.assertIsNone(p.grad, name)
         module[0].bias.requires_grad_(True)
-        with self.assertRaisesRegex(ArgumentError, "0.a parameter or buffer has changed since"):
+        with self.assertRaisesRegex(ArgumentError, "0.bias.requires_grad has changed since"):
             pipeline.step(x, y)
         with self.assertRaisesRegex(ArgumentError, "0.bias.requires_grad has changed since"):
             cgpipe.Pipeline(model, batch=8, optimizer=cgpipe.SGD(lr=0.1))

@@ -22,8 +22,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 import torch
 from torch import Tensor, nn
 
-from cgpipe.torch.watch import (CaptureError, buffers_kept, check_hooks, check_writes,
-                                detach_regions, name_of, path_of, watching)
+from cgpipe.torch.watch import (CaptureError, buffers_kept, buffers_replaced_since, check_hooks,
+                                check_writes, detach_regions, name_of, path_of, tables_of,
+                                watching)
 
 __all__ = ["Flat", "Guard", "Program", "export", "flatten", "message", "path_of_error",
            "two_samples"]
@@ -53,6 +54,8 @@ class _Form:
 
     spec: Any = None
     leaves: Sequence[Any] = ()
+    #: Buffers that the last forward replaced by other tensors.
+    replaced: Sequence[str] = ()
     #: What to do at the end of a forward.
     after: Callable[[], None] = staticmethod(_nothing)
 
@@ -73,7 +76,9 @@ class Flat(nn.Module):
         for place, tensor in zip(self._places, tensors):
             leaves[place] = tensor
         args, kwargs = torch.utils._pytree.tree_unflatten(leaves, self._spec)
+        tables = tables_of(self.module)
         found, self.form.spec = torch.utils._pytree.tree_flatten(self.module(*args, **kwargs))
+        self.form.replaced = buffers_replaced_since(tables)
         self.form.after()
         self.form.leaves = [None if isinstance(x, Tensor) else x for x in found]
         return tuple(x for x in found if isinstance(x, Tensor))
@@ -164,7 +169,11 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
             with buffers_kept(module), watching(module) as flat.form.after, torch.enable_grad(), \
                     warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")
-                return _functional(_trace(flat, examples))
+                program = _trace(flat, examples)
+                for name in flat.form.replaced:
+                    raise CaptureError(f"{name} is set by forward: buffers that are replaced are "
+                                       "not covered", [name.rpartition(".")[0]])
+                return _functional(program)
         except CaptureError:
             raise
         except Exception as error:

@@ -21,6 +21,7 @@ from cgpipe.torch.export import path_of_error
 from cgpipe.torch.opaque import CALLS, Call, record, traced
 from cgpipe.torch.region import Operand, Region, output_operand
 from cgpipe.torch.regions import Regions
+from cgpipe.torch.state import SMALL
 from cgpipe.torch.translator import Constant, Outside, Parameter, Translator, Unsupported
 from cgpipe.torch.watch import CaptureError, is_inside
 
@@ -179,12 +180,14 @@ class Nodes:
             left = list(given)
             return call([left.pop(0) if x is None else x for x in fixed])
         parameters = [(self._names[id(p)], p) for p in call.module.parameters() if p.requires_grad]
-        buffers = dict(call.module.named_buffers())
+        # A small buffer may be written to later, also where the example did not.
+        buffers = [b for name, b in call.module.named_buffers()
+                   if name in call.buffers or b.numel() <= SMALL]
         writes = [sum(x is None for x in fixed[:i]) for i in call.writes]
         region = Region(call.path, call.module, function, [],
                         [output_operand(shape) for shape in call.shapes], parameters,
-                        [buffers[name] for name in call.buffers], call.attributes, writes,
-                        call.draws, call.mixes, call.reason, self.regions)
+                        buffers, bool(call.buffers), call.attributes, writes, call.draws,
+                        call.mixes, call.reason, self.regions)
         self.regions.all.append(region)
         self.t.has_dropout |= call.draws
         return region

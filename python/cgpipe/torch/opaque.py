@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe.torch.surroundings import random_states
-from cgpipe.torch.watch import (CaptureError, attributes_kept, attributes_of, buffers_kept, plain,
-                                set_back)
+from cgpipe.torch.watch import (CaptureError, Tables, attributes_kept, attributes_of, buffers_kept,
+                                buffers_replaced_since, plain, set_back, tables_of)
 
 __all__ = ["Call", "original", "record", "replaced", "traced"]
 
@@ -160,7 +160,8 @@ class _Recorder:
         arguments = _Side.of((args, kwargs))
         versions, states = [x._version for x in given], random_states()
         attributes = attributes_of(module)
-        buffers = {name: b.clone() for name, b in module.named_buffers()}
+        buffers = [(name, b, b.clone()) for name, b in module.named_buffers()]
+        tables = tables_of(module)
         weights = [(name, p, p._version, p.detach().clone())
                    for name, p in module.named_parameters()]
         self._inside = True
@@ -170,11 +171,12 @@ class _Recorder:
         finally:
             self._inside = False
         call = Call(path, module, arguments, _Side.of(value), _drew(states),
-                    [name for name, b in module.named_buffers()
-                     if not torch.equal(b, buffers[name])], _set_attributes(module, attributes),
+                    [name for name, b, was in buffers if not torch.equal(b, was)],
+                    _set_attributes(module, attributes),
                     [i for i, x in enumerate(given) if x._version != versions[i]],
                     _leaves(value, given, module))
         _check_weights(call, weights)
+        call.buffers += _replaced_buffers(call, tables, buffers)
         call.values = [x.detach().clone() for x in [
             *[x for x in _flatten(value)[0] if isinstance(x, Tensor)],
             *[given[i] for i in call.writes]]]
@@ -190,6 +192,32 @@ def _check_weights(call: Call, weights: Sequence[Tuple[str, Tensor, int, Tensor]
             p.data.copy_(value)
     if written:
         raise call.error(f"forward writes to the parameter {written[0]}, which is not covered")
+
+
+def _replaced_buffers(call: Call, tables: Tables,
+                      buffers: Sequence[Tuple[str, Tensor, Tensor]]) -> List[str]:
+    """Return the buffers that forward has replaced by other tensors.
+
+    Raises:
+        CaptureError: A buffer is new or gone, has another shape or type or a gradient now, or has
+            several names.
+    """
+    entries = [id(b) for _, _, before in tables for b in before.values()]
+    known = {name: b for name, b, _ in buffers}
+    now = dict(call.module.named_buffers(remove_duplicate=False))
+    found = buffers_replaced_since(tables)
+    for name in [*known, *found]:
+        was, b = known.get(name), now.get(name)
+        if was is None or b is None or (b.shape, b.dtype) != (was.shape, was.dtype):
+            raise call.error(f"forward makes, removes or reshapes the buffer {name}, which is not "
+                             "covered (register it with its final shape)")
+        if b.requires_grad:
+            raise call.error(f"forward sets the buffer {name} to a value with a gradient, which is "
+                             "not covered (detach() it)")
+        if name in found and entries.count(id(was)) > 1:
+            raise call.error(f"forward sets the buffer {name}, which has several names: not "
+                             "covered (write in place: copy_())")
+    return found
 
 
 def _drew(before: Tuple[Any, ...]) -> bool:

@@ -110,8 +110,10 @@ class Region:
     outputs: List[Operand]
     #: Parameters by name, in the order of the ops' lists.
     parameters: List[Tuple[str, nn.Parameter]]
-    #: Buffers and attributes that forward writes to, and inputs, by their index.
+    #: Buffers that forward may write to, and whether it has for the example.
     buffers: List[Tensor]
+    writes_buffers: bool
+    #: Attributes that forward sets, and inputs that it writes to, by their index.
     attributes: List[Tuple[nn.Module, str]]
     writes: List[int]
     #: Whether forward draws random numbers, and whether samples depend on each other.
@@ -237,6 +239,10 @@ class Region:
         copies = [value.clone() for value in before]
         with buffers_replaced(self.module, self.buffers, copies):
             found = self._call(run, key, gradient)
+        for buffer, value in zip(self.buffers, copies):
+            if (value.shape, value.dtype) != (buffer.shape, buffer.dtype):
+                raise CgpipeError(f"{self.path}: forward sets a buffer {list(buffer.shape)} to a "
+                                  f"tensor {list(value.shape)}: one shape is expected")
         put(self.buffers, copies)
         return found
 

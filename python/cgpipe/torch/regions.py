@@ -44,7 +44,7 @@ class Regions:
 
     @property
     def buffers(self) -> List[Tensor]:
-        """Buffers that regions write to."""
+        """Buffers that regions may write to."""
         return [buffer for region in self.all for buffer in region.buffers]
 
     @property
@@ -75,7 +75,7 @@ class Regions:
                 if str(device).startswith("cuda"):
                     raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, for which "
                                         f"the device cpu is expected, got {device}")
-            if deferred_batch_norm and region.buffers:
+            if deferred_batch_norm and region.writes_buffers:
                 raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, and writes to "
                                     "its buffers for each micro-batch: deferred_batch_norm=False "
                                     "is expected, got True")

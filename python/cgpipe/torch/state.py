@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cgpipe.torch.watch import global_hooks, hooks_of, is_managed, plain
 
-__all__ = ["State", "Tensors"]
+__all__ = ["SMALL", "State", "Tensors"]
 
 
 class _Same:
@@ -103,6 +103,17 @@ def _tensors_of(module: nn.Module) -> Tuple[Any, ...]:
             *[b if b is None else _Same(b) for b in module._buffers.values()])
 
 
+def _changed_tensor(values: Any, before: Tuple[Any, ...], now: Tuple[Any, ...]) -> str:
+    """Return the name of the first parameter or buffer that differs between two results of
+    _tensors_of(); ``values``: the module's dictionary."""
+    names = [*values["_parameters"], *values["_buffers"]]
+    if len(before) != len(now):
+        return "parameters and buffers"
+    name, a, b = next((name, a, b) for name, a, b in zip(names, before, now) if a != b)
+    frozen = isinstance(a, tuple) and isinstance(b, tuple) and a[0] == b[0]
+    return f"{name}.requires_grad" if frozen else name
+
+
 class State:
     """The state of a module: modes, attributes, hooks, submodules, and which tensors are parameters
     and buffers. States compare by ==."""
@@ -168,9 +179,10 @@ class State:
             return None
         if now[0] != before[0] or now[5] != before[5]:
             return "a submodule"
-        for i, name in ((1, "training"), (2, "hooks"), (3, "a parameter or buffer")):
+        for i, name in ((1, "training"), (2, "hooks"), (3, "")):
             for owner, a, b in zip(self._owners, before[i], now[i]):
                 if a != b and (i != 1 or modes):
+                    name = name or _changed_tensor(owner.values, a, b)
                     return f"{owner.path}.{name}" if owner.path else name
         for owner, was, values in zip(self._owners, before[4], now[4]):
             for name, a, b in zip(owner.names(), was, values):
@@ -181,7 +193,7 @@ class State:
 
 #: Largest number of elements of a tensor that is compared by value. A larger tensor is compared by
 #: its memory and version, which PyTorch counts for each write except through .data and NumPy.
-_SMALL = 4096
+SMALL = 4096
 
 
 class Tensors:
@@ -200,7 +212,7 @@ class Tensors:
         table = owner._buffers if key in owner._buffers else owner.__dict__
         tensor = table.get(key)
         if isinstance(tensor, Tensor):
-            copy = tensor.detach().clone() if tensor.numel() <= _SMALL else None
+            copy = tensor.detach().clone() if tensor.numel() <= SMALL else None
             self._entries.append((name, table, key, tensor, tensor._version, copy))
 
     def changed(self) -> Optional[str]:

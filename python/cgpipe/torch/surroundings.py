@@ -8,7 +8,7 @@ import contextlib
 import random
 import sys
 import threading
-from typing import Any, Iterator, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -64,8 +64,10 @@ def put(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 @contextlib.contextmanager
 def buffers_replaced(module: nn.Module, buffers: Sequence[Tensor],
-                      copies: Sequence[Tensor]) -> Iterator[None]:
-    """Let copies take the place of buffers, so that autograd's graph refers to these."""
+                      copies: List[Tensor]) -> Iterator[None]:
+    """Let copies take the place of buffers, so that autograd's graph refers to these. If the module
+    replaces one, ``copies`` gets the module's tensor."""
+    index = {id(buffer): i for i, buffer in enumerate(buffers)}
     new = {id(buffer): value for buffer, value in zip(buffers, copies)}
     places = [(child._buffers, key, b) for child in module.modules() if buffers
               for key, b in child._buffers.items() if id(b) in new]
@@ -75,6 +77,8 @@ def buffers_replaced(module: nn.Module, buffers: Sequence[Tensor],
         yield
     finally:
         for table, key, b in places:
+            if isinstance(table.get(key), Tensor) and table[key] is not new[id(b)]:
+                copies[index[id(b)]] = table[key].detach()
             table[key] = b
 
 

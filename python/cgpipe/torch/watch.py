@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
 
-__all__ = ["CaptureError", "attributes_kept", "attributes_of", "buffers_kept", "check_hooks",
-           "check_writes", "detach_regions", "global_hooks", "hooks_of", "is_inside", "is_managed",
-           "name_of", "path_of", "plain", "set_back", "watching"]
+__all__ = ["CaptureError", "attributes_kept", "attributes_of", "buffers_kept",
+           "buffers_replaced_since", "check_hooks", "check_writes", "detach_regions",
+           "global_hooks", "hooks_of", "is_inside", "is_managed", "name_of", "path_of", "plain",
+           "Tables", "replaced_in", "set_back", "tables_of", "watching"]
 
 
 class CaptureError(ArgumentError):
@@ -76,16 +77,44 @@ def is_inside(path: str, paths: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Set the buffers back that a forward writes to. Others are not written to: PyTorch counts the
-    writes to a tensor, by which a changed mask is seen."""
+    """Set the buffers back that a forward writes to or replaces. Others are not written to: PyTorch
+    counts the writes to a tensor, by which a changed mask is seen."""
+    tables = tables_of(module)
     before = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
         yield
     finally:
+        for _, table, entries in tables:
+            if replaced_in(table, entries):
+                table.clear()
+                table.update(entries)
         with torch.no_grad():
             for buffer, value in before:
+                if buffer.grad_fn is not None:
+                    buffer.detach_()
                 if not torch.equal(buffer, value):
                     buffer.copy_(value)
+
+
+#: The buffers of each part of a module: the path of the part, its table, and the table's entries.
+Tables = List[Tuple[str, Dict[str, Any], Dict[str, Any]]]
+
+
+def tables_of(module: nn.Module) -> Tables:
+    """Return the tables of a module's buffers."""
+    return [(path, child._buffers, dict(child._buffers)) for path, child in module.named_modules()]
+
+
+def replaced_in(table: Dict[str, Any], before: Dict[str, Any]) -> List[str]:
+    """Return the names whose buffer is another tensor than before, or is new or gone."""
+    return [key for key in {**before, **table} if key not in table or key not in before
+            or table[key] is not before[key]]
+
+
+def buffers_replaced_since(tables: Tables) -> List[str]:
+    """Return the paths of the buffers that forward has replaced by other tensors."""
+    return [f"{path}.{key}" if path else key for path, table, before in tables
+            for key in replaced_in(table, before)]
 
 
 # --- custom backwards and attributes, while a module is traced ---
