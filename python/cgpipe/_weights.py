@@ -19,6 +19,7 @@ class Weights(_c.Handle):
     _parameters: List[Value]
     _states: List[Value]
     _call: Callable[..., Any]
+    model: Any
 
     def parameter(self, name: Union[str, int], *, copy: bool = True) -> Any:
         """Return a copy of a parameter, by name or number, float32 in plain layout.
@@ -44,6 +45,13 @@ class Weights(_c.Handle):
         """Take over what was written through views of parameters. Work on a GPU that writes them
         must be complete (``torch.cuda.synchronize()``)."""
         self._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(self._handle)))
+        if self.model._captured is not None:
+            self.model._captured.give_counts(self)
+
+    def _take_counts(self) -> None:
+        """Copy counts of batches, whose type differs, to a captured module."""
+        if self.model._captured is not None:
+            self.model._captured.take_counts(self)
 
     def set_parameter(self, name: Union[str, int], value: Any) -> None:
         """Set a parameter to an array of its shape."""
@@ -52,6 +60,7 @@ class Weights(_c.Handle):
     def set_state(self, name: Union[str, int], value: Any) -> None:
         """Set a running statistic to an array of its shape."""
         self._write(_c.lib.cgp_pipeline_set_state, self._states, name, value)
+        self._take_counts()
 
     def state_dict(self) -> Dict[str, Any]:
         """Return copies of all parameters and running statistics, by name."""
@@ -80,6 +89,7 @@ class Weights(_c.Handle):
                 _c.check(function(self._handle, index, address))
 
         self._call(run)
+        self._take_counts()
 
     def _get(self, what: str, entries: Sequence[Value], name: Union[str, int], copy: bool) -> Any:
         index = _find(entries, name)

@@ -118,7 +118,9 @@ class Pipeline(Weights):
         #: Number of this process, 0 .. plan.ranks - 1.
         self.rank = ends[0].rank if ends else 0
         self._streams: List[int] = self._call(lambda: _views.streams(self))
-        self.adopted: List[Any] = []  # (name, tensor, address) of a captured module
+        # (name, tensor, address) of a captured module's tensors, and its counts of batches.
+        self.adopted: List[Any] = []
+        self.counts: List[Any] = []
         self._tied: Optional[int] = None  # a tied parameter of a captured module
         if self.model._captured is not None:
             self.model._captured.adopt(self)
@@ -186,7 +188,9 @@ class Pipeline(Weights):
                 self._complete()
             return loss.value
 
-        return float(self._run(run))
+        found = float(self._run(run))
+        self._take_counts()
+        return found
 
     def update(self) -> None:
         """Update the parameters from the sum of the gradients of all :meth:`backward`, and
@@ -294,6 +298,7 @@ class Pipeline(Weights):
             self._borrowed = None
 
         self._run(run, begins=False)
+        self._take_counts()
         if captured is not None:
             found = captured.input_gradients_to_torch(found) + [None] * self.model._targets
         return found
@@ -375,7 +380,9 @@ class Pipeline(Weights):
             self._waits = False
             return _c.take_text(note)
 
-        return str(self._call(run))
+        found = str(self._call(run))
+        self._take_counts()
+        return found
 
     # --- what happened ---
 
@@ -530,6 +537,7 @@ class Pipeline(Weights):
             if training:
                 captured.check_adopted(self)
                 captured.check_targets(inputs)
+                captured.give_counts(self)
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:

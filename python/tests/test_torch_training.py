@@ -3,6 +3,7 @@
 learning rate schedulers."""
 
 import copy
+import tempfile
 import unittest
 import warnings
 
@@ -298,6 +299,45 @@ class Beside(unittest.TestCase):
         frozen = Distilled(False)
         frozen.teacher.requires_grad_(False)
         cgpipe.from_torch(frozen, (x,))
+
+    def test_batches_are_counted_in_each_step(self):
+        loss = nn.functional.cross_entropy
+        for momentum in (0.1, None):
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, momentum=momentum),
+                                nn.Linear(6, 3), nn.BatchNorm1d(3, momentum=momentum))
+            eager, (x, y) = copy.deepcopy(net), data(8)
+            optimizer = torch.optim.SGD(eager.parameters(), lr=0.5)
+
+            def same():
+                for (name, a), b in zip(eager.state_dict().items(), net.state_dict().values()):
+                    torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5, msg=name)
+
+            def step(training):
+                optimizer.zero_grad()
+                sum(loss(eager(part), target) / 2
+                    for part, target in zip(x.chunk(2), y.chunk(2))).backward()
+                optimizer.step()
+                training.step(x, y)
+            with tempfile.TemporaryDirectory() as run, \
+                    captured(net, chunks=2, batch=8, optimizer=cgpipe.SGD(lr=0.5)) as training:
+                step(training)
+                same()
+                training.save(run)
+                saved = copy.deepcopy(net.state_dict())
+                step(training)
+                same()
+                self.assertEqual(int(net[3].num_batches_tracked), 4)
+                for load in (lambda: training.load(run), lambda: net.load_state_dict(saved)):
+                    load()
+                    eager.load_state_dict(saved)
+                    training.parameters_changed()
+                    same()
+                    step(training)
+                    same()
+                training.set_state("1.num_batches_tracked", [9])
+                self.assertEqual(int(net[1].num_batches_tracked), 9)
+            self.assertEqual(int(net[1].num_batches_tracked), 9)
 
     def test_a_module_is_planned(self):
         x, _ = data()

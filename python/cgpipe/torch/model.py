@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,15 @@ class _WithLoss(nn.Module):
     def forward(self, *inputs: Any) -> Any:
         output = self.module(*inputs[:-1])
         return output, self.loss(output, inputs[-1])
+
+
+@dataclass
+class _Count:
+    """A batch norm's count of batches: the module's int64, the engine's i32, and their value."""
+
+    tensor: Tensor
+    view: Tensor
+    value: int
 
 
 class _Module(Captured):
@@ -74,7 +84,7 @@ class _Module(Captured):
         if not pipeline.plan.inference:
             self._check_training()
         tensors = self._tensors()
-        pipeline.adopted = []
+        pipeline.adopted, pipeline.counts = [], []
         if pipeline.plan.ranks > 1:
             ranks.give(self, pipeline, tensors)
             return
@@ -93,11 +103,35 @@ class _Module(Captured):
             if view.dtype == tensor.dtype:
                 tensor.data = view
                 pipeline.adopted.append((entry.name, tensor, view.data_ptr()))
+            else:
+                pipeline.counts.append(_Count(tensor, view, int(tensor)))
             if function == "parameter" and not pipeline.plan.inference and not self.is_frozen(i):
                 tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
         if any(view.is_cuda for *_, view in found):
             torch.cuda.synchronize()
         pipeline.parameters_changed()
+
+    def take_counts(self, pipeline: Any) -> None:
+        """Copy the engine's counts of batches to the module."""
+        if any(tensor.data_ptr() != place for _, tensor, place in pipeline.adopted[:1]):
+            return  # another pipeline has the module's tensors
+        counts: List[_Count] = pipeline.counts
+        for device in {count.view.device for count in counts}:
+            there = [count for count in counts if count.view.device == device]
+            values = torch.cat([count.view.reshape(1) for count in there]).tolist()
+            for count, value in zip(there, values):
+                count.value = value
+                count.tensor.fill_(value)
+
+    def give_counts(self, pipeline: Any) -> None:
+        """Copy counts of batches that were written to the module, as by load_state_dict(), to the
+        engine."""
+        for count in pipeline.counts:
+            if int(count.tensor) != count.value:
+                count.value = int(count.tensor)
+                count.view.fill_(count.value)
+                if count.view.is_cuda:
+                    torch.cuda.synchronize(count.view.device)
 
     def _tensors(self) -> Dict[str, Tensor]:
         return {**dict(self.module.named_parameters(remove_duplicate=False)),
@@ -133,10 +167,7 @@ class _Module(Captured):
         for tensor in mine:
             tensor.data = tensor.data.clone()
             tensor.grad = None
-        tensors = self._tensors()
-        for i, entry in enumerate(self.states if mine else ()):
-            if tensors[entry.name].dtype == torch.int64:  # counters of batches: i32 in the engine
-                tensors[entry.name].copy_(entry.to_torch(view_of(pipeline, "state", i)))
+        pipeline.counts = []
 
 
 def from_torch(module: nn.Module, example_inputs: Sequence[Any],
@@ -154,8 +185,9 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         pipeline.step(x, y)
 
     A pipeline takes over the module's weights. Parameters and running statistics become views of
-    its memory, so the module and its ``state_dict()`` always have the trained values. With several
-    ranks, the module gets the trained values when the pipeline is closed.
+    its memory, so the module and its ``state_dict()`` always have the trained values; counts of
+    batches (``num_batches_tracked``) are copied after each step. With several ranks, the module
+    gets the trained values when the pipeline is closed.
 
     Args:
         module: An nn.Module with f32 parameters on the CPU, in the mode to capture: call
