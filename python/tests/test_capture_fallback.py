@@ -7,8 +7,7 @@ import random
 import unittest
 import warnings
 
-import torch_support  # noqa: F401  skips without PyTorch
-import torch
+from torch_support import Reverse, detached_write, torch, write_without_gradient
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,16 +18,6 @@ from cgpipe.torchgpipe import GPipe
 from cgpipe.torchgpipe.skip import pop, skippable, stash
 
 LAYOUTS = [([3], "never"), ([1, 2], "always"), ([2, 1], "except_last"), ([1, 1, 1], "never")]
-
-
-class Reverse(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1.0
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return -gradient
 
 
 class Part(nn.Module):
@@ -52,17 +41,6 @@ def loop(module, y, x):
     while float(y.detach().abs().max()) > 0.5:
         y = module.b(y) * 0.5
     return y
-
-
-def detached_write(module, y, x):
-    y.detach().mul_(0.5)
-    return y * 1
-
-
-def write_without_gradient(module, y, x):
-    with torch.no_grad():
-        y.mul_(2.0)
-    return module.b(y)
 
 
 def counted(module, y, x):

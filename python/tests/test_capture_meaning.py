@@ -10,8 +10,7 @@ import types
 import unittest
 from unittest import mock
 
-import torch_support  # noqa: F401  skips without PyTorch
-import torch
+from torch_support import Reverse, detached_write, torch, write_without_gradient
 from torch import nn
 from torch.nn import functional as F
 
@@ -80,27 +79,6 @@ RIGHT = {
     "slice": slice_write,
     "unused layer": lambda m, y, x: (m.b(y), m.a(x) * 2)[1],
 }
-
-
-class Reverse(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1.0
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return -gradient
-
-
-def detached_write(module, y, x):
-    y.detach().mul_(0.5)
-    return y * 1
-
-
-def write_without_gradient(module, y, x):
-    with torch.no_grad():
-        y.mul_(2.0)
-    return module.b(y)
 
 
 def set_attribute(module, y, x):
