@@ -2,7 +2,7 @@
 """Random small nn.Sequentials: outputs, gradients and statistics equal PyTorch's, in one stage and
 in several.
 
-CGP_TEST_SEED repeats a run; CGP_TEST_SEQUENTIALS is the number of modules [300].
+CGP_TEST_SEED repeats a run; CGP_TEST_SEQUENTIALS is the number of modules [150].
 """
 
 import os
@@ -16,7 +16,7 @@ from compare import compare
 from torch import nn
 
 SEED = int(os.environ.get("CGP_TEST_SEED", random.SystemRandom().randrange(2 ** 32)))
-COUNT = int(os.environ.get("CGP_TEST_SEQUENTIALS", 300))
+COUNT = int(os.environ.get("CGP_TEST_SEQUENTIALS", 150))
 
 
 def activation(pick):
