@@ -444,6 +444,50 @@ class Fallback(unittest.TestCase):
             self.assertRegex(text, r"partitions.1.1 \(Part\): \d+ % of the time; .*data-dependent")
         self.assertEqual(GPipe(nn.Sequential(nn.Linear(8, 8)), [1]).report(), "")
 
+    def test_an_embedding_scales_its_rows_to_its_max_norm(self):
+        ids, bits = torch.randint(0, 11, (6, 5)), None
+        module = nn.Sequential(nn.Embedding(11, 8, max_norm=1.0), nn.Linear(8, 8), nn.Linear(8, 4))
+        before, expected = copy.deepcopy(module.state_dict()), copy.deepcopy(module)
+        cgpipe.from_torch(module, (ids,))
+        for key, value in module.state_dict().items():
+            self.assertTrue(torch.equal(value, before[key]), key)
+
+        def train(model, chunks):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            for _ in range(3):
+                optimizer.zero_grad()
+                torch.cat([model(part) for part in ids.chunk(chunks)]).square().sum().backward()
+                optimizer.step()
+            return [model(ids).detach(), *[p.detach() for p in model.parameters()]]
+        expected = train(expected, 2)
+        for balance, mode in LAYOUTS:
+            found = train(GPipe(copy.deepcopy(module), balance, chunks=2, checkpoint=mode), 1)
+            self.same(found, expected, mode)
+            bits = bits or found
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, bits)), mode)
+        shared = nn.Sequential(nn.Sequential(module[0], nn.Linear(8, 8), nn.Linear(8, 11)))
+        shared[0][2].weight = module[0].weight
+        with self.assertRaisesRegex(CaptureError, "partitions.0.0.0: Embedding: max_norm is"):
+            GPipe(shared, [1])(ids)
+
+    def test_messages_have_the_users_own_paths(self):
+        x, y = torch.randn(6, 8), torch.randint(0, 8, (6,))
+
+        def captured(part, **options):
+            return cgpipe.from_torch(nn.Sequential(nn.Sequential(part)), (x,), example_target=y,
+                                     loss=nn.CrossEntropyLoss(), **options)
+        model = captured(Part(on_data))
+        self.assertRegex(model.report(), r"^0.0 \(Part\): .*data-dependent")
+        with self.assertRaisesRegex(CaptureError, "^0.0: .*data-dependent"):
+            captured(Part(on_data), fallback=False)
+        with self.assertRaises(CaptureError) as caught:
+            captured(Part(write_to_a_weight))
+        self.assertRegex(str(caught.exception), "^0.0: mul_.*the parameter 0.0.a.weight")
+        self.assertNotRegex(str(caught.exception), "_WithLoss|module[.]")
+        with self.assertRaises(CaptureError) as caught:
+            GPipe(nn.Sequential(Part(write_to_a_weight)), [1])(x)
+        self.assertNotIn("Whole", str(caught.exception))
+
     def test_what_cannot_be_a_region_is_refused_by_name(self):
         leaf, x = torch.ones(8, requires_grad=True), torch.randn(6, 8)
         refused = {

@@ -180,8 +180,8 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
             explained = explain(error)
             if explained is None:
                 raise
-            raise CaptureError(f"{type(module).__name__}: {explained}",
-                               [path_of_error(module, error)]) from error
+            path = path_of_error(module, error)
+            raise CaptureError(f"{path or 'the module itself'}: {explained}", [path]) from error
         finally:
             flat.form.after = _nothing
             for m in cumulative:

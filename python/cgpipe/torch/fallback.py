@@ -187,7 +187,7 @@ class Nodes:
         region = Region(call.path, call.module, function, [],
                         [output_operand(shape) for shape in call.shapes], parameters,
                         buffers, bool(call.buffers), call.attributes, writes, call.draws,
-                        call.mixes, call.reason, self.regions)
+                        call.mixes, call.reason, self.regions, scales=call.scales)
         self.regions.all.append(region)
         self.t.has_dropout |= call.draws
         return region
@@ -233,6 +233,11 @@ class Nodes:
         for name in self.t.orders:
             declared[id(tensors[name])] = name
         for i, (region, nodes) in enumerate(zip(self.regions.all, self._nodes)):
+            used = {id(p) for other in self.regions.all if other is not region
+                    for p in other.module.parameters()} | set(declared)
+            if any(id(p) in used for p in region.scaled):
+                raise CaptureError(f"{region.path or 'the module itself'}: Embedding: max_norm is "
+                                   "covered where the module is called once and shares no weight")
             self._finish(i, region, nodes, declared)
         return self.regions
 

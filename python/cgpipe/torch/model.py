@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -248,11 +249,20 @@ def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[
     if cut_at is None and isinstance(module, nn.Sequential):
         cut_at = [child for child, _ in module.named_children()]
     paths = None if cut_at is None else [f"module.{path}" for path in cut_at]
-    captured = capture(whole, (*inputs, target), cut_at=paths, name=name or type(module).__name__,
-                       verify=verify, fallback=fallback)
+    parts = "|".join(re.escape(key) for key in (*module._modules, *module._parameters,
+                                                *module._buffers) if key) or "$"
+    within = re.compile(rf"(?<![\w./])module\.(?=(?:{parts})\b)")
 
     def own(text: str) -> str:
-        return text[len("module."):] if text.startswith("module.") else text
+        return "" if text == "module" else within.sub("", text)
+    try:
+        captured = capture(whole, (*inputs, target), cut_at=paths,
+                           name=name or type(module).__name__, verify=verify, fallback=fallback)
+    except CaptureError as error:
+        error.args, error.paths = (own(str(error)),), [own(path) for path in error.paths]
+        raise
+    captured.regions.rename(own)
+    captured.tensors.rename(own)
     graph = captured.graph
     graph["layers"] = [own(layer) for layer in graph["layers"]]
     for parameter in graph["parameters"]:

@@ -88,6 +88,8 @@ class Call:
     shapes: List[Shape] = field(default_factory=list)
     #: Tensors of the results, while the calls are recorded.
     values: List[Tensor] = field(default_factory=list)
+    #: Whether forward scales rows of the module's weight (nn.Embedding with max_norm).
+    scales: bool = False
     #: Whether a sample's results depend on other samples.
     mixes: bool = False
     #: Why the module was not captured.
@@ -104,8 +106,8 @@ class Call:
 
     def error(self, text: str) -> CaptureError:
         """Return the exception that names this call."""
-        name = type(self.module).__name__
-        return CaptureError(f"{self.path or 'the module itself'}: {name}: {text}",
+        name = f"{self.path}: {type(self.module).__name__}" if self.path else "the module itself"
+        return CaptureError(f"{name}: {text}",
                             paths=[self.path.rpartition(".")[0]] if self.path else [])
 
 
@@ -187,11 +189,19 @@ class _Recorder:
 def _check_weights(call: Call, weights: Sequence[Tuple[str, Tensor, int, Tensor]]) -> None:
     """Raise if forward has written to a parameter, which gets its values back."""
     written = [name for name, p, version, _ in weights if p._version != version]
+    call.scales = _scales(call.module) and bool(written)
     for _, p, version, value in weights:
         if p._version != version:
             p.data.copy_(value)
-    if written:
+    if written and not call.scales:
         raise call.error(f"forward writes to the parameter {written[0]}, which is not covered")
+
+
+def _scales(module: nn.Module) -> bool:
+    """Return whether a module only scales its rows down to a norm, and looks them up: its gradient
+    does not depend on its weight."""
+    return (isinstance(module, nn.Embedding) and module.max_norm is not None
+            and type(module).forward is nn.Embedding.forward)
 
 
 def _replaced_buffers(call: Call, tables: Tables,

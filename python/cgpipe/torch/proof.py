@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from cgpipe.torch.captured import Captured
 from cgpipe.torch.engine import Engine, Options, return_memory
 from cgpipe.torch.opaque import original, replaced
-from cgpipe.torch.surroundings import PROOF_SEED, seeded
+from cgpipe.torch.surroundings import PROOF_SEED, put, seeded
 from cgpipe.torch.watch import CaptureError, attributes_kept, buffers_kept
 from cgpipe.worker import Worker
 
@@ -74,10 +74,15 @@ class _NoDropout(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _kept(module: nn.Module) -> Iterator[None]:
-    """Keep buffers, attributes and the state of the random generator."""
+def _kept(module: nn.Module, captured: Captured) -> Iterator[None]:
+    """Keep buffers, scaled weights, attributes and the state of the random generator."""
+    scaled = captured.regions.scaled
+    before = [weight.detach().clone() for weight in scaled]
     with buffers_kept(module), attributes_kept(module), torch.random.fork_rng(devices=[]):
-        yield
+        try:
+            yield
+        finally:
+            put(scaled, before)
 
 
 @contextlib.contextmanager
@@ -119,7 +124,7 @@ class _Eager:
 
     def outputs(self, inputs: Sequence[Tensor]) -> List[Tensor]:
         """Return the outputs of a forward without gradients."""
-        with _kept(self.module), torch.no_grad(), _NoDropout():
+        with _kept(self.module, self.captured), torch.no_grad(), _NoDropout():
             return list(self.flat(*inputs))
 
     def run(self, inputs: Sequence[Tensor], moved: Optional[torch.Generator] = None) -> _Run:
@@ -130,7 +135,7 @@ class _Eager:
         if moved is not None:
             given = [_moved(x, moved) for x in given]
             parameters = {name: _moved(p, moved) for name, p in parameters.items()}
-        with _kept(self.module), torch.enable_grad(), _NoDropout(), \
+        with _kept(self.module, self.captured), torch.enable_grad(), _NoDropout(), \
                 _replaced(self.module, parameters), self._seeded():
             outputs = self.flat(*given)
             found = self._backward(outputs, given, parameters)
@@ -203,7 +208,7 @@ class _Ours:
         regions = self.captured.regions
         regions.proving = _NoDropout
         try:
-            with _kept(self.module):
+            with _kept(self.module, self.captured):
                 found = self._run(inputs, seeds)
                 # All buffers: what PyTorch alone writes to would be lost.
                 buffers = {name: b.clone() for name, b in self.module.named_buffers()}

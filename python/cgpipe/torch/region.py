@@ -30,7 +30,7 @@ from cgpipe._op import INFER, MAX, RUN, cgp_op
 from cgpipe.errors import CgpipeError
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
 from cgpipe.torch.surroundings import (PROOF_SEED, buffers_replaced, evaluating, put, seeded,
-                                       threads, without_hooks)
+                                       threads, unscaled, without_hooks)
 from cgpipe.torch.watch import attributes_of, set_back
 
 if TYPE_CHECKING:
@@ -122,15 +122,22 @@ class Region:
     #: Why it was not captured.
     reason: str
     regions: "Regions"
+    #: Whether forward scales rows of the module's weight, as nn.Embedding does with max_norm.
+    scales: bool = False
     #: Permutations of the parameters' memory to PyTorch's order; (): none.
     orders: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
     ops: List[Any] = field(default_factory=list)
     seconds: float = 0.0
     _kept: Dict[Any, _Run] = field(default_factory=dict)
-    #: What forward writes to, before a forward.
+    #: What forward writes to, before a forward; if it scales its weight: its result.
     _before: Dict[Any, Any] = field(default_factory=dict)
     _latest: Any = None
     _waiting: Dict[int, List[Optional[Tensor]]] = field(default_factory=dict)
+
+    @property
+    def scaled(self) -> List[Tensor]:
+        """The weight that forward scales."""
+        return [self.module.weight] if self.scales else []
 
     # --- ops ---
 
@@ -230,6 +237,11 @@ class Region:
 
     def _call_first(self, run: Any, key: int, gradient: bool) -> _Run:
         """Run a forward, and write what it has written to the buffers."""
+        if self.scales:
+            found = self._call(run, key, gradient)
+            if run.training:
+                self._before[threading.get_ident(), key] = found.results[0].detach()
+            return found
         if not self.buffers and not self.attributes:
             return self._call(run, key, gradient)
         before = [buffer.clone() for buffer in self.buffers]
@@ -248,6 +260,9 @@ class Region:
 
     def _call_again(self, run: Any, key: int, gradient: bool) -> _Run:
         """Repeat a forward with the buffers and attributes that it had, which stay as they are."""
+        if self.scales:  # rows that are scaled again may differ by a rounding
+            with unscaled(self.module):
+                return self._call(run, key, gradient)
         if not self.buffers and not self.attributes:
             return self._call(run, key, gradient)
         before, attributes = self._before.get((threading.get_ident(), key), (self.buffers, None))
@@ -267,8 +282,10 @@ class Region:
         wanted = self.regions.gradient
         gradient = run.training if wanted is None else wanted
         found = (self._call_again if again else self._call_first)(run, key, gradient)
-        first = 0
-        for result, operand in zip(found.results, self.outputs):
+        first, results = 0, found.results
+        if again and self.scales:
+            results = [self._before[threading.get_ident(), key]]
+        for result, operand in zip(results, self.outputs):
             self._write_result(run, first, operand, result.detach())
             first += operand.elements
         if run.training and gradient:

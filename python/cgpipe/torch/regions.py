@@ -48,6 +48,11 @@ class Regions:
         return [buffer for region in self.all for buffer in region.buffers]
 
     @property
+    def scaled(self) -> List[Tensor]:
+        """Weights that regions scale in forward."""
+        return [weight for region in self.all for weight in region.scaled]
+
+    @property
     def attributes(self) -> List[Tuple[nn.Module, str]]:
         """Attributes that regions set."""
         return [entry for region in self.all for entry in region.attributes]
@@ -63,7 +68,7 @@ class Regions:
         array = (ctypes.c_void_p * max(1, len(ops)))(*[ctypes.addressof(op) for op in ops])
         return array, len(ops)
 
-    def check(self, devices: Sequence[str], deferred_batch_norm: bool) -> None:
+    def check(self, devices: Sequence[str], deferred_batch_norm: bool, ranks: int = 1) -> None:
         """Raise unless a plan with these options can run the regions.
 
         Raises:
@@ -75,10 +80,19 @@ class Regions:
                 if str(device).startswith("cuda"):
                     raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, for which "
                                         f"the device cpu is expected, got {device}")
+            if ranks > 1:
+                raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, for which one "
+                                    f"rank is expected, got {ranks}")
             if deferred_batch_norm and region.writes_buffers:
                 raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, and writes to "
                                     "its buffers for each micro-batch: deferred_batch_norm=False "
                                     "is expected, got True")
+
+    def rename(self, own: Callable[[str], str]) -> None:
+        """Rename the paths of modules, parameters and reasons by a function."""
+        for region in self.all:
+            region.path, region.reason = own(region.path), own(region.reason)
+            region.parameters = [(own(key), p) for key, p in region.parameters]
 
     def restart_times(self) -> None:
         """Forget the seconds of all runs."""
@@ -120,11 +134,12 @@ class Regions:
         if not self.all:
             return function()
         self._error, begin, threads = None, time.perf_counter(), torch.get_num_threads()
-        before = [buffer.clone() for buffer in self.buffers]
+        written = [*self.buffers, *self.scaled]
+        before = [tensor.detach().clone() for tensor in written]
         try:
             return function()
         except Exception:
-            put(self.buffers, before)
+            put(written, before)
             for region in self.all:
                 region.forget()
             if self._error is not None:

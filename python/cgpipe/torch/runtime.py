@@ -199,7 +199,8 @@ class Runtime:
         engine = self._engine(captured, samples, forward.wants)
         self._adopt(engine, forward.parameters)
         captured.regions.gradient = True
-        statistics = [(x, x.clone()) for x in [*engine.states, *captured.regions.buffers]]
+        statistics = [(x, x.detach().clone()) for x in [
+            *engine.states, *captured.regions.buffers, *captured.regions.scaled]]
         self._start(forward, engine, captured.to_engine([x.detach() for x in inputs]),
                     captured.new_outputs(samples))
         forward.engine = engine

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -214,6 +214,10 @@ class Tensors:
         if isinstance(tensor, Tensor):
             copy = tensor.detach().clone() if tensor.numel() <= SMALL else None
             self._entries.append((name, table, key, tensor, tensor._version, copy))
+
+    def rename(self, own: Callable[[str], str]) -> None:
+        """Rename the tensors by a function."""
+        self._entries = [(own(name), *rest) for name, *rest in self._entries]
 
     def changed(self) -> Optional[str]:
         """Return the name of a tensor that has changed; None: none has."""

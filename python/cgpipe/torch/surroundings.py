@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 __all__ = ["PROOF_SEED", "buffers_replaced", "evaluating", "put", "random_states", "seeded",
-           "threads", "without_hooks"]
+           "threads", "unscaled", "without_hooks"]
 
 #: Seed of each region while a capture is proven.
 PROOF_SEED = 17
@@ -93,6 +93,17 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for child, training in before:
             child.training = training
+
+
+@contextlib.contextmanager
+def unscaled(module: Any) -> Iterator[None]:
+    """Let an nn.Embedding look up its rows as they are, without its max_norm."""
+    before = module.max_norm
+    try:
+        module.max_norm = None
+        yield
+    finally:
+        module.max_norm = before
 
 
 @contextlib.contextmanager
