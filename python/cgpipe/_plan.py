@@ -92,7 +92,8 @@ class Plan(_c.Handle):
         #: Whether values stay in place from forward to backward; None: bf16 values are copied.
         self.keeps_values = recompute.startswith("never") if precision == "f32" else None
         if model._captured is not None:
-            model._captured.regions.check(devices or (), deferred_batch_norm)
+            model._captured.regions.check(devices or (), deferred_batch_norm,
+                                          options.ranks)
         handle = ctypes.c_void_p()
         try:
             _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle,

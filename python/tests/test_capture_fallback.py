@@ -478,6 +478,8 @@ class Fallback(unittest.TestCase):
                                      loss=nn.CrossEntropyLoss(), **options)
         model = captured(Part(on_data))
         self.assertRegex(model.report(), r"^0.0 \(Part\): .*data-dependent")
+        with self.assertRaisesRegex(ArgumentError, "^0.0: .*one rank is expected, got 2"):
+            cgpipe.plan(model, ranks=2)
         with self.assertRaisesRegex(CaptureError, "^0.0: .*data-dependent"):
             captured(Part(on_data), fallback=False)
         with self.assertRaises(CaptureError) as caught:
