@@ -63,7 +63,9 @@ class Weights(_c.Handle):
         self._take_counts()
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return copies of all parameters and running statistics, by name."""
+        """Return copies of all parameters and running statistics, by name, in the shapes and order
+        of ``model.parameters`` and ``model.states``. A captured module's own ``state_dict()`` has
+        PyTorch's order, which differs for weights of convolutions."""
         return {**{v.name: self.parameter(i) for i, v in enumerate(self._parameters)},
                 **{v.name: self.state(i) for i, v in enumerate(self._states)}}
 
