@@ -261,6 +261,16 @@ class Fallback(unittest.TestCase):
                 with self.assertRaisesRegex(CaptureError, "1.*norm.* is covered"):
                     cgpipe.from_torch(module, (x,), fallback=False)
 
+    def test_a_batch_norm_at_two_places_runs_by_pytorch(self):
+        norm, x = nn.BatchNorm1d(8), torch.randn(6, 8)
+        module = nn.Sequential(nn.Linear(8, 8), norm, nn.Linear(8, 8), norm)
+        eager = copy.deepcopy(module)
+        model = cgpipe.from_torch(module, (x,))
+        self.assertRegex(model.report(), "^the module itself ")
+        pipeline = cgpipe.Pipeline(model, chunks=2, batch=6, external_loss=True)
+        expected = torch.cat([eager(part).detach() for part in x.chunk(2)])
+        self.same([pipeline.forward(x), *module.buffers()], [expected, *eager.buffers()], "twice")
+
     def test_a_buffer_that_pytorch_alone_writes_to_fails_the_proof(self):
         class Blind(nn.Linear):
             def __init__(self):

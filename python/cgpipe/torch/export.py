@@ -220,7 +220,8 @@ def _functional(program: Any) -> Program:
         return Program(program.run_decompositions({}), guard)
     except Exception as failure:
         lines = str(failure).splitlines() or [type(failure).__name__]
-        raise CaptureError(f"PyTorch cannot make the graph functional: {lines[0]}") from failure
+        raise CaptureError(f"PyTorch cannot make the graph functional: {lines[0]}",
+                           [""]) from failure
 
 
 def path_of_error(module: nn.Module, error: BaseException) -> str:
