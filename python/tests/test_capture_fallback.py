@@ -321,6 +321,24 @@ class Fallback(unittest.TestCase):
             expected = gradients(copy.deepcopy(module), x, 2)[:1]
             self.same([pipeline.forward(x)], expected, "pipeline")
 
+    def test_a_large_buffer_that_only_later_samples_change_is_refused(self):
+        def in_place(module, y, x):
+            return y * (module.large.add_(1) if float(x.max()) > 1e3 else module.large)[0]
+
+        def replace(module, y, x):
+            if float(x.max()) > 1e3:
+                module.large = module.large + 1
+            return y * module.large[0]
+        for function in (in_place, replace):
+            part, x = Part(function), torch.randn(6, 8)
+            part.register_buffer("large", torch.ones(1000, 8))
+            model, buffer = GPipe(nn.Sequential(part), [1]), part.large
+            model(x)
+            with self.assertRaisesRegex(cgpipe.errors.CgpipeError, "0.0.large: forward writes to"):
+                model(1e4 * x)
+            self.assertIs(part.large, buffer)
+            model(x)
+
     def test_buffers_that_forward_makes_or_gives_a_gradient_are_refused(self):
         refused = {
             "with a gradient": lambda m, y, x: (setattr(m, "kept", m.kept + y.mean(0)), y)[1],

@@ -132,6 +132,7 @@ class Region:
     #: What forward writes to, before a forward; if it scales its weight: its result.
     _before: Dict[Any, Any] = field(default_factory=dict)
     _latest: Any = None
+    _large: Optional[List[Tuple[str, Any, Tensor]]] = None
     _waiting: Dict[int, List[Optional[Tensor]]] = field(default_factory=dict)
 
     @property
@@ -281,7 +282,9 @@ class Region:
         key = self._key(run)
         wanted = self.regions.gradient
         gradient = run.training if wanted is None else wanted
+        before = [(*entry, entry[2]._version) for entry in self._large_buffers()]
         found = (self._call_again if again else self._call_first)(run, key, gradient)
+        _check_unwritten(before)
         first, results = 0, found.results
         if again and self.scales:
             results = [self._before[threading.get_ident(), key]]
@@ -290,6 +293,17 @@ class Region:
             first += operand.elements
         if run.training and gradient:
             self._keep((threading.get_ident(), key), found, again)
+
+    def _large_buffers(self) -> List[Tuple[str, Any, Tensor]]:
+        """Return the path, table and tensor of each buffer that forward may not write to."""
+        if self._large is None:
+            own = {id(buffer) for buffer in self.buffers}
+            self._large = [(f"{self.path}.{path}.{key}".replace("..", ".").strip("."),
+                            child._buffers, buffer)
+                           for path, child in self.module.named_modules()
+                           for key, buffer in child._buffers.items()
+                           if buffer is not None and id(buffer) not in own]
+        return self._large
 
     def _keep(self, key: Any, found: _Run, again: bool) -> None:
         """Keep a forward for its backward. If forwards are recomputed, this is the last one, or one
@@ -365,6 +379,18 @@ class Region:
         self._kept.clear()
         self._before.clear()
         self._latest = None
+
+
+def _check_unwritten(before: Sequence[Tuple[str, Any, Tensor, int]]) -> None:
+    """Raise if forward has written to a buffer, or has replaced one, which then is set back."""
+    for name, table, buffer, version in before:
+        key = name.rpartition(".")[2]
+        replaced = table.get(key) is not buffer
+        if replaced:
+            table[key] = buffer
+        if replaced or buffer._version != version:
+            raise CgpipeError(f"{name}: forward writes to this large buffer, which it did not for "
+                              "the example (capture it with an example for which it does)")
 
 
 def _rows(value: Tensor, operand: Operand, samples: int) -> Tensor:
