@@ -356,8 +356,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_input_gradients(
 
 /**
  * End the mini-batch of cgp_pipeline_forward() without its backward: its inputs are released, and
- * states change as after the backward. The gradient buffers keep their contents, which do not count
- * as new gradients: cgp_optim_step() and cgp_pipeline_get_gradient() need a new step.
+ * its states change if they are finite.
+ *
+ * The gradient buffers keep their contents. If steps accumulate, gradients that wait for
+ * cgp_optim_step() wait on; numbers of this mini-batch do not refuse them. Otherwise the contents
+ * do not count as new gradients: cgp_optim_step() and cgp_pipeline_get_gradient() need a new step.
  *
  * @retval CGP_ESTATE   cgp_pipeline_forward() is due.
  * @retval CGP_EDEVICE  As for cgp_pipeline_step().

@@ -301,3 +301,123 @@ TEST_CASE(wrong_arguments_are_refused) {
     training_stop(&r);
     setting_destroy(&s);
 }
+
+/* --- an external loss --- */
+
+/* A batch norm and a linear layer on two stages. The loss's gradient is the output itself. */
+typedef struct outer {
+    cgp_model *model;
+    test_batch good, bad; /* bad: the norm's statistics are infinite */
+    training t;
+    test_results results;
+} outer;
+
+static void outer_start(outer *o, double clip_norm) {
+    enum { WIDTH = 3 };
+    uint64_t state = 4;
+    const char *devices[] = {"cpu", "cpu"};
+    assert_ok(cgp_model_create(&o->model, "outer"));
+    cgp_value x = cgp_model_input(o->model, "x", CGP_F32, 2, (int64_t[]){4, WIDTH});
+    cgp_model_layer(o->model, "norm");
+    x = cgp_batch_norm(o->model, x, "norm", 1e-3, 0.1);
+    cgp_model_layer(o->model, "head");
+    cgp_model_output(o->model,
+                     cgp_linear(o->model, x, "head",
+                                (cgp_linear_options){.out = 5, .init = {CGP_INIT_NORMAL, 0.4}}));
+    assert_ok(cgp_model_finish(o->model));
+    test_batch_fill(&o->good, o->model, &(const test_sizes){0}, N, &state);
+    test_batch_fill(&o->bad, o->model, &(const test_sizes){0}, N, &state);
+    ((float *)o->bad.tensors[0].data)[0] = INFINITY;
+    cgp_plan_options options = cgp_plan_options_default();
+    options.stages = options.chunks = 2;
+    options.batch = N;
+    options.devices = devices;
+    options.external_loss = true;
+    options.optim = cgp_optim_sgd(0.1, 0, false, 0);
+    options.optim.clip_norm = clip_norm;
+    o->t = training_start(o->model, &options, 3);
+    assert_ok(cgp_pipeline_set_accumulation(o->t.pipeline, true));
+}
+
+static void outer_stop(outer *o) {
+    training_stop(&o->t);
+    test_batch_release(&o->good);
+    test_batch_release(&o->bad);
+    cgp_model_destroy(o->model);
+}
+
+static void forward(outer *o, const test_batch *batch) {
+    test_results_make(&o->results, o->model, N);
+    assert_ok(cgp_pipeline_forward(o->t.pipeline, batch->inputs, 1, o->results.output_list, 1));
+}
+
+static void backward(outer *o) {
+    assert_ok(cgp_pipeline_backward(o->t.pipeline, o->results.output_list, 1));
+    test_results_release(&o->results);
+}
+
+static void no_backward(outer *o) {
+    assert_ok(cgp_pipeline_skip_backward(o->t.pipeline));
+    test_results_release(&o->results);
+}
+
+/* A forward without a backward decides about its own states alone. */
+TEST_CASE(a_skipped_forward_keeps_a_refusal_of_gradients_that_wait) {
+    for (int clips = 0; clips < 2; clips++) {
+        outer o;
+        outer_start(&o, clips);
+        const hashes before = hashes_of(&o.t);
+        forward(&o, &o.bad);
+        backward(&o);
+        forward(&o, &o.good);
+        no_backward(&o);
+        const hashes after = hashes_of(&o.t);
+        assert_string_not_equal(after.states, before.states);
+        assert_status(cgp_optim_step(o.t.pipeline), CGP_ESTATE);
+        assert_message("the last step accumulated a value that is not finite");
+        assert_string_equal(hashes_of(&o.t).weights, before.weights);
+        outer_stop(&o);
+    }
+}
+
+TEST_CASE(a_skipped_forward_does_not_refuse_gradients_that_wait) {
+    for (int clips = 0; clips < 2; clips++) {
+        outer skipped, plain;
+        outer_start(&skipped, clips);
+        outer_start(&plain, clips);
+        forward(&plain, &plain.good);
+        backward(&plain);
+        assert_ok(cgp_optim_step(plain.t.pipeline));
+        forward(&skipped, &skipped.good);
+        backward(&skipped);
+        forward(&skipped, &skipped.bad); /* changes no state */
+        no_backward(&skipped);
+        assert_ok(cgp_optim_step(skipped.t.pipeline));
+        const hashes expected = hashes_of(&plain.t), got = hashes_of(&skipped.t);
+        assert_same(&got, &expected);
+        outer_stop(&plain);
+        outer_stop(&skipped);
+    }
+}
+
+TEST_CASE(a_skipped_forward_does_not_change_the_norm_of_gradients_that_wait) {
+    outer skipped, plain;
+    float gradient[64];
+    outer_start(&skipped, 1e-3);
+    outer_start(&plain, 1e-3);
+    forward(&plain, &plain.good);
+    backward(&plain);
+    assert_ok(cgp_optim_step(plain.t.pipeline));
+    forward(&skipped, &skipped.good);
+    backward(&skipped);
+    assert_ok(cgp_pipeline_get_gradient(skipped.t.pipeline, 0, gradient)); /* sets the norm */
+    forward(&skipped, &skipped.good);
+    no_backward(&skipped);
+    assert_ok(cgp_optim_step(skipped.t.pipeline));
+    const double expected = cgp_pipeline_gradient_norm(plain.t.pipeline),
+                 got = cgp_pipeline_gradient_norm(skipped.t.pipeline);
+    if (!(got == expected)) fail_msg("norm %.17g, expected %.17g", got, expected);
+    assert_string_equal(hashes_of(&skipped.t).weights, hashes_of(&plain.t).weights);
+    outer_stop(&plain);
+    outer_stop(&skipped);
+}

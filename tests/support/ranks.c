@@ -361,6 +361,9 @@ ON_RANKS(
     (cgp_pipeline * pipeline, const cgp_tensor *const *gradients, int n_gradients),
     (pipeline, gradients, n_gradients), .tensors = gradients, .n_tensors = n_gradients)
 ON_RANKS(
+    cgp_pipeline_skip_backward, { return __real_cgp_pipeline_skip_backward(pipeline); },
+    (cgp_pipeline * pipeline), (pipeline), .n = 0)
+ON_RANKS(
     cgp_pipeline_set_input_gradients,
     {
         const cgp_plan *plan = inside_plan(pipeline);

@@ -85,9 +85,10 @@ cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipeline) {
     CGP_TRY(check_plan(pipeline));
     if (!pipeline->step->external_run)
         return cgp_fail(CGP_ESTATE, "pipeline: no forward has run (cgp_pipeline_forward is due)");
+    bool finite = true;
     pipeline->step->external_run = NULL;
-    CGP_TRY(cgp__finite_decide(pipeline, 0));
-    if (!pipeline->step->refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
+    CGP_TRY(cgp__finite_states(pipeline, &finite));
+    if (finite) CGP_TRY(cgp__states_commit(pipeline));
     pipeline->step->steps++;
     return CGP_OK;
 }

@@ -8,7 +8,8 @@
  *               gradients, summed in parameter order so that it is the same for every balance
  *
  * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is
- * computed before the states change, so the states keep their values if the norm is not finite. */
+ * computed before the states change, so the states keep their values if the norm is not finite. A
+ * forward whose backward is skipped checks its states alone: the gradients are of other steps. */
 #include "pipeline/step/finite.h"
 
 #include "model/model.h"
@@ -150,6 +151,15 @@ cgp_status cgp__finite_norm(cgp_pipeline *pipeline) {
     pipeline->step->squared = true;
     CGP_TRY(check_all(pipeline));
     sum_norm(pipeline, "");
+    return CGP_OK;
+}
+
+cgp_status cgp__finite_states(cgp_pipeline *pipeline, bool *finite) {
+    *finite = true;
+    if (pipeline->model->n_states == 0) return CGP_OK;
+    pipeline->step->squared = false;
+    CGP_TRY(check_all(pipeline));
+    *finite = !cgp__finite_first(pipeline);
     return CGP_OK;
 }
 

@@ -21,6 +21,10 @@ bool cgp__finite_checks(const cgp_plan *plan);
  * loss. */
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss);
 
+/* Set *finite to whether the accumulators of all states are finite. Neither refusal nor norm
+ * changes. Collective. */
+cgp_status cgp__finite_states(cgp_pipeline *pipeline, bool *finite);
+
 /* Set the norm of complete gradients, and a refusal if it is not finite. Collective. */
 cgp_status cgp__finite_norm(cgp_pipeline *pipeline);
 
