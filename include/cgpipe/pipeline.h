@@ -326,8 +326,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline)
  *
  * @retval CGP_OK      Also if the norm is not finite: then cgp_optim_step() returns CGP_ESTATE.
  * @retval CGP_EINVAL  `max_norm` is negative or NaN.
- * @retval CGP_ESTATE  No gradients wait for an update, or the pipeline has failed. A later step
- *                     that would add to clipped gradients returns it too.
+ * @retval CGP_ESTATE  No gradients wait for an update, or the pipeline has failed. A later
+ *                     cgp_pipeline_step() or _forward() returns it too if its gradients would be
+ *                     added to clipped ones; nothing runs.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline,
                                                               double max_norm, double *norm);

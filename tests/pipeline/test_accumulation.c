@@ -400,6 +400,24 @@ TEST_CASE(a_skipped_forward_does_not_refuse_gradients_that_wait) {
     }
 }
 
+/* Its backward could not add, and would be due before the update. */
+TEST_CASE(no_forward_runs_after_clipping) {
+    outer o;
+    outer_start(&o, 0);
+    forward(&o, &o.good);
+    backward(&o);
+    assert_ok(cgp_pipeline_clip_grad_norm(o.t.pipeline, 1e-3, NULL));
+    test_results_make(&o.results, o.model, N);
+    const double before = test_results_outputs(&o.results);
+    assert_status(cgp_pipeline_forward(o.t.pipeline, o.good.inputs, 1, o.results.output_list, 1),
+                  CGP_ESTATE);
+    assert_message("gradients: are clipped, so no step can add to them");
+    assert_true(test_results_outputs(&o.results) == before);
+    assert_ok(cgp_optim_step(o.t.pipeline));
+    test_results_release(&o.results);
+    outer_stop(&o);
+}
+
 TEST_CASE(a_skipped_forward_does_not_change_the_norm_of_gradients_that_wait) {
     outer skipped, plain;
     float gradient[64];

@@ -25,13 +25,16 @@ static bool adds(const cgp__step *step) {
     return step->accumulation.on && step->update_due;
 }
 
+cgp_status cgp__accumulate_check(const cgp_pipeline *pipeline) {
+    if (!adds(pipeline->step) || !pipeline->step->accumulation.clipped) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "gradients: are clipped, so no step can add to them "
+                                "(cgp_optim_step or cgp_pipeline_zero_grad is due)");
+}
+
 cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const cgp__run **out) {
-    const bool add = adds(pipeline->step);
-    if (add && pipeline->step->accumulation.clipped)
-        return cgp_fail(CGP_ESTATE, "gradients: are clipped, so no step can add to them "
-                                    "(cgp_optim_step or cgp_pipeline_zero_grad is due)");
-    return cgp__run_find(pipeline->executor, (cgp__minibatch){.samples = samples, .adds = add},
-                         out);
+    CGP_TRY(cgp__accumulate_check(pipeline));
+    const cgp__minibatch minibatch = {.samples = samples, .adds = adds(pipeline->step)};
+    return cgp__run_find(pipeline->executor, minibatch, out);
 }
 
 cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline) {

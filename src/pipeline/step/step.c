@@ -129,6 +129,7 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
     CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
     const cgp__accumulation *accumulation = &pipeline->step->accumulation;
     const bool forward = context->part == CGP__FORWARD_PART;
+    CGP_TRY(cgp__accumulate_check(pipeline));
     if (forward)
         CGP_TRY(
             cgp__run_find(pipeline->executor, (cgp__minibatch){.samples = samples}, &context->run));

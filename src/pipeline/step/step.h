@@ -75,6 +75,9 @@ cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context);
 /* Check the tensors of a training run, find its lists and run them. */
 cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs);
 
+/* Before a forward or step: return CGP_ESTATE if its backward would add to clipped gradients. */
+cgp_status cgp__accumulate_check(const cgp_pipeline *pipeline);
+
 /* Before a backward of N samples: find its lists, which add to gradients that wait if accumulation
  * is on. Collective. */
 cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const cgp__run **out);
