@@ -418,7 +418,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_lr(cgp_pipeline *pipeline, do
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_updates(cgp_pipeline *pipeline, int64_t updates);
 
 /** Return the norm of all gradients before clipping, from the last cgp_optim_step(), even if that
- *  call refused to update. NaN without `clip_norm`. */
+ *  call refused to update. NaN if neither the optimizer's `clip_norm` nor
+ *  cgp_pipeline_clip_grad_norm() needed it. */
 CGP_API double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline);
 
 /** Return the number of updates, including the updates before a cgp_pipeline_load(). */

@@ -393,7 +393,8 @@ class Pipeline(Weights):
 
     @property
     def gradient_norm(self) -> float:
-        """Norm of all gradients at the last update, before clipping; NaN without ``clip_norm``."""
+        """Norm of all gradients at the last update, before clipping; NaN if neither ``clip_norm``
+        nor :meth:`clip_grad_norm_` needed it."""
         return float(self._call(lambda: _c.lib.cgp_pipeline_gradient_norm(self._handle)))
 
     @property

@@ -31,7 +31,7 @@ typedef struct cgp__step {
     int64_t *loss_divisors;        /* [losses] loss_counts, or accumulation.targets */
     double *loss_sums;             /* [losses] sums over the micro-batches */
     float *loss_scales;            /* [losses] weight / divisor */
-    double norm;                   /* norm of the last step's gradients; NaN without clip_norm */
+    double norm;                   /* norm of the gradients that wait; NaN: not computed */
     bool squared;                  /* the check of devices also sums the gradients' squares */
     double lr;                     /* learning rate that the caller set; NaN: the optimizer's */
     double gradient_norm;          /* norm used by the last cgp_optim_step() */
