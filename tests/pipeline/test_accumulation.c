@@ -50,6 +50,18 @@ static void setting_destroy(setting *s) {
     cgp_model_destroy(s->model);
 }
 
+/* Draw a setting on one backend and start its training. */
+static training start(setting *s, const char *device) {
+    uint64_t state = test_seed();
+    setting_create(s, device, &state);
+    return training_start(s->model, &s->options, s->seed);
+}
+
+static void stop(training *r, setting *s) {
+    training_stop(r);
+    setting_destroy(s);
+}
+
 /* Run a step on samples begin .. end - 1; return its loss. */
 static double step(const training *r, const setting *s, int begin, int end) {
     cgp_tensor tensors[4];
@@ -226,10 +238,8 @@ TEST_CASE(clipping_by_a_call_is_clipping_by_the_plan) {
 
 /* If one part is not finite, the update of all parts is refused. The next step overwrites. */
 TEST_CASE(a_part_that_is_not_finite_refuses_the_update) {
-    uint64_t state = test_seed();
     setting s;
-    setting_create(&s, "cpu", &state);
-    training r = training_start(s.model, &s.options, s.seed);
+    training r = start(&s, "cpu");
     assert_ok(cgp_pipeline_set_accumulation(r.pipeline, true));
     sum_losses(&r, &s);
     const int64_t n = cgp_shape_count(cgp_model_parameter_shape(s.model, 0));
@@ -251,8 +261,7 @@ TEST_CASE(a_part_that_is_not_finite_refuses_the_update) {
     assert_ok(cgp_optim_step(r.pipeline));
     free(bad);
     free(good);
-    training_stop(&r);
-    setting_destroy(&s);
+    stop(&r, &s);
 }
 
 /* A rate that the caller sets replaces that of the optimizer and its schedule, until NaN. */
@@ -287,10 +296,8 @@ TEST_CASE(a_learning_rate_that_is_set_is_used) {
 }
 
 TEST_CASE(wrong_arguments_are_refused) {
-    uint64_t state = test_seed();
     setting s;
-    setting_create(&s, "cpu", &state);
-    training r = training_start(s.model, &s.options, s.seed);
+    training r = start(&s, "cpu");
     const int n = cgp_model_losses(s.model);
     const int64_t zeros[8] = {0};
     assert_int_equal(cgp_pipeline_set_targets(r.pipeline, zeros, n), CGP_EINVAL);
@@ -300,8 +307,7 @@ TEST_CASE(wrong_arguments_are_refused) {
     assert_int_equal(cgp_pipeline_clip_grad_norm(r.pipeline, -1, NULL), CGP_EINVAL);
     assert_int_equal(cgp_pipeline_clip_grad_norm(r.pipeline, NAN, NULL), CGP_EINVAL);
     assert_ok(cgp_optim_step(r.pipeline));
-    training_stop(&r);
-    setting_destroy(&s);
+    stop(&r, &s);
 }
 
 /* --- an external loss --- */
