@@ -102,8 +102,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, 
  * of another pipeline. It runs a second plan of the same model, for example with another batch size
  * or for inference. Only memory that is not shared is allocated.
  *
- * Both pipelines see each other's changes; the gradients come from the last step that either
- * pipeline ran. The dropout seed is derived from the owner's seed and the number of pipelines that
+ * Both pipelines see each other's changes. Gradients that wait for an update belong to both: a step
+ * of either overwrites them or, if it accumulates, adds to them. Either may read, clip, update from
+ * or forget them. cgp_pipeline_set_accumulation(), _set_targets() and _set_lr() apply to one
+ * pipeline. The dropout seed is derived from the owner's seed and the number of pipelines that
  * share it, so no two pipelines use the same masks. Checkpoints are saved and loaded through the
  * owner. One thread makes the calls on both. Both may be between a forward and its backward. The
  * running statistics then come from the pipeline that ends last or, with `deferred_batch_norm`,

@@ -62,7 +62,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     pipeline->setup = cgp__plan_setup(plan);
     pipeline->model = pipeline->setup->model;
     pipeline->n_ranks = pipeline->setup->ranks;
-    pipeline->step->gradient_norm = pipeline->step->norm = NAN;
+    pipeline->step->gradient_norm = NAN;
     cgp__team_init(pipeline->team, &cgp__watchdog, executor);
     CGP_TRY(cgp__ranks_init(pipeline->ranks, plan, transport, communicator));
     pipeline->rank = pipeline->ranks->rank;
@@ -70,7 +70,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     pipeline->measured = executor->measured;
     CGP_TRY(cgp__step_init(pipeline->step, plan, seed));
     if (owner) executor->owner = owner->executor;
-    if (owner) pipeline->step->updates = owner->step->updates;
+    if (owner) pipeline->step->shared = owner->step->shared;
     return cgp__memory_check_hardware(plan, pipeline->rank, owner != NULL);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sharing.c -- views of parameters, gradients and states, and pipelines that share these. Two
- * pipelines that step alternately train like a single pipeline, bit for bit. Incompatible pipelines
- * cannot share. */
+ * pipelines that step alternately train like a single pipeline, bit for bit, also if the gradients
+ * of their steps add up. Incompatible pipelines cannot share. */
 #include "graphs.h"
 
 #include "plan/memory/devices.h"
@@ -282,6 +282,125 @@ TEST_CASE(forwards_of_two_may_be_open_at_once) {
         test_batch_release(&b);
         cgp_model_destroy(s.model);
     }
+}
+
+/* --- gradients of several steps --- */
+
+static void compare_reads(const setting *s, cgp_pipeline *a, cgp_pipeline *b) {
+    for (int p = 0; p < cgp_model_parameters(s->model); p++) {
+        const int64_t n = cgp_shape_count(cgp_model_parameter_shape(s->model, p));
+        float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
+        assert_ok(cgp_pipeline_get_gradient(a, p, x));
+        assert_ok(cgp_pipeline_get_gradient(b, p, y));
+        assert_memory_equal(x, y, (size_t)n * sizeof *x);
+        free(y);
+        free(x);
+    }
+}
+
+/* Accumulate steps of two pipelines, alternately. Either reads, clips and updates; `alone` makes all
+ * calls of both. The plans of two[1] and `alone` may have a `clip_norm`. */
+static void check_sums(uint64_t *state, const char *device, double clip_norm) {
+    setting s;
+    draw(&s, state, device, false);
+    cgp_plan *owners = plan_of(&s, 6, 3, false);
+    s.options.optim.clip_norm = clip_norm;
+    cgp_plan *large = plan_of(&s, 6, 3, false), *small = plan_of(&s, 4, 2, false);
+    cgp_pipeline *alone = NULL, *two[2] = {NULL, NULL};
+    assert_ok(cgp_pipeline_create(&alone, large, 7));
+    assert_ok(cgp_pipeline_create(&two[0], owners, 7));
+    assert_ok(cgp_pipeline_create_sharing(&two[1], small, two[0]));
+    cgp_pipeline *all[] = {alone, two[0], two[1]};
+    for (int k = 0; k < 3; k++)
+        assert_ok(cgp_pipeline_set_accumulation(all[k], true));
+    for (int update = 0; update < 3; update++) {
+        const int steps = test_between(state, 1, 3);
+        for (int b = 0; b < steps; b++) {
+            test_batch batch;
+            double expected, got;
+            test_batch_fill(&batch, s.model, &s.sizes, b % 2 ? 4 : 6, state);
+            assert_ok(cgp_pipeline_step(alone, batch.inputs, batch.n, &expected));
+            assert_ok(cgp_pipeline_step(two[b % 2], batch.inputs, batch.n, &got));
+            assert_memory_equal(&expected, &got, sizeof got);
+            test_batch_release(&batch);
+            if (test_between(state, 0, 2) == 0)
+                compare_reads(&s, alone, two[test_between(state, 0, 1)]);
+        }
+        if (test_between(state, 0, 1)) {
+            double norms[2];
+            assert_ok(cgp_pipeline_clip_grad_norm(alone, 1e-3, &norms[0]));
+            assert_ok(cgp_pipeline_clip_grad_norm(two[test_between(state, 0, 1)], 1e-3, &norms[1]));
+            assert_memory_equal(&norms[0], &norms[1], sizeof norms[0]);
+        }
+        assert_ok(cgp_optim_step(alone));
+        cgp_pipeline *updates = two[clip_norm > 0 ? 1 : test_between(state, 0, 1)];
+        assert_ok(cgp_optim_step(updates));
+        if (clip_norm > 0)
+            assert_true(cgp_pipeline_gradient_norm(updates) == cgp_pipeline_gradient_norm(alone));
+        assert_same_weights(alone, two[0]);
+    }
+    for (int k = 2; k >= 0; k--)
+        cgp_pipeline_destroy(all[k]);
+    cgp_plan_destroy(small);
+    cgp_plan_destroy(large);
+    cgp_plan_destroy(owners);
+    cgp_model_destroy(s.model);
+}
+
+TEST_CASE(steps_of_two_add_up_as_those_of_one) {
+    uint64_t state = test_seed();
+    for (int i = 0; i < 24; i++)
+        check_sums(&state, i % 2 ? "cpu" : "ref", i / 2 % 2 ? 1e-3 : 0);
+}
+
+static void refuse_step(cgp_pipeline *pipeline, const test_batch *batch, const char *message) {
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
+    assert_message(message);
+}
+
+/* Either may clip or forget the gradients that wait, and the reason to refuse them is that of
+ * both. */
+TEST_CASE(what_waits_is_the_same_for_two) {
+    uint64_t state = test_seed();
+    setting s;
+    draw(&s, &state, "cpu", false);
+    cgp_plan *plan = plan_of(&s, 6, 3, false), *inference = plan_of(&s, 6, 3, true);
+    cgp_pipeline *a = NULL, *b = NULL, *c = NULL;
+    test_batch batch;
+    float value;
+    test_batch_fill(&batch, s.model, &s.sizes, 6, &state);
+    assert_ok(cgp_pipeline_create(&a, plan, 3));
+    assert_ok(cgp_pipeline_create_sharing(&b, plan, a));
+    assert_ok(cgp_pipeline_create_sharing(&c, inference, a));
+    assert_ok(cgp_pipeline_set_accumulation(a, true));
+    assert_ok(cgp_pipeline_step(a, batch.inputs, batch.n, NULL));
+    assert_status(cgp_optim_step(c), CGP_ESTATE); /* its plan has no gradients */
+    assert_status(cgp_pipeline_get_gradient(c, 0, &value), CGP_ESTATE);
+    assert_ok(cgp_pipeline_clip_grad_norm(b, 1, NULL));
+    refuse_step(a, &batch, "are clipped");
+    assert_status(cgp_pipeline_set_updates(b, 5), CGP_ESTATE);
+    assert_ok(cgp_pipeline_zero_grad(b));
+    assert_status(cgp_pipeline_get_gradient(a, 0, &value), CGP_ESTATE);
+    assert_status(cgp_optim_step(a), CGP_ESTATE);
+    const int64_t count = cgp_shape_count(cgp_model_parameter_shape(s.model, 0));
+    float *good = malloc((size_t)count * sizeof *good), *bad = malloc((size_t)count * sizeof *bad);
+    for (int64_t i = 0; i < count; i++)
+        bad[i] = NAN;
+    assert_ok(cgp_pipeline_get_parameter(a, 0, good));
+    assert_ok(cgp_pipeline_set_parameter(a, 0, bad));
+    assert_ok(cgp_pipeline_step(a, batch.inputs, batch.n, NULL));
+    assert_ok(cgp_pipeline_set_parameter(a, 0, good));
+    assert_status(cgp_optim_step(b), CGP_ESTATE);
+    assert_message("loss: is not finite");
+    free(bad);
+    free(good);
+    test_batch_release(&batch);
+    cgp_pipeline_destroy(c);
+    cgp_pipeline_destroy(b);
+    cgp_pipeline_destroy(a);
+    cgp_plan_destroy(inference);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(s.model);
 }
 
 /* --- dropout, refusals --- */

@@ -7,7 +7,8 @@
  *     close     adds up tied gradients, and computes the norm: before an update or a read
  *
  * While gradients are open, each use of a tied parameter keeps its own sum over all micro-batches.
- * So the sums have the bits of one step with all these micro-batches. */
+ * So the sums have the bits of one step with all these micro-batches. Pipelines that share the
+ * buffers have one state of them (cgp__shared), so any of these may run the next call. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
@@ -22,11 +23,11 @@
 #include <math.h>
 
 static bool adds(const cgp__step *step) {
-    return step->accumulation.on && step->update_due;
+    return step->accumulation.on && step->shared->update_due;
 }
 
 cgp_status cgp__accumulate_check(const cgp_pipeline *pipeline) {
-    if (!adds(pipeline->step) || !pipeline->step->accumulation.clipped) return CGP_OK;
+    if (!adds(pipeline->step) || !pipeline->step->shared->clipped) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "gradients: are clipped, so no step can add to them "
                                 "(cgp_optim_step or cgp_pipeline_zero_grad is due)");
 }
@@ -38,30 +39,27 @@ cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const c
 }
 
 cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline) {
-    cgp__accumulation *a = &pipeline->step->accumulation;
-    a->adds = adds(pipeline->step);
-    if (a->adds) return a->open ? CGP_OK : cgp__tied_separate(pipeline->executor);
-    a->clipped = false;
-    a->scale = 1;
+    cgp__shared *shared = pipeline->step->shared;
+    if (adds(pipeline->step)) return shared->open ? CGP_OK : cgp__tied_separate(pipeline->executor);
+    shared->refusal[0] = '\0';
+    shared->clipped = false;
+    shared->scale = 1;
     return CGP_OK;
 }
 
 cgp_status cgp__accumulate_close(cgp_pipeline *pipeline) {
-    if (!pipeline->step->accumulation.open) return CGP_OK;
-    pipeline->step->accumulation.open = false;
-    CGP_TRY(cgp__tied_sum(pipeline->executor, false));
-    return pipeline->setup->optim.clip_norm > 0 ? cgp__finite_norm(pipeline) : CGP_OK;
-}
-
-static cgp_status check_training(const cgp_pipeline *pipeline) {
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->setup->inference) return CGP_OK;
-    return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference, so it has no gradients");
+    cgp__shared *shared = pipeline->step->shared;
+    if (shared->open) {
+        shared->open = false;
+        CGP_TRY(cgp__tied_sum(pipeline->executor, false));
+    }
+    const bool needs_norm = pipeline->setup->optim.clip_norm > 0 && !shared->has_norm;
+    return needs_norm ? cgp__finite_norm(pipeline) : CGP_OK;
 }
 
 cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pipeline, bool accumulate) {
     CGP__PIPELINE(pipeline);
-    CGP_TRY(check_training(pipeline));
+    CGP_TRY(cgp__step_check_training(pipeline));
     pipeline->step->accumulation.on = accumulate;
     return CGP_OK;
 }
@@ -90,26 +88,26 @@ cgp_status cgp_pipeline_set_targets(cgp_pipeline *pipeline, const int64_t *targe
 
 cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
-    CGP_TRY(check_training(pipeline));
-    pipeline->step->update_due = pipeline->step->has_gradients = false;
+    CGP_TRY(cgp__step_check_training(pipeline));
+    pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = false;
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline, double max_norm, double *norm) {
     CGP__PIPELINE(pipeline);
     cgp__step *step = pipeline->step;
-    CGP_TRY(check_training(pipeline));
+    CGP_TRY(cgp__step_check_training(pipeline));
     if (!(max_norm >= 0))
         return cgp_fail(CGP_EINVAL, "max_norm: a number of 0 or more is expected, got %g",
                         max_norm);
-    if (!step->update_due || step->external_run)
+    if (!step->shared->update_due || step->external_run)
         return cgp_fail(CGP_ESTATE, "gradients: there are none to clip (%s is due)",
                         cgp__step_due(pipeline));
     CGP_TRY(cgp__accumulate_close(pipeline));
     CGP_TRY(cgp__finite_norm(pipeline));
-    const double clipped = step->accumulation.scale * step->norm;
-    step->accumulation.scale *= fmin(1, max_norm / (clipped + 1e-6));
-    step->accumulation.clipped = true;
+    const double clipped = step->shared->scale * step->shared->norm;
+    step->shared->scale *= fmin(1, max_norm / (clipped + 1e-6));
+    step->shared->clipped = true;
     if (norm) *norm = clipped;
     return CGP_OK;
 }

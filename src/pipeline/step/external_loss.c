@@ -75,7 +75,7 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
                                 .gradients = gradients,
                                 .input_gradients = pipeline->step->input_gradient_list};
     pipeline->step->external_run = NULL;
-    pipeline->step->update_due = pipeline->step->has_gradients = false;
+    pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = false;
     CGP_TRY(cgp__step_run(pipeline, &context));
     return cgp__step_end(pipeline, 0);
 }

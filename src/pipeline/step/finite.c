@@ -138,12 +138,13 @@ static void sum_norm(const cgp_pipeline *pipeline, const char *unchanged) {
         sum += step->squares[p];
         if (first < 0 && !isfinite(step->squares[p])) first = p;
     }
-    step->norm = sqrt(sum);
-    if (first >= 0 && !step->refusal[0])
-        snprintf(step->refusal, sizeof step->refusal,
+    step->shared->norm = sqrt(sum);
+    step->shared->has_norm = true;
+    if (first >= 0 && !step->shared->refusal[0])
+        snprintf(step->shared->refusal, sizeof step->shared->refusal,
                  "gradients: the norm is not finite, got %g (%s is the first; nothing was "
                  "updated%s; another %s is due)",
-                 plain(step->norm), pipeline->model->params[first].name, unchanged,
+                 plain(step->shared->norm), pipeline->model->params[first].name, unchanged,
                  cgp__step_due(pipeline));
 }
 
@@ -167,11 +168,11 @@ cgp_status cgp__finite_states(cgp_pipeline *pipeline, bool *finite) {
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
     cgp__step *step = pipeline->step;
     const char *due = cgp__step_due(pipeline);
-    char *why = step->refusal;
-    const size_t size = sizeof step->refusal;
-    if (!step->accumulation.adds) why[0] = '\0';
-    step->norm = NAN;
-    step->squared = pipeline->setup->optim.clip_norm > 0 && !step->accumulation.open;
+    char *why = step->shared->refusal;
+    const size_t size = sizeof step->shared->refusal;
+    step->shared->norm = NAN;
+    step->shared->has_norm = false;
+    step->squared = pipeline->setup->optim.clip_norm > 0 && !step->shared->open;
     if (!isfinite(loss) && !why[0])
         snprintf(why, size,
                  "loss: is not finite, got %g (nothing was updated, no state changed; another "

@@ -361,7 +361,7 @@ cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *con
     part *mine = part_at(pipeline, pipeline->rank);
     *mine = (part){.status = CGP_OK};
     if (context->training)
-        mine->update = cgp__optim_values(&pipeline->setup->optim, *step->updates + 1);
+        mine->update = cgp__optim_values(&pipeline->setup->optim, step->shared->updates + 1);
     const cgp_status status = check_here(pipeline, context, n_inputs, mine);
     if (status != CGP_OK && pipeline->n_ranks == 1) return status;
     mine->status = status;

@@ -253,10 +253,10 @@ static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size
  * seed. */
 static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *info,
                          bool weights_only) {
-    *pipeline->step->updates = info->step;
+    pipeline->step->shared->updates = info->step;
     pipeline->step->steps = info->dropout_step;
     if (!weights_only) pipeline->step->seed = info->seed;
-    pipeline->step->update_due = pipeline->step->has_gradients = false;
+    pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = false;
     pipeline->step->gradient_norm = NAN;
 }
 

@@ -192,7 +192,7 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, con
 static cgp_status check_gradient(const cgp_pipeline *pipeline, int parameter) {
     CGP_TRY(check_parameter(pipeline, parameter));
     CGP_TRY(cgp__parameter_check_trained(pipeline, parameter, "gradient"));
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    CGP_TRY(cgp__step_check_training(pipeline));
     if (cgp__step_has_gradients(pipeline->step)) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)", cgp__step_due(pipeline));
 }

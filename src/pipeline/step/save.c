@@ -157,7 +157,7 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
                         "cgp_save_options_default)",
                         sizeof *o, o->struct_size);
     CGP_TRY(cgp__step_check_idle(pipeline));
-    if (pipeline->step->update_due)
+    if (pipeline->step->shared->update_due)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
     if (o->keep < 0)

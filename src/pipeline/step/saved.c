@@ -88,7 +88,7 @@ cgp__checkpoint_info cgp__saved_info(const cgp_plan *plan, const cgp__step *step
                                  .note = note ? note : "",
                                  .shards = setup->ranks};
     if (!setup->inference) {
-        info.step = *step->updates;
+        info.step = step->shared->updates;
         info.dropout_step = step->steps;
         info.optimizer = cgp_optim_kind_name(setup->optim.kind);
     }

@@ -24,8 +24,8 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) 
     const cgp__setup *setup = cgp__plan_setup(plan);
     const cgp_model *model = setup->model;
     step->seed = seed;
-    step->updates = &step->own_updates;
-    step->accumulation.scale = 1;
+    step->shared = &step->own;
+    step->own = (cgp__shared){.scale = 1, .norm = NAN};
     step->lr = NAN;
     CGP_TRY(
         CGP__NEW(step->parts, (size_t)setup->ranks * cgp__inputs_part_bytes(model), "pipeline"));
@@ -111,15 +111,21 @@ cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline) {
     return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
 }
 
+cgp_status cgp__step_check_training(const cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    if (!pipeline->setup->inference) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference, so it has no gradients");
+}
+
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
     cgp__inputs_zero_gradients(pipeline);
-    pipeline->step->accumulation.open = pipeline->step->accumulation.on;
-    if (!pipeline->step->accumulation.open)
+    pipeline->step->shared->open = pipeline->step->accumulation.on;
+    if (!pipeline->step->shared->open)
         CGP_TRY(cgp__tied_sum(pipeline->executor, cgp__finite_checks(pipeline->plan)));
     CGP_TRY(cgp__finite_decide(pipeline, loss));
-    if (!pipeline->step->refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
+    if (!pipeline->step->shared->refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
     pipeline->step->steps++;
-    pipeline->step->update_due = pipeline->step->has_gradients = true;
+    pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = true;
     return CGP_OK;
 }
 
@@ -137,7 +143,7 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
         CGP_TRY(cgp__accumulate_find(pipeline, samples, &context->run));
     if (!forward) CGP_TRY(cgp__accumulate_begin(pipeline));
     if (!forward || !accumulation->on)
-        pipeline->step->update_due = pipeline->step->has_gradients = false;
+        pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = false;
     return cgp__step_run(pipeline, context);
 }
 

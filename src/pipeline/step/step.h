@@ -13,32 +13,38 @@ typedef struct cgp__run_context cgp__run_context;
 /* Gradients of several steps (accumulate.c). */
 typedef struct cgp__accumulation {
     bool on;          /* steps add to gradients that wait (cgp_pipeline_set_accumulation()) */
-    bool adds;        /* the last backward added to gradients of earlier steps */
-    bool open;        /* tied gradients are not added up, and the norm is not known */
-    bool clipped;     /* `scale` has been set since the last update */
-    double scale;     /* factor of cgp_pipeline_clip_grad_norm() */
     int64_t *targets; /* [losses] divisors of cgp_pipeline_set_targets(); 0: the count */
 } cgp__accumulation;
+
+/* Number of updates and state of the gradients. Pipelines that share these memory sections use the
+ * owner's. */
+typedef struct cgp__shared {
+    int64_t updates;
+    bool update_due;    /* gradients wait for cgp_optim_step() */
+    bool has_gradients; /* cgp_pipeline_get_gradient() may return them */
+    bool open;          /* tied gradients are not added up */
+    bool has_norm;      /* `norm` is computed */
+    bool clipped;       /* `scale` has been set since the last update */
+    double scale;       /* factor of cgp_pipeline_clip_grad_norm() */
+    double norm;        /* norm of the gradients; NaN if not computed */
+    char refusal[1024]; /* why the gradients must not update; "": they may */
+} cgp__shared;
 
 /* Written by the caller's thread, except where a comment names a worker. */
 typedef struct cgp__step {
     uint64_t seed;
-    int64_t steps;                 /* steps done; part of the key of dropout */
-    int64_t own_updates, *updates; /* *updates: total of pipelines that share the parameters */
-    char *parts;                   /* [ranks] parts of the exchange before a run (inputs.c) */
-    double *packed;                /* [params] gradients' squares, ordered by owner's rank */
-    int64_t *loss_counts;          /* [losses] what the sum counts, e.g. the number of targets */
-    int64_t *loss_divisors;        /* [losses] loss_counts, or accumulation.targets */
-    double *loss_sums;             /* [losses] sums over the micro-batches */
-    float *loss_scales;            /* [losses] weight / divisor */
-    double norm;                   /* norm of the gradients that wait; NaN: not computed */
-    bool squared;                  /* the check of devices also sums the gradients' squares */
-    double lr;                     /* learning rate that the caller set; NaN: the optimizer's */
-    double gradient_norm;          /* norm used by the last cgp_optim_step() */
-    char refusal[1024];            /* why the last step must not update or commit; "": it may */
-    bool update_due;               /* gradients wait for cgp_optim_step() */
+    int64_t steps;            /* steps done; part of the key of dropout */
+    cgp__shared own, *shared; /* shared: own, or that of the pipeline that owns the memory */
+    char *parts;              /* [ranks] parts of the exchange before a run (inputs.c) */
+    double *packed;           /* [params] gradients' squares, ordered by owner's rank */
+    int64_t *loss_counts;     /* [losses] what the sum counts, e.g. the number of targets */
+    int64_t *loss_divisors;   /* [losses] loss_counts, or accumulation.targets */
+    double *loss_sums;        /* [losses] sums over the micro-batches */
+    float *loss_scales;       /* [losses] weight / divisor */
+    bool squared;             /* the check of devices also sums the gradients' squares */
+    double lr;                /* learning rate that the caller set; NaN: the optimizer's */
+    double gradient_norm;     /* norm used by the last cgp_optim_step() */
     cgp__accumulation accumulation;
-    bool has_gradients;              /* cgp_pipeline_get_gradient() may return them */
     cgp_update update;               /* constants of the update */
     cgp_update_values update_values; /* values of the update, set in each step */
 
@@ -65,8 +71,10 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed);
 void cgp__step_deinit(cgp__step *step);
 
 /* cgp__step_check_idle() returns CGP_ESTATE if the pipeline has failed or a backward is due.
+ * cgp__step_check_training() returns it if the pipeline has failed or is planned for inference.
  * cgp__step_due() returns the name of the public call that is due before an update. */
 cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline);
+cgp_status cgp__step_check_training(const cgp_pipeline *pipeline);
 const char *cgp__step_due(const cgp_pipeline *pipeline);
 
 /* Run the context's lists on all workers; set its seed and step for dropout. */
@@ -90,7 +98,7 @@ cgp_status cgp__accumulate_close(cgp_pipeline *pipeline);
 
 /* Return whether gradients can be read: a step has run, and no backward is due. */
 static inline bool cgp__step_has_gradients(const cgp__step *step) {
-    return step->has_gradients && !step->external_run;
+    return step->shared->has_gradients && !step->external_run;
 }
 
 /* End a step after its last backward: tied gradients, finite check, states, counters. `loss`: 0

@@ -77,28 +77,38 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
-    CGP__PIPELINE(pipeline);
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->step->update_due || pipeline->step->external_run)
-        return cgp_fail(CGP_ESTATE, "optimizer: has no new gradients (%s is due)",
-                        cgp__step_due(pipeline));
-    CGP_TRY(cgp__accumulate_close(pipeline));
-    pipeline->step->update_due = false;
-    pipeline->step->gradient_norm = pipeline->step->norm;
-    if (pipeline->step->refusal[0]) return cgp_fail(CGP_ESTATE, "%s", pipeline->step->refusal);
+/* Set the values of the update that change with each update. In ranks, rank 0's are used. With one
+ * rank, a pipeline that shares the gradients may have run the step. */
+static void set_values(cgp_pipeline *pipeline) {
     const cgp_optim *optim = &pipeline->setup->optim;
     cgp__step *step = pipeline->step;
-    step->update = (cgp_update){.n = 0};
-    cgp__optim_constants(optim, &step->update);
+    const double scale = step->shared->scale;
+    if (pipeline->n_ranks == 1)
+        step->update_values = cgp__optim_values(optim, step->shared->updates + 1);
     if (!isnan(step->lr)) step->update_values.lr = step->lr;
-    const double scale = step->accumulation.scale;
     step->update_values.gradient_scale = scale;
     if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
         step->update_values.gradient_scale *=
             fmin(1, optim->clip_norm / (scale * step->gradient_norm + 1e-6));
+}
+
+cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
+    CGP__PIPELINE(pipeline);
+    cgp__step *step = pipeline->step;
+    cgp__shared *shared = step->shared;
+    CGP_TRY(cgp__step_check_training(pipeline));
+    if (!shared->update_due || step->external_run)
+        return cgp_fail(CGP_ESTATE, "optimizer: has no new gradients (%s is due)",
+                        cgp__step_due(pipeline));
+    CGP_TRY(cgp__accumulate_close(pipeline));
+    shared->update_due = false;
+    step->gradient_norm = shared->norm;
+    if (shared->refusal[0]) return cgp_fail(CGP_ESTATE, "%s", shared->refusal);
+    step->update = (cgp_update){.n = 0};
+    cgp__optim_constants(&pipeline->setup->optim, &step->update);
+    set_values(pipeline);
     CGP_TRY(cgp__executor_job(pipeline->executor, update_device, step));
-    ++*step->updates;
+    ++shared->updates;
     return CGP_OK;
 }
 
@@ -116,10 +126,10 @@ cgp_status cgp_pipeline_set_updates(cgp_pipeline *pipeline, int64_t updates) {
     if (updates < 0)
         return cgp_fail(CGP_EINVAL, "updates: a number of 0 or more is expected, got %lld",
                         (long long)updates);
-    if (pipeline->step->update_due)
+    if (pipeline->step->shared->update_due)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
-    *pipeline->step->updates = updates;
+    pipeline->step->shared->updates = updates;
     return CGP_OK;
 }
 
@@ -130,5 +140,5 @@ double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline) {
 
 int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, 0);
-    return *pipeline->step->updates;
+    return pipeline->step->shared->updates;
 }
