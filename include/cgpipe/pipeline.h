@@ -319,6 +319,19 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_targets(cgp_pipeline *pipelin
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline);
 
 /**
+ * Complete gradients of steps that accumulate: add up the gradients of all uses of each tied
+ * parameter. Until then a view (cgp_pipeline_gradient_tensor(), _device_tensor()) of such a
+ * gradient may have only a part of the sum. Complete gradients do not change. Later steps may still
+ * add to them.
+ *
+ * cgp_optim_step(), cgp_pipeline_clip_grad_norm() and cgp_pipeline_get_gradient() do this too. A
+ * step without accumulation leaves complete gradients.
+ *
+ * @retval CGP_ESTATE  There are no gradients, as for cgp_pipeline_get_gradient().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_complete_gradients(cgp_pipeline *pipeline);
+
+/**
  * Clip the norm of the gradients that wait for cgp_optim_step(): the update multiplies them by
  * min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_ does. The optimizer's `clip_norm`,
  * if any, applies to the result. The buffers that cgp_pipeline_get_gradient() reads do not change.
@@ -692,8 +705,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeli
 
 /**
  * View a parameter, its gradient, or a state in place, in plain layout. Nothing is copied, and data
- * may be read and written between calls. A tied parameter is viewed at its first copy; its gradient
- * is the sum over all uses, after a step has ended.
+ * may be read and written between calls. A tied parameter is viewed at its first copy. Its gradient
+ * is the sum over all uses after a step or, while steps accumulate, after
+ * cgp_pipeline_complete_gradients().
  *
  * After writes to parameters call cgp_pipeline_parameters_changed(). A step overwrites gradients:
  * with zeros if backward reaches no use of the parameter.

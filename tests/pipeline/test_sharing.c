@@ -298,8 +298,8 @@ static void compare_reads(const setting *s, cgp_pipeline *a, cgp_pipeline *b) {
     }
 }
 
-/* Accumulate steps of two pipelines, alternately. Either reads, clips and updates; `alone` makes all
- * calls of both. The plans of two[1] and `alone` may have a `clip_norm`. */
+/* Accumulate steps of two pipelines, alternately. Either reads, clips and updates; `alone` makes
+ * all calls of both. The plans of two[1] and `alone` may have a `clip_norm`. */
 static void check_sums(uint64_t *state, const char *device, double clip_norm) {
     setting s;
     draw(&s, state, device, false);

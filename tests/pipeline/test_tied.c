@@ -305,3 +305,51 @@ TEST_CASE(integers_come_out_as_they_are) {
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
 }
+
+/* --- views of gradients --- */
+
+/* Compare views with reads of another pipeline: a read completes all gradients. A device with its
+ * own memory, or of another rank, has no view. */
+static void compare_views(const cgp_model *model, cgp_pipeline *viewed, cgp_pipeline *other) {
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        const int64_t n = cgp_shape_count(cgp_model_parameter_shape(model, p));
+        float *read = malloc((size_t)n * sizeof *read);
+        cgp_tensor view = {.dtype = CGP_F32, .data = read};
+        assert_non_null(read);
+        assert_ok(cgp_pipeline_get_gradient(other, p, read));
+        const cgp_status status = cgp_pipeline_gradient_tensor(viewed, p, &view);
+        if (status != CGP_OK) assert_int_equal(status, CGP_ESTATE);
+        if (memcmp(view.data, read, (size_t)n * sizeof *read) != 0)
+            fail_msg("%s: the view differs from the gradient", cgp_model_parameter_name(model, p));
+        free(read);
+    }
+}
+
+TEST_CASE(views_of_complete_gradients_have_the_sum_of_all_uses) {
+    uint64_t state = test_seed();
+    cgp_model *model = gpt2(true);
+    for (int stages = 1; stages <= STAGES; stages++) {
+        test_batch batch;
+        test_batch_fill(&batch, model, &sizes, 5, &state);
+        running viewed = start(model, stages, &batch), other = start(model, stages, &batch);
+        assert_ok(cgp_pipeline_zero_grad(viewed.pipeline));
+        assert_status(cgp_pipeline_complete_gradients(viewed.pipeline), CGP_ESTATE);
+        assert_message("gradients: there are none yet (cgp_pipeline_step is due)");
+        assert_ok(cgp_pipeline_zero_grad(other.pipeline));
+        assert_ok(cgp_pipeline_set_accumulation(viewed.pipeline, true));
+        assert_ok(cgp_pipeline_set_accumulation(other.pipeline, true));
+        for (int k = 0; k < 3; k++) {
+            assert_ok(cgp_pipeline_step(viewed.pipeline, batch.inputs, batch.n, NULL));
+            assert_ok(cgp_pipeline_step(other.pipeline, batch.inputs, batch.n, NULL));
+            if (k == 0) continue; /* gradients of two steps are complete at once */
+            for (int twice = 0; twice < 2; twice++) {
+                assert_ok(cgp_pipeline_complete_gradients(viewed.pipeline));
+                compare_views(model, viewed.pipeline, other.pipeline);
+            }
+        }
+        stop(&other);
+        stop(&viewed);
+        test_batch_release(&batch);
+    }
+    cgp_model_destroy(model);
+}

@@ -402,6 +402,9 @@ ON_RANKS(
     cgp_pipeline_zero_grad, { return __real_cgp_pipeline_zero_grad(pipeline); },
     (cgp_pipeline * pipeline), (pipeline), .n = 0)
 ON_RANKS(
+    cgp_pipeline_complete_gradients, { return __real_cgp_pipeline_complete_gradients(pipeline); },
+    (cgp_pipeline * pipeline), (pipeline), .n = 0)
+ON_RANKS(
     cgp_pipeline_clip_grad_norm,
     { return __real_cgp_pipeline_clip_grad_norm(pipeline, c->seconds, result); },
     (cgp_pipeline * pipeline, double max_norm, double *norm), (pipeline, max_norm, norm),

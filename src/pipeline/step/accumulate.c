@@ -93,6 +93,14 @@ cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
+cgp_status cgp_pipeline_complete_gradients(cgp_pipeline *pipeline) {
+    CGP__PIPELINE(pipeline);
+    CGP_TRY(cgp__step_check_training(pipeline));
+    if (cgp__step_has_gradients(pipeline->step)) return cgp__accumulate_close(pipeline);
+    return cgp_fail(CGP_ESTATE, "gradients: there are none yet (%s is due)",
+                    cgp__step_due(pipeline));
+}
+
 cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline, double max_norm, double *norm) {
     CGP__PIPELINE(pipeline);
     cgp__step *step = pipeline->step;
