@@ -34,7 +34,8 @@ class Weights(_c.Handle):
 
     def gradient(self, name: Union[str, int], *, copy: bool = True) -> Any:
         """Return a copy of a parameter's gradient from the last step, before clipping, or a view
-        as in :meth:`parameter`."""
+        as in :meth:`parameter`. After steps that accumulate, call it again for a view of the whole
+        gradient of a tied parameter."""
         return self._get("gradient", self._parameters, name, copy)
 
     def state(self, name: Union[str, int], *, copy: bool = True) -> Any:
@@ -96,8 +97,8 @@ class Weights(_c.Handle):
     def _get(self, what: str, entries: Sequence[Value], name: Union[str, int], copy: bool) -> Any:
         index = _find(entries, name)
         if not copy:
-            if what == "gradient":  # a read adds up the gradients of tied parameters
-                self._get(what, entries, index, True)
+            if what == "gradient":
+                self._call(lambda: _c.check(_c.lib.cgp_pipeline_complete_gradients(self._handle)))
             return _views.view(self, what, index)
         function = getattr(_c.lib, f"cgp_pipeline_get_{what}")
         out = tensors.empty_like(entries[index].shape, entries[index].dtype, ())

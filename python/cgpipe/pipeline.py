@@ -121,7 +121,7 @@ class Pipeline(Weights):
         # (name, tensor, address) of a captured module's tensors, and its counts of batches.
         self.adopted: List[Any] = []
         self.counts: List[Any] = []
-        self._tied: Optional[int] = None  # a tied parameter of a captured module
+        self._tied = False  # a captured module has tied parameters
         if self.model._captured is not None:
             self.model._captured.adopt(self)
             self._tied = self.model._captured.tied
@@ -184,7 +184,7 @@ class Pipeline(Weights):
             self._waits = True
             if update:
                 self._update()
-            elif self._tied is not None:
+            else:
                 self._complete()
             return loss.value
 
@@ -292,6 +292,7 @@ class Pipeline(Weights):
                 self._accumulate(True)
                 _c.check(_c.lib.cgp_pipeline_backward(self._handle, given.array, given.count))
                 self._waits = True
+                self._complete()
             finally:
                 if any(g is not None for g in found):
                     _c.lib.cgp_pipeline_set_input_gradients(self._handle, None, 0)
@@ -500,10 +501,9 @@ class Pipeline(Weights):
         _c.check(_c.lib.cgp_pipeline_set_accumulation(self._handle, more or self._waits))
 
     def _complete(self) -> None:
-        """Add up gradients of tied parameters that are the module's .grad, by a read of one."""
-        assert self._tied is not None
-        out = tensors.empty_like(self._parameters[self._tied].shape, "float32", ())
-        _c.check(_c.lib.cgp_pipeline_get_gradient(self._handle, self._tied, out.ctypes.data))
+        """Complete gradients of tied parameters: a captured module's .grad are views of them."""
+        if self._tied:
+            _c.check(_c.lib.cgp_pipeline_complete_gradients(self._handle))
 
     def _update(self) -> None:
         if self._optimizer is not None:

@@ -88,6 +88,20 @@ class Beside(unittest.TestCase):
                 optimizer.step()
                 self.close(net, expected)
 
+    def test_accumulation_with_a_loss_of_the_caller(self):
+        net = module(tied=True)
+        expected = copy.deepcopy(net)
+        x, y = data()
+        model = cgpipe.from_torch(net, (x,))
+        with cgpipe.Pipeline(model, stages=2, chunks=4, batch=16, external_loss=True) as training:
+            for part in (slice(0, 5), slice(5, 16)):
+                nn.functional.cross_entropy(expected(x[part]), y[part]).backward()
+                output = training.forward(x[part]).requires_grad_()
+                nn.functional.cross_entropy(output, y[part]).backward()
+                training.backward(output.grad)
+                for a, b in zip(net.parameters(), expected.parameters()):
+                    torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6)
+
     def test_a_run_continues_in_pytorch_and_back(self):
         for mine, theirs, options in (
                 (cgpipe.SGD, torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.01}),

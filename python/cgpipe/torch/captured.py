@@ -127,10 +127,10 @@ class Captured:
         return next((name for name in names if name in trained), None)
 
     @property
-    def tied(self) -> Optional[int]:
-        """The number of a parameter with several uses; None: there is none."""
+    def tied(self) -> bool:
+        """Whether a parameter has several uses."""
         uses = [p for node in self.graph["nodes"] for p in node.get("parameters", ())]
-        return next((p for p in uses if uses.count(p) > 1), None)
+        return len(set(uses)) < len(uses)
 
     def has_gradient(self, parameter: int) -> bool:
         """Return whether a parameter is not frozen, and a gradient reaches it; in a region: has
