@@ -59,6 +59,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *   data on the ranks that have the tensor.
  * - Each rank writes its part of a checkpoint.
  * - An argument that one rank refuses is refused on all ranks, and nothing runs.
+ * - The settings of cgp_pipeline_set_accumulation(), _set_lr(), _set_seed(), _set_targets() and
+ *   _set_updates() are compared before each step. If they differ, the step is refused on all ranks
+ *   with CGP_EINVAL; the message has both values.
  *
  * @param[in] transport     The transport between the ranks. NULL: the plan is for one rank.
  * @param[in] communicator  This rank's communicator, with as many ranks as the plan. It serves one

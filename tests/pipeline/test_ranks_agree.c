@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_agree.c -- what ranks exchange before they allocate memory. The ranks of a host share
- * its memory. All ranks use the lowest instruction set, and compare the results of libm. In a step
- * all ranks use the learning rates of rank 0. The linker redirects the functions that inspect the
- * process to this file. Each rank is a thread with its own simulated machine. */
+/* test_ranks_agree.c -- what ranks exchange before they allocate memory, and before a step. The
+ * ranks of a host share its memory. All ranks use the lowest instruction set, and compare the
+ * results of libm. In a step all ranks use the learning rates of rank 0, and compare what the
+ * program has set on each rank. The linker redirects the functions that inspect the process to this
+ * file. Each rank is a thread with its own simulated machine. */
 #include "rank_calls.h"
 
 #include "optim/optim.h"
@@ -228,6 +229,161 @@ TEST_CASE(rates_are_those_of_rank_0) {
     run_ranks(ranks, RANKS);
     lr_factor[1] = lr_factor[2] = 1;
     assert_trained(ranks, alone);
+    free_world(&w);
+}
+
+/* --- what a program sets on each rank alone --- */
+
+/* A setting: rank 1 first sets another value. `message` is that of the next step. */
+typedef struct setting {
+    cgp_status (*set)(cgp_pipeline *pipeline, bool other);
+    const char *message;
+} setting;
+
+static cgp_status set_lr(cgp_pipeline *pipeline, bool other) {
+    return cgp_pipeline_set_lr(pipeline, other ? NAN : 0.25);
+}
+
+static cgp_status set_targets(cgp_pipeline *pipeline, bool other) {
+    return cgp_pipeline_set_targets(pipeline, (const int64_t[]){other ? 7 : 9}, 1);
+}
+
+static cgp_status no_targets(cgp_pipeline *pipeline, bool other) {
+    return cgp_pipeline_set_targets(pipeline, other ? NULL : (const int64_t[]){9}, !other);
+}
+
+static cgp_status set_accumulation(cgp_pipeline *pipeline, bool other) {
+    return cgp_pipeline_set_accumulation(pipeline, other);
+}
+
+static cgp_status set_updates(cgp_pipeline *pipeline, bool other) {
+    return cgp_pipeline_set_updates(pipeline, other ? 3 : 4);
+}
+
+static cgp_status set_seed(cgp_pipeline *pipeline, bool other) {
+    return cgp_pipeline_set_seed(pipeline, other ? UINT64_MAX : 7);
+}
+
+static cgp_status restart_dropout(cgp_pipeline *pipeline, bool other) {
+    return other ? cgp_pipeline_set_seed(pipeline, 5) : CGP_OK;
+}
+
+static const setting settings[] = {
+    {set_lr, "learning rate: expected the same on all ranks, got the optimizer's on rank 1, 0.25 "
+             "on rank 0 (call cgp_pipeline_set_lr on all)"},
+    {set_targets, "targets: expected the same on all ranks, got 7 on rank 1, 9 on rank 0"},
+    {no_targets, "targets: expected the same on all ranks, got their count on rank 1, 9 on rank 0"},
+    {set_accumulation, "accumulation: expected the same on all ranks, got on on rank 1, off on "},
+    {set_updates, "updates: expected the same on all ranks, got 3 on rank 1, 4 on rank 0"},
+    {set_seed, "dropout seed: expected the same on all ranks, got 18446744073709551615 on rank 1"},
+    {restart_dropout, "steps of dropout: expected the same on all ranks, got 0 on rank 1, 1 on "},
+};
+
+static const setting *tried;
+
+static void set_differently(rank *r) {
+    note_create(r);
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, &r->loss));
+    note(r, cgp_optim_step(r->pipeline));
+    note(r, tried->set(r->pipeline, r->number == 1));
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, &r->loss));
+    note(r, tried->set(r->pipeline, tried->set == restart_dropout));
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, &r->loss));
+    note(r, cgp_optim_step(r->pipeline));
+}
+
+TEST_CASE(settings_that_differ_refuse_a_step) {
+    world w;
+    rank ranks[RANKS];
+    make_world(&w, RANKS);
+    for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
+        tried = &settings[k];
+        make_ranks(ranks, RANKS, w.plan, &w.batch, set_differently);
+        run_ranks(ranks, RANKS);
+        for (int i = 0; i < ranks[0].notes; i++)
+            assert_note(ranks, RANKS, i, i == 4 ? CGP_EINVAL : CGP_OK, -1,
+                        i == 4 ? tried->message : "");
+    }
+    free_world(&w);
+}
+
+static void accumulate_differently(rank *r) {
+    note_create(r);
+    note(r, cgp_pipeline_set_accumulation(r->pipeline, true));
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, &r->loss));
+    if (r->number == 1) note(r, cgp_pipeline_zero_grad(r->pipeline));
+    if (r->number != 1) note(r, CGP_OK);
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, &r->loss));
+    note(r, cgp_pipeline_zero_grad(r->pipeline));
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, &r->loss));
+    note(r, cgp_pipeline_clip_grad_norm(r->pipeline, r->number == 1 ? 2 : 1, NULL));
+    note(r, cgp_pipeline_clip_grad_norm(r->pipeline, r->number == 1 ? -1 : 1, NULL));
+    note(r, cgp_pipeline_clip_grad_norm(r->pipeline, 1, NULL));
+    note(r, cgp_optim_step(r->pipeline));
+}
+
+TEST_CASE(gradients_that_wait_on_some_ranks_refuse_a_step) {
+    world w;
+    rank ranks[RANKS];
+    make_world(&w, RANKS);
+    make_ranks(ranks, RANKS, w.plan, &w.batch, accumulate_differently);
+    run_ranks(ranks, RANKS);
+    assert_note(ranks, RANKS, 4, CGP_EINVAL, -1,
+                "gradients that wait: expected the same on all ranks, got none on rank 1, some on "
+                "rank 0");
+    assert_note(ranks, RANKS, 6, CGP_OK, -1, "");
+    assert_note(ranks, RANKS, 7, CGP_EINVAL, -1,
+                "max_norm: expected the same on all ranks, got 2 on rank 1, 1 on rank 0");
+    assert_note(ranks, RANKS, 8, CGP_EINVAL, 1,
+                "max_norm: a number of 0 or more is expected, got -1");
+    assert_note(ranks, RANKS, 9, CGP_OK, -1, "");
+    assert_note(ranks, RANKS, 10, CGP_OK, -1, "");
+    free_world(&w);
+}
+
+/* With an external loss, the backward adds or overwrites. */
+static void backward_differently(rank *r) {
+    float data[SAMPLES * 3];
+    const cgp_tensor y = {CGP_F32, {2, {SAMPLES, 3}}, data}, *list[] = {&y};
+    note_create(r);
+    note(r, cgp_pipeline_set_accumulation(r->pipeline, true));
+    note(r, cgp_pipeline_forward(r->pipeline, r->batch->inputs, 1, list, 1));
+    note(r, cgp_pipeline_backward(r->pipeline, list, 1));
+    note(r, cgp_pipeline_forward(r->pipeline, r->batch->inputs, 1, list, 1));
+    note(r, cgp_pipeline_set_accumulation(r->pipeline, r->number != 1));
+    note(r, cgp_pipeline_backward(r->pipeline, list, 1));
+    note(r, cgp_pipeline_set_accumulation(r->pipeline, true));
+    note(r, cgp_pipeline_backward(r->pipeline, list, 1));
+    note(r, cgp_optim_step(r->pipeline));
+}
+
+TEST_CASE(a_backward_that_adds_on_some_ranks_is_refused) {
+    world w = {.model = NULL};
+    rank ranks[RANKS];
+    uint64_t state = 3;
+    cgp_plan_options o = cgp_plan_options_default();
+    assert_ok(cgp_model_create(&w.model, "linear"));
+    cgp_value x = cgp_model_input(w.model, "x", CGP_F32, 1, (int64_t[]){3});
+    for (int l = 0; l < RANKS; l++) {
+        const cgp_linear_options linear = {.out = 3, .init = {CGP_INIT_NORMAL, 0.5}};
+        const char name[] = {(char)('a' + l), 0};
+        cgp_model_layer(w.model, name);
+        x = cgp_linear(w.model, x, name, linear);
+    }
+    cgp_model_output(w.model, x);
+    assert_ok(cgp_model_finish(w.model));
+    o.stages = o.ranks = RANKS;
+    o.batch = SAMPLES;
+    o.external_loss = true;
+    assert_ok(cgp_plan_create(&w.plan, w.model, &o));
+    test_batch_fill(&w.batch, w.model, &sizes, SAMPLES, &state);
+    make_ranks(ranks, RANKS, w.plan, &w.batch, backward_differently);
+    run_ranks(ranks, RANKS);
+    for (int i = 0; i < ranks[0].notes; i++)
+        assert_note(ranks, RANKS, i, i == 6 ? CGP_EINVAL : CGP_OK, -1,
+                    i == 6 ? "backward: expected the same on all ranks, got overwrites gradients "
+                             "on rank 1, adds to gradients on rank 0"
+                           : "");
     free_world(&w);
 }
 

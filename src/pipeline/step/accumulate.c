@@ -21,6 +21,7 @@
 #include "plan/setup.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static bool adds(const cgp__step *step) {
     return step->accumulation.on && step->shared->update_due;
@@ -36,6 +37,12 @@ cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const c
     CGP_TRY(cgp__accumulate_check(pipeline));
     const cgp__minibatch minibatch = {.samples = samples, .adds = adds(pipeline->step)};
     return cgp__run_find(pipeline->executor, minibatch, out);
+}
+
+cgp_status cgp__accumulate_agree(const cgp_pipeline *pipeline, cgp_status status) {
+    const char *text = adds(pipeline->step) ? "adds to gradients" : "overwrites gradients";
+    return cgp__ranks_agree_on(pipeline->ranks, status, "backward", text,
+                               "call cgp_pipeline_set_accumulation on all");
 }
 
 cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline) {
@@ -101,21 +108,28 @@ cgp_status cgp_pipeline_complete_gradients(cgp_pipeline *pipeline) {
                     cgp__step_due(pipeline));
 }
 
-cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline, double max_norm, double *norm) {
-    CGP__PIPELINE(pipeline);
-    cgp__step *step = pipeline->step;
-    CGP_TRY(cgp__step_check_training(pipeline));
+static cgp_status check_clip(const cgp_pipeline *pipeline, double max_norm) {
     if (!(max_norm >= 0))
         return cgp_fail(CGP_EINVAL, "max_norm: a number of 0 or more is expected, got %g",
                         max_norm);
-    if (!step->shared->update_due || step->external_run)
-        return cgp_fail(CGP_ESTATE, "gradients: there are none to clip (%s is due)",
-                        cgp__step_due(pipeline));
+    if (pipeline->step->shared->update_due && !pipeline->step->external_run) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "gradients: there are none to clip (%s is due)",
+                    cgp__step_due(pipeline));
+}
+
+cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline, double max_norm, double *norm) {
+    CGP__PIPELINE(pipeline);
+    cgp__shared *shared = pipeline->step->shared;
+    char text[32];
+    CGP_TRY(cgp__step_check_training(pipeline));
+    snprintf(text, sizeof text, "%.15g", max_norm);
+    CGP_TRY(cgp__ranks_agree_on(pipeline->ranks, check_clip(pipeline, max_norm), "max_norm", text,
+                                "pass the same on all"));
     CGP_TRY(cgp__accumulate_close(pipeline));
     CGP_TRY(cgp__finite_norm(pipeline));
-    const double clipped = step->shared->scale * step->shared->norm;
-    step->shared->scale *= fmin(1, max_norm / (clipped + 1e-6));
-    step->shared->clipped = true;
+    const double clipped = shared->scale * shared->norm;
+    shared->scale *= fmin(1, max_norm / (clipped + 1e-6));
+    shared->clipped = true;
     if (norm) *norm = clipped;
     return CGP_OK;
 }

@@ -10,7 +10,6 @@
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
-#include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/step/finite.h"
@@ -65,7 +64,7 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
     cgp_status status = cgp__inputs_check_outputs(pipeline, CGP__OUTPUT_GRADIENTS, gradients,
                                                   n_gradients, &samples);
     if (status == CGP_OK) status = cgp__inputs_check_gradients(pipeline, samples);
-    CGP_TRY(cgp__ranks_agree(pipeline->ranks, status));
+    CGP_TRY(cgp__accumulate_agree(pipeline, status));
     CGP_TRY(cgp__accumulate_find(pipeline, samples, &run));
     CGP_TRY(cgp__accumulate_begin(pipeline));
     cgp__run_context context = {.run = run,

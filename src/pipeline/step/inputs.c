@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.c -- checks the caller's tensors before anything runs. Each rank checks the tensors that
  * its stages read. One exchange then makes all ranks agree on the number of samples, the counts of
- * the losses, and rank 0's constants of the update. */
+ * the losses, rank 0's constants of the update, and the settings. */
 #include "pipeline/step/inputs.h"
 
 #include "pipeline/alive.h"
@@ -10,6 +10,7 @@
 #include "pipeline/run/executor.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/step/device_tensors.h"
+#include "pipeline/step/settings.h"
 #include "pipeline/step/step.h"
 
 #include "model/model.h"
@@ -266,7 +267,7 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
     return inputs ? inputs : step->no_inputs;
 }
 
-/* A rank's part of the exchange. The rank's loss counts follow in memory. */
+/* A rank's part of the exchange. The rank's loss counts and settings follow in memory. */
 typedef struct part {
     int64_t status;
     int64_t samples; /* samples in the rank's inputs; 0: the rank reads no inputs */
@@ -276,12 +277,20 @@ typedef struct part {
 } part;
 
 size_t cgp__inputs_part_bytes(const cgp_model *model) {
-    return sizeof(part) + sizeof(int64_t) * (size_t)model->n_losses;
+    return sizeof(part) + sizeof(int64_t) * (size_t)(model->n_losses + cgp__settings_words(model));
 }
 
 static part *part_at(const cgp_pipeline *pipeline, int rank) {
     const size_t bytes = cgp__inputs_part_bytes(pipeline->model);
     return (part *)(void *)(pipeline->step->parts + (size_t)rank * bytes);
+}
+
+static int64_t *counts_of(part *p) {
+    return (int64_t *)(p + 1);
+}
+
+static int64_t *settings_of(const cgp_pipeline *pipeline, int rank) {
+    return counts_of(part_at(pipeline, rank)) + pipeline->model->n_losses;
 }
 
 static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_context *context,
@@ -298,7 +307,7 @@ static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_contex
     if (context->training && context->with_loss && mine->samples > 0)
         CGP_TRY(cgp__inputs_check_gradients(pipeline, mine->samples));
     if (context->with_loss)
-        CGP_TRY(count_inputs(pipeline, context, mine->samples, (int64_t *)(mine + 1)));
+        CGP_TRY(count_inputs(pipeline, context, mine->samples, counts_of(mine)));
     if (context->with_loss) return CGP_OK;
     int64_t n = mine->samples;
     CGP_TRY(cgp__inputs_check_outputs(pipeline,
@@ -310,7 +319,7 @@ static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_contex
 }
 
 /* Compare the parts of all ranks; the result is the same on all. */
-static cgp_status agree(const cgp_pipeline *pipeline, int64_t *samples) {
+static cgp_status agree(const cgp_pipeline *pipeline, bool training, int64_t *samples) {
     const int n = pipeline->n_ranks;
     const part *own = part_at(pipeline, pipeline->rank);
     if (own->status != CGP_OK) return cgp_fail((cgp_status)own->status, "%s", own->message);
@@ -330,6 +339,9 @@ static cgp_status agree(const cgp_pipeline *pipeline, int64_t *samples) {
                             (long long)got, r, (long long)*samples);
     }
     if (*samples == 0) return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
+    for (int r = 1; r < n && training; r++)
+        CGP_TRY(cgp__settings_compare(pipeline->model, r, settings_of(pipeline, r),
+                                      settings_of(pipeline, 0)));
     return CGP_OK;
 }
 
@@ -343,7 +355,7 @@ static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_conte
         const int i = cgp__model_loss(pipeline->model, l);
         const int rank = cgp_plan_device_at(plan, cgp__plan_device_of(plan, i))->rank;
         const cgp__node *loss = &pipeline->model->nodes[i];
-        int64_t count = ((const int64_t *)(part_at(pipeline, rank) + 1))[l];
+        int64_t count = counts_of(part_at(pipeline, rank))[l];
         if (targets_of(pipeline->model, loss) < 0)
             CGP_TRY(count_loss(pipeline->model, loss, context, samples, &count));
         step->loss_counts[l] = count;
@@ -362,13 +374,14 @@ cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *con
     *mine = (part){.status = CGP_OK};
     if (context->training)
         mine->update = cgp__optim_values(&pipeline->setup->optim, step->shared->updates + 1);
+    cgp__settings_write(pipeline, settings_of(pipeline, pipeline->rank));
     const cgp_status status = check_here(pipeline, context, n_inputs, mine);
     if (status != CGP_OK && pipeline->n_ranks == 1) return status;
     mine->status = status;
     if (status != CGP_OK) snprintf(mine->message, sizeof mine->message, "%.480s", cgp_message());
     CGP_TRY(
         cgp__ranks_share(pipeline->ranks, step->parts, cgp__inputs_part_bytes(pipeline->model)));
-    CGP_TRY(agree(pipeline, samples));
+    CGP_TRY(agree(pipeline, context->training, samples));
     if (context->training) step->update_values = part_at(pipeline, 0)->update;
     return context->with_loss ? take_counts(pipeline, context, *samples) : CGP_OK;
 }

@@ -86,6 +86,9 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
 /* Before a forward or step: return CGP_ESTATE if its backward would add to clipped gradients. */
 cgp_status cgp__accumulate_check(const cgp_pipeline *pipeline);
 
+/* Before a backward: agree on a status, and on whether the backward adds. Collective. */
+cgp_status cgp__accumulate_agree(const cgp_pipeline *pipeline, cgp_status status);
+
 /* Before a backward of N samples: find its lists, which add to gradients that wait if accumulation
  * is on. Collective. */
 cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const cgp__run **out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- the optimizer's update: each worker updates all copies on its device. The ranks
- * agreed on lr and corrections before the step (inputs.c). The end of the step checked the numbers
- * and computed the norm for clipping (finite.c). */
+/* update.c -- the optimizer's update: each worker updates all copies on its device. Before the
+ * step, the ranks agreed on the optimizer's rate and corrections (inputs.c), and compared the rates
+ * that the program set (settings.c). A rate that is set later is compared in the next step. The end
+ * of the step checked the numbers and computed the norm for clipping (finite.c). */
 #include "model/model.h"
 #include "optim/optim.h"
 #include "pipeline/alive.h"

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settings.h -- compares what a program sets on each rank alone. */
+#ifndef CGP_SRC_PIPELINE_STEP_SETTINGS_H
+#define CGP_SRC_PIPELINE_STEP_SETTINGS_H
+
+#include <cgpipe/pipeline.h>
+
+/* Return the number of words of a rank's settings. */
+int cgp__settings_words(const cgp_model *model);
+
+/* Write this rank's settings. */
+void cgp__settings_write(const cgp_pipeline *pipeline, int64_t *words);
+
+/* Compare the settings of a rank with those of rank 0. @retval CGP_EINVAL They differ; the message
+ * has both values. */
+cgp_status cgp__settings_compare(const cgp_model *model, int rank, const int64_t *words,
+                                 const int64_t *of_rank_0);
+
+#endif
