@@ -4,6 +4,7 @@
  *
  * The tensors of a model are its parameters, then its states. */
 #include <cgpipe/models/weights.h>
+#include <cgpipe/parameters.h>
 
 #include <inttypes.h>
 #include <math.h>

@@ -20,7 +20,7 @@
 #ifndef CGPIPE_CLI_DIRECTORY_H
 #define CGPIPE_CLI_DIRECTORY_H
 
-#include <cgpipe/pipeline.h>
+#include <cgpipe/save.h>
 
 #include <jansson.h>
 

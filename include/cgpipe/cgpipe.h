@@ -15,6 +15,8 @@
 #include <cgpipe/devices.h>
 #include <cgpipe/plan.h>
 #include <cgpipe/pipeline.h>
+#include <cgpipe/parameters.h>
+#include <cgpipe/save.h>
 #include <cgpipe/profile.h>
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/ext/op.h>

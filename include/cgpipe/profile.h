@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.h -- measures costs of layers and times of ops, in the steps of a pipeline that trains or
- * in steps on random data. Balances, and simulations of schedules, take such costs. */
+/* profile.h -- times of the last run, and measured costs of layers and ops. The costs are of steps
+ * of a pipeline that trains, or of steps on random data. Balances, and simulations of schedules,
+ * take such costs. */
 #ifndef CGPIPE_PROFILE_H
 #define CGPIPE_PROFILE_H
 
@@ -10,6 +11,49 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** Measured times of the last run: a step, or its forward or backward alone. For an evaluation or
+ *  prediction, times of its last piece of at most 256 micro-batches. */
+typedef struct cgp_pipeline_times {
+    double seconds; /**< Time from the start of the first action to the end of the last. */
+    /** Time until the last F ends. NaN if the schedule mixes forward and backward; `seconds` for a
+     *  run without backward. */
+    double forward_seconds;
+    /** Time from the end of the last F to the end. NaN if the schedule mixes forward and backward;
+     *  `seconds` for a run without forward. */
+    double backward_seconds;
+    double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
+    /** Median time from the end of an action (or transfer) to the start of the device's next
+     *  action, if the next action did not wait. NaN if there is no such time, or out of memory. A
+     *  transfer starts when it has its buffer. */
+    double gap_seconds;
+    /** Wake-up latency: median time from the end of a SEND to the start of the RECV that waited for
+     *  it. NaN if no RECV waited, or out of memory. */
+    double wakeup_seconds;
+} cgp_pipeline_times;
+
+/** Return the times of the last run; all NaN before the first. @param[out] busy [devices] busy time
+ *  / `seconds`; may be NULL. Cost: sorts the run's events. */
+CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
+
+/**
+ * Return the measured start and end of each action of the last step, in seconds from the start of
+ * the first action.
+ *
+ * The timeline has the lists of cgp_plan_schedule(). Pass that schedule and the timeline to
+ * cgp_schedule_svg(), _trace(), _draw_timeline() or _compare(). The update is not included.
+ *
+ * @param[out] out  Filled on success only; free with cgp_schedule_timeline_release().
+ *
+ * @retval CGP_ESTATE  The last run did not run these lists: no step yet, a step of fewer samples
+ *                     than planned, an evaluation or prediction, a step in two calls
+ *                     (`external_loss`), or a step that failed. The message says which.
+ * @retval CGP_ENOMEM
+ *
+ * Cost: O(actions).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline,
+                                                             cgp_schedule_timeline *out);
 
 /**
  * Start measuring the time of each kernel, from zero, or stop. Off by default.

@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_PIPELINE_TIMES_H
 #define CGP_SRC_PIPELINE_TIMES_H
 
-#include <cgpipe/pipeline.h>
+#include <cgpipe/profile.h>
 
 #include "base/trace.h"
 

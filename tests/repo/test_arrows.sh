@@ -17,7 +17,7 @@
 # - <cgpipe/images.h>, <cgpipe/tokenizer.h>: data
 # - <cgpipe/devices.h>: backend
 # - <cgpipe/graph.h>: model
-# - <cgpipe/profile.h>: pipeline
+# - <cgpipe/parameters.h>, <cgpipe/profile.h>, <cgpipe/save.h>: pipeline
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
 # <cgpipe/cgpipe.h> and <cgpipe/models/...>. Exit code 1 if there is a forbidden include (printed as
@@ -110,8 +110,8 @@ check() {
                     owner = "data" # headers of the module data
                 if (owner == "graph")
                     owner = "model" # model reads and writes graph files
-                if (owner == "profile")
-                    owner = "pipeline" # pipeline measures in its steps
+                if (owner == "parameters" || owner == "profile" || owner == "save")
+                    owner = "pipeline"
                 if (owner == "devices")
                     owner = "backend"
                 if (parts_of_target > 2 || owner == "cgpipe")

@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_PIPELINE_STEP_PARAMETERS_H
 #define CGP_SRC_PIPELINE_STEP_PARAMETERS_H
 
-#include <cgpipe/pipeline.h>
+#include <cgpipe/parameters.h>
 
 #include "base/base.h"
 

@@ -17,7 +17,7 @@
 #ifndef CGP_SRC_PIPELINE_SAVED_H
 #define CGP_SRC_PIPELINE_SAVED_H
 
-#include <cgpipe/pipeline.h>
+#include <cgpipe/save.h>
 
 #include "checkpoint/checkpoint.h"
 

@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_PIPELINE_STEP_STATES_H
 #define CGP_SRC_PIPELINE_STEP_STATES_H
 
-#include <cgpipe/pipeline.h>
+#include <cgpipe/parameters.h>
 
 typedef struct cgp__worker cgp__worker;
 
