@@ -3,6 +3,8 @@
  * where its time went. FILE was written by --trace. */
 #include "commands/commands.h"
 
+#include <cgpipe/compare.h>
+
 #include "errors.h"
 #include "files.h"
 #include "json_value.h"

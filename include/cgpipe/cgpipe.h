@@ -11,6 +11,7 @@
 #include <cgpipe/graph.h>
 #include <cgpipe/partition.h>
 #include <cgpipe/schedule.h>
+#include <cgpipe/compare.h>
 #include <cgpipe/optim.h>
 #include <cgpipe/devices.h>
 #include <cgpipe/plan.h>

@@ -15,6 +15,7 @@
 # - "module/x.h": module; <cgpipe/X.h>: X
 # - <cgpipe/tensor.h>, <cgpipe/op.h>, <cgpipe/ext/ops.h>: base
 # - <cgpipe/images.h>, <cgpipe/tokenizer.h>: data
+# - <cgpipe/compare.h>: schedule
 # - <cgpipe/devices.h>: backend
 # - <cgpipe/graph.h>: model
 # - <cgpipe/parameters.h>, <cgpipe/profile.h>, <cgpipe/save.h>: pipeline
@@ -112,6 +113,8 @@ check() {
                     owner = "model" # model reads and writes graph files
                 if (owner == "parameters" || owner == "profile" || owner == "save")
                     owner = "pipeline"
+                if (owner == "compare")
+                    owner = "schedule"
                 if (owner == "devices")
                     owner = "backend"
                 if (parts_of_target > 2 || owner == "cgpipe")

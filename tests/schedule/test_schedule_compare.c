@@ -2,6 +2,8 @@
 /* test_schedule_compare.c -- a measured step is drawn to scale, written and read back, shown next
  * to its plan, and its time is split into parts. The times are set by hand, or are simulated times
  * used as measured times. */
+#include <cgpipe/compare.h>
+
 #include "schedules.h"
 
 #include "schedule/simulator/timeline.h"

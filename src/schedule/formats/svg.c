@@ -5,6 +5,8 @@
  * Each kind has a colour, a letter and a texture; any of the three identifies it. Later stages of a
  * device are darker. Where the device idles, the row's background shows: the bubble. A red border
  * marks the critical path. Boxes that are too narrow for their text have none. */
+#include <cgpipe/compare.h>
+
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"

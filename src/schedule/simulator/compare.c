@@ -15,6 +15,8 @@
  * A device may idle less in a later simulation: the slowest stage idles less than it would among
  * equal stages. Then the previous part shrinks by as much, so that no part is negative and the
  * parts add up to the idle time. */
+#include <cgpipe/compare.h>
+
 #include "schedule/simulator/simulator.h"
 
 #include "schedule/simulator/timeline.h"

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include <cgpipe/schedule.h>
+#include <cgpipe/compare.h>
 
 #include "schedule/simulator/timeline.h"
 

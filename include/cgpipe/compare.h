@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compare.h -- compares a measured step with its schedule: which part of the time is computation,
+ * bubble, imbalance, copies.
+ *
+ * Threads: as in cgpipe/schedule.h. */
+#ifndef CGPIPE_COMPARE_H
+#define CGPIPE_COMPARE_H
+
+#include <cgpipe/schedule.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Parts of a device's time, from 0 to the measured makespan. Each instant belongs to one part. */
+typedef enum cgp_schedule_part {
+    CGP_PART_COMPUTE, /**< F, B, I, W and R run. */
+    /** Idle time in a simulation where all stages cost the same: the mean of each kind of
+     *  action. */
+    CGP_PART_BUBBLE,
+    /** Additional idle time in a simulation of unequal stages: medians by kind and stage. */
+    CGP_PART_IMBALANCE,
+    /** Additional idle time in a simulation where each action takes its measured time. */
+    CGP_PART_VARIATION,
+    /** A transfer copies. This begins when a SEND has a free buffer, or a RECV its message, and
+     *  lasts until the transfer ends. */
+    CGP_PART_COPY,
+    /** Wake-up latency: from the other side's release of the buffer, or message, until this side
+     *  has the buffer or message. */
+    CGP_PART_WAKEUP,
+    /** The rest: waiting for a free buffer, or because of copies and wake-ups elsewhere; time
+     *  between actions; workers that start later than the first, or end before the last. */
+    CGP_PART_OTHER,
+    CGP_PARTS
+} cgp_schedule_part;
+
+/** Return the name of a part in one word, "wake-up". Static. Threads: any. */
+CGP_API const char *cgp_schedule_part_name(cgp_schedule_part part);
+
+/** A measured step compared with its plan. Arrays are owned; free them with
+ *  cgp_schedule_comparison_release(). */
+typedef struct cgp_schedule_comparison {
+    int devices;
+    /** [devices] Seconds, none below 0. The parts of a device add up to the measured makespan, up
+     *  to rounding. Simulated idle time counts only while the device was idle: a copy within its
+     *  bubble counts as copy. */
+    double (*parts)[CGP_PARTS];
+    double equal_makespan;  /**< Makespan of a simulation in which all stages are equal. */
+    double varied_makespan; /**< Makespan of a simulation with the measured time of each action. */
+    /** Timeline of a simulation in which each action takes the median of its kind on its stage. In
+     *  all simulations messages take no time. */
+    cgp_schedule_timeline planned;
+} cgp_schedule_comparison;
+
+/**
+ * Simulate a measured step, and split its time into parts.
+ *
+ * @param[in]  schedule  Lowered.
+ * @param[in]  measured  Timeline of this schedule, from cgp_pipeline_last_timeline() or
+ *                       cgp_schedule_from_trace().
+ * @param[out] out       Filled on success only.
+ *
+ * @retval CGP_EINVAL  The timeline is simulated, a rule of cgp_schedule_check() is broken, or the
+ *                     schedule deadlocks.
+ * @retval CGP_ESTATE  Not lowered.
+ * @retval CGP_ENOMEM
+ *
+ * Cost: O(actions log actions).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare(const cgp_schedule *schedule,
+                                                       const cgp_schedule_timeline *measured,
+                                                       cgp_schedule_comparison *out);
+/** Free the arrays of a comparison, which may be all zero. */
+CGP_API void cgp_schedule_comparison_release(cgp_schedule_comparison *comparison);
+
+/** Draw two steps of a schedule as cgp_schedule_svg() does, the planned step above the measured
+ *  step, to the same scale. Parameters and errors are as for cgp_schedule_svg(). */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare_svg(const cgp_schedule *schedule,
+                                                           const cgp_schedule_timeline *planned,
+                                                           const cgp_schedule_timeline *measured,
+                                                           char **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
