@@ -168,7 +168,7 @@ static group *group_of(const cgp_pipeline *pipeline) {
     for (int i = 0; i < MAX_GROUPS && pipeline; i++)
         if (groups[i] && groups[i]->users[0].pipeline == pipeline) found = groups[i];
     pthread_mutex_unlock(&groups_lock);
-    return found;
+    return found && inside_process(pipeline) == getpid() ? found : NULL;
 }
 
 static void set_group(group *old, group *new) {
@@ -254,7 +254,7 @@ WRAPPED(cgp_status, cgp_pipeline_create, cgp_pipeline **out, const cgp_plan *pla
 
 WRAPPED(void, cgp_pipeline_destroy, cgp_pipeline *pipeline) {
     group *g = group_of(pipeline);
-    if (!g || inside_process(pipeline) != getpid()) {
+    if (!g) {
         REAL(cgp_pipeline_destroy)(pipeline);
         return;
     }
@@ -281,10 +281,13 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
     }                                                                                              \
     cgp_status __wrap_##function parameters {                                                      \
         group *g = group_of(pipeline);                                                             \
-        if (!g || inside_process(pipeline) != getpid()) return __real_##function names;            \
+        if (!g) return __real_##function names;                                                    \
         return call_all(                                                                           \
             g, &(call){.run = rank_##function, .name = #function, .group = g, __VA_ARGS__});       \
     }
+#define ON_RANKS_PLAIN(f)                                                                          \
+    ON_RANKS(                                                                                      \
+        f, { return __real_##f(pipeline); }, (cgp_pipeline * pipeline), (pipeline), .n = 0)
 
 /* Add data to a digest, which is compared instead of the data. */
 static void digest(uint64_t *sum, const void *data, size_t bytes) {
@@ -360,9 +363,7 @@ ON_RANKS(
     { OUTPUTS return __real_cgp_pipeline_backward(pipeline, tensors, c->n_tensors); },
     (cgp_pipeline * pipeline, const cgp_tensor *const *gradients, int n_gradients),
     (pipeline, gradients, n_gradients), .tensors = gradients, .n_tensors = n_gradients)
-ON_RANKS(
-    cgp_pipeline_skip_backward, { return __real_cgp_pipeline_skip_backward(pipeline); },
-    (cgp_pipeline * pipeline), (pipeline), .n = 0)
+ON_RANKS_PLAIN(cgp_pipeline_skip_backward)
 ON_RANKS(
     cgp_pipeline_set_input_gradients,
     {
@@ -398,12 +399,8 @@ ON_RANKS(
     cgp_pipeline_set_targets, { return __real_cgp_pipeline_set_targets(pipeline, c->in, c->n); },
     (cgp_pipeline * pipeline, const int64_t *targets, int n_losses), (pipeline, targets, n_losses),
     .in = targets, .n = n_losses)
-ON_RANKS(
-    cgp_pipeline_zero_grad, { return __real_cgp_pipeline_zero_grad(pipeline); },
-    (cgp_pipeline * pipeline), (pipeline), .n = 0)
-ON_RANKS(
-    cgp_pipeline_complete_gradients, { return __real_cgp_pipeline_complete_gradients(pipeline); },
-    (cgp_pipeline * pipeline), (pipeline), .n = 0)
+ON_RANKS_PLAIN(cgp_pipeline_zero_grad)
+ON_RANKS_PLAIN(cgp_pipeline_complete_gradients)
 ON_RANKS(
     cgp_pipeline_clip_grad_norm,
     { return __real_cgp_pipeline_clip_grad_norm(pipeline, c->seconds, result); },
@@ -530,8 +527,7 @@ static cgp_status last_times(const call *c, int rank, cgp_pipeline *pipeline, vo
 
 cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     group *g = group_of(pipeline);
-    if (!g || inside_process(pipeline) != getpid())
-        return __real_cgp_pipeline_last_times(pipeline, busy);
+    if (!g) return __real_cgp_pipeline_last_times(pipeline, busy);
     all_times all = {.busy = {0}};
     if (cgp_plan_devices(inside_plan(pipeline)) > MAX_DEVICES) abort();
     (void)call_all(
@@ -559,8 +555,7 @@ static cgp_status op_times(const call *c, int rank, cgp_pipeline *pipeline, void
 
 cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n) {
     group *g = group_of(pipeline);
-    if (!g || inside_process(pipeline) != getpid())
-        return __real_cgp_pipeline_op_times(pipeline, times, n);
+    if (!g) return __real_cgp_pipeline_op_times(pipeline, times, n);
     all_op_times all = {.n = 0};
     CGP_TRY(call_all(g, &(call){.run = op_times,
                                 .name = "op_times",
@@ -574,13 +569,12 @@ cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_tim
 
 /* Digest the times of all actions. */
 static void digest_timeline(uint64_t *sum, const cgp_plan *plan, const cgp_schedule_timeline *t) {
+    double *const *times[] = {t->start, t->end, t->released, t->ready};
     for (int d = 0; d < t->devices; d++) {
         int n = 0;
         (void)cgp_schedule_actions(cgp_plan_schedule(plan), d, &n);
-        digest(sum, t->start[d], (size_t)n * sizeof **t->start);
-        digest(sum, t->end[d], (size_t)n * sizeof **t->end);
-        digest(sum, t->released[d], (size_t)n * sizeof **t->released);
-        digest(sum, t->ready[d], (size_t)n * sizeof **t->ready);
+        for (int k = 0; k < 4; k++)
+            digest(sum, times[k][d], (size_t)n * sizeof(double));
     }
 }
 
