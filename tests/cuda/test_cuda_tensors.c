@@ -289,6 +289,23 @@ TEST_CASE(views_are_the_pipelines_memory) {
     cgp_model_destroy(model);
 }
 
+TEST_CASE(a_frozen_parameter_has_no_gradient_to_view) {
+    static const char *const devices[] = {"cuda-host:0", "cuda-host:0"};
+    cgp_model *model = two_layers(true);
+    cgp_plan *plan = NULL;
+    cgp_tensor view;
+    int device = -1;
+    assert_ok(cgp_model_freeze(model, "a.weight"));
+    cgp_pipeline *pipeline = create(model, devices, CGP_PRECISION_F32, false, &plan);
+    assert_ok(cgp_pipeline_device_tensor(pipeline, CGP_TENSOR_PARAMETER, 0, &device, &view));
+    assert_ok(cgp_pipeline_device_tensor(pipeline, CGP_TENSOR_GRADIENT, 1, &device, &view));
+    assert_status(cgp_pipeline_device_tensor(pipeline, CGP_TENSOR_GRADIENT, 0, &device, &view),
+                  CGP_EINVAL);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     (void)cuda_host();
     return test_run();

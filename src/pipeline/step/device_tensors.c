@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_tensors.c -- tensors in the memory of devices that have their own: checks of the caller's
- * tensors, and views of the pipeline's.
+/* device_tensors.c -- the caller's tensors in the memory of devices that have their own.
  *
  * The backend tells by an address whether it lies in memory of its hardware. Staging (staging.c)
  * then copies the data on the device. */
 #include "pipeline/step/device_tensors.h"
+
+#include <cgpipe/parameters.h>
 
 #include "model/model.h"
 #include "pipeline/alive.h"
@@ -13,13 +14,8 @@
 #include "pipeline/run/jobs.h"
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"
-#include "pipeline/step/parameters.h"
-#include "pipeline/step/states.h"
-#include "plan/memory/devices.h"
-#include "plan/memory/parameters.h"
 #include "plan/owners.h"
 #include "plan/program/program.h"
-#include "plan/setup.h"
 
 #include <stdio.h>
 
@@ -90,73 +86,6 @@ cgp_status cgp__check_device_gradient(const cgp__executor *executor, int k,
     const int device = cgp_plan_stage_at(executor->plan, stage)->device;
     if (!cgp__ranks_own(executor->ranks, device)) return CGP_OK;
     return check_tensor(executor, "gradient of input", name, tensor, device);
-}
-
-/* --- views --- */
-
-/* Set *worker to the worker of a device with its own memory. */
-static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, int device,
-                              const cgp__worker **worker) {
-    const cgp__device_plan *plan = cgp__plan_device(pipeline->plan, device);
-    if (!cgp__plan_is_on(pipeline->plan, device, pipeline->rank))
-        return cgp_fail(CGP_ESTATE, "%s: is on rank %d (cgp_pipeline_get_... brings it)", name,
-                        plan->info.rank);
-    if (plan->backend->host_addressable)
-        return cgp_fail(CGP_ESTATE,
-                        "%s: device %s uses the host's memory (cgp_pipeline_..._tensor views it)",
-                        name, plan->info.name);
-    *worker = cgp__executor_worker(pipeline->executor, device);
-    return CGP_OK;
-}
-
-static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, int tensor,
-                                 int *device, cgp_tensor *out) {
-    const cgp_model *model = pipeline->model;
-    const cgp__worker *worker = NULL;
-    if (parameter < 0 || parameter >= model->n_params)
-        return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", model->n_params - 1,
-                        parameter);
-    if (tensor == CGP__GRADIENT && pipeline->setup->inference)
-        return cgp_fail(CGP_ESTATE, "gradient: the pipeline is planned for inference");
-    const cgp__parameter *param = &model->params[parameter];
-    const cgp__copy *owner = cgp__owner_of(pipeline->plan, parameter);
-    if (tensor == CGP__GRADIENT)
-        CGP_TRY(cgp__parameter_check_trained(pipeline, parameter, "gradient"));
-    CGP_TRY(find_worker(pipeline, param->name, owner->device, &worker));
-    *device = owner->device;
-    *out = (cgp_tensor){CGP_F32, param->shape, cgp__copy_data(worker, owner, tensor)};
-    return CGP_OK;
-}
-
-static cgp_status view_state(const cgp_pipeline *pipeline, int state, int *device,
-                             cgp_tensor *out) {
-    const cgp_model *model = pipeline->model;
-    const cgp__worker *worker = NULL;
-    if (state < 0 || state >= model->n_states)
-        return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", model->n_states,
-                        state);
-    const cgp__state *s = &model->states[state];
-    const int at = cgp__plan_device_of(pipeline->plan, s->node);
-    CGP_TRY(find_worker(pipeline, s->name, at, &worker));
-    *device = at;
-    *out = (cgp_tensor){s->info.dtype, s->info.shape, cgp__state_memory(worker, state)};
-    return CGP_OK;
-}
-
-cgp_status cgp_pipeline_device_tensor(cgp_pipeline *pipeline, cgp_tensor_kind kind, int index,
-                                      int *device, cgp_tensor *out) {
-    CGP__PIPELINE(pipeline);
-    CGP__NEED(device);
-    CGP__NEED(out);
-    switch (kind) {
-    case CGP_TENSOR_PARAMETER:
-        return view_parameter(pipeline, index, CGP__VALUES, device, out);
-    case CGP_TENSOR_GRADIENT:
-        return view_parameter(pipeline, index, CGP__GRADIENT, device, out);
-    case CGP_TENSOR_STATE:
-        return view_state(pipeline, index, device, out);
-    }
-    return cgp_fail(CGP_EINVAL, "kind: expected a cgp_tensor_kind, got %d", (int)kind);
 }
 
 void *cgp_pipeline_stream(const cgp_pipeline *pipeline, int device) {

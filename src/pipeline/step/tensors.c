@@ -16,61 +16,108 @@
 
 #include <stdlib.h>
 
-/* Find the worker of a device whose memory the caller may read and write. */
-static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, int device,
+/* A view, and where its memory is: the host's, or a device's own. */
+typedef struct view {
+    bool on_host;
+    int device; /* of the plan; set when found */
+    cgp_tensor tensor;
+} view;
+
+/* Find the worker of the view's device. */
+static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, const view *v,
                               const cgp__worker **out) {
-    const cgp__device_plan *plan = cgp__plan_device(pipeline->plan, device);
-    if (!cgp__plan_is_on(pipeline->plan, device, pipeline->rank))
+    const cgp__device_plan *plan = cgp__plan_device(pipeline->plan, v->device);
+    if (!cgp__plan_is_on(pipeline->plan, v->device, pipeline->rank))
         return cgp_fail(CGP_ESTATE, "%s: is on rank %d (cgp_pipeline_get_... brings it)", name,
                         plan->info.rank);
-    if (!plan->backend->host_addressable)
+    if (v->on_host && !plan->backend->host_addressable)
         return cgp_fail(CGP_ESTATE,
                         "%s: device %s has memory of its own (cgp_pipeline_get_... copies it)",
                         name, plan->info.name);
-    *out = cgp__executor_worker(pipeline->executor, device);
+    if (!v->on_host && plan->backend->host_addressable)
+        return cgp_fail(CGP_ESTATE,
+                        "%s: device %s uses the host's memory (cgp_pipeline_..._tensor views it)",
+                        name, plan->info.name);
+    *out = cgp__executor_worker(pipeline->executor, v->device);
     return CGP_OK;
 }
 
-static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, int tensor,
-                                 cgp_tensor *out) {
-    const cgp_plan *plan = pipeline->plan;
+static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, int tensor, view *v) {
     const int n = pipeline->model->n_params;
     const cgp__worker *worker = NULL;
+    if (tensor == CGP__GRADIENT && pipeline->setup->inference)
+        return cgp_fail(CGP_ESTATE, "gradient: the pipeline is planned for inference");
     if (parameter < 0 || parameter >= n)
         return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", n - 1, parameter);
     const cgp__parameter *param = &pipeline->model->params[parameter];
-    const cgp__copy *owner = cgp__owner_of(plan, parameter);
+    const cgp__copy *owner = cgp__owner_of(pipeline->plan, parameter);
     if (tensor != CGP__VALUES)
         CGP_TRY(cgp__parameter_check_trained(pipeline, parameter, "gradient"));
-    CGP_TRY(find_worker(pipeline, param->name, owner->device, &worker));
-    *out = (cgp_tensor){CGP_F32, param->shape, cgp__copy_data(worker, owner, tensor)};
+    v->device = owner->device;
+    CGP_TRY(find_worker(pipeline, param->name, v, &worker));
+    v->tensor = (cgp_tensor){CGP_F32, param->shape, cgp__copy_data(worker, owner, tensor)};
+    return CGP_OK;
+}
+
+static cgp_status view_state(const cgp_pipeline *pipeline, int state, view *v) {
+    const int n = pipeline->model->n_states;
+    const cgp__worker *worker = NULL;
+    if (state < 0 || state >= n)
+        return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
+    const cgp__state *s = &pipeline->model->states[state];
+    v->device = cgp__plan_device_of(pipeline->plan, s->node);
+    CGP_TRY(find_worker(pipeline, s->name, v, &worker));
+    v->tensor = (cgp_tensor){s->info.dtype, s->info.shape, cgp__state_memory(worker, state)};
+    return CGP_OK;
+}
+
+static cgp_status view_any(const cgp_pipeline *pipeline, cgp_tensor_kind kind, int index, view *v) {
+    switch (kind) {
+    case CGP_TENSOR_PARAMETER:
+        return view_parameter(pipeline, index, CGP__VALUES, v);
+    case CGP_TENSOR_GRADIENT:
+        return view_parameter(pipeline, index, CGP__GRADIENT, v);
+    case CGP_TENSOR_STATE:
+        return view_state(pipeline, index, v);
+    }
+    return cgp_fail(CGP_EINVAL, "kind: expected a cgp_tensor_kind, got %d", (int)kind);
+}
+
+static cgp_status view_on_host(const cgp_pipeline *pipeline, cgp_tensor_kind kind, int index,
+                               cgp_tensor *out) {
+    view v = {.on_host = true};
+    CGP_TRY(view_any(pipeline, kind, index, &v));
+    *out = v.tensor;
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *pipeline, int parameter, cgp_tensor *out) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(out);
-    return view_parameter(pipeline, parameter, CGP__VALUES, out);
+    return view_on_host(pipeline, CGP_TENSOR_PARAMETER, parameter, out);
 }
 
 cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *pipeline, int parameter, cgp_tensor *out) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(out);
-    if (pipeline->setup->inference)
-        return cgp_fail(CGP_ESTATE, "gradient: the pipeline is planned for inference");
-    return view_parameter(pipeline, parameter, CGP__GRADIENT, out);
+    return view_on_host(pipeline, CGP_TENSOR_GRADIENT, parameter, out);
 }
 
 cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state, cgp_tensor *out) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(out);
-    const int n = pipeline->model->n_states;
-    const cgp__worker *worker = NULL;
-    if (state < 0 || state >= n)
-        return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
-    const cgp__state *s = &pipeline->model->states[state];
-    CGP_TRY(find_worker(pipeline, s->name, cgp__plan_device_of(pipeline->plan, s->node), &worker));
-    *out = (cgp_tensor){s->info.dtype, s->info.shape, cgp__state_memory(worker, state)};
+    return view_on_host(pipeline, CGP_TENSOR_STATE, state, out);
+}
+
+cgp_status cgp_pipeline_device_tensor(cgp_pipeline *pipeline, cgp_tensor_kind kind, int index,
+                                      int *device, cgp_tensor *out) {
+    view v = {.on_host = false};
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(device);
+    CGP__NEED(out);
+    CGP_TRY(view_any(pipeline, kind, index, &v));
+    *device = v.device;
+    *out = v.tensor;
     return CGP_OK;
 }
 
