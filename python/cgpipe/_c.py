@@ -487,7 +487,8 @@ def _find() -> str:
     """Return the path of the library."""
     named = os.environ.get("CGPIPE_LIBRARY")
     if named:
-        return named
+        # The library finds its plug-ins beside itself only if it was loaded by its whole path.
+        return os.path.abspath(named) if "/" in named else named
     package = pathlib.Path(__file__).resolve().parent
     places = [package / "libcgpipe.so", package.parent.parent / "build" / "libcgpipe.so"]
     for place in places:

@@ -90,6 +90,16 @@ class Package(unittest.TestCase):
         self.assertRegex(done.stderr, "ImportError: libc.so.6: has no cgp_message: another version "
                          "of cgpipe is expected")
 
+    def test_a_relative_library_finds_its_plug_ins(self):
+        library = pathlib.Path(os.environ["CGPIPE_LIBRARY"]).resolve()
+        if not (library.parent / "plugins" / "libcgpipe-mpi.so").exists():
+            self.skipTest("no MPI")
+        program = ("import ctypes; from cgpipe import _c; "
+                   "found = ctypes.POINTER(_c.cgp_transport)(); "
+                   "print(_c.lib.cgp_transport_find(ctypes.byref(found), b'mpi'), _c.message())")
+        done = run(program, CGPIPE_LIBRARY=os.path.relpath(library))
+        self.assertTrue(done.stdout.startswith("0 "), done)
+
     def test_every_file_names_its_licence(self):
         for path in PACKAGE.rglob("*.py"):
             self.assertIn("SPDX-License-Identifier: Apache-2.0", path.read_text().splitlines()[0],
