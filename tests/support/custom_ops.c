@@ -405,8 +405,10 @@ static cgp_status bucket_forward(const cgp_op_run *run) {
     const int64_t rows = rows_of(run), C = width_of(&run->node->inputs[0]);
     const int64_t bound = *(const int64_t *)run->node->attributes;
     const float *x = run->x[0];
-    for (int64_t r = 0; r < rows; r++)
-        ((int32_t *)run->y)[r] = (int32_t)(fmod(fabs(8 * (double)x[r * C]), (double)bound));
+    for (int64_t r = 0; r < rows; r++) { /* a graph may overflow: fmod() of infinity is no number */
+        const double bucket = fmod(fabs(8 * (double)x[r * C]), (double)bound);
+        ((int32_t *)run->y)[r] = isnan(bucket) ? 0 : (int32_t)bucket;
+    }
     return CGP_OK;
 }
 
