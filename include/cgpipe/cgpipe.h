@@ -15,6 +15,7 @@
 #include <cgpipe/optim.h>
 #include <cgpipe/devices.h>
 #include <cgpipe/plan.h>
+#include <cgpipe/planner.h>
 #include <cgpipe/pipeline.h>
 #include <cgpipe/parameters.h>
 #include <cgpipe/save.h>

@@ -3,8 +3,9 @@
  *
  *     all balances             if that is a small number of actions to simulate: the optimum
  *     local search             up to LARGE actions in the schedule: descents from three starts
- *                              (balanced by device, by stage, evenly), then from random changes of
- *                              the best. At the end no boundary can move by a layer with gain.
+ *                              (balanced by device, by stage, evenly) or, with caps, from three by
+ *                              time and three by bytes; then from random changes of the best. At
+ *                              the end no boundary can move by a layer with gain.
  *     critical path            for more actions: the best of the starts; then only boundaries of
  *                              stages on the critical path move, in at most SIMULATIONS simulations
  *
@@ -114,23 +115,8 @@ static cgp_status follow_critical_path(cgp__cut_search *s, cgp__objective *x, in
 
 /* --- the search --- */
 
-static cgp_status from_starts(cgp__cut_search *s, cgp__objective *x, const cgp__device_row *row,
-                              bool large, int *cuts) {
-    cgp_status (*start)(cgp__cut_search *, const int *) = large ? cgp__try_cuts : cgp__descend;
-    s->budget = BUDGET;
-    CGP_TRY(by_device(row, cuts));
-    CGP_TRY(start(s, cuts));
-    CGP_TRY(cgp__balance_stages(row, cuts));
-    CGP_TRY(start(s, cuts));
-    cgp__balance_evenly(row, cuts);
-    CGP_TRY(start(s, cuts));
-    if (large) return follow_critical_path(s, x, cuts);
-    CGP_TRY(cgp__perturb(s, TIMES));
-    return cgp__settle(s);
-}
-
-/* Set sums[layers + 1] to the costs that a device adds up: times, or bytes if they come first. */
-static void add_costs(const cgp__objective *x, int64_t *sums) {
+/* Set sums[layers + 1] to the costs that a device adds up: times, or bytes. */
+static void add_costs(const cgp__objective *x, bool bytes, int64_t *sums) {
     const cgp__layer_sums *s = x->sums;
     const int64_t *const time[] = {s->time[CGP__TIME_F], s->time[CGP__TIME_I], s->time[CGP__TIME_W],
                                    s->time[CGP__TIME_R]};
@@ -138,10 +124,43 @@ static void add_costs(const cgp__objective *x, int64_t *sums) {
     for (int j = 0; j < x->stages; j++)
         recomputes = recomputes || x->counts[(size_t)CGP_ACTION_R * x->stages + j] > 0;
     for (int i = 0; i <= s->layers; i++) {
-        for (int k = 0; k < (recomputes ? 4 : 3); k++)
+        sums[i] = bytes ? s->parameter[i] + s->saved[i] : 0;
+        for (int k = 0; !bytes && k < (recomputes ? 4 : 3); k++)
             sums[i] += time[k][i];
-        if (x->memory_first) sums[i] = s->parameter[i] + s->saved[i];
     }
+}
+
+/* Start from the cuts that are balanced by device, by stage, and evenly. */
+static cgp_status from_balanced(cgp__cut_search *s, const cgp__device_row *row, bool large,
+                                int *cuts) {
+    cgp_status (*start)(cgp__cut_search *, const int *) = large ? cgp__try_cuts : cgp__descend;
+    CGP_TRY(by_device(row, cuts));
+    CGP_TRY(start(s, cuts));
+    CGP_TRY(cgp__balance_stages(row, cuts));
+    CGP_TRY(start(s, cuts));
+    cgp__balance_evenly(row, cuts);
+    return start(s, cuts);
+}
+
+/* Tell whether no other goal comes before memory. */
+static bool is_memory_first(const cgp__objective *x) {
+    bool zero = x->caps != NULL;
+    for (int d = 0; zero && d < x->devices; d++)
+        zero = x->caps[d] <= 0;
+    return zero;
+}
+
+static cgp_status from_starts(cgp__cut_search *s, cgp__objective *x, const cgp__device_row *row,
+                              bool large, int64_t *sums, int *cuts) {
+    for (int bytes = 0; bytes < 2; bytes++) {
+        if (bytes == 0 ? is_memory_first(x) : !x->caps) continue;
+        add_costs(x, bytes == 1, sums);
+        s->budget = s->spent + BUDGET;
+        CGP_TRY(from_balanced(s, row, large, cuts));
+    }
+    if (large) return follow_critical_path(s, x, cuts);
+    CGP_TRY(cgp__perturb(s, TIMES));
+    return cgp__settle(s);
 }
 
 static cgp_status search(cgp__cut_search *s, cgp__objective *x, int *cuts, int64_t *sums) {
@@ -150,8 +169,7 @@ static cgp_status search(cgp__cut_search *s, cgp__objective *x, int *cuts, int64
     const cgp__device_row row = {sums, s->layers, x->device_of, s->stages, x->devices};
     if (cgp__count_cuts(s->layers, s->stages, EXHAUSTIVE) * actions <= EXHAUSTIVE)
         return cgp__try_all_cuts(s);
-    add_costs(x, sums);
-    return from_starts(s, x, &row, large, cuts);
+    return from_starts(s, x, &row, large, sums, cuts);
 }
 
 cgp_status cgp__search_balance(cgp__objective *x, int *balance) {
@@ -173,4 +191,14 @@ cgp_status cgp__search_balance(cgp__objective *x, int *balance) {
     free(cuts);
     free(sums);
     return status;
+}
+
+cgp_status cgp__balance_bytes(cgp__objective *x, const int *balance, int64_t *bytes) {
+    int *cuts = cgp__calloc((size_t)x->stages + 1, sizeof *cuts);
+    if (!cuts) return cgp__no_memory("balance", (size_t)x->stages * sizeof *cuts);
+    for (int j = 0; j < x->stages; j++)
+        cuts[j + 1] = cuts[j] + balance[j];
+    cgp__objective_bytes(x, cuts, bytes);
+    free(cuts);
+    return CGP_OK;
 }

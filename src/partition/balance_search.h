@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balance_search.h -- the balance of a step: the least simulated makespan. */
+/* balance_search.h -- the balance of a step: the least simulated makespan, or the
+ * fewest bytes. */
 #ifndef CGP_SRC_PARTITION_BALANCE_SEARCH_H
 #define CGP_SRC_PARTITION_BALANCE_SEARCH_H
 
@@ -8,5 +9,8 @@
 /* Search the balance with the least value of an objective. balance: [stages]. The same arguments
  * give the same balance. Cost: see the file's head. */
 cgp_status cgp__search_balance(cgp__objective *objective, int *balance);
+
+/* Set bytes[devices] to the estimated bytes of each device for this balance. */
+cgp_status cgp__balance_bytes(cgp__objective *objective, const int *balance, int64_t *bytes);
 
 #endif

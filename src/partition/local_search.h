@@ -5,7 +5,7 @@
 
 #include <cgpipe/base.h>
 
-enum { CGP__VALUE_KEYS = 3 };
+enum { CGP__VALUE_KEYS = 4 };
 
 /* How good cuts are; less is better. The first different key decides. */
 typedef struct cgp__value {
@@ -13,7 +13,7 @@ typedef struct cgp__value {
 } cgp__value;
 
 /* The value of cuts that were rejected before their value was known. */
-#define CGP__REJECTED ((cgp__value){{INT64_MAX, INT64_MAX, INT64_MAX}})
+#define CGP__REJECTED ((cgp__value){{INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}})
 
 bool cgp__value_less(const cgp__value *a, const cgp__value *b);
 

@@ -209,9 +209,9 @@ static cgp_status allocate(cgp__objective *x, const cgp_schedule *schedule) {
 }
 
 cgp_status cgp__objective_create(cgp__objective *x, const cgp__layer_sums *sums,
-                                 const cgp__schedule_source *source, bool memory_first) {
+                                 const cgp__schedule_source *source, const int64_t *caps) {
     cgp_schedule *schedule = NULL;
-    *x = (cgp__objective){.sums = sums, .source = *source, .memory_first = memory_first};
+    *x = (cgp__objective){.sums = sums, .source = *source, .caps = caps};
     CGP_TRY(source->make(source->self, NULL, &schedule));
     cgp_status status = allocate(x, schedule);
     if (status == CGP_OK) status = read_schedule(x, schedule);
@@ -315,20 +315,29 @@ static int64_t unevenness(const cgp__objective *x, const int *cuts) {
     return sum;
 }
 
-/* Return an estimate of the bytes of the fullest device: parameters and what belongs to them, the
- * inputs of stages, and saved values. Workspace and messages are left out. */
-static int64_t fullest(cgp__objective *x, const int *cuts) {
+/* Parameters and what belongs to them, the inputs of stages, and saved values. Workspace and
+ * messages are left out. */
+void cgp__objective_bytes(const cgp__objective *x, const int *cuts, int64_t *bytes) {
     const cgp__layer_sums *s = x->sums;
-    int64_t max = 0;
-    memset(x->clock, 0, (size_t)x->devices * sizeof *x->clock);
+    memset(bytes, 0, (size_t)x->devices * sizeof *bytes);
     for (int j = 0; j < x->stages; j++) {
-        int64_t *bytes = &x->clock[x->device_of[j]];
         const bool forward_only = is_forward_only(x, cuts, j);
-        *bytes +=
+        bytes[x->device_of[j]] +=
             cgp__layer_sum(s->parameter, cuts[j], cuts[j + 1]) +
             cgp__layer_sum(s->saved, cuts[j], cuts[j + 1]) * (forward_only ? 0 : x->saved[j]) +
             s->crossing[cuts[j]] * (forward_only ? 1 : x->inputs[j]);
-        max = cgp__max(max, *bytes);
+    }
+}
+
+/* Return the estimated bytes of the fullest device. Set *excess to the largest excess over a
+ * cap. */
+static int64_t fullest(cgp__objective *x, const int *cuts, int64_t *excess) {
+    int64_t max = 0;
+    *excess = 0;
+    cgp__objective_bytes(x, cuts, x->clock);
+    for (int d = 0; d < x->devices; d++) {
+        max = cgp__max(max, x->clock[d]);
+        if (x->caps) *excess = cgp__max(*excess, x->clock[d] - x->caps[d]);
     }
     return max;
 }
@@ -372,14 +381,15 @@ static int64_t simulate(cgp__objective *x, const int *cuts, int64_t *action_end)
 cgp_status cgp__objective_evaluate(void *self, const int *cuts, const cgp__value *limit,
                                    cgp__value *value, int64_t *spent) {
     cgp__objective *x = self;
-    const int bytes_key = x->memory_first ? 0 : 1, time_key = 1 - bytes_key;
+    int64_t excess = 0;
     *value = CGP__REJECTED;
     *spent += x->stages;
     fill_durations(x, cuts);
     if (!x->source.varies) {
         const int64_t bound = add_loads(x);
-        if (time_key == 0 && bound > limit->key[0]) return CGP_OK;
-        if (bytes_key == 0 && fullest(x, cuts) > limit->key[0]) return CGP_OK;
+        if (x->caps) (void)fullest(x, cuts, &excess);
+        if (excess > limit->key[0]) return CGP_OK;
+        if (excess == limit->key[0] && bound > limit->key[1]) return CGP_OK;
     }
     *spent += (int64_t)x->n * (x->source.varies ? 1 + CGP__GENERATE : 1);
     if (x->source.varies) {
@@ -387,9 +397,9 @@ cgp_status cgp__objective_evaluate(void *self, const int *cuts, const cgp__value
         (void)add_loads(x);
     }
     if (!x->sums->chain) wait_for_links(x, cuts);
-    value->key[bytes_key] = fullest(x, cuts);
-    value->key[time_key] = simulate(x, cuts, NULL);
-    value->key[2] = unevenness(x, cuts);
+    value->key[2] = fullest(x, cuts, &value->key[0]);
+    value->key[1] = simulate(x, cuts, NULL);
+    value->key[3] = unevenness(x, cuts);
     return CGP_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* objective.h -- the value of cuts: the makespan of the simulated step, the bytes of the fullest
- * device, and how uneven devices and stages are. */
+/* objective.h -- the value of cuts: excess bytes, the makespan of the simulated step, the bytes of
+ * the fullest device, and how uneven devices and stages are. */
 #ifndef CGP_SRC_PARTITION_OBJECTIVE_H
 #define CGP_SRC_PARTITION_OBJECTIVE_H
 
@@ -24,8 +24,9 @@ typedef struct cgp__ordered_action cgp__ordered_action;
 typedef struct cgp__objective {
     const cgp__layer_sums *sums;
     cgp__schedule_source source;
-    /* bytes are compared before the makespan */
-    bool memory_first;
+    /* [devices] bytes that a device should not exceed: a smaller excess comes before a smaller
+     * makespan. All 0: memory comes first. NULL: no caps. */
+    const int64_t *caps;
     int stages, devices, chunks;
     /* [stages] device of each stage */
     int *device_of;
@@ -48,15 +49,18 @@ typedef struct cgp__objective {
     int64_t simulations;
 } cgp__objective;
 
-/* `sums` and the source are borrowed. Release in any case. */
+/* `sums`, the source and the caps are borrowed. Release in any case. */
 cgp_status cgp__objective_create(cgp__objective *objective, const cgp__layer_sums *sums,
-                                 const cgp__schedule_source *source, bool memory_first);
+                                 const cgp__schedule_source *source, const int64_t *caps);
 void cgp__objective_release(cgp__objective *objective);
 
 /* A cgp__evaluate(); self is the objective. It spends 1 for each action that it simulates, and
  * CGP__GENERATE more if the schedule varies: the measured cost of generating one. */
 enum { CGP__GENERATE = 500 };
 cgp__evaluate cgp__objective_evaluate;
+
+/* Set bytes[devices] to the estimated bytes of each device. */
+void cgp__objective_bytes(const cgp__objective *objective, const int *cuts, int64_t *bytes);
 
 /* Set time[stages] to the time of each stage's actions on a critical path of the cuts. */
 cgp_status cgp__objective_critical(cgp__objective *objective, const int *cuts, int64_t *time);

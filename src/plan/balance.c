@@ -60,22 +60,22 @@ static cgp_status make_schedule(void *self, const int *cuts, cgp_schedule **out)
     return cgp__schedule_finish(out, schedule, status);
 }
 
-static cgp_status search(const maker *m, cgp_balance_goal goal, const cgp__layer_sums *sums,
-                         int *balance) {
+static cgp_status search(const maker *m, const int64_t *caps, const cgp__layer_sums *sums,
+                         int *balance, int64_t *bytes) {
     const cgp__schedule_source source = {
         make_schedule, (void *)m,
         !m->options->table && cgp__schedule_needs_costs(cgp__schedule_name_of(m->options))};
     cgp__objective objective = {0};
-    cgp_status status =
-        cgp__objective_create(&objective, sums, &source, goal == CGP_BALANCE_MEMORY);
+    cgp_status status = cgp__objective_create(&objective, sums, &source, caps);
     if (status == CGP_OK) status = cgp__search_balance(&objective, balance);
+    if (status == CGP_OK && bytes) status = cgp__balance_bytes(&objective, balance, bytes);
     cgp__objective_release(&objective);
     return status;
 }
 
 /* Search with the costs of a micro-batch. */
-static cgp_status search_by(const maker *m, cgp_balance_goal goal, const cgp_layer_cost *costs,
-                            int *balance) {
+static cgp_status search_by(const maker *m, const int64_t *caps, const cgp_layer_cost *costs,
+                            int *balance, int64_t *bytes) {
     const cgp__setup *setup = m->setup;
     const cgp__layer_use use = {.inference = setup->inference,
                                 .selective = cgp_recompute_is_selective(setup->recompute),
@@ -86,18 +86,20 @@ static cgp_status search_by(const maker *m, cgp_balance_goal goal, const cgp_lay
                                     setup->inference ? 1 : 2 + cgp_optim_states(&setup->optim)};
     cgp__layer_sums sums = {0};
     cgp_status status = cgp__layer_sums_create(&sums, setup->model, costs, &use);
-    if (status == CGP_OK) status = search(m, goal, &sums, balance);
+    if (status == CGP_OK) status = search(m, caps, &sums, balance, bytes);
     cgp__layer_sums_release(&sums);
     return status;
 }
 
 cgp_status cgp__find_balance(const cgp__setup *setup, const cgp_plan_options *options,
-                             const cgp_schedule *placed, cgp_balance_goal goal,
-                             const cgp_layer_cost *costs, int *balance) {
+                             const cgp_schedule *placed, const int64_t *caps,
+                             const cgp_layer_cost *costs, int *balance, int64_t *bytes) {
     const int stages = cgp_schedule_stages(placed), layers = setup->model->n_layers;
     if (stages == 1 || stages == layers) { /* there is one balance */
         for (int j = 0; j < stages; j++)
             balance[j] = stages == 1 ? layers : 1;
+        for (int d = 0; bytes && d < cgp_schedule_devices(placed); d++)
+            bytes[d] = 0;
         return CGP_OK;
     }
     cgp_layer_cost *flops = cgp__calloc((size_t)layers, sizeof *flops);
@@ -108,7 +110,7 @@ cgp_status cgp__find_balance(const cgp__setup *setup, const cgp_plan_options *op
     if (status == CGP_OK)
         status = cgp__layer_flops_costs(setup->model, setup->microbatch, cgp__arithmetic_of(setup),
                                         flops);
-    if (status == CGP_OK) status = search_by(&m, goal, costs ? costs : flops, balance);
+    if (status == CGP_OK) status = search_by(&m, caps, costs ? costs : flops, balance, bytes);
     free(stage_flops);
     free(flops);
     return status;

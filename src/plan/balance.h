@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balance.h -- the balance of a plan for which the caller gives none. */
+/* balance.h -- the balance of a plan for which the caller gives none, and balances within caps. */
 #ifndef CGP_SRC_PLAN_BALANCE_H
 #define CGP_SRC_PLAN_BALANCE_H
 
@@ -8,9 +8,13 @@
 typedef struct cgp__setup cgp__setup;
 
 /* Find the balance of a plan; see cgp_balance_for_plan(). `placed` has the stages and their devices
- * or, if the caller gives a table, its actions. */
+ * or, if the caller gives a table, its actions.
+ *
+ * caps: [devices] estimated bytes that a device should not exceed; they come before the makespan.
+ * All 0: the goal is CGP_BALANCE_MEMORY. NULL: it is CGP_BALANCE_MAKESPAN.
+ * bytes: [devices] set to the estimate for the balance, unless NULL. */
 cgp_status cgp__find_balance(const cgp__setup *setup, const cgp_plan_options *options,
-                             const cgp_schedule *placed, cgp_balance_goal goal,
-                             const cgp_layer_cost *costs, int *balance);
+                             const cgp_schedule *placed, const int64_t *caps,
+                             const cgp_layer_cost *costs, int *balance, int64_t *bytes);
 
 #endif

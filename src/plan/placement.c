@@ -69,7 +69,7 @@ static cgp_status cut(cgp__placement *p, const cgp__setup *setup, const cgp_plan
         CGP_TRY(cgp_balance_check(model, p->n_stages, o->balance));
         memcpy(p->balance, o->balance, (size_t)p->n_stages * sizeof *p->balance);
     } else {
-        CGP_TRY(cgp__find_balance(setup, o, table, CGP_BALANCE_MAKESPAN, NULL, p->balance));
+        CGP_TRY(cgp__find_balance(setup, o, table, NULL, NULL, p->balance, NULL));
     }
     int layer = 0, node = 0;
     for (int j = 0; j < p->n_stages; j++) {

@@ -210,26 +210,32 @@ static const char *section_text(const char *name, int64_t bytes, char text[64]) 
     return text;
 }
 
-static cgp_status check_limits(const cgp_plan *plan) {
-    char text[6][32], packed[64], step[64], receive[64];
+char *cgp__device_needs_text(const cgp_plan_device *i, char *text, size_t size) {
+    char number[5][32], packed[64], step[64], receive[64];
+    snprintf(
+        text, size,
+        "device %s: needs %s (parameters, gradients, optimizer and state %s%s, slots %s, "
+        "workspace %s, transfer %s%s%s)",
+        i->name, cgp_bytes_text(i->planned_bytes, number[0], sizeof number[0]),
+        cgp_bytes_text(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes + i->state_bytes,
+                       number[1], sizeof number[1]),
+        section_text("packed", i->packed_bytes, packed),
+        cgp_bytes_text(i->slot_bytes, number[2], sizeof number[2]),
+        cgp_bytes_text(i->workspace_bytes, number[3], sizeof number[3]),
+        cgp_bytes_text(i->transfer_bytes, number[4], sizeof number[4]),
+        section_text("step", i->step_bytes, step),
+        section_text("receive", i->receive_bytes, receive));
+    return text;
+}
+
+cgp_status cgp__plan_check_limits(const cgp_plan *plan) {
+    char text[512], limit[32];
     for (int d = 0; d < plan->placement.n_devices; d++) {
         const cgp_plan_device *i = &plan->placement.devices[d].info;
         if (i->limit_bytes == 0 || i->planned_bytes <= i->limit_bytes) continue;
-        return cgp_fail(CGP_ELIMIT,
-                        "device %s: needs %s (parameters, gradients, optimizer and state %s%s, "
-                        "slots %s, workspace %s, transfer %s%s%s) but its memory is limited to "
-                        "%s (%s)",
-                        i->name, cgp_bytes_text(i->planned_bytes, text[0], sizeof text[0]),
-                        cgp_bytes_text(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes +
-                                           i->state_bytes,
-                                       text[1], sizeof text[1]),
-                        section_text("packed", i->packed_bytes, packed),
-                        cgp_bytes_text(i->slot_bytes, text[2], sizeof text[2]),
-                        cgp_bytes_text(i->workspace_bytes, text[3], sizeof text[3]),
-                        cgp_bytes_text(i->transfer_bytes, text[4], sizeof text[4]),
-                        section_text("step", i->step_bytes, step),
-                        section_text("receive", i->receive_bytes, receive),
-                        cgp_bytes_text(i->limit_bytes, text[5], sizeof text[5]),
+        return cgp_fail(CGP_ELIMIT, "%s but its memory is limited to %s (%s)",
+                        cgp__device_needs_text(i, text, sizeof text),
+                        cgp_bytes_text(i->limit_bytes, limit, sizeof limit),
                         plan->placement.n_stages < plan->setup.model->n_layers
                             ? "more stages would help"
                             : cgp__plan_advice(plan));
@@ -274,15 +280,10 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     cgp__size_step_memory(placement, setup, &plan->parameters, &plan->states);
     cgp__size_staging(placement, setup, &plan->results);
     add_up(plan);
-    CGP_TRY(count_variants(plan));
-    return check_limits(plan);
+    return count_variants(plan);
 }
 
-cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
-                           const cgp_plan_options *options) {
-    CGP__NEED(out);
-    CGP__NEED(model);
-    CGP__NEED(options);
+cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options) {
     CGP_TRY(check_options(options, model));
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
     if (!plan) return cgp__no_memory("plan", sizeof *plan);
@@ -297,15 +298,26 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     return CGP_OK;
 }
 
-cgp_status cgp_balance_for_plan(const cgp_model *model, const cgp_plan_options *options,
-                                cgp_balance_goal goal, const cgp_layer_cost *costs, int *balance) {
+cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
+                           const cgp_plan_options *options) {
+    CGP__NEED(out);
     CGP__NEED(model);
     CGP__NEED(options);
-    CGP__NEED(balance);
+    cgp_plan *plan = NULL;
+    CGP_TRY(cgp__plan_make(&plan, model, options));
+    const cgp_status status = cgp__plan_check_limits(plan);
+    if (status != CGP_OK) {
+        cgp_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return CGP_OK;
+}
+
+cgp_status cgp__plan_balance(const cgp_model *model, const cgp_plan_options *options,
+                             const int64_t *caps, const cgp_layer_cost *costs, int *balance,
+                             int64_t *bytes) {
     CGP_TRY(check_options(options, model));
-    if (goal != CGP_BALANCE_MAKESPAN && goal != CGP_BALANCE_MEMORY)
-        return cgp_fail(CGP_EINVAL, "balance: expected a cgp_balance_goal, got number %d",
-                        (int)goal);
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
     if (!plan) return cgp__no_memory("balance", sizeof *plan);
     set_up(&plan->setup, model, options);
@@ -313,9 +325,28 @@ cgp_status cgp_balance_for_plan(const cgp_model *model, const cgp_plan_options *
     if (status == CGP_OK)
         status = check_size(&plan->setup, cgp_schedule_stages(plan->actions.table));
     if (status == CGP_OK)
-        status =
-            cgp__find_balance(&plan->setup, options, plan->actions.table, goal, costs, balance);
+        status = cgp__find_balance(&plan->setup, options, plan->actions.table, caps, costs, balance,
+                                   bytes);
     cgp_plan_destroy(plan);
+    return status;
+}
+
+cgp_status cgp_balance_for_plan(const cgp_model *model, const cgp_plan_options *options,
+                                cgp_balance_goal goal, const cgp_layer_cost *costs, int *balance) {
+    CGP__NEED(model);
+    CGP__NEED(options);
+    CGP__NEED(balance);
+    if (goal != CGP_BALANCE_MAKESPAN && goal != CGP_BALANCE_MEMORY)
+        return cgp_fail(CGP_EINVAL, "balance: expected a cgp_balance_goal, got number %d",
+                        (int)goal);
+    if (goal == CGP_BALANCE_MAKESPAN)
+        return cgp__plan_balance(model, options, NULL, costs, balance, NULL);
+    CGP_TRY(check_options(options, model)); /* before the number of devices is used */
+    const int n = options->table ? cgp_schedule_devices(options->table) : options->stages;
+    int64_t *caps = cgp__calloc((size_t)cgp__max(n, 1), sizeof *caps);
+    if (!caps) return cgp__no_memory("balance", (size_t)n * sizeof *caps);
+    const cgp_status status = cgp__plan_balance(model, options, caps, costs, balance, NULL);
+    free(caps);
     return status;
 }
 

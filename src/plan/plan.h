@@ -31,4 +31,18 @@ struct cgp_plan {
     int64_t steps;
 };
 
+/* Create a plan; devices may exceed their memory limits. */
+cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options);
+
+/* Write what a device needs: "device cpu:0: needs 53.58 MiB (parameters, ..)". Returns text. */
+char *cgp__device_needs_text(const cgp_plan_device *device, char *text, size_t size);
+
+/* Return CGP_ELIMIT if a device exceeds its memory limit. */
+cgp_status cgp__plan_check_limits(const cgp_plan *plan);
+
+/* Find the balance of a plan with these options within caps; see cgp__find_balance(). */
+cgp_status cgp__plan_balance(const cgp_model *model, const cgp_plan_options *options,
+                             const int64_t *caps, const cgp_layer_cost *costs, int *balance,
+                             int64_t *bytes);
+
 #endif

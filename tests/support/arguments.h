@@ -143,6 +143,7 @@ OPTIONS_RESULT(cgp_image_folder_options)
 OPTIONS_RESULT(cgp_profile_options)
 OPTIONS_RESULT(cgp_balance_size_options)
 OPTIONS_RESULT(cgp_op_check_options)
+OPTIONS_RESULT(cgp_search_options)
 OPTIONS_RESULT(cgp_gpt2_options)
 OPTIONS_RESULT(cgp_llama_options)
 OPTIONS_RESULT(cgp_resnet_options)
@@ -171,7 +172,7 @@ OPTIONS_RESULT(cgp_plugin_info)
              OF(cgp_token_options, r),                                                         \
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \
              OF(cgp_mnist_options, r), OF(cgp_image_folder_options, r),                        \
-             OF(cgp_profile_options, r),                                                       \
+             OF(cgp_profile_options, r), OF(cgp_search_options, r),                            \
              OF(cgp_balance_size_options, r), OF(cgp_op_check_options, r),                     \
              OF(cgp_gpt2_options, r), OF(cgp_llama_options, r), OF(cgp_resnet_options, r),     \
              OF(cgp_unet_options, r), OF(cgp_vit_options, r),                                  \
@@ -196,6 +197,7 @@ static const cgp_edge edges[] = {{0, 1}};
     }
 DEFAULTS(schedule_options)
 DEFAULTS(profile_options)
+DEFAULTS(search_options)
 DEFAULTS(shapes_options)
 DEFAULTS(cifar_options)
 DEFAULTS(mnist_options)

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* planner.h -- predicts the step of a plan, and searches plans that fit their devices.
+ *
+ *     cgp_search_options search = cgp_search_options_default();
+ *     cgp_search_result found;
+ *     options.memory_limit = (int64_t)2 << 30;
+ *     CGP_TRY(cgp_plan_search(model, &options, &search, &found));
+ *     cgp_search_choice_apply(&found.choices[0], &options); // the fastest plan
+ *     CGP_TRY(cgp_plan_create(&plan, model, &options));
+ *
+ * Threads: any; a finished model and a plan are only read. */
+#ifndef CGPIPE_PLANNER_H
+#define CGPIPE_PLANNER_H
+
+#include <cgpipe/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Times of messages between stages. Arrays are borrowed. */
+typedef struct cgp_message_costs {
+    /** Bytes per second of a message without a link below; 0: it takes no time. Several messages of
+     *  an edge may be on the way at one time. */
+    double copy_bytes_per_second;
+    /** [devices][devices] Latency in seconds, and bytes per second, from one device to another one.
+     *  An edge transfers one message at a time. NULL: there are no links. Not read for messages
+     *  within a device. */
+    const double *latency_seconds;
+    const double *bytes_per_second;
+} cgp_message_costs;
+
+/**
+ * Simulate a step of a full mini-batch with costs of layers.
+ *
+ * @param[in]  plan      Borrowed.
+ * @param[in]  costs     [layers] of a micro-batch of cgp_plan_microbatch() samples, from
+ *                       cgp_layer_costs_at(). Borrowed.
+ * @param[in]  messages  Borrowed; NULL: messages take no time.
+ * @param[out] timeline  Filled on success only. Without the optimizer's update.
+ * @param[out] update    Seconds of the update on the slowest device; 0 if the costs have none. May
+ *                       be NULL.
+ *
+ * @retval CGP_EINVAL  A cost is negative or not finite.
+ * @retval CGP_ENOMEM
+ *
+ * Cost: O(actions).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_plan_simulate(const cgp_plan *plan,
+                                                    const cgp_layer_cost *costs,
+                                                    const cgp_message_costs *messages,
+                                                    cgp_schedule_timeline *timeline,
+                                                    double *update);
+
+/** What cgp_plan_search() may change, and how it measures. */
+typedef struct cgp_search_options {
+    size_t struct_size;
+    /** Try every schedule. [true] */
+    bool schedules;
+    /** Try 2, 3, 4, 6 and 8 stages on each device, for schedules with any number. Only with
+     *  `schedules`. [true] */
+    bool virtual_stages;
+    /** Try every recomputation mode. [true] */
+    bool recomputes;
+    /** Search the balance; else use the balance of the plan's options. With `schedules`, or
+     *  `virtual_stages`, this must be true. [true] */
+    bool balances;
+    /** Try powers of 2 up to the batch as numbers of micro-batches, beside the options' `chunks`.
+     *  The size of a micro-batch changes the bits of a step, and the statistics of batch norms.
+     *  [false] */
+    bool chunks;
+    /** [sizes][layers] Costs of micro-batches of `samples[sizes]` samples, as for
+     *  cgp_layer_costs_at(). NULL: FLOPs are the unit of time. Borrowed. */
+    const cgp_layer_cost *costs;
+    const int64_t *samples;
+    int sizes;
+    /** NULL: messages take no time. Borrowed. */
+    const cgp_message_costs *messages;
+    /** The number of choices to keep, >= 1. [10] */
+    int most;
+} cgp_search_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_search_options cgp_search_options_default(void) {
+    cgp_search_options options = {
+        sizeof(cgp_search_options), true, true, true, true, false, NULL, NULL, 0, NULL, 10};
+    return options;
+}
+
+/** A plan that was made and simulated. */
+typedef struct cgp_search_choice {
+    const char *schedule; /**< Static; NULL: the options' table. */
+    int virtual_stages;   /**< Stages on each device. */
+    int chunks;
+    cgp_recompute recompute;
+    int stages;
+    int *balance;    /**< [stages] Owned by the result. */
+    double makespan; /**< Seconds of the step without the update; FLOPs without costs. */
+    double update;   /**< Seconds of the update, or 0. */
+    double bubble;   /**< As cgp_schedule_timeline's bubble_makespan. */
+    /** Arithmetic of recomputation, as a fraction of forward and backward. */
+    double recomputed;
+    int64_t bytes; /**< Planned bytes of the fullest device. */
+    int device;    /**< The fullest device. */
+} cgp_search_choice;
+
+/** What cgp_plan_search() found. Free it with cgp_search_result_release(). */
+typedef struct cgp_search_result {
+    /** [n] The best first: by makespan and update, then by bytes. One for each schedule, number of
+     *  stages on a device, and number of micro-batches: its fastest recomputation mode that
+     *  fits. */
+    cgp_search_choice *choices;
+    int n;
+    int64_t plans; /**< Plans made. */
+    /** After CGP_ELIMIT, the plan with the smallest fullest device; else all 0. A search with a
+     *  memory limit of `least.bytes` and no other limits finds a plan; with one byte less it finds
+     *  none. */
+    cgp_search_choice least;
+} cgp_search_result;
+
+/**
+ * Search the fastest plans whose devices keep their memory limits.
+ *
+ * Every choice was planned, so its bytes are exact, and simulated. For each schedule the balance
+ * with the least makespan is planned. If a device exceeds its limit, the balance with the least
+ * makespan within the limit is searched, then the balance with the least memory. A recomputation
+ * mode is left out if a mode fits that has the same actions or fewer, and none that takes longer.
+ *
+ * @param[in]  model    Finished. Borrowed.
+ * @param[in]  options  Options that the search does not change, with the memory limits. `balance`
+ *                      is read only if it is fixed. A `table` fixes the schedule. Borrowed.
+ * @param[in]  search   Borrowed; NULL for all defaults.
+ * @param[out] out      Filled on success, and with `least` after CGP_ELIMIT.
+ *
+ * @retval CGP_EINVAL  No plan can be made; the message is of the first one.
+ * @retval CGP_ELIMIT  No plan fits; the message has the least memory that would do, and what needs
+ *                     it.
+ * @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: a balance and a plan for each schedule, mode and number of micro-batches;
+ * after CGP_ELIMIT a few times that.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_plan_search(const cgp_model *model,
+                                                  const cgp_plan_options *options,
+                                                  const cgp_search_options *search,
+                                                  cgp_search_result *out);
+
+/** Set schedule, virtual_stages, chunks, recompute and balance of options. The balance is borrowed
+ *  from the choice. Threads: any. */
+CGP_API void cgp_search_choice_apply(const cgp_search_choice *choice, cgp_plan_options *options);
+
+/** Free the arrays of a result, which may be all zero. */
+CGP_API void cgp_search_result_release(cgp_search_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

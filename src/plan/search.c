@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search.c -- searches plans: micro-batches x schedules x stages on a device x recomputation modes.
+ *
+ * For one schedule, a recomputation mode is dominated by a mode that runs fewer actions or shorter
+ * ones: with any balance its step is at least as long. So a mode is not tried if a mode that
+ * dominates it fits with its fastest balance. This does not hold for zb-1p and zb-2p, whose order
+ * of actions depends on their times.
+ *
+ *     never  <  never+selective  <  except_last+selective  <  always+selective
+ *            <  except_last      <  always
+ */
+#include "plan/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "plan/plan.h"
+#include "schedule/table.h"
+
+enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
+
+/* Modes in the order of trying: no mode comes before one that dominates it. */
+static const cgp_recompute modes[MODES] = {
+    CGP_RECOMPUTE_NEVER,  CGP_RECOMPUTE_NEVER_SELECTIVE,       CGP_RECOMPUTE_EXCEPT_LAST,
+    CGP_RECOMPUTE_ALWAYS, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE, CGP_RECOMPUTE_ALWAYS_SELECTIVE};
+
+/* Recomputation in ascending order of time. */
+static int rank_of(cgp_recompute mode) {
+    static const int ranks[] = {
+        [CGP_RECOMPUTE_NEVER] = 0, [CGP_RECOMPUTE_EXCEPT_LAST] = 1, [CGP_RECOMPUTE_ALWAYS] = 2};
+    return ranks[cgp_recompute_plain(mode)];
+}
+
+/* Tell whether a step with mode `a` takes at most as long as with mode `b`. */
+static bool dominates(cgp_recompute a, cgp_recompute b) {
+    return rank_of(a) <= rank_of(b) &&
+           cgp_recompute_is_selective(a) <= cgp_recompute_is_selective(b);
+}
+
+bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b) {
+    const double of_a = a->makespan + a->update, of_b = b->makespan + b->update;
+    return of_a != of_b ? of_a < of_b : a->bytes < b->bytes;
+}
+
+/* --- choices --- */
+
+/* Keep a choice if it is one of the best; the balance is owned by the result or freed. */
+static void keep(const cgp__plan_search *s, cgp_search_result *out,
+                 const cgp_search_choice *choice) {
+    int at = out->n;
+    while (at > 0 && cgp__choice_better(choice, &out->choices[at - 1]))
+        at--;
+    if (at == s->options->most) {
+        free(choice->balance);
+        return;
+    }
+    if (out->n == s->options->most) free(out->choices[--out->n].balance);
+    memmove(&out->choices[at + 1], &out->choices[at], (size_t)(out->n - at) * sizeof *out->choices);
+    out->choices[at] = *choice;
+    out->n++;
+}
+
+/* Remember why the first plan could not be made. */
+static cgp_status refuse(cgp__plan_search *s, cgp_status status) {
+    if (status != CGP_EINVAL && status != CGP_ELIMIT && status != CGP_EDEVICE) return status;
+    if (s->refused != CGP_OK) return CGP_OK;
+    s->refused = status;
+    s->reason = cgp__strdup(cgp_message());
+    return s->reason ? CGP_OK : cgp__no_memory("search", strlen(cgp_message()));
+}
+
+/* --- what is tried --- */
+
+/* Try the recomputation modes of a schedule; keep the best plan that fits. */
+static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search_result *out) {
+    cgp_search_choice best = {0};
+    cgp__fit fits[MODES] = {CGP__FITS_NOT};
+    for (int k = 0; k < MODES; k++) {
+        const bool ordered = o->table || !cgp__schedule_needs_costs(o->schedule);
+        bool dominated = !s->options->recomputes && modes[k] != s->given.recompute;
+        cgp_search_choice choice = {0};
+        for (int i = 0; i < k; i++)
+            dominated = dominated ||
+                        (ordered && fits[i] == CGP__FITS_FASTEST && dominates(modes[i], modes[k]));
+        if (dominated) continue;
+        o->recompute = modes[k];
+        const cgp_status status = cgp__search_balances(s, o, &choice, &fits[k]);
+        if (status != CGP_OK) {
+            free(best.balance);
+            return refuse(s, status);
+        }
+        if (fits[k] == CGP__FITS_NOT) continue;
+        if (best.balance && !cgp__choice_better(&choice, &best)) {
+            free(choice.balance);
+            continue;
+        }
+        free(best.balance);
+        best = choice;
+    }
+    if (best.balance) keep(s, out, &best);
+    return CGP_OK;
+}
+
+/* Try the numbers of stages on a device. */
+static cgp_status try_virtual(cgp__plan_search *s, const cgp_schedule_info *info,
+                              cgp_plan_options *o, cgp_search_result *out) {
+    static const int numbers[] = {2, 3, 4, 6, 8};
+    const int given = s->given.virtual_stages;
+    o->schedule = info->name;
+    o->virtual_stages = info->virtual_stages;
+    if (!s->options->virtual_stages || !info->any_virtual) {
+        if (given > 0 && given != info->virtual_stages && !info->any_virtual) return CGP_OK;
+        if (given > 0) o->virtual_stages = given;
+        return try_modes(s, o, out);
+    }
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        o->virtual_stages = numbers[k];
+        if (cgp_plan_options_stages(o) <= s->model->n_layers) CGP_TRY(try_modes(s, o, out));
+    }
+    return CGP_OK;
+}
+
+static cgp_status try_schedules(cgp__plan_search *s, int chunks, cgp_search_result *out) {
+    cgp_plan_options o = s->given;
+    const cgp_schedule_info *info;
+    o.chunks = chunks;
+    if (o.table) return try_modes(s, &o, out);
+    if (!s->options->schedules)
+        return try_virtual(s, cgp_schedule_info_find(cgp__schedule_name_of(&s->given)), &o, out);
+    for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
+        if (info->has_backward == s->given.inference) continue;
+        CGP_TRY(try_virtual(s, info, &o, out));
+    }
+    return CGP_OK;
+}
+
+/* Try one number of micro-batches. */
+static cgp_status try_chunks(cgp__plan_search *s, int chunks, cgp_search_result *out) {
+    const cgp_search_options *options = s->options;
+    const int64_t samples = (s->given.batch + chunks - 1) / chunks;
+    if (s->costs)
+        CGP_TRY(cgp_layer_costs_at(options->costs, options->samples, options->sizes,
+                                   s->model->n_layers, samples, s->costs));
+    return try_schedules(s, chunks, out);
+}
+
+static cgp_status try_all(cgp__plan_search *s, cgp_search_result *out) {
+    CGP_TRY(try_chunks(s, s->given.chunks, out));
+    for (int chunks = 1; s->options->chunks && chunks <= s->given.batch && chunks < 1 << 20;
+         chunks *= 2) {
+        const int64_t samples = (s->given.batch + chunks - 1) / chunks;
+        const bool whole = (s->given.batch + samples - 1) / samples == chunks;
+        if (whole && chunks != s->given.chunks) CGP_TRY(try_chunks(s, chunks, out));
+    }
+    return CGP_OK;
+}
+
+/* --- the least memory --- */
+
+/* Search with a memory limit; *fits says whether a plan was found. `only`: the schedule, the mode
+ * and the micro-batches of this choice; NULL: all that the caller lets vary. */
+static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
+                                const cgp_search_choice *only, cgp__plan_search *out, bool *fits) {
+    cgp_search_options options = *s->options;
+    cgp_search_choice choices[2] = {{0}};
+    cgp_search_result result = {.choices = choices};
+    *out = *s;
+    out->options = &options;
+    out->least = (cgp_search_choice){0};
+    out->given.memory_limit = limit;
+    options.most = 1;
+    if (only) {
+        cgp_search_choice_apply(only, &out->given);
+        options.schedules = options.virtual_stages = options.recomputes = options.chunks = false;
+    }
+    const cgp_status status = try_all(out, &result);
+    *fits = result.n > 0;
+    if (*fits) free(choices[0].balance);
+    out->options = s->options;
+    out->given = s->given;
+    return status;
+}
+
+/* Take what another search counted, and its smallest plan if `smaller`. */
+static void take(cgp__plan_search *s, cgp__plan_search *other, bool smaller) {
+    s->plans = other->plans;
+    s->refused = other->refused;
+    s->reason = other->reason;
+    if (smaller) {
+        free(s->least.balance);
+        s->least = other->least;
+    } else {
+        free(other->least.balance);
+    }
+}
+
+/* Set *limit to a limit with which the smallest plan's schedule and mode fit, but not with a byte
+ * less. It is the plan's bytes, unless a search within these bytes takes other balances. */
+static cgp_status find_limit(cgp__plan_search *s, int64_t *limit) {
+    const cgp_search_choice least = s->least;
+    int64_t refused = least.bytes - 1, fitting = least.bytes;
+    for (bool fits = false; !fits;) {
+        cgp__plan_search other;
+        const cgp_status status = search_within(s, fitting, &least, &other, &fits);
+        take(s, &other, false);
+        if (status != CGP_OK) return status;
+        if (fits) break;
+        refused = fitting;
+        fitting += fitting / 256 + 1;
+    }
+    while (refused + 1 < fitting) {
+        const int64_t middle = refused + (fitting - refused) / 2;
+        bool fits = false;
+        cgp__plan_search other;
+        const cgp_status status = search_within(s, middle, &least, &other, &fits);
+        take(s, &other, false);
+        if (status != CGP_OK) return status;
+        *(fits ? &fitting : &refused) = middle;
+    }
+    *limit = fitting;
+    return CGP_OK;
+}
+
+/* Lower the limit until nothing fits. */
+static cgp_status find_least(cgp__plan_search *s) {
+    int64_t limit = 0;
+    for (bool fits = true; fits;) {
+        cgp__plan_search other;
+        CGP_TRY(find_limit(s, &limit));
+        const cgp_status status = search_within(s, limit - 1, NULL, &other, &fits);
+        take(s, &other, fits);
+        CGP_TRY(status);
+    }
+    s->least.bytes = limit;
+    return CGP_OK;
+}
+
+/* Write why no plan fits: what the fullest device of the smallest plan needs. */
+static cgp_status explain(const cgp__plan_search *s, const cgp_plan_options *options) {
+    const cgp_search_choice *least = &s->least;
+    cgp_plan_options o = *options;
+    cgp_plan *plan = NULL;
+    char needs[512], bytes[32], limit[48] = "on the devices";
+    o.memory_limit = least->bytes;
+    cgp_search_choice_apply(least, &o);
+    CGP_TRY(cgp__plan_make(&plan, s->model, &o));
+    cgp__device_needs_text(cgp_plan_device_at(plan, least->device), needs, sizeof needs);
+    cgp_plan_destroy(plan);
+    if (options->memory_limit > 0)
+        snprintf(limit, sizeof limit, "in %s",
+                 cgp_bytes_text(options->memory_limit, bytes, sizeof bytes));
+    return cgp_fail(CGP_ELIMIT,
+                    "search: no plan fits %s; the least that would do is %lld bytes, with %s, "
+                    "recompute %s and %d micro-batches: %s",
+                    limit, (long long)least->bytes,
+                    least->schedule ? least->schedule : "this schedule",
+                    cgp_recompute_name(least->recompute), least->chunks, needs);
+}
+
+/* --- the search --- */
+
+static cgp_status check(const cgp_search_options *o, const cgp_plan_options *given) {
+    if (o->struct_size != sizeof *o)
+        return cgp_fail(
+            CGP_EINVAL,
+            "search options: struct_size is %zu, expected %zu (use cgp_search_options_default)",
+            o->struct_size, sizeof *o);
+    if (o->most < 1)
+        return cgp_fail(CGP_EINVAL, "search: most: expected 1 or more, got %d", o->most);
+    if (!o->balances && (o->schedules || o->virtual_stages) && !given->table && given->balance)
+        return cgp_fail(CGP_EINVAL, "search: a fixed balance needs a fixed schedule with fixed "
+                                    "virtual_stages (balances, or neither)");
+    if (o->costs && (!o->samples || o->sizes < 1))
+        return cgp_fail(CGP_EINVAL, "search: expected samples for %d sizes of costs", o->sizes);
+    const char *name = given->table ? NULL : cgp__schedule_name_of(given);
+    if (name && !cgp_schedule_info_find(name)) { /* the message has the nearest name */
+        cgp_schedule *schedule = NULL;
+        return cgp_schedule_create(&schedule, name, 1, 1, NULL);
+    }
+    return CGP_OK;
+}
+
+static cgp_status search(cgp__plan_search *s, const cgp_plan_options *options,
+                         cgp_search_result *out) {
+    CGP_TRY(CGP__NEW(out->choices, s->options->most + 1, "search"));
+    if (s->options->costs) CGP_TRY(CGP__NEW(s->costs, s->model->n_layers, "search"));
+    CGP_TRY(try_all(s, out));
+    if (out->n > 0) return CGP_OK;
+    if (s->least.stages == 0) return cgp_fail(s->refused, "%s", s->reason ? s->reason : "");
+    CGP_TRY(find_least(s));
+    return explain(s, options);
+}
+
+cgp_status cgp_plan_search(const cgp_model *model, const cgp_plan_options *options,
+                           const cgp_search_options *search_options, cgp_search_result *out) {
+    CGP__NEED(model);
+    CGP__NEED(options);
+    CGP__NEED(out);
+    const cgp_search_options defaults = cgp_search_options_default();
+    cgp__plan_search s = {
+        .model = model, .options = search_options ? search_options : &defaults, .given = *options};
+    CGP_TRY(check(s.options, options));
+    *out = (cgp_search_result){0};
+    const cgp_status status = search(&s, options, out);
+    out->plans = s.plans;
+    if (status == CGP_ELIMIT)
+        out->least = s.least;
+    else
+        free(s.least.balance);
+    if (status != CGP_OK && status != CGP_ELIMIT) cgp_search_result_release(out);
+    free(s.reason);
+    free(s.costs);
+    return status;
+}
+
+void cgp_search_choice_apply(const cgp_search_choice *choice, cgp_plan_options *options) {
+    CGP__NEED_OR(choice, );
+    CGP__NEED_OR(options, );
+    options->balance = choice->balance;
+    options->chunks = choice->chunks;
+    options->recompute = choice->recompute;
+    if (!choice->schedule) return;
+    options->schedule = choice->schedule;
+    options->virtual_stages = choice->virtual_stages;
+}
+
+void cgp_search_result_release(cgp_search_result *result) {
+    if (!result) return;
+    for (int k = 0; k < result->n; k++)
+        free(result->choices[k].balance);
+    free(result->choices);
+    free(result->least.balance);
+    *result = (cgp_search_result){0};
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search.h -- the state of a search over plans. */
+#ifndef CGP_SRC_PLAN_SEARCH_H
+#define CGP_SRC_PLAN_SEARCH_H
+
+#include <cgpipe/planner.h>
+
+typedef struct cgp__plan_search {
+    const cgp_model *model;
+    const cgp_search_options *options;
+    /* the caller's options, with another memory limit while the least one is searched */
+    cgp_plan_options given;
+    /* [layers] costs for the current size of micro-batches; NULL: FLOPs */
+    cgp_layer_cost *costs;
+    int64_t plans;
+    /* the plan with the smallest fullest device so far; its balance is owned */
+    cgp_search_choice least;
+    /* why the first plan could not be made; CGP_OK: all could */
+    cgp_status refused;
+    char *reason;
+} cgp__plan_search;
+
+/* Whether a plan fits: with the fastest balance, or only with a slower one. */
+typedef enum cgp__fit { CGP__FITS_NOT, CGP__FITS_SLOWER, CGP__FITS_FASTEST } cgp__fit;
+
+/* Make plans with these options, whose balance is ignored unless it is fixed, until a plan fits.
+ * The fastest balance is the first, then come the fastest ones within the limits, then the one with
+ * the least memory. If one does, *choice is that plan, and its balance is owned by the caller. */
+cgp_status cgp__search_balances(cgp__plan_search *search, const cgp_plan_options *options,
+                                cgp_search_choice *choice, cgp__fit *fit);
+
+/* Return whether a is better than b: its step takes less time or, if equal, fewer bytes. */
+bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b);
+
+#endif

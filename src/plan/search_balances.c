@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search_balances.c -- the balances of one schedule and recomputation mode that a search plans.
+ *
+ * A balance is searched with an estimate of memory, which leaves out workspace and messages. What a
+ * plan needs beyond the estimate is subtracted from its devices' limits, and gives the caps of the
+ * next balance. If there are few balances, all of them are planned instead. */
+#include "plan/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "partition/local_search.h"
+#include "plan/plan.h"
+#include "schedule/table.h"
+
+enum {
+    ROUNDS = 4,
+    FEW = 32, /* if there are at most as many balances, all of them are planned */
+};
+
+typedef struct trial {
+    cgp_plan_options options;
+    int stages, devices;
+    /* [stages] the balance that is tried, and the one before */
+    int *balance, *before;
+    /* [devices] caps, and estimates of bytes */
+    int64_t *caps, *bytes;
+} trial;
+
+static cgp_status reserve(trial *t) {
+    CGP_TRY(CGP__NEW(t->balance, 2 * (size_t)t->stages, "search"));
+    t->before = t->balance + t->stages;
+    CGP_TRY(CGP__NEW(t->caps, 2 * (size_t)t->devices, "search"));
+    t->bytes = t->caps + t->devices;
+    return CGP_OK;
+}
+
+static cgp_status simulate(const cgp__plan_search *s, const cgp_plan *plan, cgp_search_choice *c) {
+    cgp_schedule_timeline timeline = {0};
+    if (s->costs)
+        CGP_TRY(cgp_plan_simulate(plan, s->costs, s->options->messages, &timeline, &c->update));
+    const cgp_schedule_timeline *t = s->costs ? &timeline : &plan->actions.timeline;
+    c->makespan = t->makespan;
+    c->bubble = t->bubble_makespan;
+    cgp_schedule_timeline_release(&timeline);
+    return CGP_OK;
+}
+
+/* Return the FLOPs of R and of selective recomputation, divided by those of F and B. */
+static double recomputed(const cgp_plan *plan) {
+    const int chunks = cgp_plan_chunks(plan);
+    double again = 0, all = 0;
+    for (cgp__cursor at = {0}; cgp__next(plan->actions.schedule, &at);) {
+        const cgp_plan_stage *stage = &plan->placement.stages[at.action->stage].info;
+        if (at.action->kind == CGP_ACTION_R) again += stage->recompute_flops;
+    }
+    for (int j = 0; j < plan->placement.n_stages; j++) {
+        const cgp_plan_stage *stage = &plan->placement.stages[j].info;
+        all += chunks * (stage->forward_flops + stage->backward_flops);
+    }
+    return all > 0 ? again / all : 0;
+}
+
+static cgp_status copy_balance(cgp_search_choice *choice, const cgp_plan *plan) {
+    const size_t n = (size_t)plan->placement.n_stages;
+    int *balance = cgp__calloc(n, sizeof *balance);
+    if (!balance) return cgp__no_memory("search", n * sizeof *balance);
+    memcpy(balance, plan->placement.balance, n * sizeof *balance);
+    free(choice->balance);
+    choice->balance = balance;
+    return CGP_OK;
+}
+
+/* Describe a plan. The balance of an earlier plan in *choice is freed. */
+static cgp_status describe(const cgp__plan_search *s, const trial *t, const cgp_plan *plan,
+                           cgp_search_choice *choice) {
+    const cgp_search_choice described = {
+        .schedule = t->options.table ? NULL : cgp_schedule_info_find(t->options.schedule)->name,
+        .virtual_stages = t->stages / t->devices,
+        .chunks = t->options.chunks,
+        .recompute = t->options.recompute,
+        .stages = t->stages,
+        .recomputed = recomputed(plan),
+        .balance = choice->balance};
+    *choice = described;
+    for (int d = 0; d < t->devices; d++) {
+        const int64_t bytes = cgp_plan_device_at(plan, d)->planned_bytes;
+        if (bytes <= choice->bytes) continue;
+        choice->bytes = bytes;
+        choice->device = d;
+    }
+    CGP_TRY(copy_balance(choice, plan));
+    return simulate(s, plan, choice);
+}
+
+static int64_t fullest(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < plan->placement.n_devices; d++)
+        bytes = cgp__max(bytes, cgp_plan_device_at(plan, d)->planned_bytes);
+    return bytes;
+}
+
+static bool keeps_limits(const cgp_plan *plan) {
+    for (int d = 0; d < plan->placement.n_devices; d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        if (device->limit_bytes > 0 && device->planned_bytes > device->limit_bytes) return false;
+    }
+    return true;
+}
+
+/* Set the caps of the next balance. Return false if a device has no room. */
+static bool set_caps(trial *t, const cgp_plan *plan) {
+    for (int d = 0; d < t->devices; d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        const int64_t beyond = device->planned_bytes - t->bytes[d];
+        t->caps[d] = device->limit_bytes > 0 ? device->limit_bytes - beyond : INT64_MAX / 2;
+        if (t->caps[d] <= 0) return false;
+    }
+    return true;
+}
+
+/* Plan the balance. Set *fits, and set caps unless it fits; *room says whether they are
+ * positive. */
+static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choice, bool *fits,
+                          bool *room) {
+    cgp_plan *plan = NULL;
+    t->options.balance = t->balance;
+    CGP_TRY(cgp__plan_make(&plan, s->model, &t->options));
+    cgp_status status = CGP_OK;
+    s->plans++;
+    *fits = keeps_limits(plan);
+    if (s->least.stages == 0 || fullest(plan) < s->least.bytes)
+        status = describe(s, t, plan, &s->least);
+    if (status == CGP_OK && *fits) status = describe(s, t, plan, choice);
+    *room = *fits || set_caps(t, plan);
+    cgp_plan_destroy(plan);
+    return status;
+}
+
+/* Plan the fastest balance, and then balances within caps. */
+static cgp_status within_limits(cgp__plan_search *s, trial *t, int rounds,
+                                cgp_search_choice *choice, cgp__fit *fit) {
+    bool room = true, fits = false;
+    for (int round = 0; round < rounds && room && !fits; round++) {
+        const int64_t *caps = round > 0 ? t->caps : NULL;
+        memcpy(t->before, t->balance, (size_t)t->stages * sizeof *t->before);
+        CGP_TRY(cgp__plan_balance(s->model, &t->options, caps, s->costs, t->balance, t->bytes));
+        if (memcmp(t->before, t->balance, (size_t)t->stages * sizeof *t->before) == 0) break;
+        CGP_TRY(plan_it(s, t, choice, &fits, &room));
+        if (fits) *fit = round == 0 ? CGP__FITS_FASTEST : CGP__FITS_SLOWER;
+    }
+    return CGP_OK;
+}
+
+/* Set the next balance in lexicographic order. Return false if there is none. */
+static bool advance(int *balance, int stages) {
+    for (int j = stages - 2; j >= 0; j--) {
+        if (balance[stages - 1] > 1) {
+            balance[j]++;
+            balance[stages - 1]--;
+            return true;
+        }
+        balance[stages - 1] += balance[j] - 1;
+        balance[j] = 1;
+    }
+    return false;
+}
+
+/* Plan all balances; keep the best one that fits. */
+static cgp_status try_each(cgp__plan_search *s, trial *t, cgp_search_choice *best, cgp__fit *fit) {
+    bool room, fits;
+    for (int j = 0; j < t->stages; j++)
+        t->balance[j] = j < t->stages - 1 ? 1 : s->model->n_layers - t->stages + 1;
+    do {
+        cgp_search_choice choice = {0};
+        CGP_TRY(plan_it(s, t, &choice, &fits, &room));
+        if (fits && (*fit == CGP__FITS_NOT || cgp__choice_better(&choice, best))) {
+            free(best->balance);
+            *best = choice;
+            *fit = CGP__FITS_SLOWER;
+        } else {
+            free(choice.balance);
+        }
+    } while (advance(t->balance, t->stages));
+    return CGP_OK;
+}
+
+static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
+                               cgp__fit *fit) {
+    bool room, fits = false;
+    if (!s->options->balances && s->given.balance) {
+        memcpy(t->balance, s->given.balance, (size_t)t->stages * sizeof *t->balance);
+        CGP_TRY(plan_it(s, t, choice, &fits, &room));
+        if (fits) *fit = CGP__FITS_FASTEST;
+        return CGP_OK;
+    }
+    const bool few = cgp__count_cuts(s->model->n_layers, t->stages, FEW + 1) <= FEW;
+    CGP_TRY(within_limits(s, t, few ? 1 : ROUNDS, choice, fit));
+    if (*fit != CGP__FITS_NOT) return CGP_OK;
+    if (few) return try_each(s, t, choice, fit);
+    memset(t->caps, 0, (size_t)t->devices * sizeof *t->caps);
+    CGP_TRY(cgp__plan_balance(s->model, &t->options, t->caps, s->costs, t->balance, NULL));
+    CGP_TRY(plan_it(s, t, choice, &fits, &room));
+    if (fits) *fit = CGP__FITS_SLOWER;
+    return CGP_OK;
+}
+
+cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *options,
+                                cgp_search_choice *choice, cgp__fit *fit) {
+    trial t = {.options = *options,
+               .stages = cgp_plan_options_stages(options),
+               .devices = options->table ? cgp_schedule_devices(options->table) : options->stages};
+    *fit = CGP__FITS_NOT;
+    *choice = (cgp_search_choice){0};
+    cgp_status status = t.stages <= s->model->n_layers
+                            ? reserve(&t)
+                            : cgp_fail(CGP_EINVAL, "search: too many stages");
+    if (status == CGP_OK) status = try_balances(s, &t, choice, fit);
+    if (status != CGP_OK) free(choice->balance);
+    free(t.caps);
+    free(t.balance);
+    return status;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simulate.c -- the step of a plan, simulated with costs of layers and messages. */
+#include <cgpipe/planner.h>
+
+#include <stdlib.h>
+
+#include "plan/plan.h"
+
+/* Set times[4][stages] to the times of F, I, W and R. */
+static void add_times(const cgp_plan *plan, const cgp_layer_cost *costs, double *times) {
+    const int n = cgp_plan_stages(plan);
+    const bool selective = cgp_recompute_is_selective(plan->setup.recompute);
+    for (int j = 0; j < n; j++) {
+        const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
+        for (int i = stage->first_layer; i < stage->first_layer + stage->layers; i++) {
+            const cgp_layer_cost *c = &costs[i];
+            times[j] += c->forward_seconds;
+            times[n + j] += c->input_seconds + (selective ? c->selective_seconds : 0);
+            times[2 * n + j] += c->weight_seconds;
+            times[3 * n + j] += c->recompute_seconds;
+        }
+    }
+}
+
+/* Set latency[edges] and transfer[edges]. */
+static void add_messages(const cgp_plan *plan, const cgp_message_costs *costs, double *latency,
+                         double *transfer) {
+    const int devices = cgp_plan_devices(plan);
+    for (int e = 0; e < cgp_plan_edges(plan); e++) {
+        const cgp_plan_edge edge = cgp_plan_edge_at(plan, e);
+        const int from = cgp_plan_stage_at(plan, edge.from)->device;
+        const int to = cgp_plan_stage_at(plan, edge.to)->device;
+        if (costs->latency_seconds && from != to) {
+            const size_t link = (size_t)from * (size_t)devices + (size_t)to;
+            latency[e] = costs->latency_seconds[link];
+            transfer[e] = (double)edge.bytes / costs->bytes_per_second[link];
+        } else if (costs->copy_bytes_per_second > 0) {
+            latency[e] = (double)edge.bytes / costs->copy_bytes_per_second;
+        }
+    }
+}
+
+/* Return the seconds of the update on the slowest device. */
+static double slowest_update(const cgp_plan *plan, const cgp_layer_cost *costs) {
+    double slowest = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        double sum = 0;
+        for (int k = 0; k < device->stages; k++) {
+            const cgp_plan_stage *stage = cgp_plan_stage_at(plan, device->stage_list[k]);
+            for (int i = 0; i < stage->layers; i++)
+                sum += costs[stage->first_layer + i].update_seconds;
+        }
+        slowest = sum > slowest ? sum : slowest;
+    }
+    return slowest;
+}
+
+cgp_status cgp_plan_simulate(const cgp_plan *plan, const cgp_layer_cost *costs,
+                             const cgp_message_costs *messages, cgp_schedule_timeline *timeline,
+                             double *update) {
+    CGP__NEED(plan);
+    CGP__NEED(costs);
+    CGP__NEED(timeline);
+    const size_t n = (size_t)cgp_plan_stages(plan), edges = (size_t)cgp_plan_edges(plan);
+    double *times = cgp__calloc(4 * n + 2 * edges, sizeof *times);
+    int *buffers = cgp__calloc(edges + 1, sizeof *buffers);
+    cgp_status status =
+        times && buffers ? CGP_OK : cgp__no_memory("plan: simulation", 4 * n * sizeof *times);
+    if (status == CGP_OK) {
+        double *latency = times + 4 * n, *transfer = latency + edges;
+        for (int e = 0; e < (int)edges; e++)
+            buffers[e] = cgp_plan_edge_at(plan, e).buffers;
+        add_times(plan, costs, times);
+        if (messages) add_messages(plan, messages, latency, transfer);
+        status = cgp_schedule_simulate(plan->actions.schedule,
+                                       &(cgp_schedule_costs){.forward = times,
+                                                             .backward_input = times + n,
+                                                             .backward_weight = times + 2 * n,
+                                                             .recompute = times + 3 * n,
+                                                             .latency = latency,
+                                                             .transfer = transfer,
+                                                             .capacity = buffers},
+                                       timeline);
+    }
+    if (status == CGP_OK && update) *update = slowest_update(plan, costs);
+    free(buffers);
+    free(times);
+    return status;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_planner.c -- the search over plans: against all plans with default balances, against all
+ * balances, and at the least memory that it states. */
+#include "support.h"
+
+#include <cgpipe/cgpipe.h>
+
+enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, MAX_STAGES = 64 };
+
+/* Linear layers of random widths with gelu and norms, which are cheap to recompute. */
+static cgp_model *random_model(uint64_t *state, int layers) {
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "row"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){8});
+    for (int i = 0; i < layers; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "l%d", i);
+        cgp_model_layer(model, name);
+        x = cgp_linear(model, x, name, (cgp_linear_options){.out = 8 * test_between(state, 1, 12)});
+        if (test_between(state, 0, 1)) x = cgp_gelu_tanh(model, x);
+    }
+    const cgp_value target = cgp_model_input(model, "target", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_loss_cross_entropy(model, x, target, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+static cgp_plan_options random_options(uint64_t *state, int layers) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = test_between(state, 1, layers < 4 ? layers : 4);
+    o.batch = test_between(state, 1, 12);
+    o.chunks = test_between(state, 1, (int)o.batch);
+    while ((o.batch + (o.batch + o.chunks - 1) / o.chunks - 1) /
+               ((o.batch + o.chunks - 1) / o.chunks) !=
+           o.chunks)
+        o.chunks--;
+    if (test_between(state, 0, 1)) o.optim = cgp_optim_adamw(0.001, 0.01);
+    return o;
+}
+
+/* Return the largest planned bytes of a device. */
+static int64_t fullest(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const int64_t planned = cgp_plan_device_at(plan, d)->planned_bytes;
+        bytes = planned > bytes ? planned : bytes;
+    }
+    return bytes;
+}
+
+/* Plan with these options; return the makespan, or -1 if there is no such plan. */
+static double plan_makespan(const cgp_model *model, const cgp_plan_options *o, int64_t *bytes) {
+    cgp_plan *plan = NULL;
+    if (cgp_plan_create(&plan, model, o) != CGP_OK) return -1;
+    const double makespan = cgp_plan_timeline(plan)->makespan;
+    *bytes = fullest(plan);
+    cgp_plan_destroy(plan);
+    return makespan;
+}
+
+typedef double makespan_function(const cgp_model *model, const cgp_plan_options *o, int64_t *bytes);
+
+/* Return the least makespan of all schedules, numbers of stages and modes. */
+static double best_of_all(const cgp_model *model, const cgp_plan_options *given,
+                          makespan_function *makespan_of) {
+    double best = -1;
+    const cgp_schedule_info *info;
+    for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
+        for (int v = 1; v <= (info->has_backward ? 8 : 0); v++) {
+            if (info->any_virtual ? v == 1 || v == 5 || v == 7 : v != info->virtual_stages)
+                continue;
+            for (int mode = 0; mode < MODES; mode++) {
+                cgp_plan_options o = *given;
+                int64_t bytes = 0;
+                o.schedule = info->name;
+                o.virtual_stages = v;
+                o.recompute = (cgp_recompute)mode;
+                const double makespan = makespan_of(model, &o, &bytes);
+                if (makespan >= 0 && (best < 0 || makespan < best)) best = makespan;
+            }
+        }
+    }
+    return best;
+}
+
+/* Return the least makespan of all balances that fit. */
+static double best_balance(const cgp_model *model, const cgp_plan_options *given, int64_t *bytes) {
+    const int n = cgp_plan_options_stages(given), layers = cgp_model_layers(model);
+    int balance[MAX_STAGES];
+    double best = -1;
+    if (n > layers) return -1;
+    for (unsigned cuts = 0; cuts < 1u << (layers - 1); cuts++) {
+        int stages = 0;
+        balance[0] = 1;
+        for (int i = 0; i < layers - 1; i++) {
+            if (cuts >> i & 1)
+                balance[++stages] = 1;
+            else
+                balance[stages]++;
+        }
+        if (stages + 1 != n) continue;
+        cgp_plan_options o = *given;
+        o.balance = balance;
+        const double makespan = plan_makespan(model, &o, bytes);
+        if (makespan >= 0 && (best < 0 || makespan < best)) best = makespan;
+    }
+    return best;
+}
+
+/* Check that the choices are sorted, fit, and are what cgp_plan_create() makes. */
+static void check_choices(const cgp_model *model, const cgp_plan_options *options,
+                          const cgp_search_result *found) {
+    for (int k = 0; k < found->n; k++) {
+        cgp_plan_options o = *options;
+        const cgp_search_choice *choice = &found->choices[k];
+        int64_t bytes = 0;
+        cgp_search_choice_apply(choice, &o);
+        assert_int_equal(choice->stages, cgp_plan_options_stages(&o));
+        assert_true(plan_makespan(model, &o, &bytes) == choice->makespan);
+        assert_int_equal(bytes, choice->bytes);
+        assert_true(options->memory_limit == 0 || choice->bytes <= options->memory_limit);
+        if (k > 0) assert_true(found->choices[k - 1].makespan <= choice->makespan);
+    }
+}
+
+/* A search without a limit finds the least makespan of all. With limits it is never slower than the
+ * best default balance that fits, and rarely slower than the best of all balances. */
+TEST_CASE(searches_find_the_fastest_plans) {
+    uint64_t state = test_seed();
+    int cases = 0, optimal = 0;
+    for (int round = 0; round < test_scaled(5); round++) {
+        const int layers = test_between(&state, 2, 7);
+        cgp_model *model = random_model(&state, layers);
+        cgp_plan_options o = random_options(&state, layers);
+        cgp_search_result found;
+        assert_ok(cgp_plan_search(model, &o, NULL, &found));
+        check_choices(model, &o, &found);
+        const double free_of_limits = found.choices[0].makespan;
+        assert_true(free_of_limits <= best_of_all(model, &o, plan_makespan) * (1 + 1e-9));
+        o.memory_limit = found.choices[0].bytes - 1;
+        cgp_search_result_release(&found);
+        for (int tries = 0; tries < 4; tries++) {
+            const cgp_status status = cgp_plan_search(model, &o, NULL, &found);
+            if (status == CGP_OK) {
+                check_choices(model, &o, &found);
+                const double makespan = found.choices[0].makespan;
+                const double plain = best_of_all(model, &o, plan_makespan);
+                const double all = best_of_all(model, &o, best_balance);
+                if (plain >= 0) assert_true(makespan <= plain * (1 + 1e-9));
+                assert_true(all >= 0 && makespan <= all * 1.1);
+                cases++;
+                optimal += makespan <= all * (1 + 1e-9);
+                o.memory_limit -= test_between(&state, 1, (int)(o.memory_limit / 16));
+            } else {
+                assert_int_equal(status, CGP_ELIMIT);
+                assert_true(best_of_all(model, &o, best_balance) < 0);
+                tries = 4;
+            }
+            cgp_search_result_release(&found);
+        }
+        cgp_model_destroy(model);
+    }
+    print_message("%d of %d searches with a limit found the best of all balances\n", optimal,
+                  cases);
+    assert_true(optimal * 10 >= cases * 9);
+}
+
+/* One byte less than the least memory is refused, the least memory is enough. */
+TEST_CASE(the_least_memory_is_exact) {
+    uint64_t state = test_seed();
+    for (int round = 0; round < test_scaled(8); round++) {
+        const int layers = test_between(&state, 2, 12);
+        cgp_model *model = random_model(&state, layers);
+        cgp_plan_options o = random_options(&state, layers);
+        cgp_search_options search = cgp_search_options_default();
+        cgp_search_result found, again;
+        search.chunks = test_between(&state, 0, 1);
+        o.memory_limit = 1;
+        assert_status(cgp_plan_search(model, &o, &search, &found), CGP_ELIMIT);
+        assert_int_equal(found.n, 0);
+        o.memory_limit = found.least.bytes - 1;
+        assert_status(cgp_plan_search(model, &o, &search, &again), CGP_ELIMIT);
+        cgp_search_result_release(&again);
+        o.memory_limit = found.least.bytes;
+        assert_ok(cgp_plan_search(model, &o, &search, &again));
+        check_choices(model, &o, &again);
+        cgp_search_result_release(&again);
+        cgp_search_result_release(&found);
+        cgp_model_destroy(model);
+    }
+}
+
+/* What is given stays. */
+TEST_CASE(fixed_options_stay) {
+    uint64_t state = test_seed();
+    cgp_search_options search = cgp_search_options_default();
+    cgp_search_result found;
+    cgp_model *model = random_model(&state, 8);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    o.batch = 8;
+    o.chunks = 4;
+    o.schedule = "interleaved";
+    search.schedules = false;
+    search.recomputes = false;
+    o.recompute = CGP_RECOMPUTE_ALWAYS;
+    assert_ok(cgp_plan_search(model, &o, &search, &found));
+    assert_int_equal(found.n, 3); /* 2, 3 and 4 stages on each device */
+    for (int k = 0; k < found.n; k++) {
+        assert_string_equal(found.choices[k].schedule, "interleaved");
+        assert_int_equal(found.choices[k].recompute, CGP_RECOMPUTE_ALWAYS);
+        assert_int_equal(found.choices[k].chunks, 4);
+    }
+    cgp_search_result_release(&found);
+    search.virtual_stages = search.balances = false;
+    o.balance = (int[]){1, 2, 4, 1};
+    assert_ok(cgp_plan_search(model, &o, &search, &found));
+    assert_int_equal(found.n, 1);
+    assert_memory_equal(found.choices[0].balance, o.balance, 4 * sizeof(int));
+    cgp_search_result_release(&found);
+    search.schedules = true;
+    assert_status(cgp_plan_search(model, &o, &search, &found), CGP_EINVAL);
+    assert_message("search: a fixed balance needs a fixed schedule with fixed virtual_stages");
+    o.balance = NULL;
+    o.batch = 0;
+    assert_status(cgp_plan_search(model, &o, &search, &found), CGP_EINVAL);
+    assert_message("batch: expected 1");
+    cgp_model_destroy(model);
+}
