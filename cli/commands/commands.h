@@ -32,6 +32,7 @@ int cli_tokenize(const cli_run_options *options);
 int cli_convert(const cli_run_options *options);
 int cli_devices(const cli_run_options *options);
 int cli_plan(const cli_run_options *options);
+int cli_plan_search(const cli_run_options *options); /* plan --search */
 int cli_profile(const cli_run_options *options);
 int cli_bench(const cli_run_options *options);
 int cli_bench_transport(const cli_run_options *options); /* bench transport */

@@ -3,13 +3,12 @@
 #include "session/session.h"
 
 #include "machine.h"
-#include "options/epochs.h"
-#include "options/schedule_file.h"
+#include "options/options.h"
 #include "ranks.h"
-#include "session/costs.h"
 #include "session/data.h"
 #include "session/eval_metrics.h"
 #include "session/inputs.h"
+#include "session/plan_options.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -19,92 +18,16 @@
 
 /* --- plan --- */
 
-/* Make the optimizer. Options that the optimizer or its schedule lacks are NaN. */
-static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
-    *optim = (cgp_optim){.lr = cli_lr_of(options),
-                         .weight_decay = options->weight_decay,
-                         .momentum = cli_or_zero(options->momentum),
-                         .nesterov = options->nesterov,
-                         .beta1 = cli_or_zero(options->beta1),
-                         .beta2 = cli_or_zero(options->beta2),
-                         .eps = cli_or_zero(options->eps),
-                         .alpha = cli_or_zero(options->alpha),
-                         .clip_norm = options->clip,
-                         .decay_all = options->decay_all,
-                         .schedule = cli_lr_schedule_of(options)};
-    CGP_TRY(cgp_optim_kind_parse(&optim->kind, options->optimizer));
-    return cgp_optim_check(optim);
-}
-
-cgp_status cli_devices_expand(const char ***out, const cli_run_options *options) {
-    *out = NULL;
-    const int devices = (int)options->stages;
-    if (options->devices.count == 0) return CGP_OK;
-    if (options->devices.count != 1 && options->devices.count != devices)
-        return cgp_fail(CGP_EINVAL,
-                        "--devices: expected one name for all, or one for each of "
-                        "the %d, got %d",
-                        devices, options->devices.count);
-    *out = cli_calloc((size_t)devices, sizeof **out);
-    for (int d = 0; d < devices; d++)
-        (*out)[d] = options->devices.values[options->devices.count == 1 ? 0 : d];
-    return CGP_OK;
-}
-
-static cgp_status check_balance(const cli_session *session, const cgp_plan_options *options) {
-    const int count = session->options->balance.layers.count;
-    const int stages = cgp_plan_options_stages(options);
-    if (count == 0) return CGP_OK;
-    if (count != stages)
-        return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d", stages,
-                        count);
-    return cgp_balance_check(session->model, count, session->options->balance.layers.values);
-}
-
 bool cli_runs_alone(const cli_run_options *options) {
     return options->transport && strcmp(options->transport, "inproc") == 0;
 }
 
 cgp_status cli_session_make_plan(cli_session *session) {
-    const cli_run_options *run_options = session->options;
-    if (run_options->stages > cgp_model_layers(session->model))
-        return cgp_fail(CGP_EINVAL, "--stages %" PRId64 ": the model has %d layers (%s)",
-                        run_options->stages, cgp_model_layers(session->model), session->model_spec);
-    cgp_plan_options options = cgp_plan_options_default();
-    CGP_TRY(cgp_recompute_parse(&options.recompute, run_options->recompute));
-    CGP_TRY(cgp_precision_parse(&options.precision, run_options->precision));
-    CGP_TRY(cgp_convolution_parse(&options.convolution, run_options->convolution));
-    CGP_TRY(make_optim(run_options, &session->optim));
-    const char **devices = NULL;
-    CGP_TRY(cli_devices_expand(&devices, run_options));
-    options.stages = (int)run_options->stages;
-    options.batch = run_options->batch;
-    options.chunks = (int)run_options->chunks;
-    options.virtual_stages = (int)run_options->virtual_stages;
-    options.group = (int)run_options->group;
-    options.optim = session->optim;
-    options.devices = devices;
-    options.threads_per_device = (int)run_options->threads_per_device;
-    options.memory_limit = run_options->memory_limit;
-    options.ranks = cli_runs_alone(run_options) ? 1 : cli_ranks();
-    options.deferred_batch_norm = run_options->deferred_batch_norm;
-    int *balance = NULL;
-    cgp_schedule *table = NULL;
-    cgp_status status = CGP_OK;
-    if (cli_schedule_is_file(run_options->schedule))
-        status = cli_schedule_read(&table, run_options->schedule);
-    else
-        options.schedule = run_options->schedule;
-    options.table = table;
-    if (status == CGP_OK) status = check_balance(session, &options);
-    if (status == CGP_OK)
-        status =
-            cli_balance_find(&balance, session->model, session->model_spec, run_options, &options);
-    options.balance = balance ? balance : run_options->balance.layers.values;
-    if (status == CGP_OK) status = cgp_plan_create(&session->plan, session->model, &options);
-    cgp_schedule_destroy(table);
-    free(balance);
-    free(devices);
+    cli_plan_options options;
+    cgp_status status = cli_plan_options_make(&options, session);
+    if (status == CGP_OK) status = cli_plan_options_balance(&options, session);
+    if (status == CGP_OK) status = cgp_plan_create(&session->plan, session->model, &options.plan);
+    cli_plan_options_release(&options);
     return status;
 }
 

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_options.h -- the options of a plan, made from the run options. */
+#ifndef CGPIPE_CLI_PLAN_OPTIONS_H
+#define CGPIPE_CLI_PLAN_OPTIONS_H
+
+#include <cgpipe/plan.h>
+
+typedef struct cli_session cli_session;
+
+/* The options, and the memory that they borrow. */
+typedef struct cli_plan_options {
+    cgp_plan_options plan;
+    const char **devices;
+    cgp_schedule *table; /* read from a file of --schedule; NULL: a name */
+    int *balance;        /* found by a rule of --balance; NULL: numbers, or none */
+} cli_plan_options;
+
+/* Make the options of the session's model, and its optimizer, without a balance. Release them in
+ * any case. */
+CGP_MUST_CHECK cgp_status cli_plan_options_make(cli_plan_options *options, cli_session *session);
+
+/* Set the balance: the numbers of --balance, or the result of its rule. */
+CGP_MUST_CHECK cgp_status cli_plan_options_balance(cli_plan_options *options,
+                                                   const cli_session *session);
+
+void cli_plan_options_release(cli_plan_options *options);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prediction.c -- see prediction.h. */
+#include "session/prediction.h"
+
+#include "options/options.h"
+#include "session/session.h"
+#include "text.h"
+
+#include <stdlib.h>
+
+/* Set the times of messages between the devices of a cluster file. */
+static cgp_status read_links(cli_prediction *p, int devices) {
+    const size_t n = (size_t)devices;
+    CGP_TRY(cli_cluster_expect(&p->cluster, devices));
+    p->links = cli_calloc(2 * n * n, sizeof *p->links);
+    for (size_t from = 0; from < n; from++) {
+        for (size_t to = 0; to < n; to++) {
+            cli_message_cost cost = {0, 1};
+            if (from != to) CGP_TRY(cli_cluster_message(&p->cluster, (int)from, (int)to, &cost));
+            p->links[from * n + to] = cost.latency_seconds;
+            p->links[n * n + from * n + to] = cost.bytes_per_second;
+        }
+    }
+    p->messages.latency_seconds = p->links;
+    p->messages.bytes_per_second = p->links + n * n;
+    return CGP_OK;
+}
+
+cgp_status cli_prediction_read(cli_prediction *p, const cli_session *session) {
+    const cli_run_options *options = session->options;
+    *p = (cli_prediction){0};
+    CGP_TRY(cli_costs_read(&p->costs, options, session->model, session->model_spec));
+    if (p->costs.bandwidth > 0) p->messages.copy_bytes_per_second = p->costs.bandwidth;
+    if (!options->cluster) return CGP_OK;
+    CGP_TRY(cli_cluster_read(&p->cluster, options->cluster));
+    return read_links(p, (int)options->stages);
+}
+
+void cli_prediction_release(cli_prediction *p) {
+    free(p->links);
+    cli_cluster_release(&p->cluster);
+    cli_costs_release(&p->costs);
+}
+
+cgp_status cli_prediction_simulate(const cli_prediction *p, const cgp_plan *plan,
+                                   cgp_schedule_timeline *timeline, double *update) {
+    cgp_layer_cost *layers = NULL;
+    cgp_status status = CGP_OK;
+    if (p->cluster.path) CGP_TRY(cli_cluster_check_plan(&p->cluster, plan));
+    status = cli_costs_at(&p->costs, cgp_plan_microbatch(plan), &layers);
+    if (status == CGP_OK) status = cgp_plan_simulate(plan, layers, &p->messages, timeline, update);
+    free(layers);
+    return status;
+}
