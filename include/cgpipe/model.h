@@ -509,6 +509,17 @@ CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cg
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                             double weight);
 
+/** End the model in the mean of squared differences over all elements: x [...], f32 targets of the
+ *  same shape. All else is as in cgp_model_loss_cross_entropy(). */
+CGP_API void cgp_model_loss_mse(cgp_model *model, cgp_value x, cgp_value targets, double weight);
+
+/** End the model in the mean over all elements of the smooth L1 loss, with d = x - target: d^2 / (2
+ *  beta) if |d| < beta, else |d| - beta / 2. With a `beta` of 0 it is the mean of |d|; with a
+ *  `weight` of beta, the Huber loss. x [...], f32 targets of the same shape. All else is as in
+ *  cgp_model_loss_cross_entropy(). @param[in] beta 0 or more, finite as f32. */
+CGP_API void cgp_model_loss_smooth_l1(cgp_model *model, cgp_value x, cgp_value targets, double beta,
+                                      double weight);
+
 /** Make a value the model's next output, which cgp_pipeline_predict() returns. The value must not
  *  be an input, and must not be an output already. A model without a loss is trained with an
  *  external loss of its outputs (cgp_pipeline_forward). */

@@ -50,6 +50,7 @@ static const cgp__field fields[] = {
     FIELD(REAL, NORM, norm.eps, eps),
     FIELD(REAL, NORM, norm.momentum, momentum),
     FIELD(INT64, CROSS_ENTROPY, cross_entropy.ignore, ignore),
+    FIELD(REAL, ELEMENT_LOSS, element_loss.beta, beta),
     FIELD(BOOL, LINEAR, linear.transposed, transposed),
     FIELD(BOOL, MATMUL, matmul.transpose, transpose),
     FIELD(BOOL, WINDOWS, windows.global, global),
@@ -114,6 +115,8 @@ static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_GROUP_NORM] = "groups eps",
     [CGP_OP_MEAN] = "dim",
     [CGP_OP_DETACH] = "",
+    [CGP_OP_MSE] = "",
+    [CGP_OP_SMOOTH_L1] = "beta",
 };
 
 static const char *const inits[] = {[CGP_INIT_ZERO] = "zero",

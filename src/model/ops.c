@@ -339,23 +339,37 @@ cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begin, int64
 
 /* --- losses --- */
 
-static void add_loss(cgp_model *model, cgp_op_kind kind, cgp_value logits, cgp_value targets,
-                     int64_t ignore, double weight) {
-    const cgp__attributes attributes = {.cross_entropy = {.kind = kind, .ignore = ignore}};
+static void add_loss(cgp_model *model, cgp_value x, cgp_value targets,
+                     const cgp__attributes *attributes, double weight) {
     const int before = model->n_nodes;
-    if (!cgp__builder_takes_weight(model, cgp__op_find(kind)->op.name, weight)) return;
-    (void)cgp__builder_add(model, (cgp_value[]){logits, targets}, NULL, &attributes);
+    if (!cgp__builder_takes_weight(model, cgp_op_name(attributes->kind), weight)) return;
+    (void)cgp__builder_add(model, (cgp_value[]){x, targets}, NULL, attributes);
     cgp__builder_set_loss(model, before, weight);
 }
 
 void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                   int64_t ignore, double weight) {
     CGP__NEED_OR(model, );
-    add_loss(model, CGP_OP_CROSS_ENTROPY, logits, targets, ignore, weight);
+    const cgp__attributes attributes = {
+        .cross_entropy = {.kind = CGP_OP_CROSS_ENTROPY, .ignore = ignore}};
+    add_loss(model, logits, targets, &attributes, weight);
 }
 
 void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                     double weight) {
     CGP__NEED_OR(model, );
-    add_loss(model, CGP_OP_BCE_WITH_LOGITS, logits, targets, 0, weight);
+    const cgp__attributes attributes = {.kind = CGP_OP_BCE_WITH_LOGITS};
+    add_loss(model, logits, targets, &attributes, weight);
+}
+
+void cgp_model_loss_mse(cgp_model *model, cgp_value x, cgp_value targets, double weight) {
+    CGP__NEED_OR(model, );
+    add_loss(model, x, targets, &(cgp__attributes){.kind = CGP_OP_MSE}, weight);
+}
+
+void cgp_model_loss_smooth_l1(cgp_model *model, cgp_value x, cgp_value targets, double beta,
+                              double weight) {
+    CGP__NEED_OR(model, );
+    const cgp__attributes attributes = {.element_loss = {.kind = CGP_OP_SMOOTH_L1, .beta = beta}};
+    add_loss(model, x, targets, &attributes, weight);
 }

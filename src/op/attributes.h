@@ -90,6 +90,12 @@ typedef struct CGP_OP_STRUCT cgp__cross_entropy_attributes {
     int64_t ignore;
 } cgp__cross_entropy_attributes;
 
+typedef struct CGP_OP_STRUCT cgp__element_loss_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* SMOOTH_L1. */
+    double beta;
+} cgp__element_loss_attributes;
+
 typedef struct CGP_OP_STRUCT cgp__parts_attributes {
     CGP__COMMON_ATTRIBUTES
     /* RESHAPE. */

@@ -71,10 +71,13 @@ TEST_CASE(large_sizes_have_the_bits_of_cpu) {
                          .attributes = matmul_attributes(4100, 1, 2, 3, bf16),
                          .n = 2,
                          .type = type});
-        check(&(op_case){.op = CGP_OP_BCE_WITH_LOGITS,
-                         .attributes = plain_attributes(300, 120),
-                         .n = 2,
-                         .type = type});
+        for (int i = 0; i < 3; i++)
+            check(&(op_case){.op = i == 0   ? CGP_OP_BCE_WITH_LOGITS
+                                   : i == 1 ? CGP_OP_MSE
+                                            : CGP_OP_SMOOTH_L1,
+                             .attributes = element_loss_attributes(300, 120, 0.5),
+                             .n = 2,
+                             .type = type});
     }
 }
 

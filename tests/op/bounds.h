@@ -152,6 +152,9 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return (bound){y ? 0 : 8 * U, U * (16 + sqrt(in))};
     case CGP_OP_BCE_WITH_LOGITS:
         return (bound){2 * U, 8 * U};
+    case CGP_OP_MSE:
+    case CGP_OP_SMOOTH_L1:
+        return (bound){0, 8 * U};
     case CGP_OP_AVERAGE_POOL:
     case CGP_OP_MEAN:
         return product_bound(window);
@@ -166,10 +169,10 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
 }
 
 /* Return the error bound of the loss, which is summed in double. Each term is a function of up to
- * `in` exponentials, accurate to a few u. */
+ * `in` exponentials, or of an element and its target, accurate to a few u of at most 25. */
 static inline double loss_bound(const operands *o) {
     const double terms = (double)(o->c.n * o->c.attributes.rows), in = (double)o->c.attributes.in;
-    return o->c.op == CGP_OP_BCE_WITH_LOGITS ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
+    return o->c.op == CGP_OP_CROSS_ENTROPY ? terms * U * (40 + sqrt(in)) : 16 * U * terms * in;
 }
 
 /* Return the index of the saved 1 / standard deviation by which a norm scales element i of a

@@ -228,6 +228,8 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         return relu_attributes(rows, width, yes ? 0.0 : 0.2);
     case CGP_OP_SCALE:
         return relu_attributes(rows, width, yes ? -1.7 : 0.3);
+    case CGP_OP_SMOOTH_L1:
+        return element_loss_attributes(rows, width, yes ? 0.0 : 0.7);
     case CGP_OP_RESHAPE:
         return plain_attributes(1, rows * width);
     case CGP_OP_TRANSPOSE:

@@ -84,14 +84,20 @@ static inline void spread(operands *o) {
 }
 
 /* Move values at least two steps away from points where the op has no derivative. RELU has none at
- * 0. MAX_POOL has none where two pixels of a channel are equal, so pixels get multiples of four
- * steps in random order. */
+ * 0. SMOOTH_L1 has no second derivative where the difference from the target is beta, and with beta
+ * 0 no derivative there. MAX_POOL has none where two pixels of a channel are equal, so pixels get
+ * multiples of four steps in random order. */
 static inline void part(operands *o, uint64_t *seed) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t pixels = (int64_t)g->windows.height * g->windows.width, each = pixels * g->in;
     float *x = o->at[SLOT_X];
     for (int64_t i = 0; o->c.op == CGP_OP_RELU && i < o->count[SLOT_X]; i++)
         x[i] += x[i] < 0.0f ? -2 * (float)STEP : 2 * (float)STEP;
+    for (int64_t i = 0; o->c.op == CGP_OP_SMOOTH_L1 && i < o->count[SLOT_X]; i++) {
+        const float d = x[i] - o->at[SLOT_X + 1][i], beta = (float)g->element_loss.beta;
+        const float away = fabsf(d) - beta, move = away < 0.0f ? -2 * (float)STEP : 2 * (float)STEP;
+        if (fabsf(away) < 2 * (float)STEP) x[i] += d < 0.0f ? -move : move;
+    }
     for (int64_t i = 0; o->c.op == CGP_OP_MAX_POOL && i < o->count[SLOT_X]; i++) {
         const int64_t pixel = i % each / g->in;
         const int64_t other = (int64_t)(test_random(seed) % (uint64_t)(pixel + 1));

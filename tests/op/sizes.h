@@ -137,6 +137,12 @@ static inline cgp_op_attributes loss_attributes(int64_t rows, int64_t classes) {
     return (cgp_op_attributes){.cross_entropy = {.rows = rows, .in = classes, .ignore = -100}};
 }
 
+/* Return attributes of BCE_WITH_LOGITS, MSE and SMOOTH_L1. */
+static inline cgp_op_attributes element_loss_attributes(int64_t rows, int64_t width, double beta) {
+    return (cgp_op_attributes){
+        .element_loss = {.rows = rows, .in = width, .out = width, .beta = (float)beta}};
+}
+
 static inline cgp_op_attributes argmax_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = 1};
 }

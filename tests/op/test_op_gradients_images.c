@@ -185,8 +185,15 @@ TEST_CASE(dropout2d_and_reshape_are_differentiated) {
     check_each(CGP_OP_RESHAPE, flat);
 }
 
-TEST_CASE(bce_is_differentiated) {
+static cgp_op_attributes smooth(int64_t rows, int64_t width) {
+    return element_loss_attributes(rows, width, 0.75);
+}
+
+TEST_CASE(losses_of_elements_are_differentiated) {
     check_each(CGP_OP_BCE_WITH_LOGITS, plain_attributes);
+    check_each(CGP_OP_MSE, plain_attributes);
+    check_each(CGP_OP_SMOOTH_L1, smooth);
+    check_each(CGP_OP_SMOOTH_L1, plain_attributes); /* beta 0: L1 */
 }
 
 /* Return attributes of a norm with one group, 11 channels per group, or one group per channel. */

@@ -235,6 +235,26 @@ TEST_ON_BOTH(bce_of_large_logits_is_no_infinity) {
     operands_destroy(&o);
 }
 
+/* Differences of 0, below beta, of beta, and above beta, in both directions. */
+TEST_ON_BOTH(smooth_l1_is_linear_from_beta_on) {
+    op_case c = {.op = CGP_OP_SMOOTH_L1, .attributes = element_loss_attributes(1, 6, 0.5), .n = 1};
+    operands o;
+    operands_create(&o, &c, &seed);
+    set(&o, SLOT_X, P(3, 2.25f, 1.5f, 0.5f, -4, 2));
+    set(&o, SLOT_X + 1, P(3, 2, 2, 1, 1, -1));
+    o.loss_scale = 1.0f;
+    op_run(*state, &o, CGP_OP_FORWARD);
+    op_run(*state, &o, CGP_OP_BACKWARD_INPUT);
+    assert_true(fabs(o.loss - (0.0625 + 0.25 + 0.25 + 4.75 + 2.75)) < 1e-6);
+    expect(&o, SLOT_DX, P(0, 0.5f, -1, -1, -1, 1));
+    o.c.attributes.element_loss.beta = 0; /* L1 */
+    op_run(*state, &o, CGP_OP_FORWARD);
+    op_run(*state, &o, CGP_OP_BACKWARD_INPUT);
+    assert_true(fabs(o.loss - (0.25 + 0.5 + 0.5 + 5 + 3)) < 1e-6);
+    expect(&o, SLOT_DX, P(0, 1, -1, -1, -1, 1));
+    operands_destroy(&o);
+}
+
 TEST_ON_BOTH(relu_leaves_nothing_of_what_is_below_0) {
     for (int k = 0; k < 2; k++) {
         const float slope = k ? 0.25f : 0.0f;

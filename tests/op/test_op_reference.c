@@ -180,6 +180,50 @@ static void compare_square(const runner *on, const json_t *numbers, const op_cas
     operands_destroy(&o);
 }
 
+static void compare_loss(const runner *on, const json_t *numbers, const char *name,
+                         const op_case *c) {
+    const json_t *expected = json_object_get(numbers, name);
+    uint64_t seed = 1;
+    operands o;
+    if (!expected) fail_msg("%s: no numbers (tools/reference_ops.py)", name);
+    operands_create(&o, c, &seed);
+    fill(o.at[SLOT_X], json_object_get(numbers, "x"));
+    fill(o.at[SLOT_X + 1], json_object_get(numbers, "other"));
+    for (int64_t i = 0; c->op == CGP_OP_BCE_WITH_LOGITS && i < o.count[SLOT_X + 1]; i++)
+        o.at[SLOT_X + 1][i] = fabsf(o.at[SLOT_X + 1][i]);
+    o.loss_scale = 1.0f;
+    op_run(on, &o, CGP_OP_FORWARD);
+    op_run(on, &o, CGP_OP_BACKWARD_INPUT);
+    const double loss = json_real_value(json_object_get(expected, "loss"));
+    if (!(fabs(o.loss - loss) <= 1e-6 * loss))
+        fail_msg("%s: loss is %.9g, PyTorch has %.9g", name, o.loss, loss);
+    compare(name, "dx", o.at[SLOT_DX], json_object_get(expected, "dx"), 8);
+    operands_destroy(&o);
+}
+
+TEST_CASE(losses_are_those_of_pytorch) {
+    static const struct {
+        const char *name;
+        cgp_op_kind op;
+        double beta;
+    } losses[] = {{"bce_with_logits", CGP_OP_BCE_WITH_LOGITS, 0},
+                  {"mse", CGP_OP_MSE, 0},
+                  {"smooth_l1", CGP_OP_SMOOTH_L1, 0.75},
+                  {"l1", CGP_OP_SMOOTH_L1, 0}};
+    json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
+    runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
+    for (size_t b = 0; b < 2; b++) {
+        for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+            const op_case c = {.op = losses[i].op,
+                               .attributes = element_loss_attributes(9, 9, losses[i].beta),
+                               .n = 1};
+            compare_loss(&on[b], numbers, losses[i].name, &c);
+        }
+        runner_close(&on[b]);
+    }
+    json_decref(numbers);
+}
+
 TEST_CASE(other_ops_are_those_of_pytorch) {
     const op_case cases[] = {
         {.op = CGP_OP_MEAN, .attributes = mean_attributes(2, (int64_t[]){9, 9}, 0), .n = 1},

@@ -2,6 +2,7 @@
 /* test_op_shapes_images.c -- the shape rules of ops over images, and the messages for refused
  * inputs. Shapes are without N. */
 #include "shapes.h"
+#include "sizes.h"
 
 #include <limits.h>
 
@@ -350,6 +351,29 @@ TEST_CASE(bce_wants_targets_of_the_logits_shape) {
     refuse(CGP_OP_BCE_WITH_LOGITS, none, F32(2, 3), F32(3, 2),
            "expects logits and targets of one shape, got [2, 3] and [3, 2]");
     refuse(CGP_OP_BCE_WITH_LOGITS, none, F32(2, 3), I32(2, 3), "expects f32 targets, got i32");
+}
+
+static cgp__attributes beta(double value) {
+    return (cgp__attributes){.element_loss = {.beta = value}};
+}
+
+TEST_CASE(mse_and_smooth_l1_want_targets_of_one_shape) {
+    static const cgp_op_kind kinds[] = {CGP_OP_MSE, CGP_OP_SMOOTH_L1};
+    for (int i = 0; i < 2; i++) {
+        const inferred out = infer(kinds[i], beta(0.5 * i), IMAGE, IMAGE);
+        assert_attributes(&out, element_loss_attributes(42, 3, 0.5 * i));
+        assert_int_equal(out.shapes.n_saved, 0);
+        refuse(kinds[i], none, F32(2, 3), F32(3, 2),
+               "expects input and targets of one shape, got [2, 3] and [3, 2]");
+        refuse(kinds[i], none, F32(2, 3), I32(2, 3), "expects f32 targets, got i32");
+        refuse(kinds[i], none, I32(2, 3), F32(2, 3), "expects f32 input, got i32");
+        const cgp_op_node node = {.inputs = {F32(2, 3), F32(2, 3)}};
+        assert_int_equal(cgp__op_find(kinds[i])->op.count(&node, NULL, 4), 24);
+    }
+    refuse(CGP_OP_SMOOTH_L1, beta(-1), F32(2), F32(2),
+           "expects beta >= 0 and finite as f32, got -1");
+    refuse(CGP_OP_SMOOTH_L1, beta(1e39), F32(2), F32(2),
+           "expects beta >= 0 and finite as f32, got 1e+39");
 }
 
 TEST_CASE(batch_norm_has_state_and_saves_one_of_each_channel) {

@@ -22,7 +22,7 @@ typedef struct built {
     cgp_rotary_options rotary;
     int reshape_rank;
     int64_t dim, vocab, width, heads, groups, slice_begin, slice_end;
-    double eps, momentum, slope, factor, p, p2, attention_p, weight, bce_weight;
+    double eps, momentum, slope, factor, p, p2, attention_p, weight, bce_weight, beta;
 } built;
 
 static cgp_status build(const void *options) {
@@ -61,6 +61,7 @@ static cgp_status build(const void *options) {
     cgp_model_output(model, cgp_add(model, y, y));
     cgp_model_loss_cross_entropy(model, y, label, -100, b->weight);
     cgp_model_loss_bce_with_logits(model, y, mask, b->bce_weight);
+    cgp_model_loss_smooth_l1(model, y, mask, b->beta, 1);
     (void)more;
     const cgp_status status = cgp_model_finish(model);
     cgp_model_destroy(model);
@@ -135,7 +136,8 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
                                      F(built, p2, REAL),
                                      F(built, attention_p, REAL),
                                      F(built, weight, REAL),
-                                     F(built, bce_weight, REAL)};
+                                     F(built, bce_weight, REAL),
+                                     F(built, beta, REAL)};
 
 TEST(calls_of_the_builder_are_checked) {
     const cgp_init normal = {CGP_INIT_NORMAL, 0.1};
@@ -185,7 +187,8 @@ TEST(calls_of_the_builder_are_checked) {
                    .p2 = 0.1,
                    .attention_p = 0.1,
                    .weight = 1,
-                   .bce_weight = 1};
+                   .bce_weight = 1,
+                   .beta = 0.5};
         TRY(b, built_fields, build);
     }
 }

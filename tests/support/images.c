@@ -234,7 +234,12 @@ static void finish(graph *g, image x, cgp_value targets) {
             const cgp_value mask = cgp_model_input(g->model, "mask", CGP_F32, 3, dims);
             y = cgp_linear(g->model, x.value, "mask",
                            (cgp_linear_options){.out = 1, .bias = true, .init = normal});
-            cgp_model_loss_bce_with_logits(g->model, y, mask, 0.5);
+            if (test_between(g->state, 0, 1))
+                cgp_model_loss_bce_with_logits(g->model, y, mask, 0.5);
+            else if (test_between(g->state, 0, 1))
+                cgp_model_loss_mse(g->model, y, mask, 0.5);
+            else
+                cgp_model_loss_smooth_l1(g->model, y, mask, 0.5, 0.5);
         }
     }
     assert_ok(cgp_model_finish(g->model));

@@ -37,7 +37,7 @@ extern "C" {
     X(DROPOUT, dropout, PLAIN)                                                                     \
     X(CROSS_ENTROPY, cross_entropy, CROSS_ENTROPY)                                                 \
     X(ARGMAX, argmax, PLAIN)                                                                       \
-    X(BCE_WITH_LOGITS, bce_with_logits, PLAIN)                                                     \
+    X(BCE_WITH_LOGITS, bce_with_logits, ELEMENT_LOSS)                                              \
     X(DROPOUT2D, dropout2d, PLAIN)                                                                 \
     X(RESHAPE, reshape, PARTS)                                                                     \
     X(TRANSPOSE, transpose, PARTS)                                                                 \
@@ -58,7 +58,9 @@ extern "C" {
     X(SOFTMAX, softmax, PLAIN)                                                                     \
     X(GROUP_NORM, group_norm, NORM)                                                                \
     X(MEAN, mean, WINDOWS)                                                                         \
-    X(DETACH, detach, PLAIN)
+    X(DETACH, detach, PLAIN)                                                                       \
+    X(MSE, mse, ELEMENT_LOSS)                                                                      \
+    X(SMOOTH_L1, smooth_l1, ELEMENT_LOSS)
 
 #define CGP_OP_ENUM(kind, name, family) CGP_OP_##kind,
 typedef enum cgp_op_kind {
@@ -80,6 +82,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
     X(WINDOWS, windows)                                                                            \
     X(NORM, norm)                                                                                  \
     X(CROSS_ENTROPY, cross_entropy)                                                                \
+    X(ELEMENT_LOSS, element_loss)                                                                  \
     X(PARTS, parts)
 
 #define CGP_OP_FAMILY_ENUM(family, name) CGP_OP_FAMILY_##family,

@@ -31,6 +31,7 @@ typedef struct cgp__block cgp__block;
 typedef struct cgp__cpu_columns cgp__cpu_columns;
 typedef struct cgp__cpu_depthwise cgp__cpu_depthwise;
 typedef struct cgp__cpu_depthwise_weight cgp__cpu_depthwise_weight;
+typedef struct cgp__cpu_element_loss cgp__cpu_element_loss;
 typedef struct cgp__cpu_loss cgp__cpu_loss;
 typedef struct cgp__cpu_mask cgp__cpu_mask;
 typedef struct cgp__cpu_norm cgp__cpu_norm;
@@ -80,11 +81,8 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     X(layer_norm_backward, (const cgp__cpu_norm *norm))                                        \
     X(cross_entropy_forward, (const cgp__cpu_loss *loss))                                      \
     X(cross_entropy_backward, (const cgp__cpu_loss *loss))                                     \
-    /* *sum = sum over n logits, in double */                                                  \
-    X(bce_forward, (double *sum, cgp_dtype type, const void *x, const void *targets,           \
-                    int64_t n))                                                                \
-    X(bce_backward, (cgp_dtype type, void *dx, const void *x, const void *targets, int64_t n,  \
-                     float scale, bool add))                                                   \
+    X(element_loss_forward, (const cgp__cpu_element_loss *loss))                               \
+    X(element_loss_backward, (const cgp__cpu_element_loss *loss))                              \
     /* merge the moments (backward: the sums) of the rows of `a` into sums[] */                \
     X(columns_moments, (const cgp__cpu_columns *a))                                            \
     X(columns_sums, (const cgp__cpu_columns *a))                                               \

@@ -52,6 +52,21 @@ typedef struct cgp__cpu_loss {
     bool add;
 } cgp__cpu_loss;
 
+/* Elements of BCE_WITH_LOGITS, MSE or SMOOTH_L1, one after the other. */
+typedef struct cgp__cpu_element_loss {
+    cgp_op_kind op;
+    /* Type of x, targets and dx. */
+    cgp_dtype type;
+    int64_t n;
+    float beta; /* SMOOTH_L1 */
+    const void *x, *targets;
+    double *sum; /* forward: the sum of the losses */
+    /* [n] Slopes times `scale`; may be x. `add`: add to dx. */
+    void *dx;
+    float scale;
+    bool add;
+} cgp__cpu_element_loss;
+
 /* Rows of one head's scores. Row i is query first + i, and column j is key begin + j. `begin` is a
  * multiple of 64. Rows begin at multiples of 64 bytes and may be read and written up to the next
  * row. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* classes.h -- scores of classes: SOFTMAX, ARGMAX, and the losses.
+/* classes.h -- scores of classes: SOFTMAX, ARGMAX; and all losses.
  *
  *  op               x[0]               x[1]             y          saved                  param
  *  SOFTMAX          [n,R,C]            -                [n,R,C]    -                      -
  *  ARGMAX           [n,R,in]           -                [n,R]      -                      -
  *  CROSS_ENTROPY    logits [n,R,in]    targets [n,R]    -          max, log_sum [n,R]     -
  *  BCE_WITH_LOGITS  logits [n,R,C]     targets, same    -          -                      -
+ *  MSE, SMOOTH_L1   [n,R,C]            targets, same    -          -                      -
  *
- * `in` is the number of classes. BCE's targets have the spec's type. */
+ * `in` is the number of classes. Targets of the last three have the spec's type. */
 #ifndef CGPIPE_EXT_OPS_CLASSES_H
 #define CGPIPE_EXT_OPS_CLASSES_H
 
@@ -18,5 +19,11 @@ typedef struct CGP_OP_STRUCT cgp_op_cross_entropy {
     /** The target of rows that are ignored. */
     int64_t ignore;
 } cgp_op_cross_entropy;
+
+typedef struct CGP_OP_STRUCT cgp_op_element_loss {
+    CGP_OP_COMMON
+    /** SMOOTH_L1: the difference from the target up to which the loss is a square; 0: none is. */
+    double beta;
+} cgp_op_element_loss;
 
 #endif

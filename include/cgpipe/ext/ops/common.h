@@ -14,7 +14,7 @@
  *
  * - y with x[k], if the op allows it (op.h, `overwrites`);
  * - a dx[k] with dy, if dx is in place (op.h, `dx_in_place`);
- * - the dx[0] of CROSS_ENTROPY and BCE with its x[0];
+ * - the dx[0] of a loss with its x[0];
  * - a dx[k] to which a kernel adds, with a dx[l], l > k, if both inputs are the same value: dx is
  *   made from the last input to the first.
  *

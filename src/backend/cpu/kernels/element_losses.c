@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* element_losses.c -- losses of single elements x with targets t, and their slopes in x. Binary
+ * cross-entropy with logits is -t log s(x) - (1 - t) log(1 - s(x)), s(x) = 1 / (1 + exp(-x)):
+ *
+ *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        slope = s(x) - t
+ *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
+ *
+ * These forms neither overflow nor lose precision. The others, with d = x - t:
+ *
+ *     MSE          d^2                                           slope = 2 d
+ *     SMOOTH_L1    d^2 / (2 beta) if |d| < beta                  slope = d / beta
+ *                  |d| - beta / 2 elsewhere                      slope = sign(d)
+ *
+ * dx = scale slope. Losses are f32; their sum is double, in LANES lanes. dx and x may share
+ * memory. */
+#include "backend/cpu/kernels/map.h"
+#include "backend/cpu/operands.h"
+
+typedef double dvec __attribute__((vector_size(8 * LANES)));
+
+INLINE vec exp_of_minus(vec x) {
+    return exp_or_zero(pick(x > 0.0f, -x, x));
+}
+
+/* log(1 + e), 0 <= e <= 1:
+ *
+ *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
+ *
+ * The omitted terms are below 2e-8 of the result. */
+INLINE vec log_one_plus(vec e) {
+    const vec q = e / (2.0f + e), z = q * q;
+    vec sum = splat(1.0f / 13.0f);
+    sum = multiply_add(sum, z, splat(1.0f / 11.0f));
+    sum = multiply_add(sum, z, splat(1.0f / 9.0f));
+    sum = multiply_add(sum, z, splat(1.0f / 7.0f));
+    sum = multiply_add(sum, z, splat(1.0f / 5.0f));
+    sum = multiply_add(sum, z, splat(1.0f / 3.0f));
+    sum = multiply_add(sum, z, splat(1.0f));
+    return 2.0f * q * sum;
+}
+
+INLINE vec bce(vec x, vec target, float beta) {
+    (void)beta;
+    return keep(~(x <= 0.0f), x) - x * target + log_one_plus(exp_of_minus(x));
+}
+
+INLINE vec bce_slope(vec x, vec target, float beta) {
+    const vec e = exp_of_minus(x);
+    (void)beta;
+    return pick(x < 0.0f, e, splat(1.0f)) / (1.0f + e) - target;
+}
+
+INLINE vec mse(vec x, vec target, float beta) {
+    const vec d = x - target;
+    (void)beta;
+    return d * d;
+}
+
+INLINE vec mse_slope(vec x, vec target, float beta) {
+    (void)beta;
+    return 2.0f * (x - target);
+}
+
+INLINE vec smooth_l1(vec x, vec target, float beta) {
+    const vec d = x - target, size = pick(d < 0.0f, -d, d);
+    return pick(size < beta, 0.5f * d * d / beta, size - 0.5f * beta);
+}
+
+INLINE vec smooth_l1_slope(vec x, vec target, float beta) {
+    const vec d = x - target, size = pick(d < 0.0f, -d, d);
+    const vec sign = keep(d > 0.0f, splat(1.0f)) - keep(d < 0.0f, splat(1.0f));
+    return pick(size < beta, d / beta, sign);
+}
+
+/* A loss, or its slope. Must be INLINE, so that the loops contain no calls. */
+typedef vec of_element(vec x, vec target, float beta);
+
+/* Return the losses of elements i .. i + left - 1; those of other lanes are undefined. */
+INLINE vec losses_at(cgp_dtype type, const cgp__cpu_element_loss *a, int64_t i, int64_t left,
+                     of_element *loss) {
+    return loss(load_left(type, a->x, i, left), load_left(type, a->targets, i, left), a->beta);
+}
+
+INLINE void sum_losses(cgp_dtype type, const cgp__cpu_element_loss *a, of_element *loss) {
+    dvec sums = {0};
+    int64_t i = 0;
+    for (; i + LANES <= a->n; i += LANES)
+        sums += __builtin_convertvector(losses_at(type, a, i, LANES, loss), dvec);
+    if (i < a->n) {
+        const int64_t left = a->n - i;
+        const vec last = losses_at(type, a, i, left, loss);
+        sums += __builtin_convertvector(keep(lanes_below(left), last), dvec);
+    }
+    *a->sum = 0.0;
+    for (int k = 0; k < LANES; k++)
+        *a->sum += sums[k];
+}
+
+INLINE void forward(cgp_dtype type, const cgp__cpu_element_loss *a) {
+    if (a->op == CGP_OP_MSE)
+        sum_losses(type, a, mse);
+    else if (a->op == CGP_OP_SMOOTH_L1)
+        sum_losses(type, a, smooth_l1);
+    else
+        sum_losses(type, a, bce);
+}
+
+TYPED(forward, (const cgp__cpu_element_loss *loss), loss)
+
+void CGP__CPU_NAME(element_loss_forward)(const cgp__cpu_element_loss *loss) {
+    CALL_TYPED(loss->type, forward, loss);
+}
+
+INLINE void slopes_at(cgp_dtype type, const cgp__cpu_element_loss *a, int64_t i, int64_t left,
+                      bool add, of_element *slope) {
+    const vec x = load_left(type, a->x, i, left), target = load_left(type, a->targets, i, left);
+    store_left(type, a->dx, i, a->scale * slope(x, target, a->beta), left, add);
+}
+
+INLINE void slopes(cgp_dtype type, const cgp__cpu_element_loss *a, bool add, of_element *slope) {
+    int64_t i = 0;
+    for (; i + LANES <= a->n; i += LANES) {
+        prefetch_ahead(type, a->x, i);
+        prefetch_ahead(type, a->targets, i);
+        slopes_at(type, a, i, LANES, add, slope);
+    }
+    if (i < a->n) slopes_at(type, a, i, a->n - i, add, slope);
+}
+
+/* `loss` is copied, so that stores to dx cannot change its fields. */
+INLINE void set_slopes(cgp_dtype type, const cgp__cpu_element_loss *loss, of_element *slope) {
+    const cgp__cpu_element_loss a = *loss;
+    if (a.add)
+        slopes(type, &a, true, slope);
+    else
+        slopes(type, &a, false, slope);
+}
+
+INLINE void backward(cgp_dtype type, const cgp__cpu_element_loss *a) {
+    if (a->op == CGP_OP_MSE)
+        set_slopes(type, a, mse_slope);
+    else if (a->op == CGP_OP_SMOOTH_L1)
+        set_slopes(type, a, smooth_l1_slope);
+    else
+        set_slopes(type, a, bce_slope);
+}
+
+TYPED(backward, (const cgp__cpu_element_loss *loss), loss)
+
+void CGP__CPU_NAME(element_loss_backward)(const cgp__cpu_element_loss *loss) {
+    CALL_TYPED(loss->type, backward, loss);
+}

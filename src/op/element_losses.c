@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* element_losses.c -- losses of single elements: x [..., C]; targets of the same shape, f32. Save
+ * nothing; dx may overwrite x. BCE_WITH_LOGITS is sigmoid and binary cross-entropy, with targets in
+ * 0..1. SMOOTH_L1 is the Huber loss divided by beta. Source: Huber 1964; Girshick 2015,
+ * arXiv:1504.08083. */
+#include "op/rules.h"
+
+#include <math.h>
+
+static cgp_status infer_as(const char *expected, const cgp_op_type *inputs) {
+    CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
+    CGP_TRY(cgp__op_check("targets", &inputs[1], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
+    return cgp__op_check_same(expected, &inputs[0], &inputs[1]);
+}
+
+static cgp_status infer_bce(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    (void)attributes;
+    (void)out;
+    return infer_as("logits and targets of one shape", inputs);
+}
+
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const double beta = cgp__element_loss_of(attributes)->beta;
+    (void)out;
+    if (!((float)beta >= 0.0f && isfinite((float)beta)))
+        return cgp_fail(CGP_EINVAL, "expects beta >= 0 and finite as f32, got %g", beta);
+    return infer_as("input and targets of one shape", inputs);
+}
+
+static int64_t count_targets(const cgp_op_node *node, const void *targets, int64_t n) {
+    (void)targets;
+    return n * cgp_shape_count(&node->inputs[1].shape);
+}
+
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    sizes->element_loss.beta = (float)cgp__element_loss_of(node->attributes)->beta;
+}
+
+/* FLOPs per logit; an exp or a log counts 10. Forward takes an exp, a log, three sums and a
+ * product. Backward I takes an exp, a division and two other operations. */
+const cgp__op cgp__op_bce_with_logits = {
+    .op.name = "bce_with_logits",
+    .op.n_inputs = 2,
+    .op.is_loss = true,
+    .op.infer = infer_bce,
+    .op.input_needs_x = 1u << 0 | 1u << 1,
+    .op.count = count_targets,
+    .dx = CGP__DX_OVER_X,
+    .flops = {24, 13, 0},
+};
+
+/* Forward takes a difference, a square and a sum. Backward I takes a difference and two
+ * products. */
+const cgp__op cgp__op_mse = {
+    .op.name = "mse",
+    .op.n_inputs = 2,
+    .op.is_loss = true,
+    .op.infer = infer,
+    .op.input_needs_x = 1u << 0 | 1u << 1,
+    .op.count = count_targets,
+    .dx = CGP__DX_OVER_X,
+    .flops = {3, 3, 0},
+};
+
+/* Forward takes three differences and sums, a comparison, two products and a division. Backward I
+ * takes a difference, a comparison, a product and a division. */
+const cgp__op cgp__op_smooth_l1 = {
+    .op.name = "smooth_l1",
+    .op.n_inputs = 2,
+    .op.is_loss = true,
+    .op.infer = infer,
+    .op.input_needs_x = 1u << 0 | 1u << 1,
+    .op.count = count_targets,
+    .dx = CGP__DX_OVER_X,
+    .flops = {7, 4, 0},
+    .sizes = set_sizes,
+};
