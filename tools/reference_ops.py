@@ -60,6 +60,23 @@ OTHERS = {
 }
 
 
+# Losses of [9, 9], summed; `other` are the targets.
+LOSSES = {
+    "bce_with_logits": lambda x, other: F.binary_cross_entropy_with_logits(
+        x, other.abs(), reduction="sum"),
+    "mse": lambda x, other: F.mse_loss(x, other, reduction="sum"),
+    "smooth_l1": lambda x, other: F.smooth_l1_loss(x, other, reduction="sum", beta=0.75),
+    "l1": lambda x, other: F.l1_loss(x, other, reduction="sum"),
+}
+
+
+def loss(op, given):
+    x = given["x"].clone().requires_grad_()
+    value = op(x, given["other"])
+    value.backward()
+    return {"loss": value.item(), "dx": x.grad.reshape(-1).tolist()}
+
+
 def gradients(op, given, dy):
     leaves = {name: given[name].clone().requires_grad_()
               for name in inspect.signature(op).parameters}
@@ -222,6 +239,8 @@ def main():
         result[name] = {"y": y.tolist(), "dx": leaf.grad.tolist()}
     for name, op in OTHERS.items():
         result[name] = gradients(op, given, dy)
+    for name, op in LOSSES.items():
+        result[name] = loss(op, given)
     result.update(others())
     result["attention"] = [attention(*case) for case in ATTENTION]
     result["rotary"] = [rotary(*case) for case in ROTARY]

@@ -118,16 +118,17 @@ class Model(_c.Handle):
 
         Args:
             loss: ``"cross_entropy"``: logits [N, ..., classes] and targets [N, ...] i32; for logits
-                [N, classes], targets [N] too. ``"bce_with_logits"``: f32 targets of the output's
-                shape.
+                [N, classes], targets [N] too. ``"bce_with_logits"``, ``"mse"``, ``"l1"``: f32
+                targets of the output's shape.
             ignore_index: Targets that cross_entropy ignores; None: -100.
 
         Raises:
             ArgumentError: The model has no output, the loss is unknown, or the output of a captured
                 module is in another order in memory.
         """
-        if loss not in ("cross_entropy", "bce_with_logits"):
-            raise ArgumentError(f"loss: cross_entropy or bce_with_logits is expected, got {loss!r}")
+        if loss not in ("cross_entropy", "bce_with_logits", "mse", "l1"):
+            raise ArgumentError("loss: cross_entropy, bce_with_logits, mse or l1 is expected, got "
+                                f"{loss!r}")
         if ignore_index is not None and loss != "cross_entropy":
             raise ArgumentError("ignore_index: cross_entropy is expected, whose targets are "
                                 f"classes, got {loss}")
@@ -274,7 +275,8 @@ def _add_loss(graph: Dict[str, Any], loss: str, ignore_index: int) -> Dict[str, 
         target = {"dtype": "i32", "shape": logits["shape"][:-1] or [1]}
         attributes: Optional[Dict[str, Any]] = {"ignore": ignore_index}
     else:
-        target, attributes = {"dtype": "f32", "shape": logits["shape"]}, None
+        target = {"dtype": "f32", "shape": logits["shape"]}
+        loss, attributes = ("smooth_l1", {"beta": 0}) if loss == "l1" else (loss, None)
     graph["values"].append(target)
     graph["inputs"].append({"name": "targets", "value": len(graph["values"]) - 1})
     entry = {"op": loss, "inputs": [output, len(graph["values"]) - 1], "weight": 1}

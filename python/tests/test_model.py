@@ -56,8 +56,8 @@ class Models(unittest.TestCase):
         self.assertEqual(graph["losses"][0]["attributes"]["ignore"], 7)
         model = support.model(loss=False).with_loss("bce_with_logits")
         self.assertEqual(model.inputs[-1], Value("targets", (3,), "float32"))
-        with self.assertRaisesRegex(errors.ArgumentError, "mse"):
-            support.model(loss=False).with_loss("mse")
+        with self.assertRaisesRegex(errors.ArgumentError, "mse or l1 is expected, got 'l2'"):
+            support.model(loss=False).with_loss("l2")
 
     def test_balances_add_up(self):
         model = support.model(layers=6)

@@ -155,7 +155,8 @@ class Words(unittest.TestCase):
     def test_every_loss_trains(self):
         x, labels = support.batch(16)
         targets = numpy.eye(3, dtype=numpy.float32)[labels]
-        for loss, wanted in (("cross_entropy", labels), ("bce_with_logits", targets)):
+        for loss, wanted in (("cross_entropy", labels), ("bce_with_logits", targets),
+                             ("mse", targets), ("l1", targets)):
             with cgpipe.Pipeline(support.model(loss=False), stages=2, batch=16,
                                  loss=loss) as pipeline:
                 self.assertGreater(pipeline.step(x, wanted), pipeline.step(x, wanted))

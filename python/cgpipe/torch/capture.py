@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 from torch import Tensor, nn
 
-from cgpipe.torch import elementwise, norms, proof, views  # noqa: F401  they register ops
+from cgpipe.torch import elementwise, losses, norms, proof, views  # noqa: F401  they register ops
 from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.captured import Captured, Named
 from cgpipe.torch.evaluate import Evaluator
@@ -396,7 +396,8 @@ def _outputs(t: Translator, program: Any,
     places: Dict[int, int] = {}
     for i, x in enumerate(found):
         if isinstance(x, Loss):
-            t.graph.loss(x.op, x.inputs, x.attributes)
+            for term in x.terms:
+                t.graph.loss(term.op, term.inputs, term.attributes, term.weight)
             outputs.append(("loss", len(t.graph.losses) - 1))
             continue
         try:

@@ -11,7 +11,8 @@ from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Layout, count
 from cgpipe.torch.registry import OPS, need, op
-from cgpipe.torch.translator import Constant, Parameter, Translator, Turned, Unsupported
+from cgpipe.torch.translator import (Constant, Loss, Parameter, Translator, Turned,
+                                     Unsupported)
 
 __all__: List[str] = []
 
@@ -67,7 +68,8 @@ def mul(t: Translator, a: Any, b: Any) -> Any:
         a, b = b, a
     factor = t.number(b)
     if factor is not None:
-        return a.scaled(factor) if isinstance(a, Scores) else t.unary("scale", a, {"slope": factor})
+        return (a.scaled(factor) if isinstance(a, (Loss, Scores))
+                else t.unary("scale", a, {"slope": factor}))
     if isinstance(a, Parameter) and not isinstance(a, Turned):
         a, b = b, a
     if isinstance(b, Parameter) and not isinstance(b, Turned) and not isinstance(a, Parameter):
@@ -101,7 +103,7 @@ def div(t: Translator, a: Any, b: Any, rounding_mode: Any = None) -> Any:
     factor = t.number(b)
     if factor is None or rounding_mode is not None:
         raise Unsupported("div by a number")
-    return (a.scaled(1 / factor) if isinstance(a, Scores)
+    return (a.scaled(1 / factor) if isinstance(a, (Loss, Scores))
             else t.unary("scale", a, {"slope": 1 / factor}))
 
 
@@ -121,6 +123,8 @@ def square(t: Translator, x: Any) -> Value:
 @op("add")
 def add(t: Translator, a: Any, b: Any, alpha: float = 1) -> Any:
     need(alpha == 1, "add with alpha of 1")
+    if isinstance(a, Loss) or isinstance(b, Loss):
+        return a.plus(b) if isinstance(a, Loss) else b.plus(a)
     if isinstance(b, Scores) or (isinstance(b, (Positions, Parameter))
                                  and not isinstance(a, Positions)):
         a, b = b, a

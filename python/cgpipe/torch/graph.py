@@ -92,9 +92,21 @@ class Graph:
         self.nodes.append(node)
         return number
 
-    def loss(self, op: str, inputs: Sequence[int], attributes: Dict[str, Any]) -> None:
+    def has_gradient(self, number: int) -> bool:
+        """Return whether a parameter has a gradient through a value."""
+        found = {number}
+        for node in reversed(self.nodes):
+            if node["output"] not in found or node.get("op") in ("detach", "argmax"):
+                continue
+            if node.get("parameters"):
+                return True
+            found.update(node["inputs"])
+        return False
+
+    def loss(self, op: str, inputs: Sequence[int], attributes: Dict[str, Any],
+             weight: float) -> None:
         """Add a loss."""
-        entry = {"op": op, "inputs": list(inputs), "weight": 1.0}
+        entry = {"op": op, "inputs": list(inputs), "weight": weight}
         self.losses.append(dict(entry, attributes=attributes) if attributes else entry)
 
     def parameter(self, name: str, shape: Sequence[int], decays: bool) -> int:

@@ -196,8 +196,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         example_inputs: Positional inputs: tensors [N, ...] for any N, or structures of them. Their
             values do not matter.
         example_kwargs: Inputs by name.
-        loss: A function of the module's output and a target: cross_entropy or
-            binary_cross_entropy_with_logits, as a function or a module. None: only losses that the
+        loss: A function of the module's output and a target: losses of torch.nn.functional that
+            docs/reference/torch-ops.md lists, or a sum of them. None: only losses that the
             module returns.
         example_target: A target for ``loss``.
         input_gradients: Let backward compute the gradients of f32 inputs, except targets of losses.

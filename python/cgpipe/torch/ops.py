@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translation of functional aten ops to nodes of a graph: a function for each op's name, without
-namespace and overload. This file has the ops on rows, products, sums and losses; elementwise.py,
-views.py and images.py have the others.
+namespace and overload. This file has the ops on rows, products and sums; elementwise.py, views.py,
+images.py and losses.py have the others.
 
 A function takes the translator and the op's arguments, and returns the op's result. Arguments are
 Value (a tensor of the graph), Constant, Parameter, numbers, lists and None.
@@ -17,7 +17,7 @@ from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
 from cgpipe.torch.registry import OPS, names, need, new_axes, op
-from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Translator, Turned,
+from cgpipe.torch.translator import (Constant, Outside, Parameter, Translator, Turned,
                                      Unsupported)
 
 __all__ = ["OPS", "names"]
@@ -192,32 +192,3 @@ def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float 
     if mask is not None:
         scores = scores.masked(mask.tensor)
     return scores.softmax(-1).dropout(p).times(t, v)
-
-
-# --- losses ---
-
-
-@op("cross_entropy_loss")
-def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None, reduction: int = 1,
-                  ignore: int = -100, smoothing: float = 0.0) -> Loss:
-    need(weight is None and reduction == 1 and smoothing == 0,
-         "cross_entropy_loss with reduction mean, without weights and smoothing")
-    x = t.value(logits)
-    dims = x.layout.dims
-    last = x.with_layout(x.layout.with_dims([dims[0], *dims[2:], dims[1]]))
-    rest = [axis for axis in last.layout.logical() if axis not in dims[1]]
-    number = t.graph.arrange(last, [rest, dims[1]] if rest else [dims[1]])
-    found, layout = t.integers(targets)
-    need(count(layout.order) == count(rest), "cross_entropy_loss of class indices")
-    shape = t.graph.shape(found)
-    number = t.graph.reshape(number, [*(shape if rest else []), count(dims[1])])
-    return Loss("cross_entropy", [number, found], {"ignore": ignore})
-
-
-@op("binary_cross_entropy_with_logits")
-def bce(t: Translator, logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None,
-        reduction: int = 1) -> Loss:
-    need(weight is None and pos_weight is None and reduction == 1,
-         "binary_cross_entropy_with_logits with reduction mean, without weights")
-    a, b = t.same_order(t.value(logits), t.value(targets))
-    return Loss("bce_with_logits", [a, b], {})

@@ -11,6 +11,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -21,8 +23,8 @@ from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.graph import Graph, Value, to_memory
 from cgpipe.torch.layout import BATCH, Axis, Layout, Unlike, count
 
-__all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Translator",
-           "Turned", "Unsupported"]
+__all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Term",
+           "Translator", "Turned", "Unsupported"]
 
 
 class Unsupported(Exception):
@@ -62,11 +64,43 @@ class Turned(Parameter):
     """A parameter [out, in] of the module as a matrix [in, out]: ``shape`` is [in, out]."""
 
 
-class Loss:
-    """A scalar loss that the module returns."""
+@dataclass(frozen=True)
+class Term:
+    """A loss of the graph, and its factor in the sum of losses."""
 
-    def __init__(self, op: str, inputs: Sequence[int], attributes: Dict[str, Any]) -> None:
-        self.op, self.inputs, self.attributes = op, list(inputs), attributes
+    op: str
+    inputs: List[int]
+    attributes: Dict[str, Any]
+    weight: float = 1.0
+
+
+class Loss:
+    """A scalar loss: a weighted sum of losses of the graph."""
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self.terms = list(terms)
+
+    def scaled(self, factor: float) -> "Loss":
+        """Return the loss times a number.
+
+        Raises:
+            Unsupported: The number is not above 0.
+        """
+        if not 0 < factor < math.inf:
+            raise Unsupported("a loss times a number above 0")
+        return Loss([replace(term, weight=factor * term.weight) for term in self.terms])
+
+    def plus(self, other: Any) -> "Loss":
+        """Return the sum of two losses; the other may be the number 0.
+
+        Raises:
+            Unsupported: The other is no loss.
+        """
+        if isinstance(other, (int, float)) and other == 0:
+            return self
+        if not isinstance(other, Loss):
+            raise Unsupported("a sum of losses")
+        return Loss(self.terms + other.terms)
 
 
 class Part(Value):

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Translation of losses. A loss ends the module: it may be multiplied by numbers above 0 and added
+to other losses. The engine divides the sum over all micro-batches, so a mean is that of the whole
+mini-batch."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+
+from cgpipe.torch import broadcast
+from cgpipe.torch.graph import Value
+from cgpipe.torch.layout import count
+from cgpipe.torch.registry import need, op
+from cgpipe.torch.translator import Constant, Loss, Term, Translator
+
+__all__: List[str] = []
+
+MEAN = 1
+
+
+def _loss(name: str, inputs: Sequence[int], attributes: Optional[Dict[str, Any]] = None,
+          weight: float = 1.0) -> Loss:
+    return Loss([Term(name, list(inputs), attributes or {}, weight)])
+
+
+@op("broadcast_tensors")
+def broadcast_tensors(t: Translator, tensors: Sequence[Any]) -> List[Value]:
+    return broadcast.broadcast([t.value(x) for x in tensors])
+
+
+def _of_elements(t: Translator, name: str, x: Any, targets: Any, reduction: int,
+                 attributes: Optional[Dict[str, Any]] = None, weight: float = 1.0) -> Loss:
+    """Return a loss of single elements."""
+    need(reduction == MEAN, "a loss with reduction mean")
+    a, b = (t.whole(y) for y in broadcast.broadcast([t.value(x), t.value(targets)]))
+    return _loss(name, t.same_order(a, b), attributes, weight)
+
+
+def _of_differences(t: Translator, name: str, x: Any, targets: Any, reduction: int,
+                    attributes: Optional[Dict[str, Any]] = None, weight: float = 1.0) -> Loss:
+    """Return a loss that exchanging x and targets does not change. The engine computes no gradient
+    of targets, so if both have one, the loss is that of their difference and zeros."""
+    a, b = t.value(x), t.value(targets)
+    if t.graph.has_gradient(b.number):
+        a, b = b, a
+    if t.graph.has_gradient(b.number):
+        a = t.binary("subtract", a, b)
+        b = t.constant(Constant(torch.zeros(())), a.layout)
+    return _of_elements(t, name, a, b, reduction, attributes, weight)
+
+
+@op("mse_loss")
+def mse(t: Translator, x: Any, targets: Any, reduction: int = MEAN) -> Loss:
+    return _of_differences(t, "mse", x, targets, reduction)
+
+
+@op("l1_loss")
+def l1(t: Translator, x: Any, targets: Any, reduction: int = MEAN) -> Loss:
+    return _of_differences(t, "smooth_l1", x, targets, reduction, {"beta": 0})
+
+
+@op("smooth_l1_loss")
+def smooth_l1(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
+              beta: float = 1.0) -> Loss:
+    return _of_differences(t, "smooth_l1", x, targets, reduction, {"beta": beta})
+
+
+@op("huber_loss")
+def huber(t: Translator, x: Any, targets: Any, reduction: int = MEAN, delta: float = 1.0) -> Loss:
+    return _of_differences(t, "smooth_l1", x, targets, reduction, {"beta": delta}, delta)
+
+
+@op("binary_cross_entropy_with_logits")
+def bce(t: Translator, logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None,
+        reduction: int = MEAN) -> Loss:
+    need(weight is None and pos_weight is None and reduction == MEAN,
+         "binary_cross_entropy_with_logits with reduction mean, without weights")
+    return _of_elements(t, "bce_with_logits", logits, targets, reduction)
+
+
+@op("cross_entropy_loss")
+def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None,
+                  reduction: int = MEAN, ignore: int = -100, smoothing: float = 0.0) -> Loss:
+    need(weight is None and reduction == MEAN and smoothing == 0,
+         "cross_entropy_loss with reduction mean, without weights and smoothing")
+    x = t.value(logits)
+    dims = x.layout.dims
+    last = x.with_layout(x.layout.with_dims([dims[0], *dims[2:], dims[1]]))
+    rest = [axis for axis in last.layout.logical() if axis not in dims[1]]
+    number = t.graph.arrange(last, [rest, dims[1]] if rest else [dims[1]])
+    found, layout = t.integers(targets)
+    need(count(layout.order) == count(rest), "cross_entropy_loss of class indices")
+    shape = t.graph.shape(found)
+    number = t.graph.reshape(number, [*(shape if rest else []), count(dims[1])])
+    return _loss("cross_entropy", [number, found], {"ignore": ignore})
