@@ -47,7 +47,7 @@ void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float 
 static double loss_of(const cgp_loss_part *parts) {
     double loss = 0;
     for (const cgp_loss_part *p = parts; p->weight > 0; p++)
-        loss += p->weight * p->sum / (double)p->count;
+        loss += p->weight * p->sum / p->divisor;
     return loss;
 }
 

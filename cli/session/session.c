@@ -262,6 +262,7 @@ static void add_losses(const cgp_pipeline *pipeline, cgp_loss_part *parts) {
         parts[i].weight = part.weight;
         parts[i].sum += part.sum;
         parts[i].count += part.count;
+        parts[i].divisor += part.divisor;
     }
 }
 

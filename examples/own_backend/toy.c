@@ -120,18 +120,18 @@ static toy_run *find(const cgp_kernel_spec *spec) {
         [CGP_OP_LINEAR] = {linear_forward, linear_input, linear_weight},
         [CGP_OP_RELU] = {relu_forward, relu_input},
         [CGP_OP_CROSS_ENTROPY] = {loss_forward, loss_input}};
-    const bool known = spec->op < CGP_OP_KINDS && spec->type == CGP_F32;
+    const cgp_op_cross_entropy *loss = &spec->attributes.cross_entropy;
+    if (spec->op >= CGP_OP_KINDS || spec->type != CGP_F32) return NULL;
     if (spec->op == CGP_OP_LINEAR && cgp_spec_linear(spec)->transposed) return NULL;
-    return known ? runs[spec->op][spec->direction] : NULL;
+    if (spec->op == CGP_OP_CROSS_ENTROPY && (loss->smoothing > 0 || loss->weighted)) return NULL;
+    return runs[spec->op][spec->direction];
 }
-
 static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes) {
     *bytes = 0;
     if (find(spec)) return CGP_OK;
     return host->fail(CGP_EINVAL, "toy: has linear, relu and cross_entropy in f32 only");
 }
-
 static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
     if (!(*out = malloc(sizeof **out))) return host->fail(CGP_ENOMEM, "toy: out of memory");
     **out = (cgp_kernel){*spec, find(spec)};

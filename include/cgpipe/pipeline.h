@@ -519,12 +519,15 @@ typedef struct cgp_loss_part {
     double weight; /**< Factor of this loss in the model's loss. */
     double sum;    /**< Sum of this loss over its targets. */
     int64_t count; /**< Number of this loss's targets that are not ignored. */
+    /** Divisor of the sum: the count, or the sum of the targets' weights; 1 for a loss that is not
+     *  divided. */
+    double divisor;
 } cgp_loss_part;
 
 /**
  * Return one loss's part of the result of the last cgp_pipeline_step() or cgp_pipeline_evaluate().
- * The result is the sum of weight x sum / count over all losses. To get the loss over several
- * calls, add up their sums and counts: the mean of the calls' losses is wrong if targets are
+ * The result is the sum of weight x sum / divisor over all losses. To get the loss over several
+ * calls, add up their sums and divisors: the mean of the calls' losses is wrong if targets are
  * ignored.
  *
  * @param[in] loss  0, 1, ..., in the order in which the losses were added to the model.

@@ -3,6 +3,7 @@
  * of each parameter, and marks values with a gradient. */
 #include "model/backward.h"
 #include "model/builder.h"
+#include "op/op.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -184,10 +185,20 @@ static cgp_status check(const cgp_model *model) {
     return cgp__stash_check(model);
 }
 
+/* Refuse weights that the graph computes: the sum of the weights is the divisor of the loss, which
+ * is computed from the caller's memory. */
+static cgp_status check_weights(const cgp_model *model, const cgp__node *loss) {
+    const bool divides = loss->kind != CGP_OP_CUSTOM && cgp__op_find(loss->kind)->sum_weights;
+    if (!divides || loss->n_inputs < 3 || model->values[loss->inputs[2]].input >= 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: expected weights that are an input, got computed ones",
+                    loss->use.op->name);
+}
+
 /* Refuse a gradient of a target: it would silently be zeros. */
 static cgp_status check_targets(const cgp_model *model) {
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++) {
         const cgp__node *loss = &model->nodes[i];
+        CGP_TRY(check_weights(model, loss));
         for (int k = 1; k < loss->n_inputs; k++) {
             const cgp__value_info *target = &model->values[loss->inputs[k]];
             if (target->wants_grad && !cgp__node_passes(loss, k))

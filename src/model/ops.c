@@ -351,7 +351,7 @@ void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value 
                                   int64_t ignore, double weight) {
     CGP__NEED_OR(model, );
     const cgp__attributes attributes = {
-        .cross_entropy = {.kind = CGP_OP_CROSS_ENTROPY, .ignore = ignore}};
+        .cross_entropy = {.kind = CGP_OP_CROSS_ENTROPY, .n_inputs = 2, .ignore = ignore}};
     add_loss(model, logits, targets, &attributes, weight);
 }
 

@@ -12,18 +12,18 @@
 /* The common fields:
  *
  * - n_inputs: number of inputs; 0: as many as the op's table has. CONCAT may have more; ATTENTION
- *   has 1 if fused, and ROTARY has 1 without positions;
+ *   has 1 if fused, ROTARY has 1 without positions, and CROSS_ENTROPY has 2 without weights;
  * - size: vocabulary of EMBEDDING, `out` of LINEAR, CONV2D and CONV_TRANSPOSE2D, rows of the cache
  *   of CACHED_ATTENTION. width: columns of EMBEDDING;
  * - p: dropout probability. slope: RELU's slope; SCALE's factor;
- * - bias: the op has a bias;
+ * - bias: the op has a bias; sum: a loss is not divided by anything;
  * - init: initialization of the weight and the bias, as given; norms have their own. */
 #define CGP__COMMON_ATTRIBUTES                                                                     \
     cgp_op_kind kind;                                                                              \
     int n_inputs;                                                                                  \
     int64_t size, width;                                                                           \
     double p, slope;                                                                               \
-    bool bias;                                                                                     \
+    bool bias, sum;                                                                                \
     cgp_init init[2];
 
 typedef struct CGP_OP_STRUCT cgp__linear_attributes {
@@ -88,6 +88,7 @@ typedef struct CGP_OP_STRUCT cgp__norm_attributes {
 typedef struct CGP_OP_STRUCT cgp__cross_entropy_attributes {
     CGP__COMMON_ATTRIBUTES
     int64_t ignore;
+    double smoothing;
 } cgp__cross_entropy_attributes;
 
 typedef struct CGP_OP_STRUCT cgp__element_loss_attributes {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- softmax and cross-entropy: logits [..., classes]; targets [...] i32 in
- * 0..classes-1 or `ignore`. Saves each row's maximum and log sum exp(x - maximum) separately: their
- * sum in one f32 would lose the probabilities of large logits. The gradient dx may overwrite the
- * logits. */
+ * 0..classes-1 or `ignore`; weights [...] f32, or none. The mean divides by the sum of the weights
+ * of targets that are not ignored. Label smoothing: Szegedy et al. 2015, arXiv:1512.00567.
+ *
+ * Saves each row's maximum and log sum exp(x - maximum) separately: their sum in one f32 would lose
+ * the probabilities of large logits. The gradient dx may overwrite the logits. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -22,11 +24,19 @@ static cgp_status check_targets(const cgp_op_type *logits, const cgp_op_type *ta
                     cgp_shape_text(&targets->shape, third, sizeof third));
 }
 
+static cgp_status check_weights(const cgp_op_type *targets, const cgp_op_type *weights) {
+    CGP_TRY(cgp__op_check("weights", weights, CGP_F32, 0, CGP__MAX_SAMPLE_RANK));
+    return cgp__op_check_same("targets and weights of one shape", targets, weights);
+}
+
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     const cgp__cross_entropy_attributes *a = cgp__cross_entropy_of(attributes);
     const cgp_shape *logits = &inputs[0].shape;
     CGP_TRY(cgp__op_check("logits", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     CGP_TRY(check_targets(&inputs[0], &inputs[1]));
+    if (a->n_inputs == 3) CGP_TRY(check_weights(&inputs[1], &inputs[2]));
+    if (!(a->smoothing >= 0.0 && (float)a->smoothing < 1.0f))
+        return cgp_fail(CGP_EINVAL, "expects 0 <= smoothing < 1, got %g", a->smoothing);
     if (inputs[1].upper_bound > cgp__op_width(logits))
         return cgp_fail(CGP_EINVAL,
                         "expects targets below the %" PRId64 " classes, got up to %" PRId64,
@@ -55,18 +65,32 @@ static int64_t count_targets(const cgp_op_node *node, const void *targets, int64
     return counted;
 }
 
+static double sum_weights(const cgp_op_node *node, const void *targets, const float *weights,
+                          int64_t n) {
+    const int64_t ignore = cgp__cross_entropy_of(node->attributes)->ignore;
+    const int64_t all = n * cgp_shape_count(&node->inputs[1].shape);
+    const int32_t *ids = targets;
+    double sum = 0;
+    for (int64_t i = 0; i < all; i++)
+        sum += !ids || ids[i] != ignore ? (double)weights[i] : 0.0;
+    return sum;
+}
+
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
-    sizes->cross_entropy.ignore = cgp__cross_entropy_of(node->attributes)->ignore;
+    const cgp__cross_entropy_attributes *a = cgp__cross_entropy_of(node->attributes);
+    sizes->cross_entropy.ignore = a->ignore;
+    sizes->cross_entropy.smoothing = a->smoothing;
+    sizes->cross_entropy.weighted = a->n_inputs == 3;
 }
 
 /* FLOPs per logit; an exp counts 10. Forward takes a maximum, a difference, an exp and a sum.
  * Backward I takes a difference, an exp and a product. */
 const cgp__op cgp__op_cross_entropy = {
     .op.name = "cross_entropy",
-    .op.n_inputs = 2,
+    .op.n_inputs = 3, /* at most */
     .op.is_loss = true,
     .op.infer = infer,
-    .op.input_needs_x = 1u << 0 | 1u << 1,
+    .op.input_needs_x = 1u << 0 | 1u << 1 | 1u << 2,
     .op.input_needs_saved = 1u << 0 | 1u << 1,
     .op.upper_bound = upper_bound,
     .op.count = count_targets,
@@ -74,4 +98,5 @@ const cgp__op cgp__op_cross_entropy = {
     .flops = {13, 12, 0},
     .ignores = true,
     .sizes = set_sizes,
+    .sum_weights = sum_weights,
 };

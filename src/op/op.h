@@ -38,6 +38,10 @@ typedef struct cgp__op {
      * prediction, as state[0] of its kernel. The elements have the type of the op's values.
      * Training and checkpoints have no cache. A NULL function: the op has no cache. */
     int64_t (*cache)(const cgp_op_node *node);
+    /* Loss: return the sum of the weights, input 2, of n samples whose targets count, as the mean
+     * divides by it. NULL: the loss has no such weights. */
+    double (*sum_weights)(const cgp_op_node *node, const void *targets, const float *weights,
+                          int64_t n);
     /* Set the sizes that only the op's family has, and change the common sizes where the op
      * differs. NULL: there is nothing to set. */
     void (*sizes)(const cgp_op_node *node, cgp_op_attributes *sizes);

@@ -242,7 +242,7 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
     case CGP_OP_CONCAT:
         return draw_concat(rows, width, seed);
     case CGP_OP_CROSS_ENTROPY:
-        return loss_attributes(rows, width);
+        return yes ? loss_attributes(rows, width) : weighted_attributes(rows, width);
     case CGP_OP_ARGMAX:
         return argmax_attributes(rows, width);
     default:

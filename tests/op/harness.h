@@ -79,6 +79,7 @@ static inline int64_t count_input(const op_case *c, int k) {
         return k == 3 ? 1 : g->attention.kv_heads * (k == 1 ? depth_of(g) : value_width_of(g));
     if (c->op == CGP_OP_MATMUL && k == 1) return g->matmul.heads * g->in * g->out;
     if (c->op == CGP_OP_ROTARY && k == 1) return c->deferred ? g->rows : 0;
+    if (c->op == CGP_OP_CROSS_ENTROPY && k == 2) return g->cross_entropy.weighted ? g->rows : 0;
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
     if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->windows.height * g->windows.width : g->rows) * g->in;

@@ -137,6 +137,14 @@ static inline cgp_op_attributes loss_attributes(int64_t rows, int64_t classes) {
     return (cgp_op_attributes){.cross_entropy = {.rows = rows, .in = classes, .ignore = -100}};
 }
 
+/* Return attributes of CROSS_ENTROPY with label smoothing and weights. */
+static inline cgp_op_attributes weighted_attributes(int64_t rows, int64_t classes) {
+    cgp_op_attributes g = loss_attributes(rows, classes);
+    g.cross_entropy.smoothing = 0.2;
+    g.cross_entropy.weighted = 1;
+    return g;
+}
+
 /* Return attributes of BCE_WITH_LOGITS, MSE and SMOOTH_L1. */
 static inline cgp_op_attributes element_loss_attributes(int64_t rows, int64_t width, double beta) {
     return (cgp_op_attributes){

@@ -178,6 +178,8 @@ TEST_CASE(cross_entropy_is_differentiated_with_ignored_targets) {
             check(&c, &seed);
             c.attributes.cross_entropy.ignore = 0; /* ignores a class */
             check(&c, &seed);
+            c.attributes = weighted_attributes(rows, classes);
+            check(&c, &seed);
         }
     }
 }

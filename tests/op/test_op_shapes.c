@@ -420,7 +420,7 @@ TEST_CASE(dropout_takes_a_probability_below_1) {
 
 TEST_CASE(cross_entropy_saves_maxima_and_log_sums) {
     const cgp_op_kind op = CGP_OP_CROSS_ENTROPY;
-    const cgp__attributes of = {.cross_entropy = {.ignore = -100}};
+    const cgp__attributes of = {.cross_entropy = {.n_inputs = 2, .ignore = -100}};
     inferred out = infer(op, of, F32(5, 11), I32(5));
     assert_attributes(&out, (cgp_op_attributes){
                                 .cross_entropy = {.rows = 5, .in = 11, .out = 11, .ignore = -100}});

@@ -376,6 +376,29 @@ TEST_CASE(mse_and_smooth_l1_want_targets_of_one_shape) {
            "expects beta >= 0 and finite as f32, got 1e+39");
 }
 
+TEST_CASE(cross_entropy_takes_weights_and_label_smoothing) {
+    const cgp_op_kind op = CGP_OP_CROSS_ENTROPY;
+    const cgp_op_type of[] = {F32(4, 3), I32(4), F32(4)}, other[] = {F32(4, 3), I32(4), F32(3)};
+    cgp__attributes a = {.cross_entropy = {.kind = op, .n_inputs = 3, .ignore = 2}};
+    cgp_op_node node = {.op = &cgp__op_cross_entropy.op, .attributes = &a};
+    cgp_op_attributes sizes;
+    a.cross_entropy.smoothing = 0.25;
+    memcpy(node.inputs, of, sizeof of);
+    assert_ok(cgp__op_infer(op, &node, &sizes));
+    assert_true(sizes.cross_entropy.weighted == 1 && sizes.cross_entropy.smoothing == 0.25);
+    const float weights[] = {1, 0.5f, 8, 0.25f};
+    assert_true(cgp__op_cross_entropy.sum_weights(&node, (int32_t[]){0, 1, 2, 0}, weights, 1) ==
+                1.75);
+    assert_true(cgp__op_cross_entropy.sum_weights(&node, NULL, weights, 1) == 9.75);
+    memcpy(node.inputs, other, sizeof other);
+    assert_status(cgp__op_infer(op, &node, &sizes), CGP_EINVAL);
+    assert_message("expects targets and weights of one shape, got [4] and [3]");
+    a.cross_entropy.smoothing = 1;
+    memcpy(node.inputs, of, sizeof of);
+    assert_status(cgp__op_infer(op, &node, &sizes), CGP_EINVAL);
+    assert_message("expects 0 <= smoothing < 1, got 1");
+}
+
 TEST_CASE(batch_norm_has_state_and_saves_one_of_each_channel) {
     const cgp_op_kind op = CGP_OP_BATCH_NORM;
     const cgp__attributes a = {.norm = {.eps = 1e-5, .momentum = 0.1}};

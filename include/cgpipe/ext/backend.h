@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 /** Version of the structs and ops in this header and in cgpipe/ext/ops.h. */
-#define CGP_BACKEND_ABI 14
+#define CGP_BACKEND_ABI 15
 
 /** An entry of a kernel's prefetch list: memory that later kernels read. The list has the order of
  *  these kernels. */

@@ -39,11 +39,13 @@ typedef struct cgp__cpu_norm {
 } cgp__cpu_norm;
 
 typedef struct cgp__cpu_loss {
-    /* Type of x and dx. */
+    /* Type of x, weights and dx. */
     cgp_dtype type;
     int64_t rows, classes, ignore;
     const void *x; /* [rows, classes] */
     const int32_t *targets;
+    const void *weights;  /* [rows] NULL: all are 1 */
+    double smoothing;     /* of labels */
     float *max, *log_sum; /* [rows], read by backward */
     double *losses;       /* [rows] forward */
     /* [rows, classes] dx is multiplied by `scale` and may be x. `add`: add to dx. */

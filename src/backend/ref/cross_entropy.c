@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- the sum over rows of -log softmax(x)[target]. Reference kernels.
+/* cross_entropy.c -- the sum over rows of -log softmax(x)[target], with label smoothing s and a
+ * weight w for each row (1 if there are none). Reference kernels.
  *
  *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
- *     loss = sum of log_sum + (max - x[target]) over the rows that count
- *     dx[c] = loss_scale (exp((x[c] - max) - log_sum) - (c == target))
+ *     loss = sum of w (log_sum + (max - x[target]) + s (x[target] - mean(x))) over rows that count
+ *     dx[c] = loss_scale w (exp((x[c] - max) - log_sum) - (1 - s) (c == target) - s / classes)
  *
  * A row counts unless its target is `ignore`; dx is 0 in a row that does not count. loss is
  * overwritten with the sum, which is computed in double in the order of rows. backward_input needs
@@ -32,6 +33,20 @@ static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t 
     return log(sum);
 }
 
+/* Return the smoothing's part of a row's loss. */
+static double smoothed(const cgp_kernel_spec *spec, const void *x, int64_t first, int64_t target) {
+    const double smoothing = cgp_spec_cross_entropy(spec)->smoothing;
+    const int64_t classes = spec->attributes.in;
+    double sum = 0.0;
+    for (int64_t c = 0; c < classes; c++)
+        sum += cgp__ref_load(spec->type, x, first + c);
+    return smoothing * (cgp__ref_load(spec->type, x, first + target) - sum / (double)classes);
+}
+
+static double weight_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t row) {
+    return args->x[2] ? cgp__ref_load(spec->type, args->x[2], row) : 1.0;
+}
+
 static void cross_entropy_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
@@ -41,8 +56,10 @@ static void cross_entropy_forward(const cgp_kernel_spec *spec, const cgp_kernel_
         const float max = row_max(spec->type, args->x[0], first, classes);
         const double log_sum = log_sum_exp(spec->type, args->x[0], first, classes, max);
         if (targets[row] != cgp_spec_cross_entropy(spec)->ignore)
-            loss += log_sum +
-                    ((double)max - cgp__ref_load(spec->type, args->x[0], first + targets[row]));
+            loss += weight_of(spec, args, row) *
+                    (log_sum +
+                     ((double)max - cgp__ref_load(spec->type, args->x[0], first + targets[row])) +
+                     smoothed(spec, args->x[0], first, targets[row]));
         args->saved[0][row] = max;
         args->saved[1][row] = (float)log_sum;
     }
@@ -52,14 +69,17 @@ static void cross_entropy_forward(const cgp_kernel_spec *spec, const cgp_kernel_
 static void cross_entropy_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
+    const double smoothing = cgp_spec_cross_entropy(spec)->smoothing;
+    const double hit = 1.0 - smoothing, each = smoothing / (double)classes;
     for (int64_t row = 0; args->dx[0] && row < rows; row++) {
         const double max = args->saved[0][row], log_sum = args->saved[1][row];
+        const double scale = cgp__loss_scale(args) * weight_of(spec, args, row);
         const bool counts = targets[row] != cgp_spec_cross_entropy(spec)->ignore;
         for (int64_t c = 0; c < classes; c++) {
             const double x = cgp__ref_load(spec->type, args->x[0], row * classes + c);
-            const double slope = exp((x - max) - log_sum) - (c == targets[row] ? 1.0 : 0.0);
+            const double slope = exp((x - max) - log_sum) - (c == targets[row] ? hit : 0.0) - each;
             cgp__ref_store(spec->type, args->dx[0], row * classes + c, cgp__ref_adds(spec, 0),
-                           counts ? cgp__loss_scale(args) * slope : 0.0);
+                           counts ? scale * slope : 0.0);
         }
     }
 }

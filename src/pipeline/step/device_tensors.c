@@ -8,6 +8,7 @@
 #include <cgpipe/parameters.h>
 
 #include "model/model.h"
+#include "op/op.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/executor.h"
@@ -43,6 +44,17 @@ static cgp_status check_tensor(const cgp__executor *executor, const char *what, 
         what, name, cgp_plan_device_at(executor->plan, device)->name, owner->backend->name);
 }
 
+/* Return whether the host reads input k to sum up the weights of a loss. */
+static bool is_weights(const cgp_model *model, int k) {
+    for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++) {
+        const cgp__node *loss = &model->nodes[i];
+        if (loss->kind != CGP_OP_CUSTOM && cgp__op_find(loss->kind)->sum_weights &&
+            loss->n_inputs > 2 && loss->inputs[2] == model->input_values[k])
+            return true;
+    }
+    return false;
+}
+
 cgp_status cgp__check_device_input(const cgp__executor *executor, int k, const cgp_tensor *tensor) {
     const cgp_model *model = executor->model;
     const cgp__worker *owner = find_owner(executor, tensor->data);
@@ -51,6 +63,11 @@ cgp_status cgp__check_device_input(const cgp__executor *executor, int k, const c
         return cgp_fail(CGP_EINVAL,
                         "input %s: expected integers in host memory, where their range is "
                         "checked, got memory of a %s device",
+                        model->inputs[k], owner->backend->name);
+    if (is_weights(model, k))
+        return cgp_fail(CGP_EINVAL,
+                        "input %s: expected weights of a loss in host memory, where they are added "
+                        "up, got memory of a %s device",
                         model->inputs[k], owner->backend->name);
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];

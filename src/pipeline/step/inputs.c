@@ -14,12 +14,14 @@
 #include "pipeline/step/step.h"
 
 #include "model/model.h"
+#include "op/attributes.h"
 #include "op/op.h"
 #include "optim/optim.h"
 #include "plan/owners.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -247,9 +249,28 @@ bool cgp__inputs_has_targets(const cgp_pipeline *pipeline) {
     return pipeline->model->n_losses > 0 && pipeline->step->accumulation.targets[0] > 0;
 }
 
+/* Set the divisor of a loss that counts `count` targets: 1 for a sum; the sum of the weights if
+ * the op divides by it; else the count. */
+static cgp_status divide_loss(const cgp_model *model, const cgp__node *loss,
+                              const cgp__run_context *context, int64_t samples, int64_t count,
+                              double *divisor) {
+    const cgp__op *op = cgp__op_find(loss->kind);
+    *divisor = (double)count;
+    if (loss->kind == CGP_OP_CUSTOM) return CGP_OK;
+    if (((const cgp__attributes *)loss->use.attributes)->sum) *divisor = 1;
+    if (*divisor == 1 || !op->sum_weights || loss->n_inputs < 3) return CGP_OK;
+    const int targets = targets_of(model, loss), weights = model->values[loss->inputs[2]].input;
+    *divisor = op->sum_weights(&loss->use, targets < 0 ? NULL : context->inputs[targets]->data,
+                               context->inputs[weights]->data, samples);
+    if ((*divisor > 0 && isfinite(*divisor)) || (count == 0 && context->may_count_nothing))
+        return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "input %s: expected weights with a sum above 0, got %g",
+                    model->inputs[weights], *divisor);
+}
+
 /* Count the targets of losses that run on this rank, if inputs have them; set other counts to 0. */
 static cgp_status count_inputs(const cgp_pipeline *pipeline, const cgp__run_context *context,
-                               int64_t samples, int64_t *counts) {
+                               int64_t samples, int64_t *counts, double *divisors) {
     const cgp_plan *plan = pipeline->plan;
     const cgp_model *model = pipeline->model;
     for (int l = 0; l < model->n_losses; l++) {
@@ -258,6 +279,10 @@ static cgp_status count_inputs(const cgp_pipeline *pipeline, const cgp__run_cont
         if (targets_of(model, &model->nodes[i]) >= 0 &&
             cgp__plan_is_on(plan, cgp__plan_device_of(plan, i), pipeline->rank))
             CGP_TRY(count_loss(model, &model->nodes[i], context, samples, &counts[l]));
+        divisors[l] = 0;
+        if (cgp__plan_is_on(plan, cgp__plan_device_of(plan, i), pipeline->rank))
+            CGP_TRY(
+                divide_loss(model, &model->nodes[i], context, samples, counts[l], &divisors[l]));
     }
     return CGP_OK;
 }
@@ -267,7 +292,8 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
     return inputs ? inputs : step->no_inputs;
 }
 
-/* A rank's part of the exchange. The rank's loss counts and settings follow in memory. */
+/* A rank's part of the exchange. The rank's counts and divisors of losses, and its settings, follow
+ * in memory. */
 typedef struct part {
     int64_t status;
     int64_t samples; /* samples in the rank's inputs; 0: the rank reads no inputs */
@@ -277,7 +303,8 @@ typedef struct part {
 } part;
 
 size_t cgp__inputs_part_bytes(const cgp_model *model) {
-    return sizeof(part) + sizeof(int64_t) * (size_t)(model->n_losses + cgp__settings_words(model));
+    return sizeof(part) +
+           sizeof(int64_t) * (size_t)(2 * model->n_losses + cgp__settings_words(model));
 }
 
 static part *part_at(const cgp_pipeline *pipeline, int rank) {
@@ -289,8 +316,12 @@ static int64_t *counts_of(part *p) {
     return (int64_t *)(p + 1);
 }
 
+static double *divisors_of(const cgp_pipeline *pipeline, part *p) {
+    return (double *)(void *)(counts_of(p) + pipeline->model->n_losses);
+}
+
 static int64_t *settings_of(const cgp_pipeline *pipeline, int rank) {
-    return counts_of(part_at(pipeline, rank)) + pipeline->model->n_losses;
+    return counts_of(part_at(pipeline, rank)) + 2 * pipeline->model->n_losses;
 }
 
 static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_context *context,
@@ -307,7 +338,8 @@ static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_contex
     if (context->training && context->with_loss && mine->samples > 0)
         CGP_TRY(cgp__inputs_check_gradients(pipeline, mine->samples));
     if (context->with_loss)
-        CGP_TRY(count_inputs(pipeline, context, mine->samples, counts_of(mine)));
+        CGP_TRY(count_inputs(pipeline, context, mine->samples, counts_of(mine),
+                             divisors_of(pipeline, mine)));
     if (context->with_loss) return CGP_OK;
     int64_t n = mine->samples;
     CGP_TRY(cgp__inputs_check_outputs(pipeline,
@@ -355,14 +387,18 @@ static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_conte
         const int i = cgp__model_loss(pipeline->model, l);
         const int rank = cgp_plan_device_at(plan, cgp__plan_device_of(plan, i))->rank;
         const cgp__node *loss = &pipeline->model->nodes[i];
-        int64_t count = counts_of(part_at(pipeline, rank))[l];
-        if (targets_of(pipeline->model, loss) < 0)
+        part *p = part_at(pipeline, rank);
+        int64_t count = counts_of(p)[l];
+        double divisor = divisors_of(pipeline, p)[l];
+        if (targets_of(pipeline->model, loss) < 0) {
             CGP_TRY(count_loss(pipeline->model, loss, context, samples, &count));
+            if (divisor == 0) divisor = (double)count;
+        }
         step->loss_counts[l] = count;
         step->loss_divisors[l] = context->training && cgp__inputs_has_targets(pipeline)
-                                     ? step->accumulation.targets[l]
-                                     : count;
-        step->loss_scales[l] = (float)(loss->loss_weight / (double)step->loss_divisors[l]);
+                                     ? (double)step->accumulation.targets[l]
+                                     : divisor;
+        step->loss_scales[l] = (float)(loss->loss_weight / step->loss_divisors[l]);
     }
     return CGP_OK;
 }

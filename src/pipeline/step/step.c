@@ -96,7 +96,7 @@ static double total_loss(const cgp_pipeline *pipeline) {
     double total = 0;
     for (int l = 0; l < model->n_losses; l++)
         total += model->nodes[cgp__model_loss(model, l)].loss_weight *
-                 pipeline->step->loss_sums[l] / (double)pipeline->step->loss_divisors[l];
+                 pipeline->step->loss_sums[l] / pipeline->step->loss_divisors[l];
     return total;
 }
 
@@ -205,13 +205,14 @@ cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const
 }
 
 cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss) {
-    const cgp_loss_part none = {0, 0, 0};
+    const cgp_loss_part none = {0, 0, 0, 0};
     CGP__PIPELINE_OR(pipeline, none);
     const cgp_model *model = pipeline->model;
     if (loss < 0 || loss >= model->n_losses) return none;
     return (cgp_loss_part){.weight = model->nodes[cgp__model_loss(model, loss)].loss_weight,
                            .sum = pipeline->step->loss_sums[loss],
-                           .count = pipeline->step->loss_counts[loss]};
+                           .count = pipeline->step->loss_counts[loss],
+                           .divisor = pipeline->step->loss_divisors[loss]};
 }
 
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,

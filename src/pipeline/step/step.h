@@ -38,7 +38,7 @@ typedef struct cgp__step {
     char *parts;              /* [ranks] parts of the exchange before a run (inputs.c) */
     double *packed;           /* [params] gradients' squares, ordered by owner's rank */
     int64_t *loss_counts;     /* [losses] what the sum counts, e.g. the number of targets */
-    int64_t *loss_divisors;   /* [losses] loss_counts, or accumulation.targets */
+    double *loss_divisors;    /* [losses] 1, loss_counts, a sum of weights, or targets */
     double *loss_sums;        /* [losses] sums over the micro-batches */
     float *loss_scales;       /* [losses] weight / divisor */
     bool squared;             /* the check of devices also sums the gradients' squares */

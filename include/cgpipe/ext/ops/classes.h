@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* classes.h -- scores of classes: SOFTMAX, ARGMAX; and all losses.
  *
- *  op               x[0]               x[1]             y          saved                  param
+ *  op               x[0]               x[1], x[2]       y          saved                  param
  *  SOFTMAX          [n,R,C]            -                [n,R,C]    -                      -
  *  ARGMAX           [n,R,in]           -                [n,R]      -                      -
- *  CROSS_ENTROPY    logits [n,R,in]    targets [n,R]    -          max, log_sum [n,R]     -
+ *  CROSS_ENTROPY    logits [n,R,in]    targets [n,R],   -          max, log_sum [n,R]     -
+ *                                      weights [n,R]
  *  BCE_WITH_LOGITS  logits [n,R,C]     targets, same    -          -                      -
  *  MSE, SMOOTH_L1   [n,R,C]            targets, same    -          -                      -
  *
- * `in` is the number of classes. Targets of the last three have the spec's type. */
+ * `in` is the number of classes. CROSS_ENTROPY may have no weights; then x[2] is NULL. With p[c] =
+ * softmax(x)[c], a row's loss and its gradient are
+ *
+ *     weight ((1 - smoothing) -log p[target] + smoothing mean_c -log p[c])
+ *     loss_scale weight (p[c] - (1 - smoothing) (c == target) - smoothing / in)
+ *
+ * Weights have the spec's type. Targets of the last three have the spec's type. */
 #ifndef CGPIPE_EXT_OPS_CLASSES_H
 #define CGPIPE_EXT_OPS_CLASSES_H
 
@@ -18,6 +25,10 @@ typedef struct CGP_OP_STRUCT cgp_op_cross_entropy {
     CGP_OP_COMMON
     /** The target of rows that are ignored. */
     int64_t ignore;
+    /** 0 <= smoothing < 1. */
+    double smoothing;
+    /** 1: x[2] are weights. 0: there are none. */
+    int64_t weighted;
 } cgp_op_cross_entropy;
 
 typedef struct CGP_OP_STRUCT cgp_op_element_loss {

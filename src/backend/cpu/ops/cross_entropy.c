@@ -16,6 +16,8 @@ static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t e
                            .ignore = cgp_spec_cross_entropy(&call->kernel->spec)->ignore,
                            .x = cgp__cpu_at(type, args->x[0], begin * classes),
                            .targets = (const int32_t *)args->x[1] + begin,
+                           .weights = args->x[2] ? cgp__cpu_at(type, args->x[2], begin) : NULL,
+                           .smoothing = cgp_spec_cross_entropy(&call->kernel->spec)->smoothing,
                            .max = args->saved[0] + begin,
                            .log_sum = args->saved[1] + begin,
                            .dx = dx ? cgp__cpu_at(type, dx, begin * classes) : NULL,
