@@ -82,6 +82,42 @@ class Losses(unittest.TestCase):
                      "a loss times a number above 0")
         self.refused(lambda y, t: F.mse_loss(y, t) ** 2, torch.randn(N, 3), "a loss at the end")
 
+    def test_cross_entropy(self):
+        classes = torch.randint(0, 3, (N,))
+        weights, pixels = torch.tensor([0.2, 1.5, 3.0]), torch.randint(0, 3, (N, 4, 3))
+        pixels[:, 1] = 255
+        pixels[:3, 2:] = 255  # uneven micro-batches have other sums of weights
+        for loss in (nn.CrossEntropyLoss(label_smoothing=0.2), nn.CrossEntropyLoss(weights),
+                     nn.CrossEntropyLoss(weights, reduction="sum")):
+            with self.subTest(loss=loss):
+                self.compare(loss, classes)
+        for loss in (nn.CrossEntropyLoss(weights, ignore_index=255),
+                     nn.CrossEntropyLoss(ignore_index=255, label_smoothing=0.1)):
+            with self.subTest(loss=loss):
+                self.compare(loss, pixels, of_images(), IMAGES)
+        self.compare(nn.CrossEntropyLoss(weights), classes, precision="bf16", bound=0.03)
+        self.refused(nn.CrossEntropyLoss(weights, label_smoothing=0.1), classes,
+                     "either weights or label smoothing")
+        self.refused(nn.CrossEntropyLoss(reduction="none"), classes, "reduction mean or sum")
+        self.refused(nn.BCEWithLogitsLoss(pos_weight=weights), torch.rand(N, 3), "without weights")
+
+    def test_weights_over_accumulated_steps(self):
+        x, target = torch.randn(ROWS), torch.randint(0, 3, (N,))
+        target[0], target[3] = 1, 2
+        loss, module = nn.CrossEntropyLoss(torch.tensor([0.0, 1.5, 3.0])), net()
+        theirs = copy.deepcopy(module)
+        model = cgpipe.from_torch(module, (x,), loss=loss, example_target=target)
+        with cgpipe.Pipeline(model, stages=2, chunks=2, batch=N,
+                             optimizer=cgpipe.SGD(lr=0.1)) as pipeline:
+            pipeline.step(x[:3], target[:3], update=False)
+            pipeline.step(x[3:], target[3:])
+            with self.assertRaisesRegex(ArgumentError, "weights with a sum above 0, got 0"):
+                pipeline.step(x, torch.zeros(N, dtype=torch.long))
+        (loss(theirs(x[:3]), target[:3]) + loss(theirs(x[3:]), target[3:])).backward()
+        torch.optim.SGD(theirs.parameters(), lr=0.1).step()
+        for a, b in zip(module.parameters(), theirs.parameters()):
+            self.assertLessEqual(float((a - b).norm()), 1e-5 * float(b.norm()))
+
     def test_targets_of_another_type(self):
         self.refused(nn.MSELoss(), torch.randn(N, 3).double(), "input 1: float32 is expected")
         self.refused(nn.MSELoss(), torch.randint(0, 3, (N, 3)), "arithmetic on integers")

@@ -13,11 +13,31 @@ from cgpipe.torch import broadcast
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import count
 from cgpipe.torch.registry import need, op
-from cgpipe.torch.translator import Constant, Loss, Term, Translator
+from cgpipe.torch.translator import Constant, Loss, Outside, Term, Translator
 
 __all__: List[str] = []
 
-MEAN = 1
+MEAN, SUM = 1, 2
+
+
+class _Weights:
+    """A node that PyTorch evaluates before each step: weights of targets, 0 for ignored ones."""
+
+    op = "call_function"
+
+    def __init__(self, targets: Any, weights: Any, ignore: int) -> None:
+        self.args, self.weights, self.ignore = (targets,), weights, ignore
+        self.kwargs: Dict[str, Any] = {}
+
+    def target(self, targets: Any) -> Any:
+        kept = targets != self.ignore
+        return self.weights[torch.where(kept, targets, 0)] * kept
+
+
+def _reduced(reduction: int, attributes: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+    """Return the attributes of a loss with a reduction."""
+    need(reduction in (MEAN, SUM), "a loss with reduction mean or sum")
+    return {**(attributes or {}), **({"sum": True} if reduction == SUM else {})}
 
 
 def _loss(name: str, inputs: Sequence[int], attributes: Optional[Dict[str, Any]] = None,
@@ -33,7 +53,7 @@ def broadcast_tensors(t: Translator, tensors: Sequence[Any]) -> List[Value]:
 def _of_elements(t: Translator, name: str, x: Any, targets: Any, reduction: int,
                  attributes: Optional[Dict[str, Any]] = None, weight: float = 1.0) -> Loss:
     """Return a loss of single elements."""
-    need(reduction == MEAN, "a loss with reduction mean")
+    attributes = _reduced(reduction, attributes)
     a, b = (t.whole(y) for y in broadcast.broadcast([t.value(x), t.value(targets)]))
     return _loss(name, t.same_order(a, b), attributes, weight)
 
@@ -75,16 +95,19 @@ def huber(t: Translator, x: Any, targets: Any, reduction: int = MEAN, delta: flo
 @op("binary_cross_entropy_with_logits")
 def bce(t: Translator, logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None,
         reduction: int = MEAN) -> Loss:
-    need(weight is None and pos_weight is None and reduction == MEAN,
-         "binary_cross_entropy_with_logits with reduction mean, without weights")
+    need(weight is None and pos_weight is None,
+         "binary_cross_entropy_with_logits without weights")
     return _of_elements(t, "bce_with_logits", logits, targets, reduction)
 
 
 @op("cross_entropy_loss")
 def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None,
                   reduction: int = MEAN, ignore: int = -100, smoothing: float = 0.0) -> Loss:
-    need(weight is None and reduction == MEAN and smoothing == 0,
-         "cross_entropy_loss with reduction mean, without weights and smoothing")
+    need(weight is None or smoothing == 0,
+         "cross_entropy_loss with either weights or label smoothing")
+    attributes = _reduced(reduction, {"ignore": ignore})
+    if smoothing:
+        attributes["smoothing"] = smoothing
     x = t.value(logits)
     dims = x.layout.dims
     last = x.with_layout(x.layout.with_dims([dims[0], *dims[2:], dims[1]]))
@@ -94,4 +117,16 @@ def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None,
     need(count(layout.order) == count(rest), "cross_entropy_loss of class indices")
     shape = t.graph.shape(found)
     number = t.graph.reshape(number, [*(shape if rest else []), count(dims[1])])
-    return _loss("cross_entropy", [number, found], {"ignore": ignore})
+    inputs = [number, found]
+    if weight is not None:
+        inputs.append(_weights(t, targets, weight, ignore))
+    return _loss("cross_entropy", inputs, attributes)
+
+
+def _weights(t: Translator, targets: Any, weight: Any, ignore: int) -> int:
+    """Return the value of the targets' weights."""
+    need(isinstance(weight, Constant) and isinstance(targets, Outside)
+         and isinstance(targets.node, torch.fx.Node),
+         "cross_entropy_loss with constant weights of targets that are inputs, or follow from them")
+    node = _Weights(targets.node, weight.tensor.to(torch.float32), ignore)
+    return t.value(Outside(node, targets.shape, torch.float32)).number
