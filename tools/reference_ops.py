@@ -40,6 +40,27 @@ OPS = {
 }
 
 
+# Functions of cgp_function: number, constants a and b, PyTorch's op, x is positive. Limits are
+# multiples of 0.3 as float32, so that some x are equal to them.
+LOW, HIGH = (float(torch.tensor(limit, dtype=torch.float32)) for limit in (-0.6, 1.2))
+FUNCTIONS = [
+    (0, LOW, HIGH, lambda x: F.hardtanh(x, LOW, HIGH), False),
+    (1, 0, 0, torch.sqrt, True),
+    (2, 0, 0, torch.rsqrt, True),
+    (3, 0, 0, torch.reciprocal, True),
+    (4, 0, 0, torch.exp, False),
+    (5, -0.5, 1.25, lambda x: x.clamp(-0.5, 1.25), False),
+    (6, 0, 0, F.hardsigmoid, False),
+    (7, 0, 0, F.hardswish, False),
+    (8, 0, 0, torch.abs, False),
+    (9, 0, 0, torch.log, True),
+    (10, 0.75, 1, lambda x: F.elu(x, 0.75), False),
+    (10, 1.5, 1 / 1.5, lambda x: F.celu(x, 1.5), False),
+    (11, 1.5, 6, lambda x: F.softplus(x, 1.5, 6), False),
+    (12, 0, 0, F.mish, False),
+]
+
+
 def rms_norm(x, weight):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * weight
 
@@ -237,6 +258,13 @@ def main():
         y = op(leaf)
         y.backward(dy)
         result[name] = {"y": y.tolist(), "dx": leaf.grad.tolist()}
+    result["functions"] = []
+    for number, a, b, op, positive in FUNCTIONS:
+        leaf = (x.abs() + 0.5 if positive else x.clone()).detach().requires_grad_()
+        y = op(leaf)
+        y.backward(dy)
+        result["functions"].append({"function": number, "a": a, "b": b, "x": leaf.tolist(),
+                                    "y": y.tolist(), "dx": leaf.grad.tolist()})
     for name, op in OTHERS.items():
         result[name] = gradients(op, given, dy)
     for name, op in LOSSES.items():

@@ -402,6 +402,11 @@ CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);
 /** Leaky ReLU: x if x > 0, slope x otherwise. @param[in] slope 0 to 1. */
 CGP_API cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope);
 
+/** Apply a function to each element: [...] -> [...].
+ *  @param[in] a, b the constants of cgp_function; 0 if the function has none. */
+CGP_API cgp_value cgp_apply(cgp_model *model, cgp_value x, cgp_function function, double a,
+                            double b);
+
 /** Set whole channels of a sample to zero with probability p in training, 0 <= p < 1, and scale the
  *  others by 1/(1-p): [H, W, C] -> [H, W, C]. The mask is a function of (seed, step, op, sample,
  *  channel). p = 0 adds nothing to the graph. */

@@ -57,6 +57,28 @@ typedef enum cgp_rotary_scaling {
     CGP_ROTARY_LLAMA3
 } cgp_rotary_scaling;
 
+/** A function of an element, with constants a and b, which must be finite as f32. Functions that do
+ *  not name a constant ignore it. A limit, or the threshold of SOFTPLUS, may be beyond the range of
+ *  f32: it is infinite. cgpipe/ext/ops/function.h has the formulas and the gradients. */
+typedef enum cgp_function {
+    CGP_FUNCTION_HARDTANH, /**< x within a and b; no gradient at the limits. */
+    CGP_FUNCTION_SQRT,
+    CGP_FUNCTION_RSQRT, /**< 1 / sqrt(x). */
+    CGP_FUNCTION_RECIPROCAL,
+    CGP_FUNCTION_EXP,
+    CGP_FUNCTION_CLAMP,       /**< x within a and b; a gradient of 1 at the limits. */
+    CGP_FUNCTION_HARDSIGMOID, /**< (x + 3) / 6 within 0 and 1. */
+    CGP_FUNCTION_HARDSWISH,   /**< x times HARDSIGMOID. Source: Howard 2019, arXiv:1905.02244. */
+    CGP_FUNCTION_ABS,
+    CGP_FUNCTION_LOG,
+    CGP_FUNCTION_ELU,      /**< x, or a (exp(b x) - 1) below 0; b > 0. Source: Clevert 2015,
+                            *   arXiv:1511.07289; with b = 1 / a CELU, Barron 2017,
+                            *   arXiv:1704.07483. */
+    CGP_FUNCTION_SOFTPLUS, /**< log(1 + exp(a x)) / a, or x if a x > b; a > 0. */
+    CGP_FUNCTION_MISH,     /**< x tanh(log(1 + exp(x))). Source: Misra 2019, arXiv:1908.08681. */
+    CGP_FUNCTIONS
+} cgp_function;
+
 /** Limits of one op. */
 enum {
     CGP_OP_MAX_INPUTS = 4,

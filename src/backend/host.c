@@ -177,7 +177,7 @@ cgp_status cgp__custom_run(const cgp__host *host, const cgp_kernel_spec *spec,
         bind_backward(&c, &run);
     recomputing = args->recomputing && spec->direction == CGP_OP_FORWARD;
     (void)cgp_fail(CGP_OK, "%s", ""); /* clears the message */
-    const cgp_status status = cgp__op_function(c.node->op, spec->direction)(&run);
+    const cgp_status status = cgp__op_run_of(c.node->op, spec->direction)(&run);
     recomputing = false;
     if (status == CGP_OK && run.loss) cgp__set_loss(args, loss);
     if (status == CGP_OK)

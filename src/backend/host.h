@@ -41,8 +41,8 @@ struct cgp__op_context {
 };
 
 /* Return the function of a direction. */
-static inline cgp_status (*cgp__op_function(const cgp_op *op,
-                                            cgp_op_direction direction))(const cgp_op_run *) {
+static inline cgp_status (*cgp__op_run_of(const cgp_op *op,
+                                          cgp_op_direction direction))(const cgp_op_run *) {
     if (direction == CGP_OP_FORWARD) return op->forward;
     return direction == CGP_OP_BACKWARD_INPUT ? op->backward_input : op->backward_weight;
 }

@@ -50,6 +50,8 @@ static const cgp__field fields[] = {
     FIELD(INT64, NORM, norm.groups, groups),
     FIELD(REAL, NORM, norm.eps, eps),
     FIELD(REAL, NORM, norm.momentum, momentum),
+    FIELD(INT, FUNCTION, function.function, function),
+    FIELD(REAL, FUNCTION, function.second, second),
     FIELD(INT64, CROSS_ENTROPY, cross_entropy.ignore, ignore),
     FIELD(REAL, CROSS_ENTROPY, cross_entropy.smoothing, smoothing),
     FIELD(REAL, ELEMENT_LOSS, element_loss.beta, beta),
@@ -119,6 +121,8 @@ static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_DETACH] = "",
     [CGP_OP_MSE] = "sum?",
     [CGP_OP_SMOOTH_L1] = "beta sum?",
+    [CGP_OP_FUNCTION] = "function slope? second?",
+    [CGP_OP_FUNCTION_OF_Y] = "function slope? second?",
 };
 
 static const char *const inits[] = {[CGP_INIT_ZERO] = "zero",

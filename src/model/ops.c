@@ -290,6 +290,15 @@ cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope) {
     return cgp__builder_add(model, &x, NULL, &attributes);
 }
 
+cgp_value cgp_apply(cgp_model *model, cgp_value x, cgp_function function, double a, double b) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp_op_kind kind =
+        cgp_function_is_of_y(function) ? CGP_OP_FUNCTION_OF_Y : CGP_OP_FUNCTION;
+    const cgp__attributes attributes = {
+        .function = {.kind = kind, .slope = a, .function = (int)function, .second = b}};
+    return cgp__builder_add(model, &x, NULL, &attributes);
+}
+
 cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;

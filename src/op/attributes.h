@@ -109,6 +109,13 @@ typedef struct CGP_OP_STRUCT cgp__parts_attributes {
     int64_t begin, end;
 } cgp__parts_attributes;
 
+typedef struct CGP_OP_STRUCT cgp__function_attributes {
+    CGP__COMMON_ATTRIBUTES
+    /* A cgp_function. Its first constant is `slope`. */
+    int function;
+    double second;
+} cgp__function_attributes;
+
 /* The attributes of any built-in op; `kind` names the op. */
 #define CGP__ATTRIBUTES_MEMBER(family, name) cgp__##name##_attributes name;
 typedef union cgp__attributes {

@@ -171,6 +171,17 @@ static void print_grouped(cgp_op_kind op) {
     }
 }
 
+/* Print digests of every function, with a number of full vectors and a tail. */
+static void print_functions(void) {
+    for (int i = 0; i < 2 * CGP_FUNCTIONS; i++) {
+        uint64_t seed = seed_of("function") + (uint64_t)i;
+        op_case c = draw_case(kind_of_function(i / 2), 3, &seed);
+        c.type = i % 2 ? CGP_BF16 : CGP_F32;
+        c.attributes = function_attributes(65, 17, i / 2);
+        print_case(&c, 50 + i / 2, &seed);
+    }
+}
+
 static void print_ops(void) {
     for (int op = 0; op < CGP_OP_KINDS; op++)
         print_op((cgp_op_kind)op);
@@ -179,6 +190,7 @@ static void print_ops(void) {
         uint64_t seed = seed_of("block") + (uint64_t)i;
         print_case(&c, 10 + i, &seed);
     }
+    print_functions();
     print_grouped(CGP_OP_CONV2D);
     print_grouped(CGP_OP_CONV_TRANSPOSE2D);
 }

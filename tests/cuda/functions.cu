@@ -20,6 +20,18 @@ extern "C" float function_log_one_plus(float x) {
     return log_one_plus(x);
 }
 
+extern "C" float function_exp_any(float x) {
+    return exp_of(x);
+}
+
+extern "C" float function_exp_minus_one(float x) {
+    return exp_minus_one(x);
+}
+
+extern "C" float function_log_f32(float x) {
+    return log_f32(x);
+}
+
 extern "C" double function_log(double x) {
     return log_of(x);
 }

@@ -15,6 +15,9 @@ float function_exp(float x);
 float function_erf(float x);
 float function_tanh(float x);
 float function_log_one_plus(float x);
+float function_exp_any(float x);
+float function_exp_minus_one(float x);
+float function_log_f32(float x);
 double function_log(double x);
 
 /* Compute the random words from which an op's dropout draws four elements. */

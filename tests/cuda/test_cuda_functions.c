@@ -58,6 +58,19 @@ TEST_CASE(exp_is_near_libms) {
     assert_true(isnan(function_exp(NAN)));
 }
 
+/* Results below FLT_MIN are not compared, because they are 0. */
+TEST_CASE(exp_of_any_number_is_near_libms) {
+    check(&(function){"exp_of", function_exp_any, exp, -87.0f, 88.72f, 2.7, INFINITY});
+    assert_true(function_exp_any(88.73f) == INFINITY && function_exp_any(INFINITY) == INFINITY);
+    assert_true(function_exp_any(-INFINITY) == 0.0f);
+    assert_true(isnan(function_exp_any(NAN)));
+}
+
+TEST_CASE(exp_minus_one_is_near_libms) {
+    check(&(function){"expm1", function_exp_minus_one, expm1, -INFINITY, 0.0f, 1.0, INFINITY});
+    assert_true(isnan(function_exp_minus_one(NAN)));
+}
+
 TEST_CASE(erf_is_near_libms) {
     check(&(function){"erf", function_erf, erf, -INFINITY, INFINITY, 3.7, 2e-7});
     assert_true(isnan(function_erf(NAN)));
@@ -96,6 +109,14 @@ TEST_CASE(log_is_near_libms) {
     assert_true(function_log(1.0) == 0.0);
     assert_true(function_log(INFINITY) == INFINITY);
     assert_true(isnan(function_log(NAN)));
+}
+
+TEST_CASE(log_in_f32_is_near_libms) {
+    check(&(function){"log_f32", function_log_f32, log, FLT_TRUE_MIN, FLT_MAX, 2.0, INFINITY});
+    assert_true(function_log_f32(1.0f) == 0.0f);
+    assert_true(function_log_f32(INFINITY) == INFINITY);
+    assert_true(function_log_f32(0.0f) == -INFINITY && function_log_f32(-0.0f) == -INFINITY);
+    assert_true(isnan(function_log_f32(-1.0f)) && isnan(function_log_f32(NAN)));
 }
 
 TEST_CASE(random_words_are_the_rules) {

@@ -136,6 +136,8 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_SILU:
     case CGP_OP_SIGMOID:
     case CGP_OP_TANH:
+    case CGP_OP_FUNCTION:
+    case CGP_OP_FUNCTION_OF_Y:
         return (bound){16 * U, 8 * U};
     case CGP_OP_ATTENTION:
     case CGP_OP_CACHED_ATTENTION:

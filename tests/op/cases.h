@@ -44,6 +44,10 @@ static inline bool is_binary(cgp_op_kind op) {
     return op == CGP_OP_ADD || op == CGP_OP_MULTIPLY || op == CGP_OP_SUBTRACT;
 }
 
+static inline bool is_function(cgp_op_kind op) {
+    return op == CGP_OP_FUNCTION || op == CGP_OP_FUNCTION_OF_Y;
+}
+
 /* Return true for ops that are GEMMs over `in` and `out`. */
 static inline bool is_gemm(cgp_op_kind op) {
     return op == CGP_OP_LINEAR || is_convolution(op) || op == CGP_OP_MATMUL;
@@ -230,6 +234,11 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         return relu_attributes(rows, width, yes ? -1.7 : 0.3);
     case CGP_OP_SMOOTH_L1:
         return element_loss_attributes(rows, width, yes ? 0.0 : 0.7);
+    case CGP_OP_FUNCTION:
+        return function_attributes(rows, width,
+                                   test_between(seed, CGP_FUNCTION_CLAMP, CGP_FUNCTIONS - 1));
+    case CGP_OP_FUNCTION_OF_Y:
+        return function_attributes(rows, width, test_between(seed, 0, CGP_FUNCTION_CLAMP - 1));
     case CGP_OP_RESHAPE:
         return plain_attributes(1, rows * width);
     case CGP_OP_TRANSPOSE:
@@ -445,6 +454,9 @@ static inline const char *family_text(const op_case *c, char *text, size_t size)
                  w->has_bias, w->height, w->width, w->out_height, w->out_width, w->kernel_height,
                  w->kernel_width, w->stride_height, w->stride_width, w->top, w->left,
                  w->dilation_height, w->dilation_width, w->groups);
+        break;
+    case CGP_OP_FAMILY_FUNCTION:
+        snprintf(text, size, "function %d", g->function.function);
         break;
     case CGP_OP_FAMILY_NORM:
         snprintf(text, size, "groups %" PRId64, g->norm.groups);

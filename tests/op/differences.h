@@ -83,6 +83,18 @@ static inline void spread(operands *o) {
     }
 }
 
+/* Move values at least two steps away from the points where functions have no derivative. */
+static inline void part_function(operands *o) {
+    static const float ends[] = {-3.0f, 3.0f, 0.0f, -0.5f, 0.625f, 4.0f};
+    for (int64_t i = 0; i < o->count[SLOT_X]; i++) {
+        float *x = &o->at[SLOT_X][i];
+        for (size_t k = 0; k < sizeof ends / sizeof ends[0]; k++) {
+            if (fabsf(*x - ends[k]) < 2 * (float)STEP)
+                *x += *x < ends[k] ? -2 * (float)STEP : 2 * (float)STEP;
+        }
+    }
+}
+
 /* Move values at least two steps away from points where the op has no derivative. RELU has none at
  * 0. SMOOTH_L1 has no second derivative where the difference from the target is beta, and with beta
  * 0 no derivative there. MAX_POOL has none where two pixels of a channel are equal, so pixels get
@@ -91,6 +103,7 @@ static inline void part(operands *o, uint64_t *seed) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t pixels = (int64_t)g->windows.height * g->windows.width, each = pixels * g->in;
     float *x = o->at[SLOT_X];
+    if (is_function(o->c.op)) part_function(o);
     for (int64_t i = 0; o->c.op == CGP_OP_RELU && i < o->count[SLOT_X]; i++)
         x[i] += x[i] < 0.0f ? -2 * (float)STEP : 2 * (float)STEP;
     for (int64_t i = 0; o->c.op == CGP_OP_SMOOTH_L1 && i < o->count[SLOT_X]; i++) {

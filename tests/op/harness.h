@@ -276,6 +276,8 @@ static inline void operands_create(operands *o, const op_case *c, uint64_t *seed
         o->at[slot] = guarded(&o->memory[slot], o->count[slot], slot_shift(slot, c->shift), slot);
         fill_slot(o, slot, seed);
     }
+    if (is_function(c->op))
+        spread_function(o->at[SLOT_X], o->count[SLOT_X], c->attributes.function.function);
     o->seed = test_random(seed);
     o->step = test_random(seed);
     o->id = (uint32_t)test_random(seed);
@@ -414,7 +416,7 @@ static inline bool has_tails(cgp_op_kind op) {
  * softmax, rounded to the type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
-    if (has_tails(c->op)) scale_slot(o, SLOT_X, 6.0f);
+    if (has_tails(c->op) || is_function(c->op)) scale_slot(o, SLOT_X, 6.0f);
     const bool attends = c->op == CGP_OP_ATTENTION || c->op == CGP_OP_CACHED_ATTENTION;
     for (int k = 0; attends && k < 3; k++)
         scale_slot(o, SLOT_X + k, 2.0f);

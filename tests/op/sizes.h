@@ -133,6 +133,33 @@ static inline cgp_op_attributes relu_attributes(int64_t rows, int64_t width, dou
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = (float)slope};
 }
 
+/* Return attributes of FUNCTION or FUNCTION_OF_Y. All constants are exact in bf16. */
+static inline cgp_op_attributes function_attributes(int64_t rows, int64_t width, int function) {
+    static const float constants[CGP_FUNCTIONS][2] = {[CGP_FUNCTION_HARDTANH] = {-0.5f, 0.625f},
+                                                      [CGP_FUNCTION_CLAMP] = {-0.5f, 0.625f},
+                                                      [CGP_FUNCTION_ELU] = {0.75f, 1.25f},
+                                                      [CGP_FUNCTION_SOFTPLUS] = {1.5f, 6.0f}};
+    return (cgp_op_attributes){.function = {.rows = rows,
+                                            .in = width,
+                                            .out = width,
+                                            .slope = constants[function][0],
+                                            .function = function,
+                                            .second = constants[function][1]}};
+}
+
+/* Spread random numbers over all pieces of a function, or move them to where the function is
+ * defined and has moderate slopes. */
+static inline void spread_function(float *x, int64_t count, int function) {
+    const bool positive = function == CGP_FUNCTION_SQRT || function == CGP_FUNCTION_RSQRT ||
+                          function == CGP_FUNCTION_LOG || function == CGP_FUNCTION_RECIPROCAL;
+    for (int64_t i = 0; i < count; i++)
+        x[i] = positive ? fabsf(x[i]) + 0.5f : 4.0f * x[i];
+}
+
+static inline cgp_op_kind kind_of_function(int function) {
+    return cgp_function_is_of_y((cgp_function)function) ? CGP_OP_FUNCTION_OF_Y : CGP_OP_FUNCTION;
+}
+
 static inline cgp_op_attributes loss_attributes(int64_t rows, int64_t classes) {
     return (cgp_op_attributes){.cross_entropy = {.rows = rows, .in = classes, .ignore = -100}};
 }

@@ -36,6 +36,17 @@ TEST_CASE(scale_is_differentiated) {
     }
 }
 
+TEST_CASE(every_function_is_differentiated) {
+    for (int function = 0; function < CGP_FUNCTIONS; function++) {
+        FOR_EACH(width, widths) {
+            check(&(op_case){.op = kind_of_function(function),
+                             .attributes = function_attributes(5, width, function),
+                             .n = 2},
+                  &seed);
+        }
+    }
+}
+
 TEST_CASE(position_is_differentiated) {
     check_plain(CGP_OP_POSITION);
 }

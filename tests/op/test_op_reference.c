@@ -143,6 +143,38 @@ TEST_CASE(elementwise_ops_are_those_of_pytorch) {
     json_decref(numbers);
 }
 
+TEST_CASE(functions_are_those_of_pytorch) {
+    json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
+    const json_t *cases = json_object_get(numbers, "functions");
+    runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
+    uint64_t found = 0;
+    for (size_t i = 0; i < 2 * json_array_size(cases); i++) {
+        const json_t *from = json_array_get(cases, i / 2);
+        const int function = (int)integer(from, "function");
+        op_case c = {.op = kind_of_function(function),
+                     .attributes = function_attributes(
+                         1, (int64_t)json_array_size(json_object_get(from, "x")), function),
+                     .n = 1};
+        uint64_t seed = 1;
+        operands o;
+        c.attributes.function.slope = (float)real(from, "a");
+        c.attributes.function.second = (float)real(from, "b");
+        operands_create(&o, &c, &seed);
+        fill(o.at[SLOT_X], json_object_get(from, "x"));
+        fill(o.at[SLOT_DY], json_object_get(numbers, "dy"));
+        op_run(&on[i % 2], &o, CGP_OP_FORWARD);
+        compare("function", "y", o.at[SLOT_Y], json_object_get(from, "y"), 8);
+        op_run(&on[i % 2], &o, CGP_OP_BACKWARD_INPUT);
+        compare("function", "dx", o.at[SLOT_DX], json_object_get(from, "dx"), 8);
+        operands_destroy(&o);
+        found |= 1u << function;
+    }
+    assert_int_equal(found, (1u << CGP_FUNCTIONS) - 1);
+    runner_close(&on[0]);
+    runner_close(&on[1]);
+    json_decref(numbers);
+}
+
 /* Names of operands and of their gradients in the file of PyTorch's numbers. */
 static const struct {
     int slot, gradient;

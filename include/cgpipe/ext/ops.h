@@ -13,6 +13,7 @@
 #include <cgpipe/ext/ops/classes.h>
 #include <cgpipe/ext/ops/common.h>
 #include <cgpipe/ext/ops/elementwise.h>
+#include <cgpipe/ext/ops/function.h>
 #include <cgpipe/ext/ops/norms.h>
 #include <cgpipe/ext/ops/parts.h>
 #include <cgpipe/ext/ops/products.h>
@@ -60,7 +61,9 @@ extern "C" {
     X(MEAN, mean, WINDOWS)                                                                         \
     X(DETACH, detach, PLAIN)                                                                       \
     X(MSE, mse, ELEMENT_LOSS)                                                                      \
-    X(SMOOTH_L1, smooth_l1, ELEMENT_LOSS)
+    X(SMOOTH_L1, smooth_l1, ELEMENT_LOSS)                                                          \
+    X(FUNCTION, function, FUNCTION)                                                                \
+    X(FUNCTION_OF_Y, function_of_y, FUNCTION)
 
 #define CGP_OP_ENUM(kind, name, family) CGP_OP_##kind,
 typedef enum cgp_op_kind {
@@ -83,7 +86,8 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
     X(NORM, norm)                                                                                  \
     X(CROSS_ENTROPY, cross_entropy)                                                                \
     X(ELEMENT_LOSS, element_loss)                                                                  \
-    X(PARTS, parts)
+    X(PARTS, parts)                                                                                \
+    X(FUNCTION, function)
 
 #define CGP_OP_FAMILY_ENUM(family, name) CGP_OP_FAMILY_##family,
 typedef enum cgp_op_family {

@@ -58,6 +58,11 @@ typedef struct cgp__winograd_row cgp__winograd_row;
                           const void *dy, int64_t n, uint32_t add))                            \
     X(subtract_backward, (cgp_dtype type, void *const dx[2], const void *dy, int64_t n,        \
                           uint32_t add))                                                       \
+    /* y = f(x), dx = dy f', which reads x or y; y may be x, dx may be dy */                   \
+    X(function_forward, (const cgp_op_function *f, cgp_dtype type, void *y, const void *x,     \
+                         int64_t n))                                                           \
+    X(function_backward, (const cgp_op_function *f, cgp_dtype type, void *dx, const void *x,   \
+                          const void *dy, int64_t n, bool add))                                \
     /* Rows of probabilities, one after the other; y may be x, dx may be dy. */                \
     X(row_softmax_forward, (cgp_dtype type, void *y, const void *x, int64_t rows,              \
                             int64_t width))                                                    \

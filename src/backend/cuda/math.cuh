@@ -16,15 +16,15 @@ __device__ static inline float larger(float a, float b) {
     return a > b ? a : b;
 }
 
-/* Return exp(x) for x <= 88; 0 below -87, where the result would be denormal. NaN stays NaN. Range
- * reduction by Cody and Waite (1980):
+/* For -87 <= x <= 88, return exp(r) - 1 and set *scale to 2^n. Range reduction by Cody and Waite
+ * (1980):
  *
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
  * Adding 1.5 2^23 rounds n and leaves it in the low bits of the sum; adding 127 more makes it the
- * exponent of 2^n. The error is at most 1.1 units in the last place. */
-__device__ static inline float exp_or_zero(float x) {
+ * exponent of 2^n. */
+__device__ static inline float exp_parts(float x, float *scale) {
     const float shift = 0x1.8p23f + 127.0f;
     const float shifted = fmaf(x, 0x1.715476p0f, shift);
     const float n = shifted - shift;
@@ -35,9 +35,32 @@ __device__ static inline float exp_or_zero(float x) {
     p = fmaf(p, r, 0x1.5554e8p-5f);
     p = fmaf(p, r, 0x1.5554dcp-3f);
     p = fmaf(p, r, 0.5f);
-    p = fmaf(p, r * r, r) + 1.0f;
-    const float scale = __uint_as_float(__float_as_uint(shifted) << 23);
+    *scale = __uint_as_float(__float_as_uint(shifted) << 23);
+    return fmaf(p, r * r, r);
+}
+
+/* Return exp(x) for x <= 88; 0 below -87, where the result would be denormal. NaN stays NaN. The
+ * error is at most 1.1 units in the last place. */
+__device__ static inline float exp_or_zero(float x) {
+    float scale;
+    const float p = exp_parts(x, &scale) + 1.0f;
     return x < -87.0f ? 0.0f : p * scale;
+}
+
+/* Return exp(x) for any x; infinity above 88.73. Above 88, it is the square of exp(x / 2), and the
+ * error is at most 2.7 units in the last place. */
+__device__ static inline float exp_of(float x) {
+    const bool high = x > 88.0f;
+    const float e = exp_or_zero(high ? 0.5f * (x > 104.0f ? 104.0f : x) : x);
+    return high ? e * e : e;
+}
+
+/* Return exp(x) - 1 for x <= 0, without cancellation near 0: 2^n (exp(r) - 1) + (2^n - 1). The
+ * error is at most 1 unit in the last place. */
+__device__ static inline float exp_minus_one(float x) {
+    float scale;
+    const float p = exp_parts(x < -87.0f ? -87.0f : x, &scale);
+    return fmaf(p, scale, scale - 1.0f);
 }
 
 /* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; beyond L, erf(x) rounds to 1 or -1. Q
@@ -92,6 +115,30 @@ __device__ static inline float log_one_plus(float e) {
     sum = fmaf(sum, z, 1.0f / 3.0f);
     sum = fmaf(sum, z, 1.0f);
     return 2.0f * q * sum;
+}
+
+/* log(x):
+ *
+ *     x = 2^k (1 + f), 1 + f between sqrt(1/2) and sqrt 2        s = f / (2 + f)
+ *     log(x) = k ln 2 + 2 artanh(s)        2 artanh(s) = 2 s + 2 s^3 (1/3 + s^2 / 5 + ...)
+ *
+ * ln 2 is split in two parts, so that k times the first part is exact. The omitted terms are below
+ * 1e-9 of the result. A denormal x is scaled by 2^24 before. The error is at most 2 units in the
+ * last place. */
+__device__ static inline float log_f32(float x) {
+    const bool tiny = x < 0x1p-126f;
+    const int bits = (int)__float_as_uint(tiny ? x * 0x1p24f : x);
+    const int k = (bits - 0x3f3504f3) >> 23; /* sqrt(1/2) */
+    const float f = __uint_as_float((unsigned)bits - ((unsigned)k << 23)) - 1.0f;
+    const float s = f / (2.0f + f), z = s * s, power = (float)(k - (tiny ? 24 : 0));
+    float sum = 1.0f / 9.0f;
+    sum = fmaf(sum, z, 1.0f / 7.0f);
+    sum = fmaf(sum, z, 1.0f / 5.0f);
+    sum = fmaf(sum, z, 1.0f / 3.0f);
+    const float low = fmaf(sum * z, 2.0f * s, power * -0x1.bd0106p-13f);
+    const float found = fmaf(power, 0x1.63p-1f, fmaf(2.0f, s, low));
+    if (x == INFINITY || x != x) return x;
+    return x < 0.0f ? NAN : x > 0.0f ? found : -INFINITY;
 }
 
 /* log(x) in double, for a row's sum; x > 0 and not denormal. Infinity and NaN stay as they are.

@@ -4,7 +4,7 @@
 #include "backend/ref/ref.h"
 
 void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                  cgp__ref_function *value) {
+                  cgp__ref_formula *value) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++)
         cgp__ref_write(spec->type, args->y, i,
@@ -12,7 +12,7 @@ void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
 }
 
 void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                       const void *operand, cgp__ref_function *slope) {
+                       const void *operand, cgp__ref_formula *slope) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; args->dx[0] && i < count; i++) {
         const double dy = cgp__ref_load(spec->type, args->dy, i);

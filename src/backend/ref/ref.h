@@ -65,11 +65,11 @@ static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t 
 
 /* An elementwise op. Forward sets y to value(x). Backward sets dx[0] to dy slope(operand), or adds
  * the product; `operand` is x or y. */
-typedef double cgp__ref_function(double x);
+typedef double cgp__ref_formula(double x);
 void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                  cgp__ref_function *value);
+                  cgp__ref_formula *value);
 void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                       const void *operand, cgp__ref_function *slope);
+                       const void *operand, cgp__ref_formula *slope);
 
 /* For each k < inputs, copy dy to dx[k], or add dy to dx[k], unless dx[k] is dy itself. */
 void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs);

@@ -255,7 +255,7 @@ static cgp_status try_workspace(const cgp__trial *t, cgp_op_direction direction)
 static cgp_status try_numbers(const cgp__trial *t) {
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         const cgp_op_direction direction = (cgp_op_direction)d;
-        if (!cgp__op_function(t->op, direction)) continue;
+        if (!cgp__op_run_of(t->op, direction)) continue;
         CGP_TRY(try_workspace(t, direction));
         if (!t->op->flops) continue;
         const double flops = t->op->flops(&t->node, (cgp_op_direction)d);

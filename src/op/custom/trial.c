@@ -71,7 +71,7 @@ static cgp_status make_slots(cgp__trial *t) {
     const int64_t n = t->options.samples;
     int64_t workspace = 0;
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
-        if (op->workspace && cgp__op_function(op, (cgp_op_direction)d))
+        if (op->workspace && cgp__op_run_of(op, (cgp_op_direction)d))
             workspace = cgp__max(workspace, op->workspace(node, (cgp_op_direction)d, n, 2));
     }
     for (int k = 0; k < op->n_inputs; k++) {
@@ -355,7 +355,7 @@ cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__
     t->loss = direction == CGP_OP_FORWARD ? NAN : t->loss;
     bind(t, direction, variant, &run);
     (void)cgp_fail(CGP_OK, "%s", "");
-    const cgp_status status = cgp__op_function(t->op, direction)(&run);
+    const cgp_status status = cgp__op_run_of(t->op, direction)(&run);
     if (status != CGP_OK)
         return cgp_fail(CGP_EINVAL, "op %s: %s: failed with %s (%s)", t->op->name,
                         cgp__trial_function_name(direction), cgp_status_name(status),

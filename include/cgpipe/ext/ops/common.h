@@ -35,7 +35,7 @@
  *  - rows: rows of one sample, the product of all dimensions but the last.
  *  - in, out: width of a row before and after; vocabulary or classes as listed by op.
  *  - slope: SCALE: y = slope x. RELU: slope below 0. ADD and the channel norms end in a RELU of
- *    this slope; 1: none.
+ *    this slope; 1: none. FUNCTION and FUNCTION_OF_Y: constant a.
  *  - p: DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
 #define CGP_OP_COMMON                                                                              \
     const cgp_op_node *custom;                                                                     \

@@ -18,34 +18,13 @@
 
 typedef double dvec __attribute__((vector_size(8 * LANES)));
 
-INLINE vec exp_of_minus(vec x) {
-    return exp_or_zero(pick(x > 0.0f, -x, x));
-}
-
-/* log(1 + e), 0 <= e <= 1:
- *
- *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
- *
- * The omitted terms are below 2e-8 of the result. */
-INLINE vec log_one_plus(vec e) {
-    const vec q = e / (2.0f + e), z = q * q;
-    vec sum = splat(1.0f / 13.0f);
-    sum = multiply_add(sum, z, splat(1.0f / 11.0f));
-    sum = multiply_add(sum, z, splat(1.0f / 9.0f));
-    sum = multiply_add(sum, z, splat(1.0f / 7.0f));
-    sum = multiply_add(sum, z, splat(1.0f / 5.0f));
-    sum = multiply_add(sum, z, splat(1.0f / 3.0f));
-    sum = multiply_add(sum, z, splat(1.0f));
-    return 2.0f * q * sum;
-}
-
 INLINE vec bce(vec x, vec target, float beta) {
     (void)beta;
-    return keep(~(x <= 0.0f), x) - x * target + log_one_plus(exp_of_minus(x));
+    return keep(~(x <= 0.0f), x) - x * target + log_one_plus(exp_of_minus_abs(x));
 }
 
 INLINE vec bce_slope(vec x, vec target, float beta) {
-    const vec e = exp_of_minus(x);
+    const vec e = exp_of_minus_abs(x);
     (void)beta;
     return pick(x < 0.0f, e, splat(1.0f)) / (1.0f + e) - target;
 }

@@ -8,10 +8,6 @@
  * not y. */
 #include "backend/cpu/kernels/map.h"
 
-INLINE vec exp_of_minus_abs(vec x) {
-    return exp_or_zero(pick(x < 0.0f, x, -x));
-}
-
 INLINE vec forward_of(vec x, float slope) {
     const vec e = exp_of_minus_abs(x);
     (void)slope;

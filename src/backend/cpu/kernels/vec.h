@@ -331,15 +331,15 @@ INLINE float max_lanes(vec x) {
 
 /* --- functions --- */
 
-/* Return exp(x) for x <= 88; 0 below -87, where the result would be denormal. NaN stays NaN. Range
- * reduction by Cody and Waite (1980):
+/* For -87 <= x <= 88, return exp(r) - 1 and set *scale to 2^n. Range reduction by Cody and Waite
+ * (1980):
  *
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
  * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; adding 127 more
- * makes it the exponent of 2^n. The error is about 1 unit in the last place. */
-INLINE vec exp_or_zero(vec x) {
+ * makes it the exponent of 2^n. */
+INLINE vec exp_parts(vec x, vec *scale) {
     const vec shift = splat(0x1.8p23f + 127.0f);
     const vec shifted = multiply_add(x, splat(0x1.715476p0f), shift);
     const vec n = shifted - shift;
@@ -350,9 +350,38 @@ INLINE vec exp_or_zero(vec x) {
     p = multiply_add(p, r, splat(0x1.5554e8p-5f));
     p = multiply_add(p, r, splat(0x1.5554dcp-3f));
     p = multiply_add(p, r, splat(0.5f));
-    p = multiply_add(p, r * r, r) + 1.0f;
-    const ivec scale = (ivec)shifted << 23;
-    return keep(~(x < -87.0f), p * (vec)scale);
+    *scale = (vec)((ivec)shifted << 23);
+    return multiply_add(p, r * r, r);
+}
+
+/* Return exp(x) for x <= 88; 0 below -87, where the result would be denormal. NaN stays NaN. The
+ * error is about 1 unit in the last place. */
+INLINE vec exp_or_zero(vec x) {
+    vec scale;
+    const vec p = exp_parts(x, &scale) + 1.0f;
+    return keep(~(x < -87.0f), p * scale);
+}
+
+/* Return exp(-|x|), which cannot overflow. */
+INLINE vec exp_of_minus_abs(vec x) {
+    return exp_or_zero(pick(x < 0.0f, x, -x));
+}
+
+/* log(1 + e), 0 <= e <= 1:
+ *
+ *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
+ *
+ * The omitted terms are below 2e-8 of the result. */
+INLINE vec log_one_plus(vec e) {
+    const vec q = e / (2.0f + e), z = q * q;
+    vec sum = splat(1.0f / 13.0f);
+    sum = multiply_add(sum, z, splat(1.0f / 11.0f));
+    sum = multiply_add(sum, z, splat(1.0f / 9.0f));
+    sum = multiply_add(sum, z, splat(1.0f / 7.0f));
+    sum = multiply_add(sum, z, splat(1.0f / 5.0f));
+    sum = multiply_add(sum, z, splat(1.0f / 3.0f));
+    sum = multiply_add(sum, z, splat(1.0f));
+    return 2.0f * q * sum;
 }
 
 /* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; beyond, erf(x) rounds to 1 or -1. Q
