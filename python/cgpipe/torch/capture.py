@@ -13,7 +13,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 from torch import Tensor, nn
 
-from cgpipe.torch import elementwise, losses, norms, proof, views  # noqa: F401  they register ops
+from cgpipe.torch import (elementwise, functions, losses, norms,  # noqa: F401  they register ops
+                          proof, views)
 from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.captured import Captured, Named
 from cgpipe.torch.evaluate import Evaluator

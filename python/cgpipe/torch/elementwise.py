@@ -11,8 +11,7 @@ from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Layout, count
 from cgpipe.torch.registry import OPS, need, op
-from cgpipe.torch.translator import (Constant, Loss, Parameter, Translator, Turned,
-                                     Unsupported)
+from cgpipe.torch.translator import Constant, Loss, Parameter, Translator, Turned
 
 __all__: List[str] = []
 
@@ -98,28 +97,6 @@ def _scaled(t: Translator, x: Value, weight: Parameter) -> Value:
     return Value(y, Layout(dims, [*rest, *own]))
 
 
-@op("div", "true_divide")
-def div(t: Translator, a: Any, b: Any, rounding_mode: Any = None) -> Any:
-    factor = t.number(b)
-    if factor is None or rounding_mode is not None:
-        raise Unsupported("div by a number")
-    return (a.scaled(1 / factor) if isinstance(a, (Loss, Scores))
-            else t.unary("scale", a, {"slope": 1 / factor}))
-
-
-@op("pow")
-def power(t: Translator, x: Any, exponent: Any) -> Value:
-    need(exponent in (2, 3), "pow with an exponent of 2 or 3")
-    x = t.value(x)
-    square = t.binary("multiply", x, x)
-    return square if exponent == 2 else t.binary("multiply", square, x)
-
-
-@op("square")
-def square(t: Translator, x: Any) -> Value:
-    return power(t, x, 2)
-
-
 @op("add")
 def add(t: Translator, a: Any, b: Any, alpha: float = 1) -> Any:
     need(alpha == 1, "add with alpha of 1")
@@ -186,5 +163,3 @@ def cast(t: Translator, x: Any, *_: Any, **__: Any) -> Any:
 @op("detach")
 def detach(t: Translator, x: Any) -> Value:
     return t.unary("detach", x)
-
-

@@ -155,6 +155,18 @@ def mean(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: A
     return Value(y, Layout(left, rest))
 
 
+@op("sum")
+def sum_(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """A sum is the mean times the number of its terms."""
+    x = t.value(x)
+    dims = [dim] if isinstance(dim, int) else list(dim or [])
+    need(bool(dims) and all(BATCH not in x.layout.dims[x.layout.dim(d)] for d in dims),
+         "sum within a sample: over dimensions, not 0, the samples'")
+    terms = count(axis for d in dims for axis in x.layout.dims[x.layout.dim(d)])
+    y = mean(t, x, dims, keepdim)
+    return y if terms == 1 else t.unary("scale", y, {"slope": terms})
+
+
 @op("matmul", "bmm")
 def matmul(t: Translator, a: Any, b: Any) -> Any:
     if isinstance(a, Scores):
