@@ -182,7 +182,9 @@ def matmul(t: Translator, a: Any, b: Any) -> Any:
 @op("baddbmm")
 def baddbmm(t: Translator, bias: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
     scores = Scores(t, t.value(a), t.value(b)).scaled(alpha)
-    return scores if beta == 0 else t.apply("add", scores, bias)
+    if beta == 0:
+        return scores
+    return t.apply("add", scores, bias if beta == 1 else t.apply("mul", bias, beta))
 
 
 @op("scaled_dot_product_attention")
