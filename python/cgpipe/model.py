@@ -145,9 +145,10 @@ class Model(_c.Handle):
 
     def report(self) -> str:
         """Return a line for each module that PyTorch runs inside the pipeline, since it cannot be
-        captured: its path, its share of the pipeline's time, and the reason; "" if there is none.
+        captured: its path, its share of the pipeline's time, and the reason; and a line about the
+        proof of the capture. A model that is no captured module has none.
         """
-        return "" if self._captured is None else str(self._captured.regions.report())
+        return "" if self._captured is None else str(self._captured.report())
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from cgpipe.torch.norms import Statistic
 from cgpipe.torch.layout import BATCH, Layout, MixesSamples, Unlike
 from cgpipe.torch.ops import OPS, names
 from cgpipe.torch.patterns import find_patterns
+from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import Tensors
 from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Samples, Translator,
                                      Unsupported, nearest, shape_of)
@@ -227,7 +228,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
 
     Args:
         module: The module, with f32 parameters on the CPU.
-        example_inputs: Positional inputs: tensors [N, ...] for any N, or structures of them.
+        example_inputs: Positional inputs: tensors [N, ...] for any N, or structures of them, which
+            require a gradient as in the steps.
         example_kwargs: Inputs by name.
         cut_at: Paths of the modules at which a stage may begin. None: the children of an
             nn.Sequential; else the elements of lists and sequences, and the modules beside them.
@@ -251,13 +253,14 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     examples = [x[:least] for x in examples]
     flat = flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
     flat.training = module.training  # the mode of this module alone: its parts may differ
+    flat.wants = [leaves[i].is_floating_point() and leaves[i].requires_grad for i in places]
 
     def attempt(opaque: Sequence[str]) -> Captured:
         program = export(module, flat, examples, opaque)
         return _translate(program, flat, module, examples, cut_at, name or type(module).__name__)
     captured = attempt_with_fallback(module, flat, examples, attempt) if fallback else attempt(())
     if proof.wanted(verify):
-        proof.prove(flat, captured, examples)
+        captured.proof = proof.prove(flat, captured, examples)
     captured.regions.restart_times()
     return captured
 
@@ -274,6 +277,7 @@ def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequen
     used = list(found) if isinstance(found, (list, tuple)) else [found]
     outputs, out_layouts = _outputs(t, program.exported, used)
     found_regions = regions.finish()
+    _prune(t, found_regions)
     if module.training:
         _check_states(t.graph.states, program.exported)
     graph = t.graph.json()
@@ -285,6 +289,8 @@ def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequen
     captured = Captured(graph, parameters, states, module.training, t.has_dropout, t.has_batch_norm,
                         layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat),
                         program.guard, _tensors(program.exported, module, states), found_regions)
+    captured.wants = flat.wants
+    _find_requires(captured, t.graph.nodes, module)
     _check_outside(captured, evaluator, examples)
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
     name_of_target = captured.trained_target(trained)
@@ -293,6 +299,43 @@ def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequen
                            "which gets no gradient from there (detach() the target)")
     evaluator.forget(everything=all(h.outside is None for h in t.hidden))
     return captured
+
+
+def _find_requires(captured: Captured, nodes: Sequence[Any], module: nn.Module) -> None:
+    """Find the inputs of regions that require a gradient, as some code asks for."""
+    of_inputs = [w for w, layout in zip(captured.wants, captured.inputs) if layout is not None]
+    found = {entry["value"] for entry, want in zip(captured.graph["inputs"], of_inputs) if want}
+    trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
+    regions = {region.ops[-1].name.decode(): region for region in captured.regions.all}
+    for node in nodes:
+        region = regions.get(node.get("custom"))
+        if region is not None:
+            region.requires = [x in found for x in node["inputs"]]
+        parameters = (captured.parameters[p].name for p in node.get("parameters", ()))
+        if node.get("op") not in ("detach", "argmax") and (
+                not found.isdisjoint(node["inputs"]) or not trained.isdisjoint(parameters)):
+            found.add(node["output"])
+
+
+def _prune(t: Translator, regions: Regions) -> None:
+    """Remove nodes whose results are unused.
+
+    Raises:
+        CaptureError: One of them would change buffers or attributes.
+    """
+    names = {node.get("custom") for node in t.graph.prune()}
+    if any(name not in t.graph.states for name in t.state_names):
+        missing = next(name for name in t.state_names if name not in t.graph.states)
+        owner = missing.rpartition(".")[0]
+        raise CaptureError(f"{missing}: batch_norm whose result is used is covered",
+                           [owner.rpartition(".")[0]])
+    unused = [region for region in regions.all if region.ops[-1].name.decode() in names]
+    for region in unused:
+        if region.writes_buffers or region.attributes or region.scales:
+            raise CaptureError(f"{region.path}: forward changes its buffers or attributes, and its "
+                               "result is unused, which is not covered",
+                               [region.path.rpartition(".")[0]])
+        regions.all.remove(region)
 
 
 def _tensors(program: Any, module: nn.Module, states: Sequence[Named]) -> Tensors:

@@ -71,27 +71,35 @@ class Captured:
     tensors: Tensors
     #: Parts that PyTorch runs.
     regions: Regions
+    #: The result of its proof (proof.py); None: it was not proven.
+    proof: Optional[Any] = None
+    #: Which inputs require a gradient.
+    wants: List[bool] = field(default_factory=list)
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
-    _with_gradient: Optional[Tuple[Set[int], Set[int], Set[int]]] = None
+    _with_gradient: Optional[Tuple[Set[Any], Tuple[Set[int], Set[int], Set[int]]]] = None
     _of_targets: Optional[List[bool]] = None
 
     def _reached(self) -> Tuple[Set[int], Set[int], Set[int]]:
         """Return the values and the parameters that a gradient reaches, and the parameters that it
-        may reach in regions. It does not reach what the graph detaches: PyTorch gives such a tensor
-        no gradient, not zeros."""
-        if self._with_gradient is None:
-            self._with_gradient = self._behind(
-                {*self.graph["outputs"], *(loss["inputs"][0] for loss in self.graph["losses"])})
-        return self._with_gradient
+        may reach in regions. It does not reach what the graph detaches, or a region did in the last
+        step: PyTorch gives such a tensor no gradient, not zeros."""
+        stopped = self.regions.stopped
+        if self._with_gradient is None or self._with_gradient[0] != stopped:
+            self._with_gradient = stopped, self._behind(
+                {*self.graph["outputs"], *(loss["inputs"][0] for loss in self.graph["losses"])},
+                stopped)
+        return self._with_gradient[1]
 
-    def _behind(self, values: Set[int]) -> Tuple[Set[int], Set[int], Set[int]]:
+    def _behind(self, values: Set[int],
+                stopped: Set[Any]) -> Tuple[Set[int], Set[int], Set[int]]:
         """Return the values, parameters and parameters of regions that gradients of ``values``
-        reach."""
+        reach. ``stopped``: inputs of regions, (op, index), that they do not."""
         parameters: Set[int] = set()
         of_regions: Set[int] = set()
         for node in reversed(self.graph["nodes"]):
             if node["output"] in values and node.get("op") not in ("detach", "argmax"):
-                values.update(node["inputs"])
+                values.update(x for k, x in enumerate(node["inputs"])
+                              if not stopped or (node.get("custom"), k) not in stopped)
                 of = of_regions if "custom" in node else parameters
                 of.update(node.get("parameters", ()))
         return values, parameters, of_regions
@@ -99,7 +107,7 @@ class Captured:
     def _targets(self) -> Tuple[Set[int], Set[int], Set[int]]:
         """Return what gradients of the losses' targets would reach in PyTorch: the engine has
         none."""
-        return self._behind({x for loss in self.graph["losses"] for x in loss["inputs"][1:]})
+        return self._behind({x for loss in self.graph["losses"] for x in loss["inputs"][1:]}, set())
 
     def are_targets(self) -> List[bool]:
         """Return for each input of the module whether a loss's target depends on it."""
@@ -150,6 +158,11 @@ class Captured:
         for entry, parameter in zip(self.graph["parameters"], self.parameters):
             if not found[parameter.name].requires_grad:
                 entry["frozen"] = True
+
+    def report(self) -> str:
+        """Return a line for each region, and one about the proof."""
+        text = "not proven" if self.proof is None else self.proof.report()
+        return "\n".join(filter(None, [self.regions.report(), text]))
 
     # --- inputs ---
 

@@ -16,10 +16,11 @@ import re
 import sys
 import threading
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
+from sympy import Symbol
 from torch import Tensor, nn
 
 from cgpipe.torch.watch import (CaptureError, buffers_kept, buffers_replaced_since, check_hooks,
@@ -68,6 +69,8 @@ class Flat(nn.Module):
         super().__init__()
         self.module = module
         self._spec, self._places, self._rest = spec, list(places), list(rest)
+        #: Which tensors require a gradient.
+        self.wants = [False] * len(places)
         self.form = _Form()
 
     def run(self, *tensors: Tensor) -> Tuple[Tensor, ...]:
@@ -105,16 +108,20 @@ class Guard:
     #: Smallest and largest number of samples.
     least: int = 1
     most: Optional[int] = None
+    #: Numbers that the module itself refuses.
+    without: Set[int] = field(default_factory=set)
 
     def refuses(self, samples: int) -> Optional[str]:
         """Return the comparison that does not hold for a number of samples; None: all hold."""
         if samples < self.least or (self.most is not None and samples > self.most):
             return (f"at least {self.least} samples" if samples < self.least
                     else f"at most {self.most} samples")
+        if samples in self.without:
+            return f"another number of samples than {samples}"
         for comparison in self.comparisons:
             names = {symbol: samples for symbol in comparison.free_symbols}
             if not bool(comparison.subs(names)):
-                return str(comparison.subs({symbol: "N" for symbol in names}))
+                return str(comparison.subs({symbol: Symbol("N") for symbol in names}))
         return None
 
 
@@ -206,7 +213,8 @@ def _trace(flat: Flat, examples: Sequence[Tensor]) -> Any:
     if hasattr(torch.export, "export_for_training") and torch.__version__ < "2.9":
         exporter = torch.export.export_for_training
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in examples)
-    return exporter(flat, tuple(examples), dynamic_shapes=shapes, strict=False)
+    given = tuple(x.detach().requires_grad_(want) for x, want in zip(examples, flat.wants))
+    return exporter(flat, given, dynamic_shapes=shapes, strict=False)
 
 
 def _functional(program: Any) -> Program:

@@ -187,7 +187,8 @@ class Nodes:
         region = Region(call.path, call.module, function, [],
                         [output_operand(shape) for shape in call.shapes], parameters,
                         buffers, bool(call.buffers), call.attributes, writes, call.draws,
-                        call.mixes, call.reason, self.regions, scales=call.scales)
+                        call.mixes, call.reason, self.regions, scales=call.scales,
+                        reentrant=call.reentrant)
         self.regions.all.append(region)
         self.t.has_dropout |= call.draws
         return region

@@ -125,6 +125,28 @@ class Graph:
                                 "decays": decays})
         return len(self.parameters) - 1
 
+    def prune(self) -> List[Dict[str, Any]]:
+        """Remove the nodes that no output or loss needs, with their parameters and states; return
+        them. (The engine would do so, and number the parameters otherwise.)"""
+        needed = {*self.outputs, *(x for loss in self.losses for x in loss["inputs"])}
+        kept: List[Dict[str, Any]] = []
+        removed: List[Dict[str, Any]] = []
+        for node in reversed(self.nodes):
+            if node["output"] in needed:
+                needed.update(node["inputs"])
+                kept.insert(0, node)
+            else:
+                removed.insert(0, node)
+        used = {p for node in kept for p in node.get("parameters", ())}
+        number = {p: i for i, p in enumerate(sorted(used))}
+        self.parameters = [self.parameters[p] for p in number]
+        self.nodes, self.states = kept, []
+        for node in kept:
+            if "parameters" in node:
+                node["parameters"] = [number[p] for p in node["parameters"]]
+            self.states += node.get("states", [])
+        return removed
+
     # --- memory order ---
 
     def ordered(self, value: Value, axes: Sequence[Axis]) -> int:

@@ -214,7 +214,9 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
             the op, and what is supported.
     """
     check_cuts(module, cut_at)
-    inputs = tuple(example_inputs)
+    inputs, example_kwargs = torch.utils._pytree.tree_map_only(
+        Tensor, lambda x: x.detach().requires_grad_(input_gradients and x.is_floating_point()),
+        (tuple(example_inputs), example_kwargs))
     captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name, verify=verify,
                         fallback=fallback)
                 if loss is None
@@ -263,6 +265,8 @@ def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[
         raise
     captured.regions.rename(own)
     captured.tensors.rename(own)
+    if captured.proof is not None:
+        captured.proof.unprovable = [own(name) for name in captured.proof.unprovable]
     graph = captured.graph
     graph["layers"] = [own(layer) for layer in graph["layers"]]
     for parameter in graph["parameters"]:

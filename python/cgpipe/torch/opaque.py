@@ -86,12 +86,16 @@ class Call:
     leaves: List[Tensor]
     #: Shapes of the results: for each dimension, whether it has the samples, and its size without.
     shapes: List[Shape] = field(default_factory=list)
+    #: Which results require a gradient.
+    requires: List[bool] = field(default_factory=list)
     #: Tensors of the results, while the calls are recorded.
     values: List[Tensor] = field(default_factory=list)
     #: Whether forward scales rows of the module's weight (nn.Embedding with max_norm).
     scales: bool = False
     #: Whether a sample's results depend on other samples.
     mixes: bool = False
+    #: Whether it has a checkpoint(use_reentrant=True), whose backward runs another one.
+    reentrant: bool = False
     #: Why the module was not captured.
     reason: str = ""
 
@@ -177,11 +181,14 @@ class _Recorder:
                     _set_attributes(module, attributes),
                     [i for i, x in enumerate(given) if x._version != versions[i]],
                     _leaves(value, given, module))
+        call.reentrant = any(node.name() == "CheckpointFunctionBackward"
+                             for node in _nodes(value, given))
         _check_weights(call, weights)
         call.buffers += _replaced_buffers(call, tables, buffers)
-        call.values = [x.detach().clone() for x in [
-            *[x for x in _flatten(value)[0] if isinstance(x, Tensor)],
-            *[given[i] for i in call.writes]]]
+        results = [*[x for x in _flatten(value)[0] if isinstance(x, Tensor)],
+                   *[given[i] for i in call.writes]]
+        call.requires = [x.requires_grad for x in results]
+        call.values = [x.detach().clone() for x in results]
         self.calls.append(call)
         return value
 
@@ -245,25 +252,25 @@ def _set_attributes(module: nn.Module, before: Any) -> List[Tuple[nn.Module, str
             for path, _, key in (name.rpartition(".") for name in names)]
 
 
+def _nodes(value: Any, given: Sequence[Tensor]) -> Iterator[Any]:
+    """Yield the nodes of autograd's graph of a result, down to the arguments."""
+    seen = {x.grad_fn for x in given if x.grad_fn is not None}
+    pending = [x.grad_fn for x in _flatten(value)[0]
+               if isinstance(x, Tensor) and x.grad_fn is not None]
+    while pending:
+        node = pending.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            pending += [child for child, _ in node.next_functions if child is not None]
+
+
 def _leaves(value: Any, given: Sequence[Tensor], module: nn.Module) -> List[Tensor]:
     """Return the leaves of autograd's graph of a result that are no parameters of the module, down
     to the arguments."""
-    known = {id(p) for p in module.parameters()}
-    stop = {x.grad_fn for x in given if x.grad_fn is not None}
-    given_leaves = {id(x) for x in given}
-    pending = [x.grad_fn for x in _flatten(value)[0]
-               if isinstance(x, Tensor) and x.grad_fn is not None]
-    seen, found = set(stop), []
-    while pending:
-        node = pending.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None and id(variable) not in known and id(variable) not in given_leaves:
-            found.append(variable)
-        pending += [child for child, _ in node.next_functions if child is not None]
-    return found
+    known = {id(x) for x in [*module.parameters(), *given]}
+    variables = [getattr(node, "variable", None) for node in _nodes(value, given)]
+    return [x for x in variables if x is not None and id(x) not in known]
 
 
 def _scaled(one: Sequence[int], n: int, other: Sequence[int], m: int) -> Optional[Shape]:
@@ -324,6 +331,7 @@ def _merge(call: Call, again: Call, samples: int, other: int) -> None:
         raise call.error("returns no tensor")
     call.values = []
     call.draws |= again.draws
+    call.reentrant |= again.reentrant
     call.attributes += again.attributes
     call.buffers = sorted({*call.buffers, *again.buffers})
     if call.leaves or again.leaves:
@@ -342,7 +350,10 @@ def _rows_agree(a: Tensor, b: Tensor, shape: Shape, samples: int, other: int) ->
 def _recorded(module: nn.Module, modules: Dict[str, nn.Module], flat: nn.Module,
               examples: Sequence[Tensor]) -> List[Call]:
     recorder = _Recorder()
-    given = [x.detach().clone().requires_grad_(x.is_floating_point()) * 1 for x in examples]
+    # Floats are no leaves, so that forward may write to them.
+    wants: List[bool] = flat.wants  # type: ignore[assignment]
+    given = [x.detach().clone().requires_grad_() * 1 if want else x.detach().clone()
+             for x, want in zip(examples, wants)]
     with buffers_kept(module), torch.random.fork_rng(devices=[]), torch.enable_grad(), \
             attributes_kept(module), replaced(modules, recorder):
         flat(*given)
@@ -392,10 +403,14 @@ def traced(modules: Dict[str, nn.Module], calls: Dict[str, List[Call]]) -> Itera
         entries = calls.get(path, [])
         entry = entries[i % len(entries)] if entries else None
         if entry is None or entry.arguments.differs(_Side.of((args, kwargs))):
-            raise CaptureError(f"{path}: other arguments than in a call by PyTorch",
+            raise CaptureError(f"{path or 'the module itself'}: other arguments than in a call by "
+                               "PyTorch",
                                paths=[path.rpartition(".")[0]] if path else [])
         tensors = [x for x in _flatten((args, kwargs))[0] if isinstance(x, Tensor)]
         found = torch.ops.cgpipe.region(tensors, keys[path][i % len(entries)])
+        # The module may ask, and may write to them, so that they must be no leaves.
+        found = [x.requires_grad_().clone() if requires else x
+                 for x, requires in zip(found, entry.requires)]
         for i, value in zip(entry.writes, found[len(entry.results.shapes):]):
             tensors[i].copy_(value)
         return entry.results.build(found)

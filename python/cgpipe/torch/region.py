@@ -40,6 +40,8 @@ __all__ = ["Operand", "Region", "output_operand"]
 
 _TYPES = {torch.float32: (ctypes.c_float, torch.float32)}
 _INTEGER = (ctypes.c_int32, torch.int32)
+#: Regions may share parameters, whose .grad some of them use.
+_ACCUMULATION = threading.Lock()
 
 
 # --- memory ---
@@ -124,6 +126,10 @@ class Region:
     regions: "Regions"
     #: Whether forward scales rows of the module's weight, as nn.Embedding does with max_norm.
     scales: bool = False
+    #: Whether it has a checkpoint(use_reentrant=True).
+    reentrant: bool = False
+    #: Which inputs require a gradient.
+    requires: List[bool] = field(default_factory=list)
     #: Permutations of the parameters' memory to PyTorch's order; (): none.
     orders: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
     ops: List[Any] = field(default_factory=list)
@@ -218,7 +224,7 @@ class Region:
         given: List[Tensor] = []
         for k, operand in enumerate(self.inputs):
             x = operand.read(run.x[k], samples)
-            if operand.dtype.is_floating_point and gradient:
+            if gradient and self.requires[k]:
                 x = x.detach().requires_grad_()
             leaves.append(x)
             given.append(x.clone() if k in self.writes else x)
@@ -337,11 +343,11 @@ class Region:
         gradients: Sequence[Optional[Tensor]] = [None] * (len(wanted) + len(parameters))
         if pairs and gradients:
             with without_hooks(parameters):
-                gradients = torch.autograd.grad(
-                    [y for y, _ in pairs], [*wanted, *parameters], [g for _, g in pairs],
-                    allow_unused=True)
+                gradients = self._gradients(pairs, wanted, parameters)
         of = {id(x): gradient for x, gradient in zip([*wanted, *parameters], gradients)}
+        name = self.ops[-1].name.decode()
         for k, (operand, x) in enumerate(zip(self.inputs, found.leaves)):
+            (self.regions.asked if of.get(id(x)) is None else self.regions.passed).add((name, k))
             if run.dx[k]:
                 operand.write(run.dx[k], run.n, of.get(id(x)))
         if run.dx[len(self.inputs)] if len(self.inputs) < MAX else None:
@@ -350,6 +356,23 @@ class Region:
                                     if of.get(id(p)) is not None)
         self._waiting[threading.get_ident()] = [of.get(id(p)) for _, p in self.parameters]
         self._write_gradients(run, 0, min(MAX, len(self.parameters)))
+
+    def _gradients(self, pairs: Sequence[Tuple[Tensor, Tensor]], wanted: Sequence[Tensor],
+                   parameters: Sequence[nn.Parameter]) -> Sequence[Optional[Tensor]]:
+        """Return the gradients of inputs and parameters. ``pairs``: results and their gradients."""
+        outputs, given = zip(*pairs)
+        if not self.reentrant:
+            return torch.autograd.grad(outputs, [*wanted, *parameters], given, allow_unused=True)
+        with _ACCUMULATION:  # the backward inside of a backward adds to .grad
+            before = [p.grad for p in parameters]
+            try:
+                for p in parameters:
+                    p.grad = None
+                torch.autograd.backward(outputs, given)
+                return [x.grad for x in [*wanted, *parameters]]
+            finally:
+                for p, gradient in zip(parameters, before):
+                    p.grad = gradient
 
     def _output_gradients(self, run: Any) -> List[Tensor]:
         if len(self.outputs) == 1:

@@ -37,6 +37,10 @@ class Regions:
         self._warned = False
         #: Names of the parameters that a gradient has reached in the last step.
         self.reached: Set[str] = set()
+        #: Inputs of regions, (op, index), whose gradients the last step has asked for, and those
+        #: that had one.
+        self.asked: Set[Tuple[str, int]] = set()
+        self.passed: Set[Tuple[str, int]] = set()
         self._error: Optional[BaseException] = None
 
     def __bool__(self) -> bool:
@@ -56,6 +60,11 @@ class Regions:
     def attributes(self) -> List[Tuple[nn.Module, str]]:
         """Attributes that regions set."""
         return [entry for region in self.all for entry in region.attributes]
+
+    @property
+    def stopped(self) -> Set[Tuple[str, int]]:
+        """Inputs of regions, (op, index), that no gradient has reached in the last step."""
+        return self.asked - self.passed
 
     @property
     def draws(self) -> bool:
@@ -153,5 +162,7 @@ class Regions:
     def forget(self) -> None:
         """Begin a step: drop what forwards without a backward have kept."""
         self.reached.clear()
+        self.asked.clear()
+        self.passed.clear()
         for region in self.all:
             region.forget()

@@ -214,10 +214,11 @@ class Runtime:
         return any(node is not None and torch._C._will_engine_execute_node(node) for node in others)
 
     def report(self) -> str:
-        """Return a line for each module that PyTorch runs, in all captures."""
+        """Return a line for each module that PyTorch runs, in all captures, and a line about each
+        capture's proof."""
         with self.lock:
-            found = [captured.regions.report() for captures in self.captures.values()
-                     for captured in captures if captured.regions]
+            found = [captured.report() for captures in self.captures.values()
+                     for captured in captures]
         return "\n".join(found)
 
     # --- captures and engines ---
@@ -225,7 +226,9 @@ class Runtime:
     def _capture(self, inputs: Sequence[Tensor], samples: int) -> Captured:
         """Return the module captured for these shapes and types, in its current state, for
         micro-batches of ceil(N / chunks) samples."""
-        key = (self.state.read(), tuple((x.shape[1:], x.dtype) for x in inputs))
+        gradient = torch.is_grad_enabled()
+        key = (self.state.read(), tuple((x.shape[1:], x.dtype, gradient and x.requires_grad)
+                                        for x in inputs))
         microbatch = -(-samples // self.options.chunks)
         found = self.captures.setdefault(key, [])
         self.captures.move_to_end(key)
@@ -234,8 +237,10 @@ class Runtime:
                 break
         else:
             with torch.random.fork_rng(devices=[]):  # keep the caller's random state
-                captured = capture(self.module, tuple(x.detach()[:microbatch] for x in inputs),
-                                   verify=self.options.verify, fallback=self.options.fallback)
+                given = [x.detach()[:microbatch].requires_grad_(gradient and x.requires_grad)
+                         for x in inputs]
+                captured = capture(self.module, given, verify=self.options.verify,
+                                   fallback=self.options.fallback)
             captured.freeze(self.module)
             if self.state.ignore(captured.regions.attributes):
                 found = self.captures.setdefault((self.state.read(), key[1]), [])

@@ -7,10 +7,11 @@ from typing import Any, List, Optional, Sequence
 
 import torch
 
+from cgpipe.torch.attention import Scores
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
 from cgpipe.torch.registry import need, new_axes, op
-from cgpipe.torch.translator import Constant, Parameter, Translator, Turned
+from cgpipe.torch.translator import Constant, Parameter, Part, Translator, Turned
 
 __all__: List[str] = []
 
@@ -216,8 +217,15 @@ def _join(t: Translator, a: Value, b: Value, dim: int) -> Value:
 # --- writes to parts ---
 
 
+def _check_overwritten(x: Any) -> None:
+    """Refuse to write to a whole value: the gradient of what made it is zeros, not None."""
+    need(not isinstance(x, (Value, Scores)) or isinstance(x, Part),
+         "a write to a part, or to a tensor that has no gradient")
+
+
 @op("fill")
 def fill(t: Translator, x: Any, value: Any) -> Any:
+    _check_overwritten(x)
     shape = [size for _, size in t.shape_of_result()]
     number = t.number(value)
     need(number is not None, "fill with a number")
@@ -226,6 +234,7 @@ def fill(t: Translator, x: Any, value: Any) -> Any:
 
 @op("copy")
 def copy(t: Translator, x: Any, source: Any, *_: Any) -> Any:
+    _check_overwritten(x)
     value = t.value(source)
     return value.with_layout(value.layout.expand(t.shape_of_result()))
 

@@ -14,6 +14,7 @@ import threading
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
@@ -137,6 +138,7 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
     register = Tensor.register_hook
     drawn = _random_states()
     is_grad_enabled = torch.is_grad_enabled
+    checkpoints = torch.utils.checkpoint.CheckpointFunction
     asked: List[str] = []
     changed: List[str] = []
 
@@ -152,6 +154,10 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
         return register(tensor, hook)
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls is checkpoints:  # with use_reentrant=True; its forward is under no_grad()
+            if any(isinstance(x, Tensor) and x.requires_grad for x in args):
+                return args[0](*args[2:])
+            called.append((_caller(paths), cls.__name__))
         if threading.get_ident() == thread and not cls.__module__.startswith(_KNOWN):
             called.append((_caller(paths), cls.__name__))
         return original.__get__(None, cls)(*args, **kwargs)

@@ -220,7 +220,8 @@ class GPipe(nn.Module):
 
     def report(self) -> str:
         """Return a line for each layer that PyTorch runs inside the pipeline, since it cannot be
-        captured: its path, its share of the pipeline's time, and the reason; "" if there is none.
+        captured: its path, its share of the pipeline's time, and the reason; and a line about the
+        proof of each capture.
         """
         return "\n".join(filter(None, (runtime.report()
                                        for _, runtime in self._runtimes.values())))

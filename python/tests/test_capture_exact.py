@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients that are None or zeros, unused results, masks, checkpoints, numbers of samples: each as
+in PyTorch. And what a proof reports."""
+
+import copy
+import unittest
+import warnings
+from unittest import mock
+
+from torch_support import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import cgpipe
+from cgpipe.errors import ArgumentError
+from cgpipe.torch import proof
+from cgpipe.torchgpipe import GPipe
+
+
+class Part(nn.Module):
+    """Call ``function(module, x)``; layers a and b, and a batch norm."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(8, 8), nn.Linear(8, 8), nn.BatchNorm1d(8)
+        self.function = function
+
+    def forward(self, *x):
+        return self.function(self, *x)
+
+
+def unused_norm(m, x):
+    m.norm(m.a(x))
+    return m.b(x)
+
+
+def overwritten(write):
+    def call(m, x):
+        y = m.a(x)
+        write(y, x)
+        return m.b(y * 1)
+    return call
+
+
+def not_three(m, x):
+    if x.shape[0] == 3 or float(x.detach().sum()) > 1e9:
+        raise ValueError("three samples")
+    return m.a(x)
+
+
+#: Functions that the engine runs, and functions that PyTorch runs.
+ENGINE = {
+    "baddbmm": lambda m, x: torch.baddbmm(
+        m.a(x).view(-1, 2, 4) @ x.view(-1, 4, 2), m.b(x).view(-1, 2, 4), x.view(-1, 4, 2),
+        beta=0.5, alpha=2).flatten(1),
+    "unused layer": lambda m, x: (m.a(x), m.b(x))[1],
+    "checkpoint": lambda m, x: checkpoint(m.b, m.a(x), use_reentrant=True),
+}
+PYTORCH = {
+    "unused batch norm": unused_norm,
+    "unused result of a region": lambda m, x: (torch.cumsum(m.a(x), 1), m.b(x))[1],
+    "detach in a region": lambda m, x: torch.cumsum(m.a(x.detach()), 1),
+    "copy to a whole tensor": overwritten(lambda y, x: y.copy_(x)),
+    "fill of a whole tensor": overwritten(lambda y, x: y.fill_(0.5)),
+    "assignment to a whole tensor": overwritten(lambda y, x: y.__setitem__(slice(None), x)),
+    "checkpoint": lambda m, x: checkpoint(lambda x: torch.cumsum(m.b(x), 1), m.a(x),
+                                          use_reentrant=True),
+}
+
+
+class Exact(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        warnings.simplefilter("ignore")
+
+    def check(self, module, x):
+        """Compare outputs, gradients and buffers; return the pipeline."""
+        eager, taken = copy.deepcopy(module), copy.deepcopy(module)
+        model = GPipe(taken, [1] * len(taken))
+        outputs = [f(x) for f in (model, eager)]
+        torch.testing.assert_close(*outputs)
+        for y in outputs:
+            y.square().sum().backward()
+        for (name, p), own in zip(eager.named_parameters(), taken.parameters()):
+            self.assertEqual(p.grad is None, own.grad is None, name)
+            if p.grad is not None:
+                torch.testing.assert_close(own.grad, p.grad, rtol=1e-4, atol=1e-5)
+        for (name, b), own in zip(eager.named_buffers(), taken.buffers()):
+            torch.testing.assert_close(own, b, msg=name)
+        return model
+
+    def test_the_engine_has_pytorchs_gradients_none_included(self):
+        for name, function in ENGINE.items():
+            with self.subTest(name):
+                model = self.check(nn.Sequential(nn.Linear(8, 8), Part(function)),
+                                   torch.randn(6, 8))
+                self.assertRegex(model.report(), "^proof: [^\n]*$")
+
+    def test_regions_have_pytorchs_gradients_none_included(self):
+        for name, function in PYTORCH.items():
+            with self.subTest(name):
+                self.check(nn.Sequential(nn.Linear(8, 8), Part(function)), torch.randn(6, 8))
+
+    def test_a_mask_stays_boolean_in_a_region(self):
+        def masked(m, pair):
+            x, mask = pair
+            return torch.cumsum(m.a(x).masked_fill(mask, 0.0), 1)
+        x, mask = torch.randn(6, 8), torch.rand(6, 8) < 0.5
+        self.check(nn.Sequential(Part(masked), nn.Linear(8, 3)), (x, mask))
+
+    def test_numbers_of_samples_that_pytorch_refuses_are_refused(self):
+        model = GPipe(nn.Sequential(Part(not_three)), [1])
+        model(torch.randn(4, 8))
+        self.assertRegex(model.report(), "proof: .* for 4 and 2 samples")
+        with self.assertRaisesRegex(ValueError, "three samples"):  # the module's own exception
+            model(torch.randn(3, 8))
+        taken = cgpipe.from_torch(nn.Sequential(Part(not_three)), (torch.randn(4, 8),))
+        with self.assertRaisesRegex(ArgumentError, "another number of samples than 3"):
+            taken._captured.check(3, True)
+        even = GPipe(nn.Sequential(Part(lambda m, x: m.a(x) * (len(x) ** 0.5))), [1])
+        even(torch.randn(4, 8))
+
+    def test_a_proof_reports_its_cost_and_what_it_cannot_compare(self):
+        def report(**options):
+            module = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
+            return cgpipe.from_torch(module, (torch.randn(4, 64),), **options).report()
+        text = r"^proof: {} tensors equal PyTorch's, for 3 and 2 samples; \d+\.\d s{}$"
+        self.assertRegex(report(), text.format(5, ""))
+        with mock.patch.multiple(proof, BOUNDS={"outputs": 0, "gradients": 0}, UNPROVABLE=0.0):
+            self.assertRegex(report(), text.format(
+                r"\d", "; not provable, for roundings change .*: .*the gradient of 0.weight.*"))
+        self.assertEqual(report(verify=False), "not proven")
+
+    def test_code_sees_which_inputs_and_results_require_a_gradient(self):
+        asks = Part(lambda m, x: m.a(x) * 2 if x.requires_grad else m.b(x))
+        for wants in (False, True):
+            x = torch.randn(6, 8, requires_grad=wants)
+            self.check(nn.Sequential(asks, nn.Tanh()), x)
+            self.check(nn.Sequential(Part(lambda m, x: checkpoint(
+                lambda x: torch.cumsum(m.a(x), 1), x, use_reentrant=True) * m.b(x)), nn.Tanh()), x)
+
+        def hooked(m, x):
+            y = m.a(x)
+            if y.requires_grad:
+                y.register_hook(lambda gradient: gradient * 2)
+            return m.b(y)
+        module = nn.Sequential(nn.Linear(8, 8), Part(hooked), nn.Linear(8, 8))
+        module[1].a.register_forward_hook(lambda m, x, y: y + 1)
+        self.check(module, torch.randn(6, 8))
+
+
+if __name__ == "__main__":
+    unittest.main()
