@@ -10,6 +10,7 @@
 #     TORCH_INDEX=URL                        a package index for PyTorch, e.g. for CPU builds
 #     TORCHGPIPE_SRC=DIRECTORY               torchgpipe v0.0.7: run its tests, too
 #     PYTHON=python3.10                      the interpreter [python3]
+#     CGP_TEST_MODULES=NUMBER                random modules that train as in PyTorch [150]
 #
 # The wheels stay in DIRECTORY/wheels. Needs what `make deps` installs, and a package index once.
 set -eu
@@ -36,7 +37,7 @@ esac
 # Run in another directory, so that Python imports the installed package.
 cd "$directory"
 unset PYTHONPATH CGPIPE_LIBRARY
-export PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1 CGP_TEST_MODULES=${CGP_TEST_MODULES:-150}
 failed=0
 for test in "$root"/python/tests/test_*.py; do
     status=0
