@@ -2,18 +2,20 @@
 """Gradients that are None or zeros, unused results, masks, checkpoints, numbers of samples: each as
 in PyTorch. And what a proof reports."""
 
+import contextlib
 import copy
+import random
 import unittest
 import warnings
 from unittest import mock
 
-from torch_support import torch
+from torch_support import Reverse, torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import cgpipe
 from cgpipe.errors import ArgumentError
-from cgpipe.torch import proof
+from cgpipe.torch import CaptureError, export, proof
 from cgpipe.torchgpipe import GPipe
 
 
@@ -147,6 +149,21 @@ class Exact(unittest.TestCase):
         module = nn.Sequential(nn.Linear(8, 8), Part(hooked), nn.Linear(8, 8))
         module[1].a.register_forward_hook(lambda m, x, y: y + 1)
         self.check(module, torch.randn(6, 8))
+
+    def test_a_proof_notices_what_a_trace_has_missed(self):
+        def counted(m, x):
+            m.count = getattr(m, "count", 0) + 1
+            return m.a(x)
+        found = {"count is set by forward": counted,
+                 "output 0: differs from PyTorch's": lambda m, x: m.a(x) * random.random(),
+                 "under no_grad": lambda m, x: m.a(x) * 2 if torch.is_grad_enabled() else m.a(x),
+                 "0.weight: its gradient differs": lambda m, x: Reverse.apply(m.a(x))}
+        with mock.patch.object(export, "watching",
+                               lambda module: contextlib.nullcontext(lambda: None)):
+            for text, function in found.items():
+                module = nn.Sequential(nn.Linear(8, 8), Part(function))
+                with self.subTest(text), self.assertRaisesRegex(CaptureError, text):
+                    cgpipe.from_torch(module, (torch.randn(4, 8),), fallback=False)
 
 
 if __name__ == "__main__":

@@ -260,7 +260,13 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
         return _translate(program, flat, module, examples, cut_at, name or type(module).__name__)
     captured = attempt_with_fallback(module, flat, examples, attempt) if fallback else attempt(())
     if proof.wanted(verify):
-        captured.proof = proof.prove(flat, captured, examples)
+        try:
+            captured.proof = proof.prove(flat, captured, examples)
+        except CaptureError as error:
+            if not fallback or not error.paths:
+                raise
+            captured = attempt_with_fallback(module, flat, examples, attempt, error)
+            captured.proof = proof.prove(flat, captured, examples)
     captured.regions.restart_times()
     return captured
 

@@ -10,6 +10,7 @@ because the outputs of regions under no_grad() are detached before the graph bec
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import logging
 import re
@@ -174,7 +175,7 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
             m.momentum = -1.0
         try:
             with buffers_kept(module), watching(module) as flat.form.after, torch.enable_grad(), \
-                    warnings.catch_warnings(), _quiet():
+                    warnings.catch_warnings(), _quiet(), _without_collection():
                 warnings.simplefilter("ignore")
                 program = _trace(flat, examples)
                 for name in flat.form.replaced:
@@ -193,6 +194,18 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
             flat.form.after = _nothing
             for m in cumulative:
                 m.momentum = None
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Run no garbage collection, which would walk the graphs of a trace again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -93,15 +93,18 @@ def _alike(a: nn.Module, b: nn.Module) -> bool:
 
 
 def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence[Tensor],
-                          attempt: Callable[[Sequence[str]], Any]) -> Any:
+                          attempt: Callable[[Sequence[str]], Any],
+                          failed: Optional[CaptureError] = None) -> Any:
     """Return ``attempt(opaque)``: a capture in which calls of opaque modules are nodes. While it
-    fails, more modules become opaque.
+    fails, more modules become opaque. ``failed``: the error of a first capture.
 
     Raises:
         CaptureError: No module is left. Exceptions that the module's own forward raises are not
             caught.
     """
-    choice, first = _Choice(module), None
+    choice, first = _Choice(module), failed
+    if failed is not None:
+        _add(choice, failed, failed.paths, failed)
     while True:
         try:
             calls = record(module, choice.modules, flat, examples) if choice.modules else {}

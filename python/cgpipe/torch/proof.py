@@ -58,7 +58,9 @@ class Proof:
                 f"{counts} samples; {self.seconds:.1f} s")
         if self.unprovable:
             text += f"; not provable, for roundings change them by more than {UNPROVABLE:.0%}: "
-            text += ", ".join(self.unprovable)
+            text += ", ".join(self.unprovable[:3])
+            if len(self.unprovable) > 3:
+                text += f" and {len(self.unprovable) - 3} others"
         return text
 
 
@@ -216,6 +218,8 @@ def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor]) -> Pr
         inputs, expected = _expected(eager, captured, examples, samples, other)
         proof.samples.append(inputs[0].shape[0])
         comparison.check(inputs, expected, ours.run(inputs, eager.seeds))
+    if captured.training and not captured.regions:
+        _check_without_gradient(eager, inputs, expected)
     if captured.guard.least <= 1 and not _takes_one(eager, inputs, expected):
         captured.guard.least = 2
     del ours
@@ -237,6 +241,15 @@ def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samp
     inputs = _draw(examples, examples[0].shape[0] if captured.guard.refuses(samples) is not None
                    else samples, other)
     return inputs, eager.run(inputs)
+
+
+def _check_without_gradient(eager: Eager, inputs: Sequence[Tensor], expected: Run) -> None:
+    """Raise if the module returns something else where gradients are disabled. (In evaluation,
+    PyTorch itself leaves out what its attention masks.)"""
+    for name, x in eager.named(eager.outputs(inputs)).items():
+        want = expected.outputs[name]
+        if _difference(x, want, _size(want) or 1.0) > UNPROVABLE:
+            raise CaptureError(f"{name}: another result under no_grad() is not covered", [""])
 
 
 def _takes_one(eager: Eager, inputs: Sequence[Tensor], expected: Run) -> bool:

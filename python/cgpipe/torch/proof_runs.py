@@ -18,7 +18,7 @@ from cgpipe.torch.captured import Captured
 from cgpipe.torch.engine import Engine, Options
 from cgpipe.torch.opaque import original, replaced
 from cgpipe.torch.surroundings import PROOF_SEED, put, seeded
-from cgpipe.torch.watch import attributes_kept, buffers_kept
+from cgpipe.torch.watch import CaptureError, attributes_kept, buffers_kept
 from cgpipe.worker import Worker
 
 __all__ = ["Eager", "Ours", "Run"]
@@ -52,13 +52,15 @@ class _NoDropout(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _kept(module: nn.Module, captured: Captured) -> Iterator[None]:
-    """Keep buffers, scaled weights, attributes and the state of the random generator."""
+def _kept(module: nn.Module, captured: Captured) -> Iterator[List[str]]:
+    """Keep buffers, scaled weights, attributes and the state of the random generator. The names of
+    the attributes that were set are in the list afterwards."""
     scaled = captured.regions.scaled
     before = [weight.detach().clone() for weight in scaled]
-    with buffers_kept(module), attributes_kept(module), torch.random.fork_rng(devices=[]):
+    with buffers_kept(module), attributes_kept(module) as changed, \
+            torch.random.fork_rng(devices=[]):
         try:
-            yield
+            yield changed
         finally:
             put(scaled, before)
 
@@ -90,7 +92,8 @@ def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class Eager:
-    """Runs a flat module by PyTorch."""
+    """Runs a flat module by PyTorch. Random numbers are the same in each run, so that those that a
+    graph fixes are not taken for roundings."""
 
     def __init__(self, flat: nn.Module, captured: Captured) -> None:
         self.flat, self.captured = flat, captured
@@ -116,13 +119,22 @@ class Eager:
         if moved is not None:
             given = [_moved(x, moved) for x in given]
             parameters = {name: _moved(p, moved) for name, p in parameters.items()}
-        with _kept(self.module, self.captured), torch.enable_grad(), _NoDropout(), \
-                _replaced(self.module, parameters), self._seeded():
+        with _kept(self.module, self.captured) as changed, torch.enable_grad(), _NoDropout(), \
+                seeded(PROOF_SEED), _replaced(self.module, parameters), self._seeded():
             outputs = self.flat(*given)
             self.shapes = [y.shape[1:] if y.dim() else None for y in outputs]
             found = self._backward(outputs, given, parameters)
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
-        return Run({**self._outputs(outputs), **buffers}, found)
+        self._check_attributes(changed)
+        return Run({**self.named(outputs), **buffers}, found)
+
+    def _check_attributes(self, changed: Sequence[str]) -> None:
+        known = {(id(module), key) for module, key in self.captured.regions.attributes}
+        for name in changed:
+            path, _, key = name.rpartition(".")
+            if (id(self.module.get_submodule(path)), key) not in known:
+                raise CaptureError(f"{name} is set by forward: attributes that change are not "
+                                   "covered", [""])
 
     def _seeded(self) -> contextlib.AbstractContextManager[None]:
         """Let modules that draw random numbers draw those of their regions."""
@@ -140,7 +152,8 @@ class Eager:
             return torch.zeros_like(y)
         return torch.randn(y.shape, generator=generator)
 
-    def _outputs(self, outputs: Sequence[Tensor]) -> Dict[str, Optional[Tensor]]:
+    def named(self, outputs: Sequence[Tensor]) -> Dict[str, Optional[Tensor]]:
+        """Return the outputs and the loss by name."""
         kinds = [kind for kind, _ in self.captured.outputs]
         found: Dict[str, Optional[Tensor]] = {
             f"output {i}": y.detach() for i, (y, kind) in enumerate(zip(outputs, kinds))
