@@ -110,6 +110,11 @@ class Exact(unittest.TestCase):
         x, mask = torch.randn(6, 8), torch.rand(6, 8) < 0.5
         self.check(nn.Sequential(Part(masked), nn.Linear(8, 3)), (x, mask))
 
+    def test_layers_that_are_never_called_do_not_fall_back(self):
+        module = nn.Sequential(nn.Linear(8, 8), Part(lambda m, x: x * 2))
+        module[0].register_forward_hook(lambda m, x, y: y * 2)
+        self.check(module, torch.randn(6, 8))
+
     def test_numbers_of_samples_that_pytorch_refuses_are_refused(self):
         model = GPipe(nn.Sequential(Part(not_three)), [1])
         model(torch.randn(4, 8))

@@ -68,7 +68,8 @@ class _Choice:
         any."""
         gone = [path for path in self.modules if path not in called]
         for path in gone:
-            del self.modules[path]
+            if self.modules.pop(path, None) is None:
+                continue  # its parent is opaque
             if path:
                 self._add(path.rpartition(".")[0])
             for name in self.modules:
