@@ -131,7 +131,7 @@ class Fallback(unittest.TestCase):
         inner = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), Part(on_data)))
         model = cgpipe.from_torch(inner, (torch.randn(4, 8),))
         self.assertIn("1.1 (Part): ", model.report())
-        self.assertRegex(model.report(), r"^.*\nproof: \d+ tensors equal PyTorch's, for 3 and 2 .*$")
+        self.assertRegex(model.report(), r"^.*\nproof: \d+ tensors equal PyTorch's, for .*$")
         self.assertEqual(model.layers, ["0", "1"])
 
     def test_hooks_of_layers_run(self):

@@ -15,7 +15,6 @@ import torch_support  # noqa: F401  skips without PyTorch
 
 import torch
 from random_modules import CHANGES, draw
-from torch import nn
 
 from cgpipe.errors import ArgumentError
 from cgpipe.torch import CaptureError

@@ -351,7 +351,7 @@ def _recorded(module: nn.Module, modules: Dict[str, nn.Module], flat: nn.Module,
               examples: Sequence[Tensor]) -> List[Call]:
     recorder = _Recorder()
     # Floats are no leaves, so that forward may write to them.
-    wants: List[bool] = flat.wants  # type: ignore[assignment]
+    wants: List[bool] = flat.wants
     given = [x.detach().clone().requires_grad_() * 1 if want else x.detach().clone()
              for x, want in zip(examples, wants)]
     with buffers_kept(module), torch.random.fork_rng(devices=[]), torch.enable_grad(), \
