@@ -115,6 +115,10 @@ class Exact(unittest.TestCase):
         module[0].register_forward_hook(lambda m, x, y: y * 2)
         self.check(module, torch.randn(6, 8))
 
+    def test_a_recurrent_layer_is_proven(self):
+        module = nn.Sequential(nn.LSTM(8, 3, batch_first=True), Part(lambda m, x: x[0]))
+        cgpipe.from_torch(module, (torch.randn(4, 5, 8),))
+
     def test_numbers_of_samples_that_pytorch_refuses_are_refused(self):
         model = GPipe(nn.Sequential(Part(not_three)), [1])
         model(torch.randn(4, 8))
