@@ -45,6 +45,7 @@ static json_t *device_json(const cgp_plan *plan, int d) {
     json_object_set_new(o, "input_slot_bytes", input_bytes);
     json_object_set_new(o, "saved_slots", saved);
     json_object_set_new(o, "saved_slot_bytes", saved_bytes);
+    put_integer(o, "slot_bytes", device->slot_bytes);
     put_integer(o, "workspace_bytes", device->workspace_bytes);
     put_integer(o, "transfer_bytes", device->transfer_bytes);
     put_integer(o, "receive_bytes", device->receive_bytes);

@@ -194,8 +194,8 @@ typedef struct cgp_plan_stage {
     int device;
     double forward_flops, backward_flops, recompute_flops; /**< FLOPs of a full micro-batch. */
     double weight_flops;                                   /**< FLOPs of W, a part of backward. */
-    int input_slots, saved_slots;
-    int64_t input_slot_bytes, saved_slot_bytes; /**< Bytes of one slot. */
+    int input_slots, saved_slots;                          /**< Most in use at one time. */
+    int64_t input_slot_bytes, saved_slot_bytes;            /**< Bytes of one slot. */
 } cgp_plan_stage;
 
 /** One device of a plan; all figures in bytes. */
@@ -209,7 +209,8 @@ typedef struct cgp_plan_device {
     /** Copies of parameters in the layout of the backend's kernels (prepacked weights), for example
      *  rounded to bf16. They are repacked after an update. */
     int64_t packed_bytes;
-    int64_t slot_bytes; /**< All input and saved slots of the device's stages. */
+    /** The pool of the device's stages for input and saved slots. */
+    int64_t slot_bytes;
     int64_t workspace_bytes;
     /** The device's buffers for messages to other devices, also of processes on this host. */
     int64_t transfer_bytes;

@@ -218,17 +218,20 @@ static int forward_group(const cgp_plan *plan) {
 
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out) {
+    /* A smaller mini-batch recomputes what the full one does, so that its lists are parts of the
+     * planned ones, whose slots they use. */
+    const cgp_schedule *full = plan->actions.schedule;
     cgp_schedule *schedule = NULL;
     CGP_TRY(forward_only
                 ? cgp__schedule_forward(&schedule, plan->actions.table, chunks, forward_group(plan))
-                : cgp__schedule_part(&schedule, plan->actions.table, chunks));
+                : cgp__schedule_part(&schedule, full ? full : plan->actions.table, chunks));
     cgp_edge *edges = cgp__calloc((size_t)plan->messages.n_edges, sizeof *edges);
     cgp_status status =
         edges ? CGP_OK
               : cgp__no_memory("plan: edges", (size_t)plan->messages.n_edges * sizeof *edges);
     for (int e = 0; edges && e < plan->messages.n_edges; e++)
         edges[e] = plan->messages.edges[e].edge;
-    if (status == CGP_OK && !forward_only && plan->setup.recompute != CGP_RECOMPUTE_NEVER)
+    if (status == CGP_OK && !forward_only && !full && plan->setup.recompute != CGP_RECOMPUTE_NEVER)
         status = cgp_schedule_recompute(schedule, plan->setup.recompute);
     if (status == CGP_OK) status = cgp_schedule_lower(schedule, edges, plan->messages.n_edges);
     if (status == CGP_OK) status = cgp_schedule_check(schedule, NULL);
@@ -240,22 +243,11 @@ cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forwar
     return status;
 }
 
-/* Count the slots that the lists use. Evaluation runs forward only, and needs one slot of each kind
- * that F uses. */
-static cgp_status count_slots(cgp_plan *plan) {
-    const size_t n = (size_t)plan->placement.n_stages;
-    int *counts = cgp__calloc(2 * n, sizeof *counts);
-    if (!counts) return cgp__no_memory("plan: slots", 2 * n * sizeof *counts);
-    cgp_status status = CGP_OK;
-    for (int d = 0; d < plan->placement.n_devices && status == CGP_OK; d++)
-        status = cgp__assign_slots(&plan->placement, plan->actions.schedule, d, NULL, NULL, counts,
-                                   counts + n);
-    for (int j = 0; j < plan->placement.n_stages && status == CGP_OK; j++) {
-        plan->placement.stages[j].info.input_slots = counts[j];
-        plan->placement.stages[j].info.saved_slots = counts[n + (size_t)j];
-    }
-    free(counts);
-    return status;
+/* Place the slots of all devices. */
+static cgp_status place_slots(cgp_plan *plan) {
+    for (int d = 0; d < plan->placement.n_devices; d++)
+        CGP_TRY(cgp__place_slots(&plan->placement, plan->actions.schedule, d));
+    return CGP_OK;
 }
 
 /* Simulate with `capacity`. Replace the plan's timeline and return true if the step is as long as
@@ -339,7 +331,7 @@ cgp_status cgp__make_actions(cgp_plan *plan, const cgp_plan_options *o) {
     if (status == CGP_OK)
         status = cgp__plan_make_schedule(plan, plan->setup.chunks, plan->setup.inference,
                                          &plan->actions.schedule);
-    if (status == CGP_OK) status = count_slots(plan);
+    if (status == CGP_OK) status = place_slots(plan);
     if (status == CGP_OK) status = size_transfers(plan, costs);
     free(costs);
     return status;

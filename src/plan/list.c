@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "plan/memory/slots.h"
+#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 void cgp__list_release(cgp__list *list) {
@@ -13,23 +13,9 @@ void cgp__list_release(cgp__list *list) {
     free(list->variants);
 }
 
-/* Check that the list uses at most the planned slots. If it uses more slots, this is a bug of the
- * library, which is reported before anything runs. */
-static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
-    for (int j = 0; j < plan->placement.n_stages; j++) {
-        const cgp_plan_stage *stage = &plan->placement.stages[j].info;
-        if (inputs[j] > stage->input_slots || saved[j] > stage->saved_slots)
-            return cgp_fail(
-                CGP_EDEVICE,
-                "stage %d: a list needs %d input and %d saved slots, planned are %d and %d", j,
-                inputs[j], saved[j], stage->input_slots, stage->saved_slots);
-    }
-    return CGP_OK;
-}
-
 /* Return the program that F of a micro-batch runs: forward_nosave if nothing needs saving. But a
  * training plan that never recomputes has no forward_nosave, so even without backward its F runs
- * forward_saved, with saved slot 0, if the stage has saved slots. */
+ * forward_saved. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->setup.inference || plan->setup.recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE
@@ -44,13 +30,14 @@ typedef struct binder {
     cgp__minibatch minibatch;
     cgp__list *list;
     bool *begun_forward, *begun_input, *begun_weight, *recomputed;
-    int *input_slot, *saved_slot; /* [actions] */
-    cgp__index index;             /* index of the bound instances */
+    /* [stages x chunks] set while the list is walked from its end: a later action uses the slot */
+    bool *input_used, *saved_used;
+    const cgp__slots *slots;
+    cgp__index index; /* index of the bound instances */
 } binder;
 
-static bool *recomputed_mark(const binder *b, const cgp_action *action) {
-    return &b->recomputed[(size_t)action->stage * (size_t)b->minibatch.chunks +
-                          (size_t)action->microbatch];
+static size_t cell(const binder *b, const cgp_action *action) {
+    return (size_t)action->stage * (size_t)b->minibatch.chunks + (size_t)action->microbatch;
 }
 
 static bool first_time(bool *begun) {
@@ -83,8 +70,8 @@ bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b) {
 /* Find or add a bound instance; -1: out of memory. */
 static int find_variant(binder *b, const cgp__variant *v) {
     cgp__list *list = b->list;
-    const int numbers[] = {v->stage, v->input_slot, v->saved_slot,   v->program,     v->begin,
-                           v->end,   v->first,      v->first_weight, (int)v->samples};
+    const int64_t numbers[] = {v->stage, v->input_slot, v->saved_slot,   v->program, v->begin,
+                               v->end,   v->first,      v->first_weight, v->samples};
     const uint64_t hash = cgp__hash(numbers, sizeof numbers);
     uint32_t tried = 0;
     int i;
@@ -99,26 +86,79 @@ static int find_variant(binder *b, const cgp__variant *v) {
     return list->n_variants++;
 }
 
+bool cgp__transfer_touches(const cgp_plan *plan, const cgp_action *action, int program,
+                           cgp__arena arena) {
+    if (action->edge < 0) return true;
+    const cgp__edge_plan *edge = &plan->messages.edges[action->edge];
+    const bool sends = cgp__queue_of(action->kind) == CGP_QUEUE_OUT;
+    for (int i = 0; i < edge->n_parts; i++) {
+        const cgp__part *part = &edge->parts[i];
+        if ((sends ? part->from[program != CGP__FORWARD_NOSAVE] : part->to).arena == arena)
+            return true;
+    }
+    return false;
+}
+
+/* Return true if an action reads or writes its stage's input slot. */
+static bool uses_input(const cgp__stage_plan *stage, cgp_action_kind kind) {
+    switch (kind) {
+    case CGP_ACTION_F:
+    case CGP_ACTION_RECV_F:
+        return true;
+    case CGP_ACTION_R:
+        return stage->recompute_reads_slot;
+    case CGP_ACTION_I:
+        return stage->input_reads_slot;
+    case CGP_ACTION_W:
+        return stage->weight_reads_slot;
+    case CGP_ACTION_B:
+        return stage->input_reads_slot || stage->weight_reads_slot;
+    default:
+        return false;
+    }
+}
+
+/* Bind the slots of the micro-batch. Forward alone runs one micro-batch after the other, in the
+ * slots of micro-batch 0. */
+static void bind_slots(const binder *b, const cgp_action *action, cgp__variant *v) {
+    const cgp__stage_plan *stage = &b->plan->placement.stages[action->stage];
+    const size_t at = (size_t)stage->number * (size_t)b->slots->microbatches +
+                      (b->minibatch.forward_only ? 0 : (size_t)action->microbatch);
+    v->input_slot = uses_input(stage, action->kind) ? b->slots->input[at] : -1;
+    v->saved_slot = v->program != CGP__FORWARD_NOSAVE &&
+                            cgp__transfer_touches(b->plan, action, v->program, CGP__SAVED_SLOT)
+                        ? b->slots->saved[at]
+                        : -1;
+}
+
 static cgp_status bind_action(binder *b, int i) {
     cgp__bound_action *bound = &b->list->actions[i];
     const cgp_action *action = &bound->action;
     const int64_t microbatch = b->plan->setup.microbatch;
-    const cgp_plan_stage *stage = &b->plan->placement.stages[action->stage].info;
     bound->first_sample = action->microbatch * microbatch;
     cgp__variant v = {.stage = action->stage,
-                      .input_slot = b->input_slot[i],
-                      .saved_slot = b->saved_slot[i],
                       .program = CGP__BACKWARD, /* of B, I, W, SEND_B; RECV ignores it */
                       .samples = cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
-    if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F) {
-        v.program = forward_program(b->plan, b->minibatch, *recomputed_mark(b, action));
-        if (v.program == CGP__FORWARD_SAVED && b->minibatch.forward_only)
-            v.saved_slot = stage->saved_slots > 0 ? 0 : -1;
-    }
+    if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F)
+        v.program = forward_program(b->plan, b->minibatch, b->recomputed[cell(b, action)]);
     if (action->kind == CGP_ACTION_R) v.program = CGP__RECOMPUTE;
+    bind_slots(b, action, &v);
     if (action->edge < 0) bind_calls(b, action->kind, &v);
     bound->variant = find_variant(b, &v);
     return bound->variant < 0 ? cgp__no_memory("list", sizeof v) : CGP_OK;
+}
+
+/* Find the last action that uses each slot. */
+static void find_frees(const binder *b) {
+    for (int i = b->list->n - 1; i >= 0; i--) {
+        cgp__bound_action *bound = &b->list->actions[i];
+        const cgp__variant *v = &b->list->variants[bound->variant];
+        const size_t at = cell(b, &bound->action);
+        bound->frees_input = v->input_slot >= 0 && !b->input_used[at];
+        bound->frees_saved = v->saved_slot >= 0 && !b->saved_used[at];
+        b->input_used[at] = b->input_used[at] || v->input_slot >= 0;
+        b->saved_used[at] = b->saved_used[at] || v->saved_slot >= 0;
+    }
 }
 
 static bool is_forward(cgp_action_kind kind) {
@@ -129,10 +169,11 @@ static cgp_status bind_actions(binder *b, const cgp_action *actions) {
     cgp__list *list = b->list;
     for (int i = 0; i < list->n; i++) {
         list->actions[i].action = actions[i];
-        if (actions[i].kind == CGP_ACTION_R) *recomputed_mark(b, &actions[i]) = true;
+        if (actions[i].kind == CGP_ACTION_R) b->recomputed[cell(b, &actions[i])] = true;
     }
     for (int i = 0; i < list->n; i++)
         CGP_TRY(bind_action(b, i));
+    find_frees(b);
     while (list->n_forward < list->n && is_forward(actions[list->n_forward].kind))
         list->n_forward++;
     return CGP_OK;
@@ -140,19 +181,14 @@ static cgp_status bind_actions(binder *b, const cgp_action *actions) {
 
 cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                           cgp__minibatch minibatch, int device, cgp__list *list) {
-    const size_t stages = (size_t)plan->placement.n_stages;
+    const size_t stages = (size_t)plan->placement.n_stages,
+                 cells = stages * (size_t)minibatch.chunks;
     const cgp_action *actions = cgp_schedule_actions(schedule, device, &list->n);
     const size_t n = (size_t)list->n;
-    int *numbers = cgp__calloc(2 * n + 2 * stages, sizeof *numbers);
-    bool *flags = cgp__calloc(3 * stages + stages * (size_t)minibatch.chunks, sizeof *flags);
+    bool *flags = cgp__calloc(3 * stages + 3 * cells, sizeof *flags);
     list->actions = cgp__calloc(n, sizeof *list->actions);
     cgp_status status = CGP_OK;
-    if (!numbers || !flags || !list->actions)
-        status = cgp__no_memory("list", n * sizeof *list->actions);
-    if (status == CGP_OK)
-        status = cgp__assign_slots(&plan->placement, schedule, device, numbers, numbers + n,
-                                   numbers + 2 * n, numbers + 2 * n + stages);
-    if (status == CGP_OK) status = check_counts(plan, numbers + 2 * n, numbers + 2 * n + stages);
+    if (!flags || !list->actions) status = cgp__no_memory("list", n * sizeof *list->actions);
     if (status == CGP_OK) {
         binder b = {plan,
                     minibatch,
@@ -161,13 +197,13 @@ cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                     flags + stages,
                     flags + 2 * stages,
                     flags + 3 * stages,
-                    numbers,
-                    numbers + n,
+                    flags + 3 * stages + cells,
+                    flags + 3 * stages + 2 * cells,
+                    &plan->placement.devices[device].slots,
                     {0}};
         status = bind_actions(&b, actions);
         cgp__index_release(&b.index);
     }
     free(flags);
-    free(numbers);
-    return status == CGP_OK ? cgp__plan_find_waits(plan, device, list) : status;
+    return status == CGP_OK ? cgp__plan_find_waits(plan, list) : status;
 }

@@ -7,6 +7,8 @@
 #include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
 
+#include "plan/location.h"
+
 /* Maximum number of actions in flight: the host enqueues action i when action i - CGP__AHEAD is
  * complete. */
 enum { CGP__AHEAD = 4 };
@@ -15,8 +17,8 @@ enum { CGP__AHEAD = 4 };
  * micro-batches share an instance. */
 typedef struct cgp__variant {
     int stage;
-    /* -1: none */
-    int input_slot, saved_slot;
+    /* offsets of the slots in the device's pool; -1: the action uses no such slot */
+    int64_t input_slot, saved_slot;
     /* program of a compute action; for SEND_F, the program that F of the same micro-batch ran */
     int program;
     /* calls of the program that the action runs: begin .. end - 1 */
@@ -39,6 +41,8 @@ typedef struct cgp__bound_action {
     /* index of the micro-batch's first sample in the mini-batch */
     int64_t first_sample;
     int variant;
+    /* the action is the last that uses this slot of its micro-batch */
+    bool frees_input, frees_saved;
     /* Actions of the list, one on each other queue, for which this action's queue waits; -1:
      * none. */
     int wait[CGP_QUEUES];
@@ -74,7 +78,12 @@ bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b);
 /* Return the queue on which a device runs an action. */
 cgp_queue cgp__queue_of(cgp_action_kind kind);
 
+/* Return false if a transfer's message has no values in an arena of its stage; true for any other
+ * action. `program`: of the bound instance. */
+bool cgp__transfer_touches(const cgp_plan *plan, const cgp_action *action, int program,
+                           cgp__arena arena);
+
 /* waits.c: fill in the actions' waits. */
-cgp_status cgp__plan_find_waits(const cgp_plan *plan, int device, cgp__list *list);
+cgp_status cgp__plan_find_waits(const cgp_plan *plan, cgp__list *list);
 
 #endif

@@ -105,8 +105,10 @@ void cgp__placement_release(cgp__placement *placement) {
     for (int j = 0; j < placement->n_stages; j++)
         for (int k = 0; k < CGP__PROGRAMS; k++)
             free(placement->stages[j].programs[k].calls);
-    for (int d = 0; d < placement->n_devices; d++)
+    for (int d = 0; d < placement->n_devices; d++) {
+        cgp__slots_release(&placement->devices[d].slots);
         free(placement->devices[d].name);
+    }
     free(placement->balance);
     free(placement->node_stage);
     free(placement->device_stages);

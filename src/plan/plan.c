@@ -143,18 +143,6 @@ static cgp_status check_size(const cgp__setup *setup, int stages) {
                     (long long)setup->batch, model->name);
 }
 
-/* Place all slots of a device's stages, beginning at offset `at`. Return the end of the slots. */
-static int64_t place_slots(cgp__placement *placement, const cgp_plan_device *device, int64_t at) {
-    for (int k = 0; k < device->stages; k++) {
-        cgp__stage_plan *stage = &placement->stages[device->stage_list[k]];
-        stage->input_slots = at;
-        at += stage->info.input_slots * stage->info.input_slot_bytes;
-        stage->saved_slots = at;
-        at += stage->info.saved_slots * stage->info.saved_slot_bytes;
-    }
-    return at;
-}
-
 /* Place the sections of each device's memory, in the order of plan.h's drawing. */
 static void add_up(cgp_plan *plan) {
     cgp__placement *p = &plan->placement;
@@ -169,9 +157,9 @@ static void add_up(cgp_plan *plan) {
         device->gradients = info->parameter_bytes;
         device->optimizer = device->gradients + info->gradient_bytes;
         device->state = device->optimizer + info->optimizer_bytes;
-        const int64_t slots = device->state + info->state_bytes;
-        device->workspace = place_slots(p, info, slots);
-        info->slot_bytes = device->workspace - slots;
+        device->pool = device->state + info->state_bytes;
+        info->slot_bytes = device->slots.bytes;
+        device->workspace = device->pool + info->slot_bytes;
         info->planned_bytes = device->workspace + info->workspace_bytes;
         cgp__place_step_memory(&device->step, plan->setup.model, info->planned_bytes);
         info->planned_bytes += info->step_bytes;

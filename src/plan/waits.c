@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* waits.c -- finds the waits between the queues of a device. An action's queue waits for the last
- * action on each other queue that touches memory of this action.
+ * action on each other queue that touches bytes of this action.
  *
  *     COMPUTE   .. B of 1 ........ F of 3 ...    F reads the slot that IN wrote,
  *     IN        ... RECV_F of 3 ..               and writes a workspace that OUT reads
  *     OUT       ......... SEND_B of 1 ...
  *
- * The memory of an action is the workspace, its input slot and its saved slot. Only COMPUTE touches
- * parameters, gradients and states. A wait is elided if the host has already synchronized past that
- * action (CGP__AHEAD). It is also elided if this queue has already waited for that action, or for a
- * later one on the same queue. OUT never waits for IN: an F, B or I of the same micro-batch wrote
- * what is sent. That action runs after the stage's receives, and OUT waits for it. */
+ * An action touches the workspace, its input slot and its saved slot; a transfer touches those in
+ * which its message has values. Slots of other stages and micro-batches may have had the same bytes
+ * (slots.c), so bytes are compared: the ends of all slots divide the pool into segments. Only
+ * COMPUTE touches parameters, gradients and states.
+ *
+ * A wait is elided if the host has already synchronized past that action (CGP__AHEAD). It is also
+ * elided if this queue has already waited for that action, or for a later one on the same queue.
+ * OUT never waits for IN: an F, B or I of the same micro-batch wrote what is sent. That action runs
+ * after the stage's receives, and OUT waits for it. */
 #include "plan/list.h"
+#include "plan/memory/devices.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -29,87 +34,140 @@ cgp_queue cgp__queue_of(cgp_action_kind kind) {
     }
 }
 
+/* Segments begin .. end - 1. */
+typedef struct span {
+    int begin, end;
+} span;
+
+/* The slots of a bound instance. */
+typedef struct slots {
+    span input, saved;
+} slots;
+
 typedef struct finder {
     const cgp_plan *plan;
-    /* [memories][CGP_QUEUES] the last action on a queue that touches a memory (the workspace, an
-     * input slot or a saved slot); -1: none */
+    const cgp__list *list;
+    /* [n_bounds] where segments of the pool begin and end, ascending; segment s lies between bounds
+     * s and s + 1 */
+    int64_t *bounds;
+    int n_bounds;
+    /* [variants] */
+    slots *slots;
+    /* [n_bounds][CGP_QUEUES] the last action on a queue that touches a segment; -1: none. The last
+     * entry is the workspace. */
     int (*last)[CGP_QUEUES];
-    /* [stages] index of a stage's first input slot, and of its first saved slot, among the
-     * memories */
-    int *first_input, *first_saved;
     /* [queue][other queue] the last action on the other queue for which the queue has waited */
     int waited[CGP_QUEUES][CGP_QUEUES];
 } finder;
 
-/* List the memories of an action in touched[3]; return their number. */
-static int list_touched(const finder *f, const cgp__bound_action *bound, const cgp__variant *v,
-                        int touched[3]) {
-    bool workspace = true, input = true, saved = true;
+/* --- segments --- */
+
+static int ascending(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void add_bounds(finder *f, int64_t at, int64_t bytes) {
+    if (at < 0 || bytes == 0) return;
+    f->bounds[f->n_bounds++] = at;
+    f->bounds[f->n_bounds++] = at + bytes;
+}
+
+/* Return the number of bounds below an offset. */
+static int below(const finder *f, int64_t offset) {
+    int low = 0, high = f->n_bounds;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (f->bounds[middle] < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static span span_of(const finder *f, int64_t at, int64_t bytes) {
+    if (at < 0 || bytes == 0) return (span){0, 0};
+    return (span){below(f, at), below(f, at + bytes)};
+}
+
+static void divide(finder *f) {
+    const cgp__stage_plan *stages = f->plan->placement.stages;
     int n = 0;
-    if (bound->action.edge >= 0) {
-        const cgp__edge_plan *edge = &f->plan->messages.edges[bound->action.edge];
-        const bool sends = cgp__queue_of(bound->action.kind) == CGP_QUEUE_OUT;
-        workspace = input = saved = false;
-        for (int i = 0; i < edge->n_parts; i++) {
-            const cgp__part *part = &edge->parts[i];
-            const cgp__arena arena =
-                (sends ? part->from[v->program != CGP__FORWARD_NOSAVE] : part->to).arena;
-            workspace = workspace || arena == CGP__WORKSPACE;
-            input = input || arena == CGP__INPUT_SLOT;
-            saved = saved || arena == CGP__SAVED_SLOT;
+    for (int v = 0; v < f->list->n_variants; v++) {
+        const cgp__variant *variant = &f->list->variants[v];
+        const cgp_plan_stage *stage = &stages[variant->stage].info;
+        add_bounds(f, variant->input_slot, stage->input_slot_bytes);
+        add_bounds(f, variant->saved_slot, stage->saved_slot_bytes);
+    }
+    qsort(f->bounds, (size_t)f->n_bounds, sizeof *f->bounds, ascending);
+    for (int i = 0; i < f->n_bounds; i++) {
+        if (i == 0 || f->bounds[i] != f->bounds[n - 1]) f->bounds[n++] = f->bounds[i];
+    }
+    f->n_bounds = n;
+    for (int v = 0; v < f->list->n_variants; v++) {
+        const cgp__variant *variant = &f->list->variants[v];
+        const cgp_plan_stage *stage = &stages[variant->stage].info;
+        f->slots[v].input = span_of(f, variant->input_slot, stage->input_slot_bytes);
+        f->slots[v].saved = span_of(f, variant->saved_slot, stage->saved_slot_bytes);
+    }
+}
+
+/* --- waits --- */
+
+/* List the segments of an action; return their number. */
+static int list_touched(const finder *f, const cgp__bound_action *bound, span touched[3]) {
+    const cgp__variant *v = &f->list->variants[bound->variant];
+    touched[0] = f->slots[bound->variant].input;
+    touched[1] = f->slots[bound->variant].saved;
+    touched[2] = (span){f->n_bounds, f->n_bounds + 1};
+    return cgp__transfer_touches(f->plan, &bound->action, v->program, CGP__WORKSPACE) ? 3 : 2;
+}
+
+static void find_waits(finder *f, int i) {
+    cgp__bound_action *bound = &f->list->actions[i];
+    const cgp_queue queue = cgp__queue_of(bound->action.kind);
+    int last[CGP_QUEUES] = {-1, -1, -1};
+    span touched[3];
+    const int n = list_touched(f, bound, touched);
+    for (int k = 0; k < n; k++) {
+        for (int s = touched[k].begin; s < touched[k].end; s++) {
+            for (int q = 0; q < CGP_QUEUES; q++)
+                last[q] = f->last[s][q] > last[q] ? f->last[s][q] : last[q];
+            f->last[s][queue] = i;
         }
     }
-    if (workspace) touched[n++] = 0;
-    if (input && v->input_slot >= 0) touched[n++] = f->first_input[v->stage] + v->input_slot;
-    if (saved && v->saved_slot >= 0) touched[n++] = f->first_saved[v->stage] + v->saved_slot;
-    return n;
-}
-
-static void find_waits(finder *f, const cgp__list *list, int i) {
-    cgp__bound_action *bound = &list->actions[i];
-    const cgp_queue queue = cgp__queue_of(bound->action.kind);
-    int touched[3];
-    const int n = list_touched(f, bound, &list->variants[bound->variant], touched);
     for (int other = 0; other < CGP_QUEUES; other++) {
-        int last = -1;
-        for (int k = 0; k < n && other != (int)queue; k++)
-            last = f->last[touched[k]][other] > last ? f->last[touched[k]][other] : last;
-        const bool known = last <= i - CGP__AHEAD || last <= f->waited[queue][other] ||
+        const bool known = other == (int)queue || last[other] <= i - CGP__AHEAD ||
+                           last[other] <= f->waited[queue][other] ||
                            (queue == CGP_QUEUE_OUT && other == CGP_QUEUE_IN);
-        bound->wait[other] = known ? -1 : last;
-        if (!known) f->waited[queue][other] = last;
+        bound->wait[other] = known ? -1 : last[other];
+        if (!known) f->waited[queue][other] = last[other];
     }
-    for (int k = 0; k < n; k++)
-        f->last[touched[k]][queue] = i;
 }
 
-cgp_status cgp__plan_find_waits(const cgp_plan *plan, int device, cgp__list *list) {
-    const cgp_plan_device *info = cgp_plan_device_at(plan, device);
-    const size_t stages = (size_t)plan->placement.n_stages;
-    int *first = cgp__calloc(2 * stages, sizeof *first);
-    if (!first) return cgp__no_memory("list", 2 * stages * sizeof *first);
-    size_t memories = 1;
-    for (int k = 0; k < info->stages; k++) {
-        const int j = info->stage_list[k];
-        first[j] = (int)memories;
-        memories += (size_t)plan->placement.stages[j].info.input_slots;
-        first[stages + (size_t)j] = (int)memories;
-        memories += (size_t)plan->placement.stages[j].info.saved_slots;
-    }
-    int(*last)[CGP_QUEUES] = cgp__calloc(memories, sizeof *last);
-    if (last) {
-        finder f = {
-            .plan = plan, .last = last, .first_input = first, .first_saved = first + stages};
-        for (size_t m = 0; m < memories; m++)
-            for (int q = 0; q < CGP_QUEUES; q++)
-                last[m][q] = -1;
-        for (int p = 0; p < CGP_QUEUES; p++)
-            for (int q = 0; q < CGP_QUEUES; q++)
-                f.waited[p][q] = -1;
-        for (int i = 0; i < list->n; i++)
-            find_waits(&f, list, i);
-    }
-    free(last);
-    free(first);
-    return last ? CGP_OK : cgp__no_memory("list", memories * sizeof *last);
+static cgp_status allocate(finder *f) {
+    const size_t variants = (size_t)f->list->n_variants;
+    CGP_TRY(CGP__NEW(f->bounds, 4 * variants, "list"));
+    CGP_TRY(CGP__NEW(f->slots, variants, "list"));
+    divide(f);
+    CGP_TRY(CGP__NEW(f->last, f->n_bounds + 1, "list"));
+    for (int s = 0; s <= f->n_bounds; s++)
+        for (int q = 0; q < CGP_QUEUES; q++)
+            f->last[s][q] = -1;
+    for (int p = 0; p < CGP_QUEUES; p++)
+        for (int q = 0; q < CGP_QUEUES; q++)
+            f->waited[p][q] = -1;
+    return CGP_OK;
+}
+
+cgp_status cgp__plan_find_waits(const cgp_plan *plan, cgp__list *list) {
+    finder f = {.plan = plan, .list = list};
+    const cgp_status status = allocate(&f);
+    for (int i = 0; i < list->n && status == CGP_OK; i++)
+        find_waits(&f, i);
+    free(f.last);
+    free(f.slots);
+    free(f.bounds);
+    return status;
 }

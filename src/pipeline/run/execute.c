@@ -42,11 +42,9 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     s.base[CGP__PACKED] = cgp__worker_at(worker, device->packed);
     s.base[CGP__WORKSPACE] = cgp__worker_at(worker, device->workspace);
     if (variant->input_slot >= 0)
-        s.base[CGP__INPUT_SLOT] = cgp__worker_at(worker, stage->input_slots) +
-                                  variant->input_slot * stage->info.input_slot_bytes;
+        s.base[CGP__INPUT_SLOT] = cgp__worker_at(worker, device->pool + variant->input_slot);
     if (variant->saved_slot >= 0)
-        s.base[CGP__SAVED_SLOT] = cgp__worker_at(worker, stage->saved_slots) +
-                                  variant->saved_slot * stage->info.saved_slot_bytes;
+        s.base[CGP__SAVED_SLOT] = cgp__worker_at(worker, device->pool + variant->saved_slot);
     return s;
 }
 
@@ -123,15 +121,31 @@ static bool apply_injected_faults(const cgp__execution *s) {
     return cgp__fail_in_action(s->worker, s->bound, s->variant, first_kernel(s));
 }
 
+/* Tell the device to discard the contents of the slots that the action is the last to use. */
+static bool discard_freed(const cgp__execution *s) {
+    const cgp_backend_streams *streams = s->worker->backend->streams;
+    const cgp_queue queue = cgp__queue_of(s->bound->action.kind);
+    cgp_device *device = s->worker->device;
+    const cgp_plan_stage *stage = &s->stage->info;
+    cgp_status status = CGP_OK;
+    if (streams && s->bound->frees_input)
+        status = streams->discard(device, queue, s->base[CGP__INPUT_SLOT],
+                                  (size_t)stage->input_slot_bytes);
+    if (streams && s->bound->frees_saved && status == CGP_OK)
+        status = streams->discard(device, queue, s->base[CGP__SAVED_SLOT],
+                                  (size_t)stage->saved_slot_bytes);
+    return status == CGP_OK || cgp__fail_on_device(s, -1);
+}
+
 static bool run_action(const cgp__execution *s) {
     cgp__in_flight *action = cgp__in_flight_begin(s);
     if (!action) return false;
     if (s->worker->executor->faults && !apply_injected_faults(s)) return false;
     if (s->bound->action.edge >= 0)
-        return cgp__transfer(s, action) && cgp__in_flight_end(s, action);
+        return cgp__transfer(s, action) && discard_freed(s) && cgp__in_flight_end(s, action);
     if (!cgp__in_flight_start(s, action) || !cgp__compute(s)) return false;
     if (s->next[0]) prefetch_next(s);
-    return cgp__in_flight_end(s, action);
+    return discard_freed(s) && cgp__in_flight_end(s, action);
 }
 
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end) {

@@ -7,6 +7,7 @@
 #include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
 
+#include "plan/memory/slots.h"
 #include "plan/memory/staging.h"
 #include "plan/memory/step_memory.h"
 
@@ -18,11 +19,13 @@ typedef struct cgp__device_plan {
     bool local;
     char *name;
     /* Offsets of sections in the device's memory, set by plan.c; packings.c sets `packed`. */
-    int64_t parameters, gradients, optimizer, state, packed, workspace;
+    int64_t parameters, gradients, optimizer, state, packed, pool, workspace;
     /* Set by parameters.c: bytes of one optimizer state. */
     int64_t optimizer_state_bytes;
     /* Set by states.c: bytes of op state, without accumulators and caches. */
     int64_t states_bytes;
+    /* Set by slots.c: places in the pool. */
+    cgp__slots slots;
     cgp__step_memory step;
     cgp__staging staging;
 } cgp__device_plan;

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.c -- assigns slots to actions by walking a device's list. The plan has as many slots as are
- * ever in use at the same time.
+/* slots.c -- places the slots of a device's micro-batches in one pool. It finds their lifetimes by
+ * walking the device's list:
  *
  *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
  *     saved slot   from F, or from R where the micro-batch is recomputed, to B, or W, or to I on a
  *                  stage without W; none on a stage without backward
  *
- * A slot freed by an action is reused by a later action, lowest number first. */
+ * SEND stands right after the action that makes its message, so no action takes a slot between the
+ * two. If both slots of a stage always end together, they may be placed as one.
+ *
+ * The smallest of several placements is taken (pool.h). Bound instances, and with them captured
+ * graphs, are as many as the pairs of an input and a saved slot of a stage. So a placement counts
+ * only if it has at most twice the pairs of slots that are kept apart. */
 #include "plan/memory/slots.h"
 
 #include <stdlib.h>
@@ -14,132 +19,286 @@
 
 #include "base/base.h"
 #include "plan/memory/devices.h"
+#include "plan/memory/pool.h"
 #include "plan/placement.h"
 #include "plan/program/program.h"
 
-/* Slots of one kind on one stage. Every slot below `max` is either taken or in the heap. */
-typedef struct pool {
-    int *of;   /* [microbatches] slot of each micro-batch; -1: none yet */
-    int *heap; /* [microbatches] free slots, a binary min-heap */
-    int n_free, max;
-} pool;
-
-static void swap(int *a, int *b) {
-    const int kept = *a;
-    *a = *b;
-    *b = kept;
-}
-
-static int take_lowest(pool *p) {
-    const int lowest = p->heap[0];
-    p->heap[0] = p->heap[--p->n_free];
-    for (int i = 0, child; (child = 2 * i + 1) < p->n_free; i = child) {
-        if (child + 1 < p->n_free && p->heap[child + 1] < p->heap[child]) child++;
-        if (p->heap[i] <= p->heap[child]) break;
-        swap(&p->heap[i], &p->heap[child]);
-    }
-    return lowest;
-}
-
-static void take(pool *p, int microbatch) {
-    p->of[microbatch] = p->n_free > 0 ? take_lowest(p) : p->max++;
-}
-
-static void give(pool *p, int microbatch) {
-    if (p->of[microbatch] < 0) return;
-    int i = p->n_free++;
-    p->heap[i] = p->of[microbatch];
-    for (; i > 0 && p->heap[i] < p->heap[(i - 1) / 2]; i = (i - 1) / 2)
-        swap(&p->heap[i], &p->heap[(i - 1) / 2]);
-}
-
-/* Facts that the walk needs at F of a micro-batch: the micro-batch is recomputed, it has a
- * backward, this backward begins with I, and it has a W. */
+/* Facts at F of a micro-batch: it is recomputed, it has a backward, this backward begins with I,
+ * and it has a W. */
 typedef struct facts {
-    /* [stages of the device x microbatches] indexed by cell() */
-    bool *recomputed, *backward, *split, *weight;
+    bool recomputed, backward, split, weight;
 } facts;
 
-/* Return the index of an action's stage and micro-batch in the arrays of `facts`. */
-static size_t cell(const cgp__stage_plan *stages, const cgp_action *a, int chunks) {
-    return (size_t)stages[a->stage].number * (size_t)chunks + (size_t)a->microbatch;
+/* The slots of a stage and micro-batch: their ranges, -1: none, and offsets, -1: none. */
+typedef struct pair {
+    int input_range, saved_range;
+    int64_t input, saved;
+} pair;
+
+typedef struct walker {
+    const cgp__stage_plan *stages;
+    const cgp_plan_device *device;
+    const cgp_action *actions;
+    int n, microbatches;
+    /* [stages of the device] both slots are placed as one */
+    bool *joined;
+    /* [stages x microbatches], as cell() says */
+    facts *facts;
+    pair *pairs, *sorted;
+    int n_pairs;
+    /* [2 n_pairs] */
+    cgp__pool_range *ranges;
+    int n_ranges;
+    /* most bytes of slots in use at one time */
+    int64_t in_use;
+} walker;
+
+/* --- lifetimes --- */
+
+static int cell(const walker *w, const cgp_action *a) {
+    return w->stages[a->stage].number * w->microbatches + a->microbatch;
 }
 
-static void gather(const cgp__stage_plan *stages, const cgp_action *actions, int n, int chunks,
-                   facts *f) {
-    for (int i = 0; i < n; i++) {
-        const size_t at = cell(stages, &actions[i], chunks);
-        f->recomputed[at] = f->recomputed[at] || actions[i].kind == CGP_ACTION_R;
-        f->split[at] = f->split[at] || actions[i].kind == CGP_ACTION_I;
-        f->weight[at] = f->weight[at] || actions[i].kind == CGP_ACTION_W;
-        f->backward[at] =
-            f->backward[at] || actions[i].kind == CGP_ACTION_B || actions[i].kind == CGP_ACTION_I;
+static void gather(const walker *w) {
+    for (int i = 0; i < w->n; i++) {
+        facts *f = &w->facts[cell(w, &w->actions[i])];
+        const cgp_action_kind kind = w->actions[i].kind;
+        f->recomputed = f->recomputed || kind == CGP_ACTION_R;
+        f->split = f->split || kind == CGP_ACTION_I;
+        f->weight = f->weight || kind == CGP_ACTION_W;
+        f->backward = f->backward || kind == CGP_ACTION_B || kind == CGP_ACTION_I;
     }
 }
 
 /* Return the kind of the last action of a backward. */
-static cgp_action_kind last_kind(const facts *f, size_t at) {
-    if (f->weight[at]) return CGP_ACTION_W;
-    return f->split[at] ? CGP_ACTION_I : CGP_ACTION_B;
+static cgp_action_kind last_kind(const facts *f) {
+    if (f->weight) return CGP_ACTION_W;
+    return f->split ? CGP_ACTION_I : CGP_ACTION_B;
 }
 
-static bool last_reader_of_input(const cgp__stage_plan *stage, const facts *f, size_t at,
-                                 cgp_action_kind kind) {
-    const bool split = f->split[at];
-    if (f->backward[at] && stage->weight_reads_slot) return kind == last_kind(f, at);
-    if (f->backward[at] && stage->input_reads_slot)
-        return kind == (split ? CGP_ACTION_I : CGP_ACTION_B);
-    if (f->recomputed[at] && stage->recompute_reads_slot) return kind == CGP_ACTION_R;
+static bool is_last_reader(const cgp__stage_plan *stage, const facts *f, cgp_action_kind kind) {
+    if (f->backward && stage->weight_reads_slot) return kind == last_kind(f);
+    if (f->backward && stage->input_reads_slot)
+        return kind == (f->split ? CGP_ACTION_I : CGP_ACTION_B);
+    if (f->recomputed && stage->recompute_reads_slot) return kind == CGP_ACTION_R;
     return kind == CGP_ACTION_F;
 }
 
-static void walk(const cgp__stage_plan *stages, const cgp_action *actions, int n, int chunks,
-                 const facts *f, pool *inputs, pool *saved, int *input_slot, int *saved_slot) {
-    for (int i = 0; i < n; i++) {
-        const cgp_action *a = &actions[i];
-        const cgp__stage_plan *stage = &stages[a->stage];
-        const size_t at = cell(stages, a, chunks);
-        pool *in = &inputs[stage->number], *out = &saved[stage->number];
-        if (a->kind == CGP_ACTION_RECV_F && in->of[a->microbatch] < 0) take(in, a->microbatch);
-        const bool fills =
-            f->backward[at] && a->kind == (f->recomputed[at] ? CGP_ACTION_R : CGP_ACTION_F);
-        if (fills) take(out, a->microbatch);
-        if (input_slot) input_slot[i] = in->of[a->microbatch];
-        if (saved_slot) saved_slot[i] = out->of[a->microbatch];
-        if (last_reader_of_input(stage, f, at, a->kind)) give(in, a->microbatch);
-        if (a->kind == last_kind(f, at)) give(out, a->microbatch);
+static int add_range(walker *w, int64_t bytes, int kind, int first) {
+    w->ranges[w->n_ranges] =
+        (cgp__pool_range){.bytes = bytes, .kind = kind, .first = first, .last = first};
+    return w->n_ranges++;
+}
+
+static void take_input(walker *w, const cgp__stage_plan *stage, pair *p, int i) {
+    const bool joined = w->joined[stage->number];
+    if (p->input_range >= 0) return;
+    p->input_range =
+        add_range(w, stage->info.input_slot_bytes + (joined ? stage->info.saved_slot_bytes : 0),
+                  stage->number, i);
+    if (joined) p->saved_range = p->input_range;
+}
+
+/* List the ranges of all slots, in order of the list. */
+static void list_ranges(walker *w) {
+    w->n_ranges = 0;
+    for (int c = 0; c < w->n_pairs; c++)
+        w->pairs[c] = (pair){-1, -1, -1, -1};
+    for (int i = 0; i < w->n; i++) {
+        const cgp_action *a = &w->actions[i];
+        const cgp__stage_plan *stage = &w->stages[a->stage];
+        const facts *f = &w->facts[cell(w, a)];
+        pair *p = &w->pairs[cell(w, a)];
+        if (a->kind == CGP_ACTION_RECV_F) take_input(w, stage, p, i);
+        if (f->backward && a->kind == (f->recomputed ? CGP_ACTION_R : CGP_ACTION_F) &&
+            p->saved_range < 0)
+            p->saved_range =
+                add_range(w, stage->info.saved_slot_bytes, w->device->stages + stage->number, i);
+        if (p->input_range >= 0 && is_last_reader(stage, f, a->kind))
+            w->ranges[p->input_range].last = i;
+        if (f->backward && a->kind == last_kind(f)) w->ranges[p->saved_range].last = i;
     }
 }
 
-cgp_status cgp__assign_slots(const cgp__placement *placement, const cgp_schedule *schedule,
-                             int device, int *input_slot, int *saved_slot, int *input_count,
-                             int *saved_count) {
-    int n = 0;
-    const cgp_action *actions = cgp_schedule_actions(schedule, device, &n);
-    const cgp_plan_device *info = &placement->devices[device].info;
-    const int chunks = cgp_schedule_chunks(schedule), stages = info->stages;
-    const size_t cells = (size_t)stages * (size_t)chunks;
-    pool *pools = cgp__calloc(2 * (size_t)stages, sizeof *pools);
-    int *numbers = cgp__calloc(4 * cells, sizeof *numbers);
-    bool *flags = cgp__calloc(4 * cells, sizeof *flags);
-    const bool ready = pools && numbers && flags;
-    if (ready) {
-        memset(numbers, 0xff, 2 * cells * sizeof *numbers); /* -1 */
-        for (int j = 0; j < 2 * stages; j++) {
-            pools[j].of = numbers + (size_t)j * (size_t)chunks;
-            pools[j].heap = numbers + 2 * cells + (size_t)j * (size_t)chunks;
+/* Mark the stages whose slots always end together; return true if there is one. */
+static bool find_joined(walker *w) {
+    bool any = false;
+    for (int j = 0; j < w->device->stages; j++) {
+        bool joined = true;
+        for (int m = 0; m < w->microbatches && joined; m++) {
+            const pair *p = &w->pairs[j * w->microbatches + m];
+            const facts *f = &w->facts[j * w->microbatches + m];
+            joined = p->input_range >= 0 && p->saved_range >= 0 && !f->recomputed &&
+                     w->ranges[p->input_range].last == w->ranges[p->saved_range].last;
         }
-        facts f = {flags, flags + cells, flags + 2 * cells, flags + 3 * cells};
-        gather(placement->stages, actions, n, chunks, &f);
-        walk(placement->stages, actions, n, chunks, &f, pools, pools + stages, input_slot,
-             saved_slot);
-        for (int j = 0; j < stages; j++) {
-            if (input_count) input_count[info->stage_list[j]] = pools[j].max;
-            if (saved_count) saved_count[info->stage_list[j]] = pools[stages + j].max;
-        }
+        w->joined[j] = joined;
+        any = any || joined;
     }
-    free(pools);
-    free(numbers);
-    free(flags);
-    return ready ? CGP_OK : cgp__no_memory("plan: slots", 4 * cells * sizeof *numbers);
+    return any;
+}
+
+/* --- placements --- */
+
+static int by_saved(const void *a, const void *b) {
+    const pair *p = a, *q = b;
+    return (p->saved > q->saved) - (p->saved < q->saved);
+}
+
+static int by_offsets(const void *a, const void *b) {
+    const pair *p = a, *q = b;
+    return p->input != q->input ? (p->input > q->input) - (p->input < q->input) : by_saved(a, b);
+}
+
+/* Count the bound instances of a stage's actions: an action has as many as the slots that it uses
+ * have offsets. `pairs`: the stage's. */
+static int count_instances(const walker *w, int number, pair *pairs) {
+    const cgp__stage_plan *stage = &w->stages[w->device->stage_list[number]];
+    const facts *f = &w->facts[number * w->microbatches];
+    int inputs = 0, saved = 0, both = 0;
+    qsort(pairs, (size_t)w->microbatches, sizeof *pairs, by_offsets);
+    for (int m = 0; m < w->microbatches; m++) {
+        inputs += m == 0 || pairs[m].input != pairs[m - 1].input;
+        both += m == 0 || by_offsets(&pairs[m], &pairs[m - 1]) != 0;
+    }
+    qsort(pairs, (size_t)w->microbatches, sizeof *pairs, by_saved);
+    for (int m = 0; m < w->microbatches; m++)
+        saved += m == 0 || pairs[m].saved != pairs[m - 1].saved;
+    int n = f->recomputed ? inputs : both;
+    if (f->recomputed) n += stage->recompute_reads_slot ? both : saved;
+    if (f->backward) n += stage->input_reads_slot ? both : saved;
+    if (f->weight) n += stage->weight_reads_slot ? both : saved;
+    return n;
+}
+
+/* Fill in the offsets of all pairs. */
+static void find_offsets(const walker *w) {
+    for (int c = 0; c < w->n_pairs; c++) {
+        pair *p = &w->pairs[c];
+        const int number = c / w->microbatches;
+        const cgp__stage_plan *stage = &w->stages[w->device->stage_list[number]];
+        if (p->input_range >= 0) p->input = w->ranges[p->input_range].at;
+        if (p->saved_range >= 0)
+            p->saved = w->ranges[p->saved_range].at +
+                       (w->joined[number] ? stage->info.input_slot_bytes : 0);
+    }
+}
+
+static int count_all_instances(walker *w) {
+    int instances = 0;
+    memcpy(w->sorted, w->pairs, (size_t)w->n_pairs * sizeof *w->sorted);
+    for (int j = 0; j < w->device->stages; j++)
+        instances += count_instances(w, j, w->sorted + j * w->microbatches);
+    return instances;
+}
+
+typedef struct placement {
+    int64_t bytes;
+    int instances;
+} placement;
+
+/* Place the ranges by a method, and keep the result in `slots` if it is better than `best`. */
+static cgp_status try_method(walker *w, cgp__pool_method method, int most, placement *best,
+                             cgp__slots *slots) {
+    placement now = {0, 0};
+    CGP_TRY(cgp__pool_place(w->ranges, w->n_ranges, 2 * w->device->stages, method, &now.bytes));
+    if (now.bytes > best->bytes) return CGP_OK;
+    find_offsets(w);
+    if (method != CGP__POOL_APART || now.bytes > w->in_use) now.instances = count_all_instances(w);
+    if (now.instances > most || (now.bytes == best->bytes && now.instances >= best->instances))
+        return CGP_OK;
+    *best = now;
+    slots->bytes = now.bytes;
+    for (int c = 0; c < w->n_pairs; c++) {
+        slots->input[c] = w->pairs[c].input;
+        slots->saved[c] = w->pairs[c].saved;
+    }
+    return CGP_OK;
+}
+
+/* Try all placements of the ranges. */
+static cgp_status try_methods(walker *w, cgp__slots *slots) {
+    placement best = {INT64_MAX, INT32_MAX};
+    list_ranges(w);
+    CGP_TRY(try_method(w, CGP__POOL_APART, INT32_MAX, &best, slots));
+    if (best.bytes == w->in_use) return CGP_OK;
+    const int most = 2 * best.instances;
+    for (int joins = 0; joins < 2; joins++) {
+        if (joins && !find_joined(w)) break;
+        if (joins) list_ranges(w);
+        for (int method = CGP__POOL_SEGREGATED; method < CGP__POOL_METHODS; method++)
+            CGP_TRY(try_method(w, (cgp__pool_method)method, most, &best, slots));
+    }
+    return CGP_OK;
+}
+
+/* --- a device --- */
+
+/* Count a range that begins, or ends, with action i. */
+static void change(const walker *w, int range, int i, bool begins, int *count, int64_t *bytes) {
+    const cgp__pool_range *r = range < 0 ? NULL : &w->ranges[range];
+    if (!r || (begins ? r->first : r->last) != i) return;
+    *count += begins ? 1 : -1;
+    *bytes += begins ? r->bytes : -r->bytes;
+}
+
+/* Count the slots of each stage, and the bytes of all slots, that are in use at one time. */
+static void count_slots(walker *w, cgp__placement *of, int *counts) {
+    const int stages = w->device->stages;
+    int64_t bytes = 0;
+    for (int i = 0; i < w->n; i++) {
+        const cgp_action *a = &w->actions[i];
+        const cgp__stage_plan *stage = &w->stages[a->stage];
+        const pair *p = &w->pairs[cell(w, a)];
+        int *input = &counts[stage->number], *saved = &counts[stages + stage->number];
+        cgp_plan_stage *info = &of->stages[a->stage].info;
+        change(w, p->input_range, i, true, input, &bytes);
+        change(w, p->saved_range, i, true, saved, &bytes);
+        info->input_slots = (int)cgp__max(info->input_slots, *input);
+        info->saved_slots = (int)cgp__max(info->saved_slots, *saved);
+        w->in_use = cgp__max(w->in_use, bytes);
+        change(w, p->input_range, i, false, input, &bytes);
+        change(w, p->saved_range, i, false, saved, &bytes);
+    }
+}
+
+static cgp_status allocate(walker *w, cgp__slots *slots) {
+    const size_t pairs = (size_t)w->n_pairs;
+    CGP_TRY(CGP__NEW(slots->input, 2 * pairs, "plan: slots"));
+    slots->saved = slots->input + pairs;
+    CGP_TRY(CGP__NEW(w->joined, w->device->stages, "plan: slots"));
+    CGP_TRY(CGP__NEW(w->facts, pairs, "plan: slots"));
+    CGP_TRY(CGP__NEW(w->pairs, 2 * pairs, "plan: slots"));
+    w->sorted = w->pairs + pairs;
+    return CGP__NEW(w->ranges, 2 * pairs, "plan: slots");
+}
+
+static cgp_status fill(walker *w, cgp__placement *of, cgp__slots *slots) {
+    int *counts = NULL;
+    gather(w);
+    list_ranges(w);
+    CGP_TRY(CGP__NEW(counts, 2 * w->device->stages, "plan: slots"));
+    count_slots(w, of, counts);
+    free(counts);
+    return try_methods(w, slots);
+}
+
+cgp_status cgp__place_slots(cgp__placement *of, const cgp_schedule *schedule, int device) {
+    cgp__slots *slots = &of->devices[device].slots;
+    walker w = {.stages = of->stages,
+                .device = &of->devices[device].info,
+                .microbatches = cgp_schedule_chunks(schedule)};
+    w.actions = cgp_schedule_actions(schedule, device, &w.n);
+    w.n_pairs = w.device->stages * w.microbatches;
+    slots->microbatches = w.microbatches;
+    cgp_status status = allocate(&w, slots);
+    if (status == CGP_OK) status = fill(&w, of, slots);
+    free(w.ranges);
+    free(w.pairs);
+    free(w.facts);
+    free(w.joined);
+    return status;
+}
+
+void cgp__slots_release(cgp__slots *slots) {
+    free(slots->input);
 }

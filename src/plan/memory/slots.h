@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.h -- slots of a device's actions. */
+/* slots.h -- the slots of a device's micro-batches, which share one pool of memory. */
 #ifndef CGP_SRC_PLAN_SLOTS_H
 #define CGP_SRC_PLAN_SLOTS_H
 
@@ -7,11 +7,18 @@
 
 typedef struct cgp__placement cgp__placement;
 
-/* Assign slots to the actions of a device's list: input_slot and saved_slot, [actions]. input_count
- * and saved_count, [stages]: the largest number in use at one time, filled in for the device's
- * stages. Each of the four arrays may be NULL. */
-cgp_status cgp__assign_slots(const cgp__placement *placement, const cgp_schedule *schedule,
-                             int device, int *input_slot, int *saved_slot, int *input_count,
-                             int *saved_count);
+/* Where the slots of a device are. The offsets count from the beginning of the pool. They hold for
+ * the list of a full mini-batch, and for every list that leaves out micro-batches of it. */
+typedef struct cgp__slots {
+    /* [stages of the device x micro-batches]; -1: no such slot */
+    int64_t *input, *saved;
+    int microbatches;
+    int64_t bytes;
+} cgp__slots;
+
+/* Place the slots of a device's actions. Fill in `slots` of the device, and the numbers of slots in
+ * use at one time of the device's stages. */
+cgp_status cgp__place_slots(cgp__placement *placement, const cgp_schedule *schedule, int device);
+void cgp__slots_release(cgp__slots *slots);
 
 #endif

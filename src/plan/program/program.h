@@ -78,8 +78,6 @@ typedef struct cgp__stage_plan {
     /* set if I, W or R reads the input slot */
     bool input_reads_slot, weight_reads_slot, recompute_reads_slot;
     int64_t workspace_bytes;
-    /* Set by plan.c: offsets in the device's memory. */
-    int64_t input_slots, saved_slots;
 } cgp__stage_plan;
 
 /* One of the model's outputs. */

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool.c -- places ranges of memory whose times are known.
+ *
+ * Segregated storage (Wilson et al. 1995, "Dynamic storage allocation: a survey and critical
+ * review"): the pool has groups of blocks, and all blocks of a group have one size. A group serves
+ * the ranges of one size, or of neighbouring sizes, whatever their kind:
+ *
+ *     block  ^
+ *            |  . . . 0 0 0 0 1 1 . .      kinds 0 and 1 use three blocks each at most, but four
+ *            |  . . 0 0 0 0 1 1 1 1 .      together
+ *            |  . 0 0 0 1 1 . 1 1 . .
+ *            |  0 0 0 . 0 0 0 . . . .
+ *            +----------------------> list
+ *
+ * A group has as many blocks as its ranges use at one time. Dynamic programming finds the division
+ * of the sorted sizes into groups that has the least bytes.
+ *
+ * Each block has an owner: the kind for which it was first taken. A range takes the first free
+ * block of its kind, else a new block, else one that another kind owns. So the ranges of a kind lie
+ * at few offsets.
+ *
+ * First fit by decreasing size: ranges are placed one by one, the largest first, and equal ones in
+ * order of time. A range takes the lowest offset that its kind has had and that is free as long
+ * as the range lives. Else it takes the lowest free offset. This is smaller where sizes differ, and
+ * takes more time. */
+#include "plan/memory/pool.h"
+
+#include "base/base.h"
+
+#include <stdlib.h>
+
+/* Limits: sizes for which groups of several sizes are considered; free blocks of an owner among
+ * which one is chosen; offsets, and offsets times ranges, of first fit. */
+enum { MOST_SIZES = 16, MOST_BORROWED = 64, MOST_ADDRESSES = 256, MOST_WORK = 1 << 24 };
+
+/* --- segregated storage --- */
+
+/* Ranges in use, and the most at one time. */
+typedef struct usage {
+    int count, most;
+} usage;
+
+typedef struct kind {
+    int64_t bytes;
+    /* index of `bytes` among the sizes; -1: no bytes */
+    int size;
+    usage use;
+    /* [most] free blocks that the kind owns, a binary min-heap */
+    int *heap;
+    int n_free;
+} kind;
+
+/* Blocks `first` to `end` - 1; those before `next` are in use or in a heap. */
+typedef struct group {
+    int64_t offset, bytes;
+    int first, next, end;
+} group;
+
+typedef struct pool {
+    cgp__pool_range *ranges, **by_last;
+    int n;
+    kind *kinds;
+    int n_kinds;
+    /* each kind has a size of its own */
+    bool apart;
+    /* [kinds] the sizes, largest first */
+    int64_t *sizes;
+    int n_sizes;
+    /* [sizes x sizes] usage of sizes a to b */
+    usage *runs;
+    group *groups;
+    /* [sizes] the group of each size */
+    int *group_of;
+    /* [blocks] kind that owns the block; then the heaps of the kinds */
+    int *owners;
+    int n_blocks;
+    /* [kinds x blocks] the kind has had the block */
+    bool *had;
+} pool;
+
+/* What a sweep does where a range begins or has ended. */
+typedef void visit(pool *p, cgp__pool_range *range, bool begins);
+
+/* Sort the ranges by their ends: a counting sort. */
+static cgp_status sort_by_last(pool *p) {
+    int last = 0, *next = NULL;
+    for (int i = 0; i < p->n; i++)
+        last = (int)cgp__max(last, p->ranges[i].last);
+    CGP_TRY(CGP__NEW(next, last + 2, "plan: slots"));
+    for (int i = 0; i < p->n; i++)
+        next[p->ranges[i].last + 1]++;
+    for (int t = 0; t < last; t++)
+        next[t + 1] += next[t];
+    for (int i = 0; i < p->n; i++)
+        p->by_last[next[p->ranges[i].last]++] = &p->ranges[i];
+    free(next);
+    return CGP_OK;
+}
+
+static void sweep(pool *p, visit *each) {
+    for (int i = 0, j = 0; i < p->n; i++) {
+        for (; j < p->n && p->by_last[j]->last < p->ranges[i].first; j++)
+            each(p, p->by_last[j], false);
+        each(p, &p->ranges[i], true);
+    }
+}
+
+static void change(usage *u, bool begins) {
+    u->count += begins ? 1 : -1;
+    u->most = u->count > u->most ? u->count : u->most;
+}
+
+static usage *run_of(const pool *p, int a, int b) {
+    return &p->runs[(size_t)a * (size_t)p->n_sizes + (size_t)b];
+}
+
+static bool considers_runs(const pool *p) {
+    return !p->apart && p->n_sizes <= MOST_SIZES;
+}
+
+/* Count the ranges of a kind, and those of every run of sizes that could be one group. */
+static void count(pool *p, cgp__pool_range *range, bool begins) {
+    kind *k = &p->kinds[range->kind];
+    change(&k->use, begins);
+    if (k->size < 0) return;
+    const bool runs = considers_runs(p);
+    for (int a = runs ? 0 : k->size; a <= k->size; a++) {
+        for (int b = k->size; b < (runs ? p->n_sizes : k->size + 1); b++)
+            change(run_of(p, a, b), begins);
+    }
+}
+
+static int descending(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static void list_sizes(pool *p) {
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        p->kinds[p->ranges[i].kind].bytes = p->ranges[i].bytes;
+    for (int k = 0; k < p->n_kinds; k++) {
+        p->kinds[k].size = -1;
+        if (p->kinds[k].bytes == 0) continue;
+        if (p->apart) p->kinds[k].size = n;
+        p->sizes[n++] = p->kinds[k].bytes;
+    }
+    if (p->apart) {
+        p->n_sizes = n;
+        return;
+    }
+    qsort(p->sizes, (size_t)n, sizeof *p->sizes, descending);
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || p->sizes[i] != p->sizes[p->n_sizes - 1]) p->sizes[p->n_sizes++] = p->sizes[i];
+    }
+    for (int k = 0; k < p->n_kinds; k++) {
+        for (int i = 0; i < p->n_sizes; i++) {
+            if (p->sizes[i] == p->kinds[k].bytes) p->kinds[k].size = i;
+        }
+    }
+}
+
+/* Divide the sizes into groups with the least bytes; return the bytes. least[a], end[a]: bytes of
+ * the groups of sizes a and smaller, and the first size after the first of these groups. */
+static int64_t make_groups(pool *p, int64_t *least, int *end) {
+    const int n = p->n_sizes;
+    least[n] = 0;
+    for (int a = n - 1; a >= 0; a--) {
+        for (int b = a; b < (considers_runs(p) ? n : a + 1); b++) {
+            const int64_t bytes = run_of(p, a, b)->most * p->sizes[a] + least[b + 1];
+            if (b > a && bytes >= least[a]) continue;
+            least[a] = bytes;
+            end[a] = b + 1;
+        }
+    }
+    int64_t offset = 0;
+    for (int a = 0, g = 0; a < n; a = end[a], g++) {
+        const int most = run_of(p, a, end[a] - 1)->most;
+        p->groups[g] = (group){offset, p->sizes[a], p->n_blocks, p->n_blocks, p->n_blocks + most};
+        offset += most * p->sizes[a];
+        p->n_blocks += most;
+        for (int i = a; i < end[a]; i++)
+            p->group_of[i] = g;
+    }
+    return least[0];
+}
+
+static void swap(int *a, int *b) {
+    const int kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Remove entry i of the heap; return its block. */
+static int pop(kind *k, int i) {
+    const int block = k->heap[i];
+    k->heap[i] = k->heap[--k->n_free];
+    for (; i > 0 && i < k->n_free && k->heap[i] < k->heap[(i - 1) / 2]; i = (i - 1) / 2)
+        swap(&k->heap[i], &k->heap[(i - 1) / 2]);
+    for (int child; (child = 2 * i + 1) < k->n_free; i = child) {
+        if (child + 1 < k->n_free && k->heap[child + 1] < k->heap[child]) child++;
+        if (k->heap[i] <= k->heap[child]) break;
+        swap(&k->heap[i], &k->heap[child]);
+    }
+    return block;
+}
+
+static void push(kind *k, int block) {
+    int i = k->n_free++;
+    k->heap[i] = block;
+    for (; i > 0 && k->heap[i] < k->heap[(i - 1) / 2]; i = (i - 1) / 2)
+        swap(&k->heap[i], &k->heap[(i - 1) / 2]);
+}
+
+static bool *had_by(const pool *p, int taker, int block) {
+    return &p->had[(size_t)taker * (size_t)p->n_blocks + (size_t)block];
+}
+
+/* Take a free block that another kind of the group owns: if possible, one that this kind has had
+ * before. */
+static int borrow(pool *p, int taker, const group *g) {
+    kind *from = NULL;
+    int at = 0;
+    for (int i = 0; i < p->n_kinds; i++) {
+        kind *other = &p->kinds[i];
+        if (other->n_free == 0 || &p->groups[p->group_of[other->size]] != g) continue;
+        for (int e = 0; e < other->n_free && e < MOST_BORROWED; e++) {
+            if (from && (!*had_by(p, taker, other->heap[e]) || *had_by(p, taker, from->heap[at])))
+                continue;
+            from = other;
+            at = e;
+        }
+    }
+    return pop(from, at);
+}
+
+/* Take a block for a range, or give it back. */
+static void place(pool *p, cgp__pool_range *range, bool begins) {
+    kind *k = &p->kinds[range->kind];
+    if (k->size < 0) return;
+    group *g = &p->groups[p->group_of[k->size]];
+    if (!begins) {
+        const int block = g->first + (int)((range->at - g->offset) / g->bytes);
+        push(&p->kinds[p->owners[block]], block);
+        return;
+    }
+    int block;
+    if (k->n_free > 0)
+        block = pop(k, 0);
+    else if (g->next < g->end)
+        p->owners[block = g->next++] = range->kind;
+    else
+        block = borrow(p, range->kind, g);
+    *had_by(p, range->kind, block) = true;
+    range->at = g->offset + (block - g->first) * g->bytes;
+}
+
+static cgp_status place_blocks(pool *p, int64_t *bytes) {
+    const size_t kinds = (size_t)p->n_kinds;
+    int64_t *least = NULL;
+    int *end = NULL;
+    list_sizes(p);
+    CGP_TRY(CGP__NEW(p->runs, (size_t)p->n_sizes * (size_t)p->n_sizes, "plan: slots"));
+    sweep(p, count);
+    CGP_TRY(CGP__NEW(least, p->n_sizes + 1, "plan: slots"));
+    cgp_status status = CGP__NEW(end, p->n_sizes + 1, "plan: slots");
+    if (status == CGP_OK) *bytes = make_groups(p, least, end);
+    free(end);
+    free(least);
+    int most = 0;
+    for (size_t k = 0; k < kinds; k++)
+        most += p->kinds[k].use.most;
+    if (status == CGP_OK) status = CGP__NEW(p->owners, p->n_blocks + most, "plan: slots");
+    if (status == CGP_OK) status = CGP__NEW(p->had, kinds * (size_t)p->n_blocks, "plan: slots");
+    if (status != CGP_OK) return status;
+    int *heap = p->owners + p->n_blocks;
+    for (size_t k = 0; k < kinds; k++) {
+        p->kinds[k].heap = heap;
+        heap += p->kinds[k].use.most;
+    }
+    sweep(p, place);
+    return CGP_OK;
+}
+
+static cgp_status place_segregated(cgp__pool_range *ranges, int n, int n_kinds, bool apart,
+                                   int64_t *bytes) {
+    pool p = {.ranges = ranges, .n = n, .n_kinds = n_kinds, .apart = apart};
+    cgp_status status = CGP__NEW(p.by_last, n, "plan: slots");
+    if (status == CGP_OK) status = CGP__NEW(p.kinds, n_kinds, "plan: slots");
+    if (status == CGP_OK) status = CGP__NEW(p.sizes, n_kinds, "plan: slots");
+    if (status == CGP_OK) status = CGP__NEW(p.groups, n_kinds, "plan: slots");
+    if (status == CGP_OK) status = CGP__NEW(p.group_of, n_kinds, "plan: slots");
+    if (status == CGP_OK) status = sort_by_last(&p);
+    if (status == CGP_OK) status = place_blocks(&p, bytes);
+    free(p.had);
+    free(p.owners);
+    free(p.runs);
+    free(p.group_of);
+    free(p.groups);
+    free(p.sizes);
+    free(p.kinds);
+    free(p.by_last);
+    return status;
+}
+
+/* --- first fit --- */
+
+/* Actions first .. last. */
+typedef struct lifetime {
+    int first, last;
+} lifetime;
+
+/* An offset at which ranges of one size lie, and their lifetimes, ascending. */
+typedef struct address {
+    int64_t at, bytes;
+    lifetime *lives;
+    int n, capacity;
+} address;
+
+typedef struct fitter {
+    address list[MOST_ADDRESSES];
+    int n;
+    /* [kinds x MOST_ADDRESSES] the kind has had the address */
+    bool *had;
+} fitter;
+
+static int descending_bytes(const void *a, const void *b) {
+    const cgp__pool_range *p = *(cgp__pool_range *const *)a, *q = *(cgp__pool_range *const *)b;
+    if (p->bytes != q->bytes) return (p->bytes < q->bytes) - (p->bytes > q->bytes);
+    return (p > q) - (p < q);
+}
+
+/* Return true if no range at an address lives while `range` does. */
+static bool is_idle(const address *a, const cgp__pool_range *range) {
+    int low = 0, high = a->n;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (a->lives[middle].last < range->first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low == a->n || a->lives[low].first > range->last;
+}
+
+/* Return true if an offset is free as long as a range lives. */
+static bool is_free(const fitter *f, int64_t at, const cgp__pool_range *range) {
+    for (int i = 0; i < f->n; i++) {
+        const address *a = &f->list[i];
+        if (a->at < at + range->bytes && at < a->at + a->bytes && !is_idle(a, range)) return false;
+    }
+    return true;
+}
+
+/* Return the lowest free offset: 0, or the end of an address. */
+static int64_t lowest_free(const fitter *f, const cgp__pool_range *range) {
+    int64_t best = is_free(f, 0, range) ? 0 : INT64_MAX;
+    for (int i = 0; i < f->n; i++) {
+        const int64_t at = f->list[i].at + f->list[i].bytes;
+        if (at < best && is_free(f, at, range)) best = at;
+    }
+    return best;
+}
+
+/* Find or add an address; -1: too many. */
+static int find_address(fitter *f, int64_t at, int64_t bytes) {
+    int i = 0;
+    while (i < f->n && (f->list[i].at != at || f->list[i].bytes != bytes))
+        i++;
+    if (i == MOST_ADDRESSES) return -1;
+    if (i == f->n) f->list[f->n++] = (address){.at = at, .bytes = bytes};
+    return i;
+}
+
+/* Place a range. Set *gives_up if there are too many addresses. */
+static cgp_status fit(fitter *f, cgp__pool_range *range, bool *gives_up) {
+    bool *had = f->had + (size_t)range->kind * MOST_ADDRESSES;
+    int found = -1;
+    for (int i = 0; i < f->n; i++) {
+        if (had[i] && (found < 0 || f->list[i].at < f->list[found].at) &&
+            is_free(f, f->list[i].at, range))
+            found = i;
+    }
+    if (found < 0) found = find_address(f, lowest_free(f, range), range->bytes);
+    *gives_up = found < 0;
+    if (found < 0) return CGP_OK;
+    address *a = &f->list[found];
+    if (!cgp__grow(&a->lives, &a->capacity, a->n + 1, sizeof *a->lives))
+        return cgp__no_memory("plan: slots", sizeof *a->lives);
+    a->lives[a->n++] = (lifetime){range->first, range->last};
+    had[found] = true;
+    range->at = a->at;
+    return CGP_OK;
+}
+
+static cgp_status place_first_fit(cgp__pool_range *ranges, int n, int n_kinds, int64_t *bytes) {
+    cgp__pool_range **order = NULL;
+    fitter *f = NULL;
+    bool gives_up = false;
+    cgp_status status = CGP__NEW(order, n, "plan: slots");
+    if (status == CGP_OK) status = CGP__NEW(f, 1, "plan: slots");
+    if (status == CGP_OK)
+        status = CGP__NEW(f->had, (size_t)n_kinds * MOST_ADDRESSES, "plan: slots");
+    *bytes = 0;
+    for (int i = 0; i < n && status == CGP_OK; i++)
+        order[i] = &ranges[i];
+    if (status == CGP_OK) qsort(order, (size_t)n, sizeof *order, descending_bytes);
+    for (int i = 0; i < n && status == CGP_OK && !gives_up; i++) {
+        if (order[i]->bytes == 0) break;
+        status = fit(f, order[i], &gives_up);
+        gives_up = gives_up || (int64_t)f->n * n > MOST_WORK;
+        *bytes = cgp__max(*bytes, order[i]->at + order[i]->bytes);
+    }
+    if (gives_up) *bytes = INT64_MAX;
+    for (int i = 0; f && i < f->n; i++)
+        free(f->list[i].lives);
+    if (f) free(f->had);
+    free(f);
+    free(order);
+    return status;
+}
+
+cgp_status cgp__pool_place(cgp__pool_range *ranges, int n, int n_kinds, cgp__pool_method method,
+                           int64_t *bytes) {
+    for (int i = 0; i < n; i++)
+        ranges[i].at = 0;
+    if (method == CGP__POOL_FIRST_FIT) return place_first_fit(ranges, n, n_kinds, bytes);
+    return place_segregated(ranges, n, n_kinds, method == CGP__POOL_APART, bytes);
+}
