@@ -15,6 +15,7 @@
 #include "text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -318,21 +319,54 @@ static cgp_status report(drawing *d) {
 
 /* --- --list --- */
 
-static json_t *info_json(const cgp_schedule_info *info) {
-    return json_pack("{ss ss ss si sb sb}", "schedule", info->name, "when", info->when, "rule",
-                     info->rule, "virtual", info->virtual_stages, "any_virtual", info->any_virtual,
-                     "splits_backward", info->splits_backward);
+/* Return the micro-batches in flight on the device that has the most, as a part of 1f1b's. NaN: the
+ * schedule has no backward, or does not exist for these numbers of devices and micro-batches. */
+static double memory_of(const cgp_schedule_info *info, const cli_run_options *run_options) {
+    const int n = (int)run_options->stages, chunks = (int)run_options->chunks;
+    cgp_schedule *schedule = NULL;
+    cgp_schedule_report report = {0};
+    int peak = 0;
+    if (!info->has_backward ||
+        cgp_schedule_create(&schedule, info->name, n, chunks, NULL) != CGP_OK)
+        return NAN;
+    cgp_status status = cgp_schedule_lower_chain(schedule);
+    if (status == CGP_OK) status = cgp_schedule_check(schedule, &report);
+    for (int d = 0; d < report.devices; d++)
+        peak = report.peak_slots[d] > peak ? report.peak_slots[d] : peak;
+    const double memory = (double)peak / max_stages(schedule) / (chunks < n ? chunks : n);
+    cgp_schedule_report_release(&report);
+    cgp_schedule_destroy(schedule);
+    return status == CGP_OK ? memory : NAN;
 }
 
+static json_t *info_json(const cgp_schedule_info *info, double memory) {
+    json_t *o = json_pack("{ss ss ss si sb sb}", "schedule", info->name, "when", info->when, "rule",
+                          info->rule, "virtual", info->virtual_stages, "any_virtual",
+                          info->any_virtual, "splits_backward", info->splits_backward);
+    cli_json_add(o, "{s:o}", "memory_of_1f1b", cli_real_json(memory));
+    return o;
+}
+
+/* List the schedules, with their memory on so many devices. */
 static cgp_status list_schedules(const cli_run_options *run_options) {
     const cgp_schedule_info *info;
+    FILE *out = cli_info_stream(run_options);
     CGP_TRY(cli_json_check(run_options));
     json_t *list = json_array();
+    fprintf(out,
+            "                memory  (1f1b's on %" PRId64 " devices with %" PRId64
+            " micro-batches: 1)\n",
+            (int64_t)run_options->stages, (int64_t)run_options->chunks);
     for (int i = 0; (info = cgp_schedule_info_at(i)); i++) {
-        fprintf(cli_info_stream(run_options), "%-15s %s\n", info->name, info->when);
-        json_array_append_new(list, info_json(info));
+        const double memory = memory_of(info, run_options);
+        char text[16] = "-";
+        if (!isnan(memory)) snprintf(text, sizeof text, "%.3g", memory);
+        fprintf(out, "%-15s %6s  %s\n", info->name, text, info->when);
+        json_array_append_new(list, info_json(info, memory));
     }
-    return cli_json_write(run_options, json_pack("{so}", "schedules", list));
+    return cli_json_write(run_options,
+                          json_pack("{si si so}", "stages", (int)run_options->stages, "chunks",
+                                    (int)run_options->chunks, "schedules", list));
 }
 
 int cli_schedule(const cli_run_options *run_options) {

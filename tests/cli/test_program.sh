@@ -536,7 +536,8 @@ run schedule gpipe --stages 1 --chunks 1
 check "schedule of one stage: exit code 0" exits 0
 
 run schedule --list --json list.json
-check "schedule --list: a line on each" lines 16 "$out"
+check "schedule --list: a line on each, after the first" lines 17 "$out"
+check "schedule --list: memory on 4 devices" has "v-half            0.75  less memory than 1f1b" "$out"
 check "schedule --list --json: the same" test "$(grep -c '"rule"' list.json)" -eq 16
 run schedule zb-v --stages 2 --chunks 4 --csv-transfers
 cp "$out" zb-v.csv

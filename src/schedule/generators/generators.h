@@ -19,7 +19,7 @@ typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_opt
  *     zero_bubble      zero_bubble.c    1: ZB-H1, 2: ZB-H2
  *     heuristic        heuristic.c      1: n micro-batches in flight, 2: 2n
  *     zb_v             zb_v.c
- *     v_block          v_block.c        2: half of 1F1B's memory, 3: a third
+ *     v_block          v_block.c        2: v-half, 3: v-min
  *     dualpipe_v       dualpipe_v.c
  */
 cgp__generator cgp__generate_breadth_first;

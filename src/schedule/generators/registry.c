@@ -53,7 +53,7 @@ static const entry entries[] = {
       "r micro-batches earlier.",
       1, false, true, true, LOOP},
      {cgp__generate_zero_bubble, 1}},
-    {{"zb-h2", "no bubble by span if steps overlap; twice 1f1b's memory",
+    {{"zb-h2", "no bubble by span if steps overlap; more memory than 1f1b",
       "Like zb-h1, but with 2(n-r)-1 initial forwards, and each W delayed by 2r\n"
       "micro-batches. The extra forwards fill the wait for the first gradient.",
       1, false, true, true, LOOP},
@@ -78,12 +78,12 @@ static const entry entries[] = {
       "2(n-r)-1 forwards first, then F, I, W of the two stages alternately.",
       2, false, true, true, V},
      {cgp__generate_zb_v, 0}},
-    {{"v-half", "half of 1f1b's memory, with a smaller bubble",
+    {{"v-half", "less memory than 1f1b, with a smaller bubble",
       "Stages r and 2n-1-r; a pattern of six slots, F, I, W of both, repeats: 2 slots\n"
       "from stage to stage one way, 1 the other; then both ends are compacted.",
       2, false, true, true, V},
      {cgp__generate_v_block, 2}},
-    {{"v-min", "the least memory: a third of 1f1b's",
+    {{"v-min", "the least memory",
       "Stages r and 2n-1-r; a pattern of six slots, F, I, W of both, repeats: 1 slot\n"
       "from stage to stage both ways; then both ends are compacted.",
       2, false, true, true, V},
