@@ -195,7 +195,7 @@ typedef struct cgp_plan_stage {
     double forward_flops, backward_flops, recompute_flops; /**< FLOPs of a full micro-batch. */
     double weight_flops;                                   /**< FLOPs of W, a part of backward. */
     int input_slots, saved_slots;                          /**< Most in use at one time. */
-    int64_t input_slot_bytes, saved_slot_bytes;            /**< Bytes of one slot. */
+    int64_t input_slot_bytes, saved_slot_bytes;            /**< Bytes of one slot, after forward. */
 } cgp_plan_stage;
 
 /** One device of a plan; all figures in bytes. */
@@ -209,7 +209,8 @@ typedef struct cgp_plan_device {
     /** Copies of parameters in the layout of the backend's kernels (prepacked weights), for example
      *  rounded to bf16. They are repacked after an update. */
     int64_t packed_bytes;
-    /** The pool of the device's stages for input and saved slots. */
+    /** The pool of the device's stages for all slots: input slots, saved slots, and where backward
+     *  is split also slots for gradients that I leaves for W. */
     int64_t slot_bytes;
     int64_t workspace_bytes;
     /** The device's buffers for messages to other devices, also of processes on this host. */

@@ -31,7 +31,7 @@ typedef struct binder {
     cgp__list *list;
     bool *begun_forward, *begun_input, *begun_weight, *recomputed;
     /* [stages x chunks] set while the list is walked from its end: a later action uses the slot */
-    bool *input_used, *saved_used;
+    bool *input_used, *saved_used, *gradient_used;
     const cgp__slots *slots;
     cgp__index index; /* index of the bound instances */
 } binder;
@@ -62,16 +62,17 @@ static void bind_calls(const binder *b, cgp_action_kind kind, cgp__variant *v) {
 
 bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b) {
     return a->stage == b->stage && a->input_slot == b->input_slot &&
-           a->saved_slot == b->saved_slot && a->program == b->program && a->begin == b->begin &&
-           a->end == b->end && a->first == b->first && a->first_weight == b->first_weight &&
-           a->samples == b->samples;
+           a->saved_slot == b->saved_slot && a->gradient_slot == b->gradient_slot &&
+           a->program == b->program && a->begin == b->begin && a->end == b->end &&
+           a->first == b->first && a->first_weight == b->first_weight && a->samples == b->samples;
 }
 
 /* Find or add a bound instance; -1: out of memory. */
 static int find_variant(binder *b, const cgp__variant *v) {
     cgp__list *list = b->list;
-    const int64_t numbers[] = {v->stage, v->input_slot, v->saved_slot,   v->program, v->begin,
-                               v->end,   v->first,      v->first_weight, v->samples};
+    const int64_t numbers[] = {v->stage,        v->input_slot, v->saved_slot, v->gradient_slot,
+                               v->program,      v->begin,      v->end,        v->first,
+                               v->first_weight, v->samples};
     const uint64_t hash = cgp__hash(numbers, sizeof numbers);
     uint32_t tried = 0;
     int i;
@@ -129,6 +130,11 @@ static void bind_slots(const binder *b, const cgp_action *action, cgp__variant *
                             cgp__transfer_touches(b->plan, action, v->program, CGP__SAVED_SLOT)
                         ? b->slots->saved[at]
                         : -1;
+    v->gradient_slot =
+        v->program == CGP__BACKWARD &&
+                cgp__transfer_touches(b->plan, action, v->program, CGP__GRADIENT_SLOT)
+            ? b->slots->gradient[at]
+            : -1;
 }
 
 static cgp_status bind_action(binder *b, int i) {
@@ -156,6 +162,8 @@ static void find_frees(const binder *b) {
         const size_t at = cell(b, &bound->action);
         bound->frees_input = v->input_slot >= 0 && !b->input_used[at];
         bound->frees_saved = v->saved_slot >= 0 && !b->saved_used[at];
+        bound->frees_gradient = v->gradient_slot >= 0 && !b->gradient_used[at];
+        b->gradient_used[at] = b->gradient_used[at] || v->gradient_slot >= 0;
         b->input_used[at] = b->input_used[at] || v->input_slot >= 0;
         b->saved_used[at] = b->saved_used[at] || v->saved_slot >= 0;
     }
@@ -185,7 +193,7 @@ cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                  cells = stages * (size_t)minibatch.chunks;
     const cgp_action *actions = cgp_schedule_actions(schedule, device, &list->n);
     const size_t n = (size_t)list->n;
-    bool *flags = cgp__calloc(3 * stages + 3 * cells, sizeof *flags);
+    bool *flags = cgp__calloc(3 * stages + 4 * cells, sizeof *flags);
     list->actions = cgp__calloc(n, sizeof *list->actions);
     cgp_status status = CGP_OK;
     if (!flags || !list->actions) status = cgp__no_memory("list", n * sizeof *list->actions);
@@ -199,6 +207,7 @@ cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                     flags + 3 * stages,
                     flags + 3 * stages + cells,
                     flags + 3 * stages + 2 * cells,
+                    flags + 3 * stages + 3 * cells,
                     &plan->placement.devices[device].slots,
                     {0}};
         status = bind_actions(&b, actions);

@@ -18,7 +18,7 @@ enum { CGP__AHEAD = 4 };
 typedef struct cgp__variant {
     int stage;
     /* offsets of the slots in the device's pool; -1: the action uses no such slot */
-    int64_t input_slot, saved_slot;
+    int64_t input_slot, saved_slot, gradient_slot;
     /* program of a compute action; for SEND_F, the program that F of the same micro-batch ran */
     int program;
     /* calls of the program that the action runs: begin .. end - 1 */
@@ -41,8 +41,8 @@ typedef struct cgp__bound_action {
     /* index of the micro-batch's first sample in the mini-batch */
     int64_t first_sample;
     int variant;
-    /* the action is the last that uses this slot of its micro-batch */
-    bool frees_input, frees_saved;
+    /* The action is the last that uses this slot of its micro-batch. */
+    bool frees_input, frees_saved, frees_gradient;
     /* Actions of the list, one on each other queue, for which this action's queue waits; -1:
      * none. */
     int wait[CGP_QUEUES];

@@ -24,6 +24,7 @@ typedef enum cgp__arena {
     /* slots of the micro-batch */
     CGP__INPUT_SLOT,
     CGP__SAVED_SLOT,
+    CGP__GRADIENT_SLOT,
     CGP__WORKSPACE,
     /* only while a plan is made: index of a live range that has no location yet */
     CGP__LIVE_RANGE,

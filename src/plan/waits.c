@@ -6,8 +6,8 @@
  *     IN        ... RECV_F of 3 ..               and writes a workspace that OUT reads
  *     OUT       ......... SEND_B of 1 ...
  *
- * An action touches the workspace, its input slot and its saved slot; a transfer touches those in
- * which its message has values. Slots of other stages and micro-batches may have had the same bytes
+ * An action touches the workspace and its slots; a transfer touches those in which its message has
+ * values. Slots of other stages and micro-batches may have had the same bytes
  * (slots.c), so bytes are compared: the ends of all slots divide the pool into segments. Only
  * COMPUTE touches parameters, gradients and states.
  *
@@ -41,7 +41,7 @@ typedef struct span {
 
 /* The slots of a bound instance. */
 typedef struct slots {
-    span input, saved;
+    span input, saved, gradient;
 } slots;
 
 typedef struct finder {
@@ -99,6 +99,7 @@ static void divide(finder *f) {
         const cgp_plan_stage *stage = &stages[variant->stage].info;
         add_bounds(f, variant->input_slot, stage->input_slot_bytes);
         add_bounds(f, variant->saved_slot, stage->saved_slot_bytes);
+        add_bounds(f, variant->gradient_slot, stages[variant->stage].gradient_slot_bytes);
     }
     qsort(f->bounds, (size_t)f->n_bounds, sizeof *f->bounds, ascending);
     for (int i = 0; i < f->n_bounds; i++) {
@@ -110,25 +111,28 @@ static void divide(finder *f) {
         const cgp_plan_stage *stage = &stages[variant->stage].info;
         f->slots[v].input = span_of(f, variant->input_slot, stage->input_slot_bytes);
         f->slots[v].saved = span_of(f, variant->saved_slot, stage->saved_slot_bytes);
+        f->slots[v].gradient =
+            span_of(f, variant->gradient_slot, stages[variant->stage].gradient_slot_bytes);
     }
 }
 
 /* --- waits --- */
 
 /* List the segments of an action; return their number. */
-static int list_touched(const finder *f, const cgp__bound_action *bound, span touched[3]) {
+static int list_touched(const finder *f, const cgp__bound_action *bound, span touched[4]) {
     const cgp__variant *v = &f->list->variants[bound->variant];
     touched[0] = f->slots[bound->variant].input;
     touched[1] = f->slots[bound->variant].saved;
-    touched[2] = (span){f->n_bounds, f->n_bounds + 1};
-    return cgp__transfer_touches(f->plan, &bound->action, v->program, CGP__WORKSPACE) ? 3 : 2;
+    touched[2] = f->slots[bound->variant].gradient;
+    touched[3] = (span){f->n_bounds, f->n_bounds + 1};
+    return cgp__transfer_touches(f->plan, &bound->action, v->program, CGP__WORKSPACE) ? 4 : 3;
 }
 
 static void find_waits(finder *f, int i) {
     cgp__bound_action *bound = &f->list->actions[i];
     const cgp_queue queue = cgp__queue_of(bound->action.kind);
     int last[CGP_QUEUES] = {-1, -1, -1};
-    span touched[3];
+    span touched[4];
     const int n = list_touched(f, bound, touched);
     for (int k = 0; k < n; k++) {
         for (int s = touched[k].begin; s < touched[k].end; s++) {
@@ -148,7 +152,7 @@ static void find_waits(finder *f, int i) {
 
 static cgp_status allocate(finder *f) {
     const size_t variants = (size_t)f->list->n_variants;
-    CGP_TRY(CGP__NEW(f->bounds, 4 * variants, "list"));
+    CGP_TRY(CGP__NEW(f->bounds, 6 * variants, "list"));
     CGP_TRY(CGP__NEW(f->slots, variants, "list"));
     divide(f);
     CGP_TRY(CGP__NEW(f->last, f->n_bounds + 1, "list"));

@@ -5,6 +5,7 @@
  *     list          RECV_F 1   F 1   SEND_F 1   ...   RECV_B 1   B 1   SEND_B 1
  *     input slot    |---------------------------------------------|
  *     saved slot               |---------------------------------------------|
+ *     gradient slot                                 |------------------------|
  */
 #include "graphs.h"
 
@@ -21,7 +22,9 @@ typedef struct range {
     int first, last; /* actions */
 } range;
 
-/* The slots of a list: [stages][2][chunks], input slots and saved slots. */
+enum { INPUT, SAVED, GRADIENT, KINDS };
+
+/* The slots of a list: [stages][KINDS][chunks]. */
 typedef struct ranges {
     range *of;
     int n;
@@ -51,6 +54,7 @@ static void check_operands(const cgp_plan *plan, const cgp__bound_action *bound,
     for (int i = v->begin; i < v->end; i++) {
         assert_true(v->input_slot >= 0 || !uses(&program->calls[i], CGP__INPUT_SLOT));
         assert_true(v->saved_slot >= 0 || !uses(&program->calls[i], CGP__SAVED_SLOT));
+        assert_true(v->gradient_slot >= 0 || !uses(&program->calls[i], CGP__GRADIENT_SLOT));
     }
     for (int i = 0;
          bound->action.edge >= 0 && i < cgp__plan_edge(plan, bound->action.edge)->n_parts; i++) {
@@ -60,20 +64,31 @@ static void check_operands(const cgp_plan *plan, const cgp__bound_action *bound,
             (sends ? part->from[v->program != CGP__FORWARD_NOSAVE] : part->to).arena;
         assert_true(arena != CGP__INPUT_SLOT || v->input_slot >= 0);
         assert_true(arena != CGP__SAVED_SLOT || v->saved_slot >= 0);
+        assert_true(arena != CGP__GRADIENT_SLOT || v->gradient_slot >= 0);
     }
 }
 
+static int64_t slot_of(const cgp__variant *v, int kind) {
+    return kind == INPUT ? v->input_slot : kind == SAVED ? v->saved_slot : v->gradient_slot;
+}
+
+static int64_t bytes_of(const cgp_plan *plan, int stage, int kind) {
+    const cgp__stage_plan *s = cgp__plan_stage(plan, stage);
+    return kind == INPUT   ? s->info.input_slot_bytes
+           : kind == SAVED ? s->info.saved_slot_bytes
+                           : s->gradient_slot_bytes;
+}
+
 static ranges ranges_of(const cgp_plan *plan, const cgp__list *list, int chunks) {
-    ranges r = {.n = 2 * cgp_plan_stages(plan) * chunks};
+    ranges r = {.n = KINDS * cgp_plan_stages(plan) * chunks};
     r.of = calloc((size_t)r.n, sizeof *r.of);
     for (int i = 0; i < list->n; i++) {
         const cgp__bound_action *bound = &list->actions[i];
         const cgp__variant *v = &list->variants[bound->variant];
-        const cgp_plan_stage *stage = cgp_plan_stage_at(plan, v->stage);
-        range *input = &r.of[2 * v->stage * chunks + bound->action.microbatch];
+        range *input = &r.of[KINDS * v->stage * chunks + bound->action.microbatch];
         check_operands(plan, bound, v);
-        use(input, v->input_slot, stage->input_slot_bytes, i);
-        use(input + chunks, v->saved_slot, stage->saved_slot_bytes, i);
+        for (int k = 0; k < KINDS; k++)
+            use(&input[k * chunks], slot_of(v, k), bytes_of(plan, v->stage, k), i);
     }
     return r;
 }
@@ -96,9 +111,13 @@ static void check_apart(const ranges *r, int64_t bytes) {
 static void check_frees(const cgp__list *list, const ranges *r, int chunks) {
     for (int i = 0; i < list->n; i++) {
         const cgp__bound_action *bound = &list->actions[i];
-        const range *input = &r->of[2 * bound->action.stage * chunks + bound->action.microbatch];
-        if (input->bytes > 0) assert_int_equal(bound->frees_input, input->last == i);
-        if (input[chunks].bytes > 0) assert_int_equal(bound->frees_saved, input[chunks].last == i);
+        const range *input =
+            &r->of[KINDS * bound->action.stage * chunks + bound->action.microbatch];
+        const bool frees[KINDS] = {bound->frees_input, bound->frees_saved, bound->frees_gradient};
+        for (int k = 0; k < KINDS; k++) {
+            if (input[k * chunks].bytes > 0)
+                assert_int_equal(frees[k], input[k * chunks].last == i);
+        }
     }
 }
 
@@ -150,20 +169,14 @@ static bool overlap(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
 static bool touch(const cgp_plan *plan, const cgp__list *list, int a, int b) {
     const cgp__variant *v[2] = {&list->variants[list->actions[a].variant],
                                 &list->variants[list->actions[b].variant]};
-    int64_t at[2][2], bytes[2][2];
-    bool workspace = true;
-    for (int k = 0; k < 2; k++) {
-        const cgp_plan_stage *stage = cgp_plan_stage_at(plan, v[k]->stage);
-        at[k][0] = v[k]->input_slot;
-        at[k][1] = v[k]->saved_slot;
-        bytes[k][0] = stage->input_slot_bytes;
-        bytes[k][1] = stage->saved_slot_bytes;
-        workspace = workspace && cgp__transfer_touches(plan, &list->actions[k ? b : a].action,
-                                                       v[k]->program, CGP__WORKSPACE);
-    }
-    for (int k = 0; k < 4 && !workspace; k++)
-        workspace = overlap(at[0][k / 2], bytes[0][k / 2], at[1][k % 2], bytes[1][k % 2]);
-    return workspace;
+    bool common = true;
+    for (int k = 0; k < 2; k++)
+        common = common && cgp__transfer_touches(plan, &list->actions[k ? b : a].action,
+                                                 v[k]->program, CGP__WORKSPACE);
+    for (int k = 0; k < KINDS * KINDS && !common; k++)
+        common = overlap(slot_of(v[0], k / KINDS), bytes_of(plan, v[0]->stage, k / KINDS),
+                         slot_of(v[1], k % KINDS), bytes_of(plan, v[1]->stage, k % KINDS));
+    return common;
 }
 
 /* Check that actions on two queues which touch common bytes run one after the other, and that a
@@ -337,8 +350,9 @@ static int numbered_variants(const cgp_plan *plan, int device) {
     for (int i = 0; i < list.n; i++) {
         const cgp__bound_action *bound = &list.actions[i];
         cgp__variant v = list.variants[bound->variant];
-        range *input = &r.of[2 * v.stage * chunks];
-        for (int k = 0; k < 2; k++) {
+        range *input = &r.of[KINDS * v.stage * chunks];
+        v.gradient_slot = -1;
+        for (int k = 0; k < GRADIENT; k++) {
             range *x = input + k * chunks, *own = &x[bound->action.microbatch];
             if (own->bytes == 0 || own->first != i) continue;
             own->at = 0;

@@ -78,7 +78,7 @@ static int64_t lowest(cgp__live_range *const *placed, int n, const cgp__live_ran
 }
 
 static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts starts,
-                           cgp__live_range **placed, int *n_placed) {
+                           cgp__live_range **placed, int *n_placed, int64_t *gradient) {
     int64_t height = 0;
     bool gradients = false;
     for (int i = 0; i < n; i++)
@@ -108,15 +108,21 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
         }
         top = depth > top ? depth : top;
     }
-    depth = 0;
+    /* the first gradients, which do not fit, have a slot of their own */
+    depth = *gradient = 0;
     for (int i = 0; i < n && gradients; i++) {
         cgp__live_range *range = list[i];
         if (!range->saved || range->start < starts.input) continue;
+        if (*gradient < top - height) {
+            range->location = (cgp__location){CGP__GRADIENT_SLOT, *gradient};
+            *gradient += range->bytes;
+            continue;
+        }
         depth += range->bytes;
-        range->location = (cgp__location){CGP__SAVED_SLOT, top - depth};
+        range->location = (cgp__location){CGP__SAVED_SLOT, height - depth};
         placed[(*n_placed)++] = range;
     }
-    return top;
+    return height;
 }
 
 static int64_t plain_others(cgp__live_range **list, int n, order *before, cgp__live_range **placed,
@@ -138,12 +144,12 @@ static int64_t plain_others(cgp__live_range **list, int n, order *before, cgp__l
 
 /* Try all orders, and use the first order with the smallest workspace. */
 static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts, int64_t *slot,
-                       int64_t *workspace) {
+                       int64_t *gradient, int64_t *workspace) {
     cgp__live_range **list = calloc(2 * (size_t)n, sizeof *list), **placed = list + n;
     int saved = 0, best = 0;
     for (int i = 0; i < n; i++)
         list[i] = &ranges[i];
-    *slot = plain_saved(list, n, starts, placed, &saved);
+    *slot = plain_saved(list, n, starts, placed, &saved, gradient);
     *workspace = INT64_MAX;
     for (int k = 0; k < 5; k++) {
         const int64_t bytes = plain_others(list, n, orders[k], placed, saved, *slot);
@@ -189,12 +195,13 @@ static void compare_layouts(uint64_t *state, int n) {
     const cgp__layout_starts starts = {nodes + 1, 3 * nodes + 3};
     cgp__live_range *ranges = calloc((size_t)n, sizeof *ranges),
                     *plain = calloc((size_t)n, sizeof *ranges);
-    int64_t slot, workspace, plain_slot, plain_workspace, steps = 0;
+    int64_t slot, gradient, workspace, plain_slot, plain_gradient, plain_workspace, steps = 0;
     draw(state, ranges, n, nodes, starts, test_between(state, 0, 1));
     memcpy(plain, ranges, (size_t)n * sizeof *ranges);
-    assert_ok(cgp__layout_pack(ranges, n, starts, &slot, &workspace, &steps));
-    plain_pack(plain, n, starts, &plain_slot, &plain_workspace);
+    assert_ok(cgp__layout_pack(ranges, n, starts, &slot, &gradient, &workspace, &steps));
+    plain_pack(plain, n, starts, &plain_slot, &plain_gradient, &plain_workspace);
     assert_int_equal(slot, plain_slot);
+    assert_int_equal(gradient, plain_gradient);
     assert_int_equal(workspace, plain_workspace);
     for (int i = 0; i < n; i++) {
         assert_int_equal(ranges[i].location.arena, plain[i].location.arena);

@@ -45,6 +45,8 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
         s.base[CGP__INPUT_SLOT] = cgp__worker_at(worker, device->pool + variant->input_slot);
     if (variant->saved_slot >= 0)
         s.base[CGP__SAVED_SLOT] = cgp__worker_at(worker, device->pool + variant->saved_slot);
+    if (variant->gradient_slot >= 0)
+        s.base[CGP__GRADIENT_SLOT] = cgp__worker_at(worker, device->pool + variant->gradient_slot);
     return s;
 }
 
@@ -134,6 +136,9 @@ static bool discard_freed(const cgp__execution *s) {
     if (streams && s->bound->frees_saved && status == CGP_OK)
         status = streams->discard(device, queue, s->base[CGP__SAVED_SLOT],
                                   (size_t)stage->saved_slot_bytes);
+    if (streams && s->bound->frees_gradient && status == CGP_OK)
+        status = streams->discard(device, queue, s->base[CGP__GRADIENT_SLOT],
+                                  (size_t)s->stage->gradient_slot_bytes);
     return status == CGP_OK || cgp__fail_on_device(s, -1);
 }
 

@@ -16,8 +16,9 @@
  * If backward is split into I and W, with other actions in between, the gradients that I leaves for
  * W live in the slot as well. Forward's values for W lie at the bottom. Above them lie the values
  * for I only, longest-lived first. The gradients for W hang from the top, in the order in which
- * they are made. One stack shrinks as the other grows. The slot is as large as both together at
- * their peak.
+ * they are made. One stack shrinks as the other grows. The first gradients, for which there is no
+ * room yet, lie in a gradient slot, which is in use from I to W. So the saved slot is as large as
+ * forward's values.
  *
  *       ^      . . . . . . . . . |oooooooooooo      o gradients for W
  *       |      . . . . . ####|## |. ooooooooo
@@ -234,7 +235,7 @@ typedef struct attempt {
     cgp__live_range *ranges, **order;
     int n;
     stack below, hung; /* stacks of saved ranges: values of forward; gradients of I */
-    int64_t slot_bytes;
+    int64_t slot_bytes, gradient_bytes;
     lifetimes placed;
     intervals slot, work;
     cgp__location *best; /* [ranges] */
@@ -331,10 +332,33 @@ static void stack_saved(attempt *a, cgp__layout_starts starts, int rank) {
     }
 }
 
-/* Hang the gradients from the top of the slot, first to last, and size the slot so that none
- * overlaps the stack below. order[] is in order of time. One pass is enough: the whole lower stack
- * is live before the first gradient, and a range that ended before one gradient ended before all
- * later gradients. */
+/* Place `n` gradients: at least `excess` bytes of them in the gradient slot, the others from the
+ * top of the saved slot. */
+static void hang(attempt *a, cgp__layout_starts starts, int n, int64_t excess) {
+    int64_t depth = 0;
+    int at = n;
+    for (int i = 0; i < a->n; i++) {
+        cgp__live_range *range = a->order[i];
+        if (!range->saved || rank_of(range, starts) != GRADIENT) continue;
+        if (a->gradient_bytes < excess) {
+            range->location = (cgp__location){CGP__GRADIENT_SLOT, a->gradient_bytes};
+            a->gradient_bytes += range->bytes;
+            continue;
+        }
+        depth += range->bytes;
+        range->location = (cgp__location){CGP__SAVED_SLOT, a->slot_bytes - depth};
+        a->hung.ranges[--at] = range;
+    }
+    /* hung.ranges ascends by location: the first gradient, on top of the slot, comes last */
+    a->hung.n = n - at;
+    for (int i = 0; i < a->hung.n; i++)
+        a->hung.ranges[i] = a->hung.ranges[at + i];
+}
+
+/* Hang the gradients from the top of the slot, first to last. The first ones go to the gradient
+ * slot, as many as let the others overlap nothing of the stack below. order[] is in order of time.
+ * One pass is enough: the whole lower stack is live before the first gradient, and a range that
+ * ended before one gradient ended before all later gradients. */
 static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     int64_t depth = 0, top = a->slot_bytes;
     int highest = a->below.n - 1, hung = 0;
@@ -348,17 +372,7 @@ static void hang_gradients(attempt *a, cgp__layout_starts starts) {
         if (highest >= 0) top = cgp__max(top, depth + end_of(a->below.ranges[highest]));
         top = cgp__max(top, depth);
     }
-    depth = 0;
-    a->hung.n = hung;
-    /* hung.ranges ascends by location: the first gradient, on top of the slot, comes last */
-    for (int i = 0; i < a->n; i++) {
-        cgp__live_range *range = a->order[i];
-        if (!range->saved || rank_of(range, starts) != GRADIENT) continue;
-        depth += range->bytes;
-        range->location = (cgp__location){CGP__SAVED_SLOT, top - depth};
-        a->hung.ranges[--hung] = range;
-    }
-    a->slot_bytes = top;
+    hang(a, starts, hung, top - a->slot_bytes);
 }
 
 static bool has_gradients(const attempt *a, cgp__layout_starts starts) {
@@ -415,7 +429,8 @@ static bool allocate(attempt *a, cgp__live_range *ranges, int n) {
 }
 
 cgp_status cgp__layout_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts,
-                            int64_t *slot_bytes, int64_t *workspace_bytes, int64_t *steps) {
+                            int64_t *slot_bytes, int64_t *gradient_bytes, int64_t *workspace_bytes,
+                            int64_t *steps) {
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_duration,
                                                                 by_end, by_time};
     enum { ORDERS = sizeof orders / sizeof orders[0] };
@@ -440,6 +455,7 @@ cgp_status cgp__layout_pack(cgp__live_range *ranges, int n, cgp__layout_starts s
     for (int i = 0; i < n; i++)
         ranges[i].location = a.best[i];
     *slot_bytes = a.slot_bytes;
+    *gradient_bytes = a.gradient_bytes;
     *steps += a.steps;
     release(&a);
     return CGP_OK;

@@ -24,10 +24,12 @@ typedef struct cgp__layout_starts {
     int input, weight;
 } cgp__layout_starts;
 
-/* Assign a location to every live range. Saved ranges lie in the slot; unsaved ranges lie in parts
- * of the slot that are free while they live, else in the workspace. Adds to *steps. Cost: O(ranges
- * log ranges) if few unsaved ranges live at one time; at worst quadratic in the unsaved ranges. */
+/* Assign a location to every live range. Saved ranges lie in the saved slot; gradients that do not
+ * fit there lie in the gradient slot. Unsaved ranges lie in parts of the saved slot that are free
+ * while they live, else in the workspace. Adds to *steps. Cost: O(ranges log ranges) if few unsaved
+ * ranges live at one time; at worst quadratic in the unsaved ranges. */
 cgp_status cgp__layout_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts,
-                            int64_t *slot_bytes, int64_t *workspace_bytes, int64_t *steps);
+                            int64_t *slot_bytes, int64_t *gradient_bytes, int64_t *workspace_bytes,
+                            int64_t *steps);
 
 #endif

@@ -2,16 +2,18 @@
 /* slots.c -- places the slots of a device's micro-batches in one pool. It finds their lifetimes by
  * walking the device's list:
  *
- *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
- *     saved slot   from F, or from R where the micro-batch is recomputed, to B, or W, or to I on a
- *                  stage without W; none on a stage without backward
+ *     input slot      from the first RECV_F of a micro-batch to the last action that reads it
+ *     saved slot      from F, or from R where the micro-batch is recomputed, to B, or W, or to I on
+ *                     a stage without W; none on a stage without backward
+ *     gradient slot   from the first RECV_B, or B or I, to B or W
  *
  * SEND stands right after the action that makes its message, so no action takes a slot between the
- * two. If both slots of a stage always end together, they may be placed as one.
+ * two. If the input slot and the saved slot of a stage always end together, they may be placed as
+ * one, and so may the saved slot and the gradient slot.
  *
- * The smallest of several placements is taken (pool.h). Bound instances, and with them captured
- * graphs, are as many as the pairs of an input and a saved slot of a stage. So a placement counts
- * only if it has at most twice the pairs of slots that are kept apart. */
+ * The smallest of several placements is taken (pool.h). An action has as many bound instances, and
+ * captured graphs, as its slots have different offsets. So a placement counts only if it has at
+ * most twice the bound instances of slots that each stage has for itself. */
 #include "plan/memory/slots.h"
 
 #include <stdlib.h>
@@ -29,24 +31,30 @@ typedef struct facts {
     bool recomputed, backward, split, weight;
 } facts;
 
+enum { INPUT, SAVED, GRADIENT, KINDS };
+
 /* The slots of a stage and micro-batch: their ranges, -1: none, and offsets, -1: none. */
-typedef struct pair {
-    int input_range, saved_range;
-    int64_t input, saved;
-} pair;
+typedef struct triple {
+    int range[KINDS];
+    int64_t at[KINDS];
+} triple;
 
 typedef struct walker {
     const cgp__stage_plan *stages;
     const cgp_plan_device *device;
     const cgp_action *actions;
     int n, microbatches;
-    /* [stages of the device] both slots are placed as one */
-    bool *joined;
+    /* [stages of the device] the input slot is placed with the saved slot */
+    bool *joins_input;
+    /* the gradient slot is placed with the saved slot */
+    bool joins_gradient;
     /* [stages x microbatches], as cell() says */
     facts *facts;
-    pair *pairs, *sorted;
-    int n_pairs;
-    /* [2 n_pairs] */
+    triple *triples;
+    /* [microbatches] */
+    triple *sorted;
+    int n_triples;
+    /* [KINDS x n_triples] */
     cgp__pool_range *ranges;
     int n_ranges;
     /* most bytes of slots in use at one time */
@@ -90,48 +98,68 @@ static int add_range(walker *w, int64_t bytes, int kind, int first) {
     return w->n_ranges++;
 }
 
-static void take_input(walker *w, const cgp__stage_plan *stage, pair *p, int i) {
-    const bool joined = w->joined[stage->number];
-    if (p->input_range >= 0) return;
-    p->input_range =
-        add_range(w, stage->info.input_slot_bytes + (joined ? stage->info.saved_slot_bytes : 0),
-                  stage->number, i);
-    if (joined) p->saved_range = p->input_range;
+static int64_t bytes_of(const cgp__stage_plan *stage, int kind) {
+    return kind == INPUT   ? stage->info.input_slot_bytes
+           : kind == SAVED ? stage->info.saved_slot_bytes
+                           : stage->gradient_slot_bytes;
+}
+
+/* Take a slot, if the micro-batch has none yet. A slot that is placed with others has the range of
+ * all. */
+static void take(walker *w, const cgp__stage_plan *stage, triple *t, int kind, int i) {
+    const bool joined[KINDS] = {w->joins_input[stage->number], true, w->joins_gradient};
+    int64_t bytes = 0;
+    if (t->range[kind] >= 0) return;
+    for (int k = 0; k < KINDS; k++)
+        bytes += k == kind || (joined[kind] && joined[k]) ? bytes_of(stage, k) : 0;
+    const int range =
+        add_range(w, bytes, (joined[kind] ? SAVED : kind) * w->device->stages + stage->number, i);
+    for (int k = 0; k < KINDS; k++) {
+        if (k == kind || (joined[kind] && joined[k])) t->range[k] = range;
+    }
+}
+
+/* Return true if an action is the first that may use the gradient slot of a stage that has some. */
+static bool takes_gradient(const cgp__stage_plan *stage, const facts *f, cgp_action_kind kind) {
+    return stage->gradient_slot_bytes > 0 && f->backward &&
+           (kind == CGP_ACTION_RECV_B || kind == CGP_ACTION_B || kind == CGP_ACTION_I);
 }
 
 /* List the ranges of all slots, in order of the list. */
 static void list_ranges(walker *w) {
     w->n_ranges = 0;
-    for (int c = 0; c < w->n_pairs; c++)
-        w->pairs[c] = (pair){-1, -1, -1, -1};
+    for (int c = 0; c < w->n_triples; c++)
+        w->triples[c] = (triple){{-1, -1, -1}, {-1, -1, -1}};
     for (int i = 0; i < w->n; i++) {
         const cgp_action *a = &w->actions[i];
         const cgp__stage_plan *stage = &w->stages[a->stage];
         const facts *f = &w->facts[cell(w, a)];
-        pair *p = &w->pairs[cell(w, a)];
-        if (a->kind == CGP_ACTION_RECV_F) take_input(w, stage, p, i);
-        if (f->backward && a->kind == (f->recomputed ? CGP_ACTION_R : CGP_ACTION_F) &&
-            p->saved_range < 0)
-            p->saved_range =
-                add_range(w, stage->info.saved_slot_bytes, w->device->stages + stage->number, i);
-        if (p->input_range >= 0 && is_last_reader(stage, f, a->kind))
-            w->ranges[p->input_range].last = i;
-        if (f->backward && a->kind == last_kind(f)) w->ranges[p->saved_range].last = i;
+        triple *t = &w->triples[cell(w, a)];
+        if (a->kind == CGP_ACTION_RECV_F) take(w, stage, t, INPUT, i);
+        if (f->backward && a->kind == (f->recomputed ? CGP_ACTION_R : CGP_ACTION_F))
+            take(w, stage, t, SAVED, i);
+        if (takes_gradient(stage, f, a->kind)) take(w, stage, t, GRADIENT, i);
+        if (t->range[INPUT] >= 0 && is_last_reader(stage, f, a->kind))
+            w->ranges[t->range[INPUT]].last = i;
+        if (!f->backward || a->kind != last_kind(f)) continue;
+        w->ranges[t->range[SAVED]].last = i;
+        if (t->range[GRADIENT] >= 0) w->ranges[t->range[GRADIENT]].last = i;
     }
 }
 
-/* Mark the stages whose slots always end together; return true if there is one. */
+/* Mark the stages whose input slots and saved slots always end together; return true if there is
+ * one. */
 static bool find_joined(walker *w) {
     bool any = false;
     for (int j = 0; j < w->device->stages; j++) {
         bool joined = true;
         for (int m = 0; m < w->microbatches && joined; m++) {
-            const pair *p = &w->pairs[j * w->microbatches + m];
-            const facts *f = &w->facts[j * w->microbatches + m];
-            joined = p->input_range >= 0 && p->saved_range >= 0 && !f->recomputed &&
-                     w->ranges[p->input_range].last == w->ranges[p->saved_range].last;
+            const triple *t = &w->triples[j * w->microbatches + m];
+            joined = t->range[INPUT] >= 0 && t->range[SAVED] >= 0 &&
+                     !w->facts[j * w->microbatches + m].recomputed &&
+                     w->ranges[t->range[INPUT]].last == w->ranges[t->range[SAVED]].last;
         }
-        w->joined[j] = joined;
+        w->joins_input[j] = joined;
         any = any || joined;
     }
     return any;
@@ -139,56 +167,58 @@ static bool find_joined(walker *w) {
 
 /* --- placements --- */
 
-static int by_saved(const void *a, const void *b) {
-    const pair *p = a, *q = b;
-    return (p->saved > q->saved) - (p->saved < q->saved);
-}
-
 static int by_offsets(const void *a, const void *b) {
-    const pair *p = a, *q = b;
-    return p->input != q->input ? (p->input > q->input) - (p->input < q->input) : by_saved(a, b);
+    const triple *p = a, *q = b;
+    for (int k = 0; k < KINDS; k++) {
+        if (p->at[k] != q->at[k]) return p->at[k] > q->at[k] ? 1 : -1;
+    }
+    return 0;
 }
 
-/* Count the bound instances of a stage's actions: an action has as many as the slots that it uses
- * have offsets. `pairs`: the stage's. */
-static int count_instances(const walker *w, int number, pair *pairs) {
-    const cgp__stage_plan *stage = &w->stages[w->device->stage_list[number]];
-    const facts *f = &w->facts[number * w->microbatches];
-    int inputs = 0, saved = 0, both = 0;
-    qsort(pairs, (size_t)w->microbatches, sizeof *pairs, by_offsets);
+/* Return the number of bound instances of an action of a stage that uses these kinds of slots. */
+static int count_different(const walker *w, int number, bool input, bool saved, bool gradient) {
+    const bool uses[KINDS] = {input, saved, gradient};
+    int n = 1;
     for (int m = 0; m < w->microbatches; m++) {
-        inputs += m == 0 || pairs[m].input != pairs[m - 1].input;
-        both += m == 0 || by_offsets(&pairs[m], &pairs[m - 1]) != 0;
+        w->sorted[m] = w->triples[number * w->microbatches + m];
+        for (int k = 0; k < KINDS; k++)
+            w->sorted[m].at[k] = uses[k] ? w->sorted[m].at[k] : -1;
     }
-    qsort(pairs, (size_t)w->microbatches, sizeof *pairs, by_saved);
-    for (int m = 0; m < w->microbatches; m++)
-        saved += m == 0 || pairs[m].saved != pairs[m - 1].saved;
-    int n = f->recomputed ? inputs : both;
-    if (f->recomputed) n += stage->recompute_reads_slot ? both : saved;
-    if (f->backward) n += stage->input_reads_slot ? both : saved;
-    if (f->weight) n += stage->weight_reads_slot ? both : saved;
+    qsort(w->sorted, (size_t)w->microbatches, sizeof *w->sorted, by_offsets);
+    for (int m = 1; m < w->microbatches; m++)
+        n += by_offsets(&w->sorted[m], &w->sorted[m - 1]) != 0;
     return n;
 }
 
-/* Fill in the offsets of all pairs. */
-static void find_offsets(const walker *w) {
-    for (int c = 0; c < w->n_pairs; c++) {
-        pair *p = &w->pairs[c];
-        const int number = c / w->microbatches;
-        const cgp__stage_plan *stage = &w->stages[w->device->stage_list[number]];
-        if (p->input_range >= 0) p->input = w->ranges[p->input_range].at;
-        if (p->saved_range >= 0)
-            p->saved = w->ranges[p->saved_range].at +
-                       (w->joined[number] ? stage->info.input_slot_bytes : 0);
+/* Return the number of bound instances of all actions. */
+static int count_instances(const walker *w) {
+    int n = 0;
+    for (int j = 0; j < w->device->stages; j++) {
+        const cgp__stage_plan *stage = &w->stages[w->device->stage_list[j]];
+        const facts *f = &w->facts[j * w->microbatches];
+        n += count_different(w, j, true, !f->recomputed, false);
+        if (f->recomputed) n += count_different(w, j, stage->recompute_reads_slot, true, false);
+        if (f->backward) n += count_different(w, j, stage->input_reads_slot, true, true);
+        if (f->weight) n += count_different(w, j, stage->weight_reads_slot, true, true);
     }
+    return n;
 }
 
-static int count_all_instances(walker *w) {
-    int instances = 0;
-    memcpy(w->sorted, w->pairs, (size_t)w->n_pairs * sizeof *w->sorted);
-    for (int j = 0; j < w->device->stages; j++)
-        instances += count_instances(w, j, w->sorted + j * w->microbatches);
-    return instances;
+/* Fill in the offsets of all slots: the saved slot, then the slots that are placed with it. */
+static void find_offsets(const walker *w) {
+    for (int c = 0; c < w->n_triples; c++) {
+        triple *t = &w->triples[c];
+        const int number = c / w->microbatches;
+        const cgp__stage_plan *stage = &w->stages[w->device->stage_list[number]];
+        int64_t behind[KINDS] = {0};
+        if (w->joins_input[number]) behind[INPUT] = bytes_of(stage, SAVED);
+        if (w->joins_gradient)
+            behind[GRADIENT] =
+                bytes_of(stage, SAVED) + (w->joins_input[number] ? bytes_of(stage, INPUT) : 0);
+        for (int k = 0; k < KINDS; k++) {
+            if (t->range[k] >= 0) t->at[k] = w->ranges[t->range[k]].at + behind[k];
+        }
+    }
 }
 
 typedef struct placement {
@@ -200,31 +230,44 @@ typedef struct placement {
 static cgp_status try_method(walker *w, cgp__pool_method method, int most, placement *best,
                              cgp__slots *slots) {
     placement now = {0, 0};
-    CGP_TRY(cgp__pool_place(w->ranges, w->n_ranges, 2 * w->device->stages, method, &now.bytes));
+    CGP_TRY(cgp__pool_place(w->ranges, w->n_ranges, KINDS * w->device->stages, method, &now.bytes));
     if (now.bytes > best->bytes) return CGP_OK;
     find_offsets(w);
-    if (method != CGP__POOL_APART || now.bytes > w->in_use) now.instances = count_all_instances(w);
+    if (method != CGP__POOL_APART || now.bytes > w->in_use) now.instances = count_instances(w);
     if (now.instances > most || (now.bytes == best->bytes && now.instances >= best->instances))
         return CGP_OK;
     *best = now;
     slots->bytes = now.bytes;
-    for (int c = 0; c < w->n_pairs; c++) {
-        slots->input[c] = w->pairs[c].input;
-        slots->saved[c] = w->pairs[c].saved;
+    for (int c = 0; c < w->n_triples; c++) {
+        slots->input[c] = w->triples[c].at[INPUT];
+        slots->saved[c] = w->triples[c].at[SAVED];
+        slots->gradient[c] = w->triples[c].at[GRADIENT];
     }
     return CGP_OK;
+}
+
+static bool has_gradient_slots(const walker *w) {
+    bool has = false;
+    for (int j = 0; j < w->device->stages; j++)
+        has = has || w->stages[w->device->stage_list[j]].gradient_slot_bytes > 0;
+    return has;
 }
 
 /* Try all placements of the ranges. */
 static cgp_status try_methods(walker *w, cgp__slots *slots) {
     placement best = {INT64_MAX, INT32_MAX};
+    w->joins_gradient = true;
     list_ranges(w);
     CGP_TRY(try_method(w, CGP__POOL_APART, INT32_MAX, &best, slots));
     if (best.bytes == w->in_use) return CGP_OK;
     const int most = 2 * best.instances;
-    for (int joins = 0; joins < 2; joins++) {
-        if (joins && !find_joined(w)) break;
-        if (joins) list_ranges(w);
+    for (int joins = 0; joins < 4; joins++) {
+        memset(w->joins_input, 0, (size_t)w->device->stages * sizeof *w->joins_input);
+        w->joins_gradient = joins < 2;
+        if (!w->joins_gradient && !has_gradient_slots(w)) break;
+        list_ranges(w);
+        if (joins % 2 && !find_joined(w)) continue;
+        if (joins % 2) list_ranges(w);
         for (int method = CGP__POOL_SEGREGATED; method < CGP__POOL_METHODS; method++)
             CGP_TRY(try_method(w, (cgp__pool_method)method, most, &best, slots));
     }
@@ -245,31 +288,35 @@ static void change(const walker *w, int range, int i, bool begins, int *count, i
 static void count_slots(walker *w, cgp__placement *of, int *counts) {
     const int stages = w->device->stages;
     int64_t bytes = 0;
+    int gradients = 0;
     for (int i = 0; i < w->n; i++) {
         const cgp_action *a = &w->actions[i];
         const cgp__stage_plan *stage = &w->stages[a->stage];
-        const pair *p = &w->pairs[cell(w, a)];
+        const triple *t = &w->triples[cell(w, a)];
         int *input = &counts[stage->number], *saved = &counts[stages + stage->number];
         cgp_plan_stage *info = &of->stages[a->stage].info;
-        change(w, p->input_range, i, true, input, &bytes);
-        change(w, p->saved_range, i, true, saved, &bytes);
+        change(w, t->range[INPUT], i, true, input, &bytes);
+        change(w, t->range[SAVED], i, true, saved, &bytes);
+        change(w, t->range[GRADIENT], i, true, &gradients, &bytes);
         info->input_slots = (int)cgp__max(info->input_slots, *input);
         info->saved_slots = (int)cgp__max(info->saved_slots, *saved);
         w->in_use = cgp__max(w->in_use, bytes);
-        change(w, p->input_range, i, false, input, &bytes);
-        change(w, p->saved_range, i, false, saved, &bytes);
+        change(w, t->range[INPUT], i, false, input, &bytes);
+        change(w, t->range[SAVED], i, false, saved, &bytes);
+        change(w, t->range[GRADIENT], i, false, &gradients, &bytes);
     }
 }
 
 static cgp_status allocate(walker *w, cgp__slots *slots) {
-    const size_t pairs = (size_t)w->n_pairs;
-    CGP_TRY(CGP__NEW(slots->input, 2 * pairs, "plan: slots"));
-    slots->saved = slots->input + pairs;
-    CGP_TRY(CGP__NEW(w->joined, w->device->stages, "plan: slots"));
-    CGP_TRY(CGP__NEW(w->facts, pairs, "plan: slots"));
-    CGP_TRY(CGP__NEW(w->pairs, 2 * pairs, "plan: slots"));
-    w->sorted = w->pairs + pairs;
-    return CGP__NEW(w->ranges, 2 * pairs, "plan: slots");
+    const size_t n = (size_t)w->n_triples;
+    CGP_TRY(CGP__NEW(slots->input, KINDS * n, "plan: slots"));
+    slots->saved = slots->input + n;
+    slots->gradient = slots->saved + n;
+    CGP_TRY(CGP__NEW(w->joins_input, w->device->stages, "plan: slots"));
+    CGP_TRY(CGP__NEW(w->facts, n, "plan: slots"));
+    CGP_TRY(CGP__NEW(w->triples, n + (size_t)w->microbatches, "plan: slots"));
+    w->sorted = w->triples + n;
+    return CGP__NEW(w->ranges, KINDS * n, "plan: slots");
 }
 
 static cgp_status fill(walker *w, cgp__placement *of, cgp__slots *slots) {
@@ -288,14 +335,14 @@ cgp_status cgp__place_slots(cgp__placement *of, const cgp_schedule *schedule, in
                 .device = &of->devices[device].info,
                 .microbatches = cgp_schedule_chunks(schedule)};
     w.actions = cgp_schedule_actions(schedule, device, &w.n);
-    w.n_pairs = w.device->stages * w.microbatches;
+    w.n_triples = w.device->stages * w.microbatches;
     slots->microbatches = w.microbatches;
     cgp_status status = allocate(&w, slots);
     if (status == CGP_OK) status = fill(&w, of, slots);
     free(w.ranges);
-    free(w.pairs);
+    free(w.triples);
     free(w.facts);
-    free(w.joined);
+    free(w.joins_input);
     return status;
 }
 

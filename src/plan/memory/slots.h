@@ -11,7 +11,7 @@ typedef struct cgp__placement cgp__placement;
  * the list of a full mini-batch, and for every list that leaves out micro-batches of it. */
 typedef struct cgp__slots {
     /* [stages of the device x micro-batches]; -1: no such slot */
-    int64_t *input, *saved;
+    int64_t *input, *saved, *gradient;
     int microbatches;
     int64_t bytes;
 } cgp__slots;

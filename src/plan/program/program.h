@@ -14,7 +14,7 @@
  * accumulator. Recomputation collects nothing.
  *
  * Gradients of values live in the workspace, and in parts of the saved slot that are still
- * unwritten or already dead. */
+ * unwritten or already dead. Gradients that I leaves for W may also live in the gradient slot. */
 #ifndef CGP_SRC_PLAN_PROGRAM_H
 #define CGP_SRC_PLAN_PROGRAM_H
 
@@ -78,6 +78,8 @@ typedef struct cgp__stage_plan {
     /* set if I, W or R reads the input slot */
     bool input_reads_slot, weight_reads_slot, recompute_reads_slot;
     int64_t workspace_bytes;
+    /* bytes of a gradient slot, which I fills for W where the saved slot has no room (layout.c) */
+    int64_t gradient_slot_bytes;
 } cgp__stage_plan;
 
 /* One of the model's outputs. */

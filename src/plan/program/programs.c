@@ -323,9 +323,13 @@ static int end_of(int variant) {
     return variant == CGP__FORWARD_NOSAVE ? CGP__FORWARD_SAVED : CGP__PROGRAMS;
 }
 
+/* Bytes of a stage's saved slot and gradient slot. */
+typedef struct slot_sizes {
+    int64_t saved, gradient;
+} slot_sizes;
+
 /* Make the programs of a variant and lay out their live ranges. */
-static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
-                        int64_t *work_bytes) {
+static cgp_status build(cgp__stage_builder *b, int variant, slot_sizes *slot, int64_t *work_bytes) {
     cgp__program *programs = b->stage->programs;
     for (int k = variant; k < end_of(variant); k++)
         programs[k].n = programs[k].n_input = 0;
@@ -337,18 +341,18 @@ static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
     if (b->training) CGP_TRY(cgp__builder_recompute_program(b));
     const cgp__layout_starts starts = {cgp__time_arrival(b->stage),
                                        cgp__time_backward_end(b->stage) + 1};
-    return cgp__layout_pack(b->ranges, b->n_ranges, starts, slot_bytes, work_bytes,
-                            b->parts->steps);
+    return cgp__layout_pack(b->ranges, b->n_ranges, starts, &slot->saved, &slot->gradient,
+                            work_bytes, b->parts->steps);
 }
 
 /* Rewrite the final programs of a variant with the locations of their live ranges. */
-static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
-                         int64_t work_bytes) {
+static void apply_layout(cgp__stage_builder *b, int variant, slot_sizes slot, int64_t work_bytes) {
     cgp__stage_plan *stage = b->stage;
     for (int k = variant; k < end_of(variant); k++)
         rewrite_program(b, &stage->programs[k]);
     rewrite_results(b, variant);
-    if (b->training) stage->info.saved_slot_bytes = slot_bytes;
+    if (b->training) stage->info.saved_slot_bytes = slot.saved;
+    if (b->training) stage->gradient_slot_bytes = slot.gradient;
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
@@ -360,7 +364,8 @@ static bool has_branch(const cgp_backend *backend) {
  * of their op's inputs, or have memory of their own. In training, try both ways and keep the layout
  * with the smaller workspace. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
-    int64_t slot = 0, in_place = 0, separate = INT64_MAX;
+    slot_sizes slot = {0, 0};
+    int64_t in_place = 0, separate = INT64_MAX;
     b->training = variant == CGP__FORWARD_SAVED;
     b->branches = b->training && !b->setup->splits && has_branch(b->device->backend);
     b->separate = true;
