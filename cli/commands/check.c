@@ -14,6 +14,7 @@
 #include "report/report.h"
 #include "session/inputs.h"
 #include "session/model.h"
+#include "session/plan_options.h"
 #include "session/session.h"
 #include "text.h"
 

@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "machine.h"
 #include "ranks.h"
+#include "session/plan_options.h"
 #include "session/published.h"
 #include "session/record.h"
 #include "session/run_directory.h"

@@ -4,6 +4,7 @@
 
 #include "options/epochs.h"
 #include "options/schedule_file.h"
+#include "options/options.h"
 #include "ranks.h"
 #include "session/costs.h"
 #include "session/session.h"
@@ -11,6 +12,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Make the optimizer. Options that the optimizer or its schedule lacks are NaN. */
 static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
@@ -52,6 +54,10 @@ static cgp_status check_balance(const cli_session *session, const cgp_plan_optio
         return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d", stages,
                         count);
     return cgp_balance_check(session->model, count, session->options->balance.layers.values);
+}
+
+bool cli_runs_alone(const cli_run_options *options) {
+    return options->transport && strcmp(options->transport, "inproc") == 0;
 }
 
 /* Set the options whose values are numbers. */

@@ -5,6 +5,7 @@
 
 #include <cgpipe/plan.h>
 
+typedef struct cli_run_options cli_run_options;
 typedef struct cli_session cli_session;
 
 /* The options, and the memory that they borrow. */
@@ -24,5 +25,13 @@ CGP_MUST_CHECK cgp_status cli_plan_options_balance(cli_plan_options *options,
                                                    const cli_session *session);
 
 void cli_plan_options_release(cli_plan_options *options);
+
+/* Tell whether the run uses only this process, though there may be other ranks: --transport
+ * inproc. */
+bool cli_runs_alone(const cli_run_options *options);
+
+/* Make a list with one name per device from --stages and --devices; NULL: the default. Freed by the
+ * caller; the names are borrowed. */
+CGP_MUST_CHECK cgp_status cli_devices_expand(const char ***devices, const cli_run_options *options);
 
 #endif

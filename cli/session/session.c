@@ -18,10 +18,6 @@
 
 /* --- plan --- */
 
-bool cli_runs_alone(const cli_run_options *options) {
-    return options->transport && strcmp(options->transport, "inproc") == 0;
-}
-
 cgp_status cli_session_make_plan(cli_session *session) {
     cli_plan_options options;
     cgp_status status = cli_plan_options_make(&options, session);

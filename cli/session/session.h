@@ -62,10 +62,6 @@ CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_o
                                            const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_make_plan(cli_session *session);
 
-/* Tell whether the run uses only this process, though there may be other ranks: --transport
- * inproc. */
-bool cli_runs_alone(const cli_run_options *options);
-
 /* Create the pipeline, across all ranks or for this process alone. */
 CGP_MUST_CHECK cgp_status cli_session_create(cli_session *session);
 
@@ -93,10 +89,6 @@ CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *d
                                                int64_t samples, cli_eval_metrics *metrics);
 
 void cli_session_release(cli_session *session);
-
-/* Make a list with one name per device from --stages and --devices; NULL: the default. Freed by the
- * caller; the names are borrowed. */
-CGP_MUST_CHECK cgp_status cli_devices_expand(const char ***devices, const cli_run_options *options);
 
 /* Return the rank that computes an output of the model. */
 int cli_output_rank(const cgp_plan *plan, int output);

@@ -18,6 +18,7 @@
 # - <cgpipe/compare.h>: schedule
 # - <cgpipe/devices.h>: backend
 # - <cgpipe/graph.h>: model
+# - <cgpipe/planner.h>: plan
 # - <cgpipe/parameters.h>, <cgpipe/profile.h>, <cgpipe/save.h>: pipeline
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
@@ -115,6 +116,8 @@ check() {
                     owner = "pipeline"
                 if (owner == "compare")
                     owner = "schedule"
+                if (owner == "planner")
+                    owner = "plan"
                 if (owner == "devices")
                     owner = "backend"
                 if (parts_of_target > 2 || owner == "cgpipe")
