@@ -210,7 +210,6 @@ static cgp_model *model_with_functions(void) {
     const cgp_value x = cgp_model_input(m, "x", CGP_F32, 2, (int64_t[]){5, 8});
     cgp_model_output(m, cgp_apply(m, cgp_apply(m, x, CGP_FUNCTION_HARDTANH, 0, 6),
                                   CGP_FUNCTION_SOFTPLUS, 1.5, 20));
->>>>>>> 6f038a3b (op: add FUNCTION and FUNCTION_OF_Y, functions of an element)
     return m;
 }
 
@@ -226,7 +225,6 @@ TEST_CASE(every_op_keeps_its_bytes) {
                       "185f1558daaf28ba758236a5dc6cf382f319d386ad41ba5416225f68c4f4c07f", written);
     write_and_compare(model_with_groups(),
                       "6b58bf8c76960b3a314c1351230bdfd6c534fb0dfc3497bc4a1ebf1c5f77dd73", written);
-<<<<<<< HEAD
     write_and_compare(model_of_losses(),
                       "6dced1b6a79f642edc6b549349efc62d6901a7087c0b1b61641a66ebef3fab03", written);
     write_and_compare(model_with_functions(),
