@@ -16,7 +16,7 @@ trap 'rm -rf "$temp"' EXIT
 harmless='
     bcmp (mem|str)(chr|cmp|cpy|cspn|len|move|ncmp|rchr|set|spn|tod|tol|toll|toull) strerror qsort getenv sysconf getpid geteuid gethostname confstr
     v?snprintf fprintf fscanf sscanf fgets ferror fputs fputc fwrite puts stderr
-    (ceil|cos|sin|sincos|erf|exp|exp2|floor|fmax|fmin|fmod|frexp|ldexp|log|log10|log1p|log2|pow|round|sqrt|tanh)f?
+    (ceil|cos|sin|sincos|erf|exp|exp2|expm1|floor|fmax|fmin|fmod|frexp|ldexp|log|log10|log1p|log2|pow|round|sqrt|tanh)f?
     close fcntl flock fstat fstatat fsync kill lstat madvise mkdir mkdirat open openat pread pwrite raise read readlink readlinkat
     rename renameat renameat2 rmdir stat symlink symlinkat unlink unlinkat write dirfd readdir ftruncate
     clock_gettime nanosleep time sched_getaffinity sched_yield syscall
