@@ -7,6 +7,8 @@
 
 #include <cgpipe/base.h>
 
+#include <math.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -60,6 +62,35 @@ typedef struct cgp_lr_schedule {
     int64_t milestones[CGP_MAX_MILESTONES]; /**< Numbers of updates, >= 1, ascending. */
 } cgp_lr_schedule;
 
+#define CGP_MAX_OPTIM_GROUPS 1024
+
+/**
+ * A group of parameters with constants of its own, as in PyTorch's param_groups. A parameter
+ * belongs to the first group of which a pattern matches its name, or to none.
+ *
+ *     cgp_optim_group groups[2] = {cgp_optim_group_of("*.bias,*.norm.*"),
+ *                                  cgp_optim_group_of("head.*")};
+ *     groups[0].weight_decay = 0;
+ *     groups[1].lr = 10 * optim.lr;
+ *     optim.groups = groups;
+ *     optim.n_groups = 2;
+ */
+typedef struct cgp_optim_group {
+    /** Patterns with commas between, as cgp_model_freeze() takes them; a backslash makes the next
+     *  character stand for itself. Each must match a parameter. Borrowed until the plan is made. */
+    const char *patterns;
+    double lr; /**< Learning rate before the schedule, >= 0. NaN: the optimizer's. */
+    /** Weight decay, >= 0, for norms and biases of the group too. NaN: the optimizer's, by its
+     *  rule. */
+    double weight_decay;
+} cgp_optim_group;
+
+/** Return a group with the optimizer's constants. @param[in] patterns See cgp_optim_group. */
+static inline cgp_optim_group cgp_optim_group_of(const char *patterns) {
+    const cgp_optim_group group = {patterns, NAN, NAN};
+    return group;
+}
+
 /**
  * An optimizer and its constants: a plain value, which is copied into the plan.
  *
@@ -97,15 +128,19 @@ typedef struct cgp_optim {
     double clip_norm; /**< Largest norm of all gradients, > 0; 0: no limit. */
     /** Apply weight decay to norms and biases too, as PyTorch does by default. */
     bool decay_all;
-    cgp_lr_schedule schedule; /**< Schedule of lr. */
+    cgp_lr_schedule schedule; /**< Schedule of lr, and of the groups' learning rates. */
+    /** Groups of parameters with constants of their own, [n_groups]. Borrowed until the plan is
+     *  made. */
+    const cgp_optim_group *groups;
+    int n_groups; /**< 0 to CGP_MAX_OPTIM_GROUPS. */
 } cgp_optim;
 
 /** SGD with momentum, optionally Nesterov's. */
 static inline cgp_optim cgp_optim_sgd(double lr, double momentum, bool nesterov,
                                       double weight_decay) {
     const cgp_lr_schedule constant = {CGP_LR_CONSTANT, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
-    cgp_optim optim = {CGP_OPTIM_SGD, lr,      weight_decay, momentum, nesterov, 0, 0, 0, 0, 0,
-                       false,         constant};
+    cgp_optim optim = {CGP_OPTIM_SGD, lr,       weight_decay, momentum, nesterov, 0, 0, 0, 0, 0,
+                       false,         constant, NULL,         0};
     return optim;
 }
 

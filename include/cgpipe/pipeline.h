@@ -417,11 +417,19 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
  * Set the learning rate of later updates, instead of the rate of the optimizer and its schedule. It
  * is not part of checkpoints.
  *
+ * Groups with a learning rate of their own keep it: cgp_pipeline_set_group_lr() sets it.
+ *
  * @param[in] lr  >= 0, the same on all ranks. NaN: the optimizer's, the default.
  *
  * @retval CGP_EINVAL  `lr` is negative or infinite.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_lr(cgp_pipeline *pipeline, double lr);
+
+/** Set the learning rate of a group of parameters, 0 .. cgp_optim.n_groups - 1, for later updates.
+ *  All else is as in cgp_pipeline_set_lr(). NaN: the group's rate in the plan, the default.
+ *  @retval CGP_EINVAL There is no such group, or `lr` is negative or infinite. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_group_lr(cgp_pipeline *pipeline, int group,
+                                                            double lr);
 
 /**
  * Set the number of updates: of bias correction and of the learning rate's schedule, and the step

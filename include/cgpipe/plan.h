@@ -285,6 +285,10 @@ CGP_API const int *cgp_plan_balance(const cgp_plan *plan);
  *  any. */
 CGP_API int cgp_plan_output_stage(const cgp_plan *plan, int output);
 
+/** Return the group of a parameter, 0 .. cgp_optim.n_groups - 1; -1 if it is in no group, or there
+ *  is no such parameter. Threads: any. */
+CGP_API int cgp_plan_parameter_group(const cgp_plan *plan, int parameter);
+
 /** An edge between two stages: activations if from < to, gradients if from > to. */
 typedef struct cgp_plan_edge {
     int from, to;

@@ -123,7 +123,8 @@ typedef struct cgp_profile_options {
     int steps;
     cgp_precision precision;     /**< [CGP_PRECISION_F32] */
     cgp_convolution convolution; /**< [CGP_CONVOLUTION_DIRECT] */
-    /** The optimizer. [SGD with lr 1e-6, which hardly changes the weights] */
+    /** The optimizer; its groups are ignored. [SGD with lr 1e-6, which hardly changes the
+     *  weights] */
     cgp_optim optim;
 } cgp_profile_options;
 

@@ -142,11 +142,16 @@ class cgp_lr_schedule(_Struct):
                 ("milestones", c_int64 * MAX_MILESTONES)]
 
 
+class cgp_optim_group(_Struct):
+    _fields_ = [("patterns", c_char_p), ("lr", c_double), ("weight_decay", c_double)]
+
+
 class cgp_optim(_Struct):
     _fields_ = [("kind", c_int), ("lr", c_double), ("weight_decay", c_double),
                 ("momentum", c_double), ("nesterov", c_bool), ("beta1", c_double),
                 ("beta2", c_double), ("eps", c_double), ("alpha", c_double),
-                ("clip_norm", c_double), ("decay_all", c_bool), ("schedule", cgp_lr_schedule)]
+                ("clip_norm", c_double), ("decay_all", c_bool), ("schedule", cgp_lr_schedule),
+                ("groups", POINTER(cgp_optim_group)), ("n_groups", c_int)]
 
 
 class cgp_plan_options(_Struct):
@@ -283,8 +288,8 @@ class cgp_transport(Structure):
                 ("agreement", cgp_transport_agreement), ("failures", cgp_transport_failures)]
 
 
-STRUCTS = [cgp_shape, cgp_tensor, cgp_lr_schedule, cgp_optim, cgp_plan_options, cgp_plan_stage,
-           cgp_plan_device, cgp_plan_edge, cgp_layer_cost, cgp_profile_options,
+STRUCTS = [cgp_shape, cgp_tensor, cgp_lr_schedule, cgp_optim_group, cgp_optim, cgp_plan_options,
+           cgp_plan_stage, cgp_plan_device, cgp_plan_edge, cgp_layer_cost, cgp_profile_options,
            cgp_balance_size_options, cgp_pipeline_times, cgp_save_options, cgp_action, cgp_edge,
            cgp_schedule_info, cgp_schedule_options, cgp_schedule_report, cgp_schedule_costs,
            cgp_schedule_timeline, cgp_schedule_comparison, cgp_transport_links,
@@ -353,6 +358,7 @@ int cgp_plan_chunks(const cgp_plan *)
 const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *, int)
 const cgp_plan_device *cgp_plan_device_at(const cgp_plan *, int)
 int cgp_plan_output_stage(const cgp_plan *, int)
+int cgp_plan_parameter_group(const cgp_plan *, int)
 const int *cgp_plan_balance(const cgp_plan *)
 int cgp_plan_edges(const cgp_plan *)
 cgp_plan_edge cgp_plan_edge_at(const cgp_plan *, int)
@@ -381,6 +387,7 @@ cgp_status cgp_pipeline_set_targets(cgp_pipeline *, const int64_t *, int)
 cgp_status cgp_pipeline_zero_grad(cgp_pipeline *)
 cgp_status cgp_pipeline_complete_gradients(cgp_pipeline *)
 cgp_status cgp_pipeline_set_lr(cgp_pipeline *, double)
+cgp_status cgp_pipeline_set_group_lr(cgp_pipeline *, int, double)
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *, int, int, float *)
 cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *, int, int, const float *)
 cgp_status cgp_pipeline_set_updates(cgp_pipeline *, int64_t)

@@ -19,14 +19,14 @@ static cgp_status check_open(const cgp_model *model) {
     return CGP_OK;
 }
 
-static cgp_status no_match(const cgp_model *model, const char *pattern) {
+cgp_status cgp__model_no_match(const cgp_model *model, const char *what, const char *pattern) {
     const char **names = cgp__calloc((size_t)model->n_params + 1, sizeof *names);
-    if (!names) return cgp__no_memory("freeze", (size_t)model->n_params * sizeof *names);
+    if (!names) return cgp__no_memory(what, (size_t)model->n_params * sizeof *names);
     for (int p = 0; p < model->n_params; p++)
         names[p] = model->params[p].name;
     const char *near = cgp_nearest(pattern, names, model->n_params);
     const cgp_status status = cgp_fail(
-        CGP_EINVAL, "freeze: no parameter of model %s matches \"%s\"%s%s%s", model->name, pattern,
+        CGP_EINVAL, "%s: no parameter of model %s matches \"%s\"%s%s%s", what, model->name, pattern,
         near       ? " (did you mean "
         : names[0] ? " (a name is "
                    : "",
@@ -57,7 +57,7 @@ cgp_status cgp_model_freeze(cgp_model *model, const char *pattern) {
     }
     if (model->finished && n > 0) cgp__model_mark(model, needed);
     free(needed);
-    return n > 0 ? CGP_OK : no_match(model, pattern);
+    return n > 0 ? CGP_OK : cgp__model_no_match(model, "freeze", pattern);
 }
 
 bool cgp_model_parameter_frozen(const cgp_model *model, int parameter) {

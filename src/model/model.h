@@ -127,6 +127,9 @@ int64_t cgp__node_cache(const cgp__node *node);
  * `needed`: [nodes] scratch. */
 void cgp__model_mark(cgp_model *model, bool *needed);
 
+/* freeze.c: fail with "WHAT: no parameter of model M matches PATTERN", and the nearest name. */
+cgp_status cgp__model_no_match(const cgp_model *model, const char *what, const char *pattern);
+
 /* freeze.c: note that a plan was made of the model, which then refuses to freeze. Threads: any. */
 void cgp__model_set_planned(const cgp_model *model);
 

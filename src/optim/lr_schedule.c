@@ -103,7 +103,7 @@ static double warmup_at(const cgp_lr_schedule *schedule, int64_t update) {
     return schedule->start + (1 - schedule->start) * ((double)update / (double)schedule->warmup);
 }
 
-static double factor_at(const cgp_lr_schedule *schedule, int64_t update) {
+double cgp__lr_factor(const cgp_lr_schedule *schedule, int64_t update) {
     /* If warmup_interval > 0, update number `warmup` still belongs to the warm-up. */
     const bool in_steps = schedule->warmup_interval > 0;
     if (schedule->warmup > 0 && (in_steps ? update <= schedule->warmup : update < schedule->warmup))
@@ -125,5 +125,5 @@ static double factor_at(const cgp_lr_schedule *schedule, int64_t update) {
 
 double cgp_optim_lr_at(const cgp_optim *optim, int64_t update) {
     CGP__NEED_OR(optim, NAN);
-    return optim->lr * factor_at(&optim->schedule, update);
+    return optim->lr * cgp__lr_factor(&optim->schedule, update);
 }

@@ -78,6 +78,34 @@ static cgp_status check_constant(const cgp_optim *optim, const constant *c) {
                     value);
 }
 
+/* Check a constant of group g, which may be NaN. */
+static cgp_status check_group_constant(const cgp_optim *optim, int g, const char *name,
+                                       double value) {
+    if (isnan(value) || (value >= 0 && !isinf(value))) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "parameter group %d (\"%.100s\"): %s is expected in [0, inf), got %g", g,
+                    optim->groups[g].patterns, name, value);
+}
+
+static cgp_status check_groups(const cgp_optim *optim) {
+    const int n = optim->n_groups;
+    if (n < 0 || n > CGP_MAX_OPTIM_GROUPS)
+        return cgp_fail(CGP_EINVAL, "parameter groups: expected 0 to %d, got %d",
+                        CGP_MAX_OPTIM_GROUPS, n);
+    if (n > 0 && !optim->groups)
+        return cgp_fail(CGP_EINVAL, "parameter groups: expected %d, got NULL", n);
+    for (int g = 0; g < n; g++) {
+        const cgp_optim_group *group = &optim->groups[g];
+        if (!group->patterns || !group->patterns[0])
+            return cgp_fail(CGP_EINVAL,
+                            "parameter group %d: a pattern of names is expected, got %s", g,
+                            group->patterns ? "\"\"" : "NULL");
+        CGP_TRY(check_group_constant(optim, g, "lr", group->lr));
+        CGP_TRY(check_group_constant(optim, g, "weight_decay", group->weight_decay));
+    }
+    return CGP_OK;
+}
+
 cgp_status cgp_optim_check(const cgp_optim *optim) {
     CGP__NEED(optim);
     if ((int)optim->kind < 0 || (int)optim->kind >= KINDS)
@@ -89,6 +117,7 @@ cgp_status cgp_optim_check(const cgp_optim *optim) {
         return cgp_fail(CGP_EINVAL, "optimizer: nesterov needs momentum above 0, got 0");
     if (optim->nesterov && optim->kind == CGP_OPTIM_RMSPROP)
         return cgp_fail(CGP_EINVAL, "optimizer: nesterov needs sgd, got rmsprop");
+    CGP_TRY(check_groups(optim));
     return cgp__lr_check(&optim->schedule);
 }
 

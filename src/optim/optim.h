@@ -14,6 +14,9 @@ void cgp__optim_constants(const cgp_optim *optim, cgp_update *update);
  * of 1. */
 cgp_update_values cgp__optim_values(const cgp_optim *optim, int64_t step);
 
+/* lr_schedule.c: return the factor of the learning rates at update `update`, counted from 1. */
+double cgp__lr_factor(const cgp_lr_schedule *schedule, int64_t update);
+
 /* lr_schedule.c: check the schedule, for cgp_optim_check(). */
 cgp_status cgp__lr_check(const cgp_lr_schedule *schedule);
 

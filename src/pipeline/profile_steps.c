@@ -76,6 +76,7 @@ static cgp_status make_plan(cgp_plan **out, const cgp_model *model, const cgp_pr
     options.chunks = samples < 3 ? 4 : 2;
     options.batch = samples * options.chunks;
     options.optim = o->optim;
+    options.optim.n_groups = 0; /* they change no times */
     options.threads_per_device = o->threads;
     options.precision = o->precision;
     options.convolution = o->convolution;

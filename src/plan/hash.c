@@ -113,12 +113,23 @@ static void add_optim(sum *s, const cgp_optim *o) {
         ADD_NUMBERS(s, rate->milestones[k]);
 }
 
+/* Add the groups, if there are any. */
+static void add_groups(sum *s, const cgp__groups *groups, int n_params) {
+    if (groups->n == 0) return;
+    ADD_NUMBERS(s, groups->n);
+    for (int g = 0; g < groups->n; g++)
+        ADD_REALS(s, groups->lr[g], groups->weight_decay[g]);
+    for (int p = 0; p < n_params; p++)
+        ADD_NUMBERS(s, groups->of[p]);
+}
+
 static void add_options(sum *s, const cgp__setup *setup) {
     add_text(s, CGP_VERSION);
     ADD_NUMBERS(s, setup->batch, setup->microbatch, setup->chunks, (int64_t)setup->precision,
                 (int64_t)setup->recompute, setup->deferred_batch_norm, setup->inference,
                 setup->external_loss, setup->ranks, (int64_t)setup->convolution);
     add_optim(s, &setup->optim);
+    add_groups(s, &setup->groups, setup->model->n_params);
 }
 
 /* Add devices, stages, edges and links; their bytes tell different layouts apart. */

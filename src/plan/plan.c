@@ -112,9 +112,11 @@ static void split_batch(cgp__setup *setup, const cgp_plan_options *o) {
                 (long long)o->batch, setup->chunks, (long long)setup->microbatch, o->chunks);
 }
 
-static void set_up(cgp__setup *setup, const cgp_model *model, const cgp_plan_options *o) {
+static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_plan_options *o) {
     setup->model = model;
     setup->optim = o->optim;
+    setup->optim.groups = NULL;
+    setup->optim.n_groups = 0;
     setup->inference = o->inference;
     setup->external_loss = o->external_loss;
     setup->deferred_batch_norm = o->deferred_batch_norm;
@@ -124,6 +126,7 @@ static void set_up(cgp__setup *setup, const cgp_model *model, const cgp_plan_opt
     setup->convolution = o->convolution;
     setup->ranks = o->ranks;
     split_batch(setup, o);
+    return cgp__groups_find(&setup->groups, model, &o->optim);
 }
 
 /* Check that 64-bit integers hold all sums of bytes. No plan that fits a machine comes near the
@@ -161,7 +164,7 @@ static void add_up(cgp_plan *plan) {
         info->slot_bytes = device->slots.bytes;
         device->workspace = device->pool + info->slot_bytes;
         info->planned_bytes = device->workspace + info->workspace_bytes;
-        cgp__place_step_memory(&device->step, plan->setup.model, info->planned_bytes);
+        cgp__place_step_memory(&device->step, &plan->setup, info->planned_bytes);
         info->planned_bytes += info->step_bytes;
     }
     cgp__place_links(plan);
@@ -275,9 +278,11 @@ cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan
     CGP_TRY(check_options(options, model));
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
     if (!plan) return cgp__no_memory("plan", sizeof *plan);
-    cgp__model_set_planned(model);
-    set_up(&plan->setup, model, options);
-    const cgp_status status = build(plan, options);
+    cgp_status status = set_up(&plan->setup, model, options);
+    if (status == CGP_OK) {
+        cgp__model_set_planned(model);
+        status = build(plan, options);
+    }
     if (status != CGP_OK) {
         cgp_plan_destroy(plan);
         return status;
@@ -308,8 +313,8 @@ cgp_status cgp__plan_balance(const cgp_model *model, const cgp_plan_options *opt
     CGP_TRY(check_options(options, model));
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
     if (!plan) return cgp__no_memory("balance", sizeof *plan);
-    set_up(&plan->setup, model, options);
-    cgp_status status = cgp__place_stages(plan, options);
+    cgp_status status = set_up(&plan->setup, model, options);
+    if (status == CGP_OK) status = cgp__place_stages(plan, options);
     if (status == CGP_OK)
         status = check_size(&plan->setup, cgp_schedule_stages(plan->actions.table));
     if (status == CGP_OK)
@@ -357,5 +362,6 @@ void cgp_plan_destroy(cgp_plan *plan) {
     free(plan->parameters.first_copy);
     free(plan->parameters.copies);
     cgp__placement_release(&plan->placement);
+    cgp__groups_release(&plan->setup.groups);
     free(plan);
 }

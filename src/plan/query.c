@@ -22,6 +22,12 @@ int64_t cgp_plan_microbatch(const cgp_plan *plan) {
     return plan->setup.microbatch;
 }
 
+int cgp_plan_parameter_group(const cgp_plan *plan, int parameter) {
+    CGP__NEED_OR(plan, -1);
+    if (parameter < 0 || parameter >= plan->setup.model->n_params) return -1;
+    return cgp__group_of(&plan->setup.groups, parameter) - 1;
+}
+
 int cgp_plan_chunks(const cgp_plan *plan) {
     CGP__NEED_OR(plan, 0);
     return plan->setup.chunks;

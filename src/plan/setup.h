@@ -3,11 +3,14 @@
 #ifndef CGP_SRC_PLAN_SETUP_H
 #define CGP_SRC_PLAN_SETUP_H
 
+#include "plan/groups.h"
+
 #include <cgpipe/plan.h>
 
 typedef struct cgp__setup {
     const cgp_model *model;
-    cgp_optim optim;
+    cgp_optim optim; /* its groups are in `groups` alone */
+    cgp__groups groups;
     bool inference, external_loss, deferred_batch_norm;
     cgp_recompute recompute;
     cgp_precision precision;

@@ -75,20 +75,20 @@ static cgp_update update_of(sides *s, int rule, int64_t n, int shift) {
 static const runner ref = {.backend = &cgp__backend_ref, .threads = 1};
 static runner cpu;
 
-/* Update n parts of s in one call. They have the same values. */
-static void update_list(const runner *on, sides *s, const cgp_update *list, int n) {
-    cgp_update_values now = *list->values;
+/* Update n parts of s in one call. Their values are elements of `now`. */
+static void update_list(const runner *on, sides *s, const cgp_update *list, int n,
+                        cgp_update_values now[2]) {
     cgp_update *moved = malloc((size_t)n * sizeof *moved);
     there t = {.on = on};
     there_put(&t, s, sizeof *s);
-    there_put(&t, &now, sizeof now);
+    there_put(&t, now, 2 * sizeof *now);
     for (int i = 0; i < n; i++) {
         moved[i] = list[i];
         moved[i].param = there_of(&t, list[i].param);
         moved[i].grad = there_of(&t, list[i].grad);
         moved[i].state[0] = there_of(&t, list[i].state[0]);
         moved[i].state[1] = there_of(&t, list[i].state[1]);
-        moved[i].values = there_of(&t, &now);
+        moved[i].values = (cgp_update_values *)there_of(&t, now) + (list[i].values - now);
     }
     assert_ok(on->backend->kernels.update(on->device, moved, n));
     there_end(&t);
@@ -243,7 +243,9 @@ TEST_CASE(a_list_of_updates_is_one_after_the_other) {
     for (int r = 0; r < 2 * RULES; r++) {
         static sides a, b;
         cgp_update list[PARTS];
+        cgp_update_values now[2] = {values[r / 2], values[r / 2]};
         int n = 0;
+        now[0].lr *= 3;
         fill(&a);
         b = a;
         for (int at = 0; at < MAX && n < PARTS; n++) {
@@ -251,12 +253,14 @@ TEST_CASE(a_list_of_updates_is_one_after_the_other) {
             const int count = test_between(&seed, 0, most < left ? most : left);
             list[n] = update_of(&a, r / 2, count, at);
             if (n % 3 == 0) list[n].weight_decay = 0;
+            list[n].values = &now[n % 2 == 0]; /* the first update has the last values */
             cgp_update part = update_of(&b, r / 2, count, at);
             part.weight_decay = list[n].weight_decay;
+            part.values = list[n].values;
             update(on[r % 2], &part);
             at += count;
         }
-        update_list(on[r % 2], &a, list, n);
+        update_list(on[r % 2], &a, list, n, now);
         assert_memory_equal(&a, &b, sizeof a);
     }
 }

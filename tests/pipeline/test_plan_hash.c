@@ -78,6 +78,16 @@ static const char *change(cgp_plan_options *o, int k) {
     CHANGES(rate->warmup_interval, 2)
     CHANGES(rate->n_milestones, 1)
     CHANGES(rate->milestones[1], 10)
+    for (int g = 0; g < 4; g++) {
+        static cgp_optim_group groups[4];
+        if (k-- != 0) continue;
+        groups[g] = cgp_optim_group_of(g == 1 ? "first.*" : "*");
+        if (g == 2) groups[g].lr = 0.3;
+        if (g == 3) groups[g].weight_decay = 0.3;
+        o->optim.groups = &groups[g];
+        o->optim.n_groups = 1;
+        return "groups";
+    }
     return NULL;
 #undef CHANGES
 }

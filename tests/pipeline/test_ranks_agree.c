@@ -56,6 +56,9 @@ static void make_world(world *w, int ranks) {
     o.stages = o.chunks = 3;
     o.batch = SAMPLES;
     o.ranks = ranks;
+    const cgp_optim_group biases = cgp_optim_group_of("*.bias");
+    o.optim.groups = &biases;
+    o.optim.n_groups = 1;
     w->model = test_gpt2(&sizes);
     assert_ok(cgp_plan_create(&w->plan, w->model, &o));
     test_batch_fill(&w->batch, w->model, &sizes, SAMPLES, &state);
@@ -244,6 +247,10 @@ static cgp_status set_lr(cgp_pipeline *pipeline, bool other) {
     return cgp_pipeline_set_lr(pipeline, other ? NAN : 0.25);
 }
 
+static cgp_status set_group_lr(cgp_pipeline *pipeline, bool other) {
+    return cgp_pipeline_set_group_lr(pipeline, 0, other ? 0.5 : 0.25);
+}
+
 static cgp_status set_targets(cgp_pipeline *pipeline, bool other) {
     return cgp_pipeline_set_targets(pipeline, (const int64_t[]){other ? 7 : 9}, 1);
 }
@@ -269,8 +276,10 @@ static cgp_status restart_dropout(cgp_pipeline *pipeline, bool other) {
 }
 
 static const setting settings[] = {
-    {set_lr, "learning rate: expected the same on all ranks, got the optimizer's on rank 1, 0.25 "
-             "on rank 0 (call cgp_pipeline_set_lr on all)"},
+    {set_lr, "learning rate: expected the same on all ranks, got the plan's on rank 1, 0.25 "
+             "on rank 0 (call cgp_pipeline_set_lr or cgp_pipeline_set_group_lr on all)"},
+    {set_group_lr,
+     "learning rate: expected the same on all ranks, got 0.5 on rank 1, 0.25 on rank"},
     {set_targets, "targets: expected the same on all ranks, got 7 on rank 1, 9 on rank 0"},
     {no_targets, "targets: expected the same on all ranks, got their count on rank 1, 9 on rank 0"},
     {set_accumulation, "accumulation: expected the same on all ranks, got on on rank 1, off on "},

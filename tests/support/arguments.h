@@ -119,6 +119,9 @@ static inline bool no_part(cgp_loss_part r) {
 static inline bool no_loss(cgp_model_loss r) {
     return r.output == -1 && r.target == -1 && r.weight == 0;
 }
+static inline bool no_group(cgp_optim_group r) {
+    return !r.patterns;
+}
 static inline bool no_rank(cgp_rank_info r) {
     return !r.host && !r.cores;
 }
@@ -161,7 +164,8 @@ OPTIONS_RESULT(cgp_plugin_info)
     _Generic((r), const char *: no_text, char *: no_text, void *: no_pointer,                      \
              cgp_value: no_value,                                                                  \
              cgp_shape: no_shape, cgp_plan_edge: no_edge, cgp_pipeline_times: no_times,        \
-             cgp_rank_info: no_rank, cgp_loss_part: no_part, cgp_model_loss: no_loss,          \
+             cgp_rank_info: no_rank, cgp_optim_group: no_group,                                    \
+             cgp_loss_part: no_part, cgp_model_loss: no_loss,                                  \
              const cgp_shape *: no_pointer, const int *: no_pointer,                           \
              const cgp_schedule_info *: no_pointer, const cgp_action *: no_pointer,            \
              const cgp_edge *: no_pointer, const cgp_plan_stage *: no_pointer,                 \

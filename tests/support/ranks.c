@@ -23,7 +23,6 @@
 #include "inside.h"
 #include "base/base.h"
 #include "model/model.h"
-#include "plan/placement.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
 #include "plan/owners.h"
@@ -39,22 +38,19 @@ typedef cgp_status on_rank(const call *c, int rank, cgp_pipeline *pipeline, void
 
 struct call {
     on_rank *run;
-    const char *name;
+    const char *name, *text;
     const cgp_plan *plan;
-    const cgp_tensor *const *inputs;
-    const cgp_tensor *const *tensors;
-    int n_tensors;
+    const cgp_tensor *const *inputs, *const *tensors;
     void *result; /* filled by rank 0; results of other ranks must be equal */
     size_t bytes;
     group *group;
     const void *in;
-    const char *text;
     const cgp_save_options *save;
     char **note;
     cgp_schedule_timeline *timeline;
     double seconds;
     uint64_t seed;
-    int n, number, state;
+    int n_tensors, n, number, state;
 };
 
 /* A rank's user thread. */
@@ -409,6 +405,10 @@ ON_RANKS(
 ON_RANKS(
     cgp_pipeline_set_lr, { return __real_cgp_pipeline_set_lr(pipeline, c->seconds); },
     (cgp_pipeline * pipeline, double lr), (pipeline, lr), .seconds = lr)
+ON_RANKS(
+    cgp_pipeline_set_group_lr,
+    { return __real_cgp_pipeline_set_group_lr(pipeline, c->n, c->seconds); },
+    (cgp_pipeline * pipeline, int at, double lr), (pipeline, at, lr), .n = at, .seconds = lr)
 ON_RANKS(
     cgp_pipeline_set_updates,
     { return __real_cgp_pipeline_set_updates(pipeline, (int64_t)c->seed); },

@@ -296,7 +296,8 @@ typedef struct cgp_backend_kernels {
     /** Find the first i with x[i] infinite or NaN; -1: all n are finite. */
     cgp_status (*find_nonfinite)(cgp_device *device, const float *x, int64_t n, int64_t *index);
 
-    /** Apply n updates, which differ in nothing but operands and weight_decay. */
+    /** Apply n updates, which differ in nothing but operands, weight_decay and values. All `values`
+     *  are elements of one array, of at most 1025 elements. */
     cgp_status (*update)(cgp_device *device, const cgp_update *updates, int n);
     /** Add: to[i] += from[i]. */
     cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);

@@ -25,8 +25,8 @@ typedef struct constants {
     bool nesterov;
 } constants;
 
-__device__ static inline constants constants_of(const cgp_update &u, double weight_decay) {
-    const cgp_update_values v = *u.values;
+__device__ static inline constants constants_of(const cgp_update &u, const cgp_update_values &v,
+                                                double weight_decay) {
     const bool moments = u.rule == CGP_UPDATE_ADAMW || u.rule == CGP_UPDATE_ADAM;
     const double beta2 = moments ? u.beta2 : u.alpha;
     constants k;
@@ -111,13 +111,15 @@ struct rmsprop_momentum {
 /* Maximum number of tensors in a launch, and number of elements that a thread block updates. */
 enum { TENSORS = 64, CHUNK = 16 * BLOCK };
 
-/* A tensor of n elements. `packed`: its operands are aligned for packs of four elements. */
+/* A tensor of n elements. `values`: distance of its values from those of the list's first update.
+ * `packed`: its operands are aligned for packs of four elements. */
 struct tensor {
     float *param, *state[2];
     const float *grad;
     int64_t n;
     double weight_decay;
     int first_block;
+    int16_t values;
     bool packed;
 };
 
@@ -150,10 +152,9 @@ __device__ static inline void update_pack(const tensor &t, const constants &k, i
 template <class Rule> __global__ void update(cgp_update u, tensors all) {
     int of = 0;
     for (int apart = TENSORS / 2; apart > 0; apart /= 2) /* binary search */
-        if (of + apart < all.n && all.at[of + apart].first_block <= (int)blockIdx.x)
-            of += apart;
+        if (of + apart < all.n && all.at[of + apart].first_block <= (int)blockIdx.x) of += apart;
     const tensor &t = all.at[of];
-    const constants k = constants_of(u, t.weight_decay);
+    const constants k = constants_of(u, u.values[t.values], t.weight_decay);
     const int64_t begin = (int64_t)((int)blockIdx.x - t.first_block) * CHUNK;
     const int64_t end = begin + CHUNK < t.n ? begin + CHUNK : t.n;
     const int64_t rest = t.packed ? end / 4 * 4 : begin;
@@ -164,16 +165,17 @@ template <class Rule> __global__ void update(cgp_update u, tensors all) {
 }
 
 /* Return the next tensors, with at least one element each; set *blocks to their thread blocks. */
-static tensors next_tensors(const cgp_update **at, const cgp_update *end, int *blocks) {
+static tensors next_tensors(const cgp_update **at, const cgp_update *end,
+                            const cgp_update_values *values, int *blocks) {
     tensors all = {};
     *blocks = 0;
     for (; *at < end && all.n < TENSORS; ++*at) {
         const cgp_update &u = **at;
         if (u.n == 0) continue;
-        const bool packed = is_aligned(u.param) && is_aligned(u.grad) &&
-                            is_aligned(u.state[0]) && is_aligned(u.state[1]);
-        all.at[all.n++] = {
-            u.param, {u.state[0], u.state[1]}, u.grad, u.n, u.weight_decay, *blocks, packed};
+        const bool packed = is_aligned(u.param) && is_aligned(u.grad) && is_aligned(u.state[0]) &&
+                            is_aligned(u.state[1]);
+        all.at[all.n++] = {u.param, {u.state[0], u.state[1]},     u.grad, u.n, u.weight_decay,
+                           *blocks, (int16_t)(u.values - values), packed};
         *blocks += (int)ceil_div(u.n, CHUNK);
     }
     return all;
@@ -183,7 +185,7 @@ template <class Rule>
 static cudaError_t run(const cgp_update *updates, int n, cudaStream_t stream) {
     for (const cgp_update *at = updates, *end = updates + n; at < end;) {
         int blocks;
-        const tensors all = next_tensors(&at, end, &blocks);
+        const tensors all = next_tensors(&at, end, updates->values, &blocks);
         if (all.n == 0) break;
         CGP__TRY_CUDA_ERROR(
             launch(update<Rule>, dim3((unsigned)blocks), dim3(BLOCK), stream, *updates, all));

@@ -299,16 +299,17 @@ typedef struct part {
     int64_t samples; /* samples in the rank's inputs; 0: the rank reads no inputs */
     int64_t output;  /* samples in the rank's outputs; 0: the rank has no outputs */
     cgp_update_values update;
-    char message[488];
+    double lr_factor;
+    char message[480];
 } part;
 
-size_t cgp__inputs_part_bytes(const cgp_model *model) {
-    return sizeof(part) +
-           sizeof(int64_t) * (size_t)(2 * model->n_losses + cgp__settings_words(model));
+size_t cgp__inputs_part_bytes(const cgp__setup *setup) {
+    const int words = 2 * setup->model->n_losses + cgp__settings_words(setup);
+    return sizeof(part) + sizeof(int64_t) * (size_t)words;
 }
 
 static part *part_at(const cgp_pipeline *pipeline, int rank) {
-    const size_t bytes = cgp__inputs_part_bytes(pipeline->model);
+    const size_t bytes = cgp__inputs_part_bytes(pipeline->setup);
     return (part *)(void *)(pipeline->step->parts + (size_t)rank * bytes);
 }
 
@@ -358,7 +359,7 @@ static cgp_status agree(const cgp_pipeline *pipeline, bool training, int64_t *sa
     for (int r = 0; r < n; r++) {
         const part *p = part_at(pipeline, r);
         if (p->status != CGP_OK)
-            return cgp_fail((cgp_status)p->status, "rank %d: %.480s", r, p->message);
+            return cgp_fail((cgp_status)p->status, "rank %d: %.470s", r, p->message);
         if (*samples == 0) *samples = p->samples;
     }
     for (int r = 0; r < n; r++) {
@@ -372,7 +373,7 @@ static cgp_status agree(const cgp_pipeline *pipeline, bool training, int64_t *sa
     }
     if (*samples == 0) return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
     for (int r = 1; r < n && training; r++)
-        CGP_TRY(cgp__settings_compare(pipeline->model, r, settings_of(pipeline, r),
+        CGP_TRY(cgp__settings_compare(pipeline->setup, r, settings_of(pipeline, r),
                                       settings_of(pipeline, 0)));
     return CGP_OK;
 }
@@ -408,17 +409,23 @@ cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *con
     cgp__step *step = pipeline->step;
     part *mine = part_at(pipeline, pipeline->rank);
     *mine = (part){.status = CGP_OK};
-    if (context->training)
-        mine->update = cgp__optim_values(&pipeline->setup->optim, step->shared->updates + 1);
+    if (context->training) {
+        const cgp_optim *optim = &pipeline->setup->optim;
+        mine->update = cgp__optim_values(optim, step->shared->updates + 1);
+        mine->lr_factor = cgp__lr_factor(&optim->schedule, step->shared->updates + 1);
+    }
     cgp__settings_write(pipeline, settings_of(pipeline, pipeline->rank));
     const cgp_status status = check_here(pipeline, context, n_inputs, mine);
     if (status != CGP_OK && pipeline->n_ranks == 1) return status;
     mine->status = status;
-    if (status != CGP_OK) snprintf(mine->message, sizeof mine->message, "%.480s", cgp_message());
+    if (status != CGP_OK) snprintf(mine->message, sizeof mine->message, "%.470s", cgp_message());
     CGP_TRY(
-        cgp__ranks_share(pipeline->ranks, step->parts, cgp__inputs_part_bytes(pipeline->model)));
+        cgp__ranks_share(pipeline->ranks, step->parts, cgp__inputs_part_bytes(pipeline->setup)));
     CGP_TRY(agree(pipeline, context->training, samples));
-    if (context->training) step->update_values = part_at(pipeline, 0)->update;
+    if (context->training) {
+        step->update_values[0] = part_at(pipeline, 0)->update;
+        step->lr_factor = part_at(pipeline, 0)->lr_factor;
+    }
     return context->with_loss ? take_counts(pipeline, context, *samples) : CGP_OK;
 }
 

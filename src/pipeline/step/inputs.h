@@ -6,6 +6,7 @@
 #include <cgpipe/pipeline.h>
 
 typedef struct cgp__run_context cgp__run_context;
+typedef struct cgp__setup cgp__setup;
 typedef struct cgp__step cgp__step;
 
 /* Check the caller's tensors of a run, and find its number of samples. With with_loss, fill
@@ -22,7 +23,7 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
 bool cgp__inputs_has_targets(const cgp_pipeline *pipeline);
 
 /* Return the bytes of a rank's part of the exchange in cgp__inputs_check(). */
-size_t cgp__inputs_part_bytes(const cgp_model *model);
+size_t cgp__inputs_part_bytes(const cgp__setup *setup);
 
 /* Check the caller's tensors for gradients of inputs. After the run, zero the gradients that no
  * stage computes. */

@@ -7,13 +7,15 @@
 #include "model/model.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/step/step.h"
+#include "plan/setup.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The words of a rank's settings; TARGETS: [losses]. */
+/* Kinds of words. A rank's settings have one word of each, but LR has [1 + groups] and TARGETS has
+ * [losses]. */
 enum { ACCUMULATION, WAITING, UPDATES, SEED, STEPS, LR, TARGETS };
 
 static const struct {
@@ -24,25 +26,28 @@ static const struct {
     [UPDATES] = {"updates", "cgp_optim_step or cgp_pipeline_set_updates"},
     [SEED] = {"dropout seed", "cgp_pipeline_set_seed"},
     [STEPS] = {"steps of dropout", "cgp_pipeline_set_seed"},
-    [LR] = {"learning rate", "cgp_pipeline_set_lr"},
+    [LR] = {"learning rate", "cgp_pipeline_set_lr or cgp_pipeline_set_group_lr"},
     [TARGETS] = {"targets", "cgp_pipeline_set_targets"},
 };
 
-int cgp__settings_words(const cgp_model *model) {
-    return TARGETS + model->n_losses;
+int cgp__settings_words(const cgp__setup *setup) {
+    return TARGETS + setup->groups.n + setup->model->n_losses;
 }
 
 void cgp__settings_write(const cgp_pipeline *pipeline, int64_t *words) {
     const cgp__step *step = pipeline->step;
-    const double lr = isnan(step->lr) ? -1 : fabs(step->lr); /* one number for 0 and -0 */
+    const int n_groups = pipeline->setup->groups.n;
     words[ACCUMULATION] = step->accumulation.on;
     words[WAITING] = step->shared->update_due;
     words[UPDATES] = step->shared->updates;
     words[SEED] = (int64_t)step->seed;
     words[STEPS] = step->steps;
-    memcpy(&words[LR], &lr, sizeof lr);
+    for (int g = 0; g <= n_groups; g++) {
+        const double lr = isnan(step->lr[g]) ? -1 : fabs(step->lr[g]); /* one number for 0 and -0 */
+        memcpy(&words[LR + g], &lr, sizeof lr);
+    }
     for (int l = 0; l < pipeline->model->n_losses; l++)
-        words[TARGETS + l] = step->accumulation.targets[l];
+        words[TARGETS + n_groups + l] = step->accumulation.targets[l];
 }
 
 static void describe(char *text, size_t size, int k, int64_t word) {
@@ -57,17 +62,18 @@ static void describe(char *text, size_t size, int k, int64_t word) {
     else if (k == LR && lr >= 0)
         snprintf(text, size, "%.15g", lr);
     else if (k == LR || (k == TARGETS && word == 0))
-        snprintf(text, size, "%s", k == LR ? "the optimizer's" : "their count");
+        snprintf(text, size, "%s", k == LR ? "the plan's" : "their count");
     else
         snprintf(text, size, "%" PRId64, word);
 }
 
-cgp_status cgp__settings_compare(const cgp_model *model, int rank, const int64_t *words,
+cgp_status cgp__settings_compare(const cgp__setup *setup, int rank, const int64_t *words,
                                  const int64_t *of_rank_0) {
     char got[64], expected[64];
-    for (int i = 0; i < cgp__settings_words(model); i++) {
+    const int end = LR + 1 + setup->groups.n; /* of the learning rates */
+    for (int i = 0; i < cgp__settings_words(setup); i++) {
         if (words[i] == of_rank_0[i]) continue;
-        const int k = i < TARGETS ? i : TARGETS;
+        const int k = i < LR ? i : i < end ? LR : TARGETS;
         describe(got, sizeof got, k, words[i]);
         describe(expected, sizeof expected, k, of_rank_0[i]);
         return cgp_fail(CGP_EINVAL,

@@ -5,15 +5,17 @@
 
 #include <cgpipe/pipeline.h>
 
+typedef struct cgp__setup cgp__setup;
+
 /* Return the number of words of a rank's settings. */
-int cgp__settings_words(const cgp_model *model);
+int cgp__settings_words(const cgp__setup *setup);
 
 /* Write this rank's settings. */
 void cgp__settings_write(const cgp_pipeline *pipeline, int64_t *words);
 
 /* Compare the settings of a rank with those of rank 0. @retval CGP_EINVAL They differ; the message
  * has both values. */
-cgp_status cgp__settings_compare(const cgp_model *model, int rank, const int64_t *words,
+cgp_status cgp__settings_compare(const cgp__setup *setup, int rank, const int64_t *words,
                                  const int64_t *of_rank_0);
 
 #endif

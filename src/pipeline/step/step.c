@@ -26,9 +26,12 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) 
     step->seed = seed;
     step->shared = &step->own;
     step->own = (cgp__shared){.scale = 1, .norm = NAN};
-    step->lr = NAN;
+    CGP_TRY(CGP__NEW(step->lr, 1 + setup->groups.n, "pipeline"));
+    CGP_TRY(CGP__NEW(step->update_values, 1 + setup->groups.n, "pipeline"));
+    for (int g = 0; g <= setup->groups.n; g++)
+        step->lr[g] = NAN;
     CGP_TRY(
-        CGP__NEW(step->parts, (size_t)setup->ranks * cgp__inputs_part_bytes(model), "pipeline"));
+        CGP__NEW(step->parts, (size_t)setup->ranks * cgp__inputs_part_bytes(setup), "pipeline"));
     CGP_TRY(CGP__NEW(step->packed, model->n_params, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_counts, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_divisors, model->n_losses, "pipeline"));
@@ -59,6 +62,8 @@ void cgp__step_deinit(cgp__step *step) {
     free(step->loss_counts);
     free(step->packed);
     free(step->parts);
+    free(step->update_values);
+    free(step->lr);
 }
 
 /* Run the lists, then broadcast the loss sums to all ranks. */

@@ -42,11 +42,14 @@ typedef struct cgp__step {
     double *loss_sums;        /* [losses] sums over the micro-batches */
     float *loss_scales;       /* [losses] weight / divisor */
     bool squared;             /* the check of devices also sums the gradients' squares */
-    double lr;                /* learning rate that the caller set; NaN: the optimizer's */
+    double *lr;               /* [1 + groups] rates that the caller set; NaN: the plan's */
+    double lr_factor;         /* factor of the groups' rates, by the schedule */
     double gradient_norm;     /* norm used by the last cgp_optim_step() */
     cgp__accumulation accumulation;
-    cgp_update update;               /* constants of the update */
-    cgp_update_values update_values; /* values of the update, set in each step */
+    cgp_update update; /* constants of the update */
+    /* [1 + groups] values of the update, set in each step: of parameters in no group, then of each
+     * group. Rank 0's are in update_values[0] before the update. */
+    cgp_update_values *update_values;
 
     /* [params] sums of squares of the gradient, for clipping; written by the parameter's owner. */
     double *squares;

@@ -19,7 +19,8 @@
 
 #include <math.h>
 
-/* Copy to the device the values that change in each step; set *out to their address. */
+/* Copy to the device the values that change in each step, [1 + groups]; set *out to their
+ * address. */
 static cgp_status write_values(cgp__worker *worker, const cgp_update_values *values,
                                const cgp_update_values **out) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
@@ -27,7 +28,8 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
     if (device->backend->host_addressable) return CGP_OK;
     char *to = cgp__worker_at(worker, device->step.update);
     *out = (const cgp_update_values *)(const void *)to;
-    return cgp__staging_put(worker, to, values, sizeof *values);
+    const int n = 1 + cgp__plan_setup(worker->plan)->groups.n;
+    return cgp__staging_put(worker, to, values, (size_t)n * sizeof *values);
 }
 
 /* Return the update of a copy from the constants `what`. */
@@ -35,7 +37,13 @@ static cgp_update update_of(cgp__worker *worker, const cgp__copy *copy, const cg
     const cgp__setup *setup = cgp__plan_setup(worker->plan);
     const cgp__parameter *param = &setup->model->params[copy->parameter];
     cgp_update update = *what;
-    if (!param->decays && !setup->optim.decay_all) update.weight_decay = 0;
+    const int group = cgp__group_of(&setup->groups, copy->parameter);
+    const double decay = group > 0 ? setup->groups.weight_decay[group - 1] : NAN;
+    update.values += group;
+    if (!isnan(decay))
+        update.weight_decay = decay;
+    else if (!param->decays && !setup->optim.decay_all)
+        update.weight_decay = 0;
     update.n = cgp_shape_count(&param->shape);
     update.param = cgp__copy_data(worker, copy, CGP__VALUES);
     update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
@@ -70,12 +78,21 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     const cgp__step *step = argument;
     cgp_update update = step->update;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    CGP_TRY(write_values(worker, &step->update_values, &update.values));
+    CGP_TRY(write_values(worker, step->update_values, &update.values));
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
     ++*worker->changes.count;
     CGP_TRY(cgp__run_captured(worker, cgp__captured_job(worker, CGP__CAPTURED_UPDATE), 0,
                               launch_updates, &update));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
+}
+
+/* Return the learning rate of group g, counted from 1: what the caller set, the group's by the
+ * schedule, or that of the parameters in no group. */
+static double group_lr(const cgp_pipeline *pipeline, int g) {
+    const cgp__step *step = pipeline->step;
+    const double planned = pipeline->setup->groups.lr[g - 1];
+    if (!isnan(step->lr[g])) return step->lr[g];
+    return isnan(planned) ? step->update_values[0].lr : planned * step->lr_factor;
 }
 
 /* Set the values of the update that change with each update. In ranks, rank 0's are used. With one
@@ -84,13 +101,20 @@ static void set_values(cgp_pipeline *pipeline) {
     const cgp_optim *optim = &pipeline->setup->optim;
     cgp__step *step = pipeline->step;
     const double scale = step->shared->scale;
-    if (pipeline->n_ranks == 1)
-        step->update_values = cgp__optim_values(optim, step->shared->updates + 1);
-    if (!isnan(step->lr)) step->update_values.lr = step->lr;
-    step->update_values.gradient_scale = scale;
+    cgp_update_values *values = step->update_values;
+    if (pipeline->n_ranks == 1) {
+        values[0] = cgp__optim_values(optim, step->shared->updates + 1);
+        step->lr_factor = cgp__lr_factor(&optim->schedule, step->shared->updates + 1);
+    }
+    if (!isnan(step->lr[0])) values[0].lr = step->lr[0];
+    values[0].gradient_scale = scale;
     if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
-        step->update_values.gradient_scale *=
+        values[0].gradient_scale *=
             fmin(1, optim->clip_norm / (scale * step->gradient_norm + 1e-6));
+    for (int g = 1; g <= pipeline->setup->groups.n; g++) {
+        values[g] = values[0];
+        values[g].lr = group_lr(pipeline, g);
+    }
 }
 
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
@@ -113,12 +137,24 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
-cgp_status cgp_pipeline_set_lr(cgp_pipeline *pipeline, double lr) {
-    CGP__PIPELINE(pipeline);
+static cgp_status set_lr(cgp_pipeline *pipeline, int at, double lr) {
     if (lr < 0 || isinf(lr))
         return cgp_fail(CGP_EINVAL, "lr: a finite number of 0 or more is expected, got %g", lr);
-    pipeline->step->lr = lr;
+    pipeline->step->lr[at] = lr;
     return CGP_OK;
+}
+
+cgp_status cgp_pipeline_set_lr(cgp_pipeline *pipeline, double lr) {
+    CGP__PIPELINE(pipeline);
+    return set_lr(pipeline, 0, lr);
+}
+
+cgp_status cgp_pipeline_set_group_lr(cgp_pipeline *pipeline, int group, double lr) {
+    CGP__PIPELINE(pipeline);
+    const int n = pipeline->setup->groups.n;
+    if (group < 0 || group >= n)
+        return cgp_fail(CGP_EINVAL, "parameter group: the plan has %d, got number %d", n, group);
+    return set_lr(pipeline, 1 + group, lr);
 }
 
 cgp_status cgp_pipeline_set_updates(cgp_pipeline *pipeline, int64_t updates) {

@@ -9,8 +9,8 @@
 #include "plan/placement.h"
 #include "plan/setup.h"
 
-static int64_t update_bytes(void) {
-    return cgp__align_up((int64_t)sizeof(cgp_update_values));
+static int64_t update_bytes(const cgp__setup *setup) {
+    return cgp__align_up((int64_t)sizeof(cgp_update_values) * (1 + setup->groups.n));
 }
 
 static int64_t losses_bytes(const cgp_model *model, const cgp__step_memory *m) {
@@ -42,16 +42,16 @@ void cgp__size_step_memory(cgp__placement *placement, const cgp__setup *setup,
         cgp__device_plan *device = &placement->devices[d];
         const cgp__step_memory *m = &device->step;
         if (!device->backend->host_addressable)
-            device->info.step_bytes = (m->n_rows + 1) * m->row_bytes + update_bytes() +
+            device->info.step_bytes = (m->n_rows + 1) * m->row_bytes + update_bytes(setup) +
                                       losses_bytes(setup->model, m) +
                                       cgp__align_up((int64_t)sizeof(double) * m->n_words);
     }
 }
 
-void cgp__place_step_memory(cgp__step_memory *m, const cgp_model *model, int64_t at) {
+void cgp__place_step_memory(cgp__step_memory *m, const cgp__setup *setup, int64_t at) {
     m->values = at;
     m->rows = m->values + m->row_bytes;
     m->update = m->rows + m->n_rows * m->row_bytes;
-    m->losses = m->update + update_bytes();
-    m->words = m->losses + losses_bytes(model, m);
+    m->losses = m->update + update_bytes(setup);
+    m->words = m->losses + losses_bytes(setup->model, m);
 }

@@ -18,7 +18,7 @@ enum { CGP__PIECE = 256 };
  *
  *     values    row of the action that runs: a cgp_step_values and its loss scales
  *     rows      [micro-batches] written by the host once a step
- *     update    a cgp_update_values
+ *     update    [1 + groups] cgp_update_values: of parameters in no group, then of each group
  *     losses    [micro-batches x losses] double
  *     words     [n_words] double or int64: sums of squares, indices of values that are not finite
  *
@@ -35,6 +35,6 @@ void cgp__size_step_memory(cgp__placement *placement, const cgp__setup *setup,
                            const cgp__parameters *parameters, const cgp__states *states);
 
 /* Lay out a device's step memory, which begins at offset `at`. */
-void cgp__place_step_memory(cgp__step_memory *memory, const cgp_model *model, int64_t at);
+void cgp__place_step_memory(cgp__step_memory *memory, const cgp__setup *setup, int64_t at);
 
 #endif
