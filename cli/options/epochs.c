@@ -65,9 +65,13 @@ bool cli_steps_due(const cli_run_options *options, cli_steps interval, int64_t s
     return (step - (interval.epochs ? options->epoch_shift : 0)) % every == 0;
 }
 
+double cli_lr_scale(const cli_run_options *options) {
+    if (options->lr_batch == 0) return 1;
+    return fmax(1, (double)options->batch / (double)options->lr_batch);
+}
+
 double cli_lr_of(const cli_run_options *options) {
-    if (options->lr_batch == 0) return options->lr;
-    return options->lr * fmax(1, (double)options->batch / (double)options->lr_batch);
+    return options->lr * cli_lr_scale(options);
 }
 
 double cli_or_zero(double value) {

@@ -28,6 +28,9 @@ bool cli_steps_due(const cli_run_options *options, cli_steps interval, int64_t s
 /* Return the value of a real option; 0 if it has none. */
 double cli_or_zero(double value);
 
+/* Return the factor by which --lr-batch scales learning rates to --batch. */
+double cli_lr_scale(const cli_run_options *options);
+
 /* Return the learning rate after the warm-up: --lr, scaled to --batch if --lr-batch is given. */
 double cli_lr_of(const cli_run_options *options);
 

@@ -47,6 +47,7 @@ static const struct {
     {",winograd,conv,convolutions,conv-algorithm,", CLI_OPTION_CONVOLUTION},
     {",optim,opt,", CLI_OPTION_OPTIMIZER},
     {",wd,l2,decay,", CLI_OPTION_WEIGHT_DECAY},
+    {",param-groups,parameter-group,param-group,no-decay,", CLI_OPTION_PARAMETER_GROUPS},
     {",clip-grad,clip-norm,grad-clip,grad-norm,max-grad-norm,max-norm,gradient-clipping,"
      "gradient-clip-val,", CLI_OPTION_CLIP},
     {",adam-beta1,", CLI_OPTION_BETA1},

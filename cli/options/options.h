@@ -73,7 +73,7 @@ typedef struct cli_run_options {
     const char *target; /* TO of convert, NAME of new model; NULL: missing */
     cli_names words;    /* COMMAND of supervise */
 
-    cli_names data, devices, trace, lr_milestones, freeze;
+    cli_names data, devices, trace, lr_milestones, freeze, parameter_groups;
     cli_balance balance;
     cli_counts ranks;
     const char *run, *model, *plugin, *schedule, *recompute, *precision, *convolution, *weights,

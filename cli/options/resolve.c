@@ -3,6 +3,7 @@
 #include "options/resolve.h"
 
 #include "options/epochs.h"
+#include "options/groups.h"
 #include "options/schedule_file.h"
 #include "options/table.h"
 #include "options/values.h"
@@ -67,6 +68,7 @@ static cgp_status resolve_optimizer(cli_run_options *options) {
     if (options->nesterov && kind != CGP_OPTIM_SGD)
         return cgp_fail(CGP_EINVAL, "--nesterov: expected --optimizer sgd, got %s",
                         options->optimizer);
+    CGP_TRY(cli_groups_check(options));
     if (options->command != CLI_BENCH) return CGP_OK;
     /* bench applies weight decay as in PyTorch, and momentum as in torchgpipe. */
     options->decay_all = true;

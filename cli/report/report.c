@@ -48,6 +48,16 @@ static void print_constants(FILE *out, const cgp_optim *optim) {
     fputc('\n', out);
 }
 
+static void print_groups(FILE *out, const cgp_optim *optim) {
+    for (int g = 0; g < optim->n_groups; g++) {
+        const cgp_optim_group *group = &optim->groups[g];
+        fprintf(out, "             %s", cli_shown(group->patterns));
+        if (!isnan(group->lr)) fprintf(out, ", lr %g", group->lr);
+        if (!isnan(group->weight_decay)) fprintf(out, ", weight decay %g", group->weight_decay);
+        fputc('\n', out);
+    }
+}
+
 int64_t cli_frozen_count(const cgp_model *model) {
     int64_t count = 0;
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -117,6 +127,7 @@ void cli_print_configuration(FILE *out, const cli_session *session) {
     print_idle_cores(out, session);
     print_optimizer(out, &session->optim);
     print_constants(out, &session->optim);
+    print_groups(out, &session->optim);
     fprintf(out, "             dropout %g, seed %" PRId64 "\n", session->options->dropout,
             session->options->seed);
 }
@@ -144,6 +155,7 @@ void cli_print_summary(FILE *out, const cli_session *session, bool known) {
     print_pipeline(out, session, true);
     if (!known) print_idle_cores(out, session);
     if (!known) print_optimizer(out, &session->optim);
+    if (!known) print_groups(out, &session->optim);
     print_memory_line(out, session->plan);
 }
 

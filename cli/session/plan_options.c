@@ -3,6 +3,7 @@
 #include "session/plan_options.h"
 
 #include "options/epochs.h"
+#include "options/groups.h"
 #include "options/schedule_file.h"
 #include "options/options.h"
 #include "ranks.h"
@@ -15,7 +16,8 @@
 #include <string.h>
 
 /* Make the optimizer. Options that the optimizer or its schedule lacks are NaN. */
-static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
+static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim,
+                             cgp_optim_group **groups) {
     *optim = (cgp_optim){.lr = cli_lr_of(options),
                          .weight_decay = options->weight_decay,
                          .momentum = cli_or_zero(options->momentum),
@@ -28,6 +30,10 @@ static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
                          .decay_all = options->decay_all,
                          .schedule = cli_lr_schedule_of(options)};
     CGP_TRY(cgp_optim_kind_parse(&optim->kind, options->optimizer));
+    free(*groups);
+    CGP_TRY(cli_groups_make(groups, options));
+    optim->groups = *groups;
+    optim->n_groups = options->parameter_groups.count;
     return cgp_optim_check(optim);
 }
 
@@ -83,7 +89,7 @@ cgp_status cli_plan_options_make(cli_plan_options *out, cli_session *session) {
     CGP_TRY(cgp_recompute_parse(&plan->recompute, options->recompute));
     CGP_TRY(cgp_precision_parse(&plan->precision, options->precision));
     CGP_TRY(cgp_convolution_parse(&plan->convolution, options->convolution));
-    CGP_TRY(make_optim(options, &session->optim));
+    CGP_TRY(make_optim(options, &session->optim, &session->groups));
     CGP_TRY(cli_devices_expand(&out->devices, options));
     set_numbers(plan, options);
     plan->optim = session->optim;

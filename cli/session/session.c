@@ -312,6 +312,7 @@ void cli_session_release(cli_session *session) {
     cgp_pipeline_destroy(session->pipeline);
     cgp_plan_destroy(session->plan);
     cgp_model_destroy(session->model);
+    free(session->groups);
     free(session->output);
     free(session->targets);
     free(session->inputs);

@@ -39,8 +39,9 @@ typedef struct cli_session {
     cgp_plan *plan;
     cgp_pipeline *pipeline;
     cgp_optim optim;
-    void *inputs, *targets; /* [batch, ...] of the model's two inputs */
-    float *output;          /* [batch, ...] of the model's output, if it has eval metrics */
+    cgp_optim_group *groups; /* of optim */
+    void *inputs, *targets;  /* [batch, ...] of the model's two inputs */
+    float *output;           /* [batch, ...] of the model's output, if it has eval metrics */
     cli_measures measures;
     cgp_schedule_timeline timeline; /* the last step's timeline, for --trace */
     int64_t steps_before;           /* number of updates before this process started */

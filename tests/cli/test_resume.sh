@@ -443,4 +443,25 @@ run train $training --steps 6 --run frozen-2 --freeze 'transformer.w*,*.h.0.*' -
 run train --resume --run frozen-2 --stages 3
 check "--freeze: a run keeps it" test "$(sha)" = "$frozen"
 
+# --- parameter groups ---
+
+run plan $model --parameter-groups 'head.*:lr=0.1'
+check "--parameter-groups: a pattern without a parameter is refused" has \
+    'parameter group: no parameter of model gpt2 matches "head.*"' "$err"
+for wrong in '*.bias' ':lr=1' '*.bias:lr=x' '*.bias:lr=1:lr=2' '*.bias:decay=0' '*.bias:lr=-1'; do
+    run plan $model --parameter-groups "$wrong"
+    check "--parameter-groups $wrong: is refused" has "X >= 0, got \"$wrong\"" "$err"
+done
+groups='*.bias:lr=0.1:weight-decay=0,*.h.0.*:lr=0'
+run train $training --steps 6 --run groups --parameter-groups "$groups"
+check "--parameter-groups: train shows them" has "*.bias, lr 0.1, weight decay 0" "$out"
+groups_sha=$(sha)
+run train $training --steps 6 --run groups-2 --parameter-groups "$groups" --minutes 0.000001
+run train --resume --run groups-2 --stages 3
+check "--parameter-groups: a run keeps them" test "$(sha)" = "$groups_sha"
+run train $training --steps 6 --run groups-3 --minutes 0.000001
+run train --resume --run groups-3 --parameter-groups "$groups"
+check "--parameter-groups: a change is shown" has "--parameter-groups null -> " "$out"
+check "--parameter-groups: and has its effect" test "$(sha)" != "$groups_sha"
+
 finish
