@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, List
 _PLACES = {
     "Adam": "optim", "AdamW": "optim", "LrSchedule": "optim", "Optimizer": "optim",
     "RMSprop": "optim", "SGD": "optim", "ConstantLr": "optim", "CosineLr": "optim",
-    "MilestonesLr": "optim", "StepLr": "optim",
+    "MilestonesLr": "optim", "ParameterGroup": "optim", "StepLr": "optim",
     "CgpipeError": "errors",
     "Model": "model",
     "Pipeline": "pipeline",
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cgpipe.errors import CgpipeError
     from cgpipe.model import Model
     from cgpipe.optim import (SGD, Adam, AdamW, ConstantLr, CosineLr, LrSchedule, MilestonesLr,
-                              Optimizer, RMSprop, StepLr)
+                              Optimizer, ParameterGroup, RMSprop, StepLr)
     from cgpipe.pipeline import Pipeline
     from cgpipe._plan import Plan, plan
     from cgpipe._schedule import Schedule, Timeline, schedule, schedules

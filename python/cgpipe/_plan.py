@@ -53,7 +53,7 @@ class Plan(_c.Handle):
     def __init__(self, model: Model, stages: Optional[int] = None,
                  schedule: Union[None, str, Schedule] = None, chunks: int = 1, batch: int = 1, *,
                  balance: Union[None, str, Sequence[int]] = None, virtual_stages: int = 0,
-                 group: int = 0, recompute: str = "never", optimizer: Optional[Optimizer] = None,
+                 group: int = 0, recompute: str = "never", optimizer: Any = None,
                  inference: bool = False, devices: Union[None, int, Sequence[str]] = None,
                  threads: int = 1, memory_limit: Union[int, str] = 0,
                  external_loss: bool = False, precision: str = "f32",
@@ -63,6 +63,12 @@ class Plan(_c.Handle):
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
         self.model = model
+        #: The optimizer of PyTorch that was given, which Pipeline.optimizer shows; None: none was.
+        self.given_optimizer: Any = None
+        if hasattr(optimizer, "param_groups"):
+            from cgpipe.torch.groups import optimizer_of
+
+            self.given_optimizer, optimizer = optimizer, optimizer_of(optimizer, model._captured)
         self.optimizer = SGD(lr=0.01) if optimizer is None else optimizer
         if not isinstance(self.optimizer, Optimizer):
             raise TypeError(
@@ -273,7 +279,8 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         balance: Layers of each stage, or ``"flops"`` (the default), ``"time"``, ``"size"``.
         virtual_stages, group: See :func:`cgpipe.schedule`.
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
-        optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01.
+        optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01. For a PyTorch module also an
+            optimizer of ``torch.optim`` with its parameters, in groups or not.
         inference: Only run forward.
         devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``, or a number of ``"cpu"``; None:
             all cpu.

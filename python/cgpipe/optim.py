@@ -5,14 +5,15 @@ compute the same updates as in PyTorch."""
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass, field
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple, Union
 
 from cgpipe import _c
 from cgpipe.errors import ArgumentError
 
 __all__ = ["SGD", "Adam", "AdamW", "ConstantLr", "CosineLr", "LrSchedule", "MilestonesLr",
-           "Optimizer", "RMSprop", "StepLr"]
+           "Optimizer", "ParameterGroup", "RMSprop", "StepLr"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,29 @@ class MilestonesLr(LrSchedule):
             _c.integer(m, "milestones", ctypes.c_int64) for m in self.milestones]
 
 
+@dataclass(frozen=True)
+class ParameterGroup:
+    """A group of parameters with constants of its own, as one of PyTorch's param_groups. A
+    parameter belongs to the first group of which a pattern matches its name, or to none."""
+
+    #: Patterns as in :meth:`Model.freeze`, each of which must match a parameter.
+    patterns: Union[str, Sequence[str]]
+    #: Learning rate before the schedule; None: the optimizer's.
+    lr: Optional[float] = None
+    #: Weight decay, for norms and biases of the group too; None: the optimizer's.
+    weight_decay: Optional[float] = None
+
+    def _struct(self) -> Any:
+        patterns = [self.patterns] if isinstance(self.patterns, str) else self.patterns
+        text = ",".join(pattern.replace(",", "\\,") for pattern in patterns)
+        return _c.cgp_optim_group(patterns=_c.encode(text, "patterns"), lr=_or_nan(self.lr),
+                                  weight_decay=_or_nan(self.weight_decay))
+
+
+def _or_nan(value: Optional[float]) -> float:
+    return math.nan if value is None else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
     """Base of all optimizers. Use a subclass."""
@@ -96,6 +120,8 @@ class Optimizer:
     decay_all: bool = True
     #: Learning rate schedule; None: constant.
     schedule: Optional[LrSchedule] = None
+    #: Parameters with constants of their own.
+    groups: Sequence[ParameterGroup] = ()
 
     def _struct(self) -> Any:
         """Return the checked cgp_optim."""
@@ -106,6 +132,10 @@ class Optimizer:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ArgumentError(
                 f"clip_norm: a number above 0 or None is expected, got {self.clip_norm}")
+        if self.groups:
+            groups = [group._struct() for group in self.groups]
+            optim.groups = (_c.cgp_optim_group * len(groups))(*groups)
+            optim.n_groups = len(groups)
         self._fill(optim)
         if self.schedule is not None:
             self.schedule._fill(optim.schedule)

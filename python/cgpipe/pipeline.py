@@ -507,7 +507,9 @@ class Pipeline(Weights):
 
     def _update(self) -> None:
         if self._optimizer is not None:
-            _c.check(_c.lib.cgp_pipeline_set_lr(self._handle, self._optimizer.learning_rate()))
+            for group, lr in self._optimizer.learning_rates().items():
+                _c.check(_c.lib.cgp_pipeline_set_group_lr(self._handle, group, lr) if group >= 0
+                         else _c.lib.cgp_pipeline_set_lr(self._handle, lr))
             self._optimizer._opt_called = True  # a scheduler warns if its step() comes first
         self._waits = False
         _c.check(_c.lib.cgp_optim_step(self._handle))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from cgpipe import _c, optim
 from cgpipe.errors import ArgumentError, StateError
 from cgpipe.model import Value
+from cgpipe.torch.groups import of_plan
 
 if TYPE_CHECKING:
     from cgpipe.pipeline import Pipeline
@@ -43,7 +44,18 @@ class PipelineOptimizer(torch.optim.Optimizer):
         self._pipeline = pipeline
         self._engine, parameters = _parameters(pipeline)
         self._kind = type(options).__name__
-        self._template = _template(options, _groups(pipeline, self._engine, parameters))
+        numbers = {parameter: i for parameter, (i, _) in self._engine.items()}
+        given = pipeline.plan.given_optimizer
+        if given is not None:
+            self._template = given
+            self._sections = [self._group_of(group["params"], numbers)
+                              for group in given.param_groups]
+        else:
+            entries = json.loads(pipeline.model.to_json())["parameters"]
+            sections = of_plan(pipeline, numbers, parameters,
+                               [bool(entry.get("decays")) for entry in entries])
+            self._sections = [section.group for section in sections]
+            self._template = _template(options, [section.options() for section in sections])
         self._was = [{k: v for k, v in group.items() if k not in _FREE}
                      for group in self._template.param_groups]
         super().__init__([{**group} for group in self._template.param_groups],
@@ -61,11 +73,20 @@ class PipelineOptimizer(torch.optim.Optimizer):
         """Forget the gradients that wait, as Pipeline.zero_grad()."""
         self._pipeline.zero_grad()
 
-    def learning_rate(self) -> float:
-        """Return the learning rate of the next update.
+    def _group_of(self, parameters: List[Any], numbers: Dict[Any, int]) -> Optional[int]:
+        """Return the plan's group of one of PyTorch's groups; None: the engine has none of its
+        parameters."""
+        found = [numbers[p] for p in parameters if p in numbers]
+        handle = self._pipeline.plan._handle
+        return _c.lib.cgp_plan_parameter_group(handle, found[0]) if found else None
+
+    def learning_rates(self) -> Dict[int, float]:
+        """Return the learning rates of the next update by the plan's group; -1: of parameters in no
+        group.
 
         Raises:
-            ArgumentError: A scheduler has changed something else, or the groups differ.
+            ArgumentError: A scheduler has changed something else, or rates of one of the plan's
+                groups differ.
         """
         for group, was in zip(self.param_groups, self._was):
             for name, value in was.items():
@@ -73,10 +94,17 @@ class PipelineOptimizer(torch.optim.Optimizer):
                     raise ArgumentError(
                         f"optimizer: {name} is {value} in the plan, got {group.get(name)}: only "
                         "the learning rate can change (OneCycleLR: cycle_momentum=False)")
-        rates = [float(group["lr"]) for group in self.param_groups]
-        if min(rates) != max(rates):
-            raise ArgumentError(f"optimizer: one learning rate is expected, got {rates}")
-        return rates[0]
+        if len(self.param_groups) != len(self._sections):
+            raise ArgumentError(f"optimizer: {len(self._sections)} groups are expected, as in the "
+                                f"plan, got {len(self.param_groups)}")
+        rates: Dict[int, float] = {}
+        for section, group in zip(self._sections, self.param_groups):
+            lr = float(group["lr"])
+            if section is not None and rates.setdefault(section, lr) != lr:
+                raise ArgumentError(
+                    "optimizer: one learning rate is expected for all parameters that are in no "
+                    f"group of the plan, or in the same, got {rates[section]} and {lr}")
+        return rates
 
     def _names(self) -> Tuple[str, ...]:
         count = _c.lib.cgp_optim_states(self._pipeline.plan._options.optim)
@@ -108,7 +136,7 @@ class PipelineOptimizer(torch.optim.Optimizer):
         try:
             self._template.load_state_dict(state_dict)
             self.param_groups = self._template.param_groups
-            self.learning_rate()
+            self.learning_rates()
             values, updates = self._collect()
         except ValueError as error:  # ArgumentError is one
             for group, was in zip(self._template.param_groups, before):
@@ -183,20 +211,6 @@ def _parameters(pipeline: "Pipeline") -> Tuple[Dict[Any, Tuple[int, Any]], List[
     names = dict(captured.module.named_parameters(remove_duplicate=False))
     engine = {names[entry.name]: (i, entry) for i, entry in enumerate(captured.parameters)}
     return engine, list(captured.module.parameters())
-
-
-def _groups(pipeline: "Pipeline", engine: Dict[Any, Tuple[int, Any]],
-            parameters: List[Any]) -> List[Dict[str, Any]]:
-    """Return the parameters as one group; as two if norms and biases do not decay."""
-    options = pipeline.plan.optimizer
-    if options.decay_all or options.weight_decay == 0:
-        return [{"params": parameters}]
-    entries = json.loads(pipeline.model.to_json())["parameters"]
-    without = {p for p, (i, _) in engine.items() if not entries[i].get("decays")}
-    groups: List[Dict[str, Any]] = [
-        {"params": [p for p in parameters if p not in without]},
-        {"params": [p for p in parameters if p in without], "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
 
 
 def _template(options: optim.Optimizer, groups: List[Dict[str, Any]]) -> torch.optim.Optimizer:

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter groups of PyTorch's optimizers and of plans.
+
+A plan takes a ``torch.optim`` optimizer of a captured module in place of cgpipe's. Its groups
+become the plan's, by the names of their parameters; only learning rate and weight decay may differ
+between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+
+import torch
+
+from cgpipe import _c, optim
+from cgpipe.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from cgpipe.pipeline import Pipeline
+
+__all__ = ["Section", "of_plan", "optimizer_of"]
+
+# The constants of PyTorch's optimizers that cgpipe's have under the same names.
+_KINDS: Dict[type, Tuple[type, Tuple[str, ...]]] = {
+    torch.optim.SGD: (optim.SGD, ("momentum", "nesterov")),
+    torch.optim.Adam: (optim.Adam, ("betas", "eps")),
+    torch.optim.AdamW: (optim.AdamW, ("betas", "eps")),
+    torch.optim.RMSprop: (optim.RMSprop, ("momentum", "alpha", "eps"))}
+# Options that change the update, with the value that the engine computes.
+_FIXED = {"dampening": 0, "maximize": False, "amsgrad": False, "centered": False}
+
+
+def optimizer_of(given: torch.optim.Optimizer, captured: Any) -> optim.Optimizer:
+    """Return the plan's optimizer for PyTorch's optimizer of a captured module.
+
+    Raises:
+        ArgumentError: The engine does not compute the same updates, or the optimizer has a state,
+            or does not have the module's parameters.
+    """
+    kind, names = _KINDS.get(type(given), (None, ()))
+    if kind is None:
+        raise ArgumentError("optimizer: SGD, Adam, AdamW or RMSprop is expected, got "
+                            f"{type(given).__name__} (update it yourself: GPipe)")
+    if captured is None:
+        raise ArgumentError("optimizer: cgpipe's is expected with a model that is not a PyTorch "
+                            f"module, got torch.optim.{type(given).__name__}")
+    if any(given.state.values()):
+        raise ArgumentError("optimizer: one without a state is expected (give a new one, then "
+                            "pipeline.optimizer.load_state_dict(optimizer.state_dict()))")
+    first = given.param_groups[0]
+    for i, group in enumerate(given.param_groups):
+        for name, expected in [*_FIXED.items(), *((name, first[name]) for name in names)]:
+            if name in group and group[name] != expected:
+                raise ArgumentError(f"optimizer: group {i}: {name} {expected} is expected, got "
+                                    f"{group[name]}")
+    _check_parameters(given, captured)
+    engine = {entry.name for entry in captured.parameters}
+    known: Dict[Any, str] = {}
+    for name, parameter in captured.module.named_parameters(remove_duplicate=False):
+        if name in engine:
+            known[parameter] = name
+    groups = []
+    for group in given.param_groups:
+        patterns = [_escaped(known[p]) for p in group["params"] if p in known]
+        if patterns:
+            groups.append(optim.ParameterGroup(patterns, float(group["lr"]),
+                                               float(group["weight_decay"])))
+    found = kind(lr=float(first["lr"]), weight_decay=float(first["weight_decay"]), groups=groups,
+                 **{name: first[name] for name in names})
+    assert isinstance(found, optim.Optimizer)
+    return found
+
+
+def _check_parameters(given: torch.optim.Optimizer, captured: Any) -> None:
+    """Raise unless the optimizer has all trainable parameters of the module, and no others."""
+    names = {p: name for name, p in captured.module.named_parameters()}
+    there = {p for group in given.param_groups for p in group["params"]}
+    for i, group in enumerate(given.param_groups):
+        for p in group["params"]:
+            if p not in names:
+                raise ArgumentError(f"optimizer: group {i}: parameters of the module are expected, "
+                                    f"got another, of shape {list(p.shape)}")
+    for p, name in names.items():
+        if p.requires_grad and p not in there:
+            raise ArgumentError(f"optimizer: {name} is expected in a group (or "
+                                "requires_grad_(False), if it is not to be trained)")
+
+
+def _escaped(name: str) -> str:
+    """Return the pattern that matches a name alone."""
+    return "".join(f"\\{c}" if c in "\\*?[]" else c for c in name)
+
+
+class Section:
+    """Parameters that are one of PyTorch's groups. ``group``: their group in the plan; -1: none."""
+
+    def __init__(self, group: int, parameters: List[Any], lr: float, weight_decay: float) -> None:
+        self.group, self.parameters = group, parameters
+        self.lr, self.weight_decay = lr, weight_decay
+
+    def options(self) -> Dict[str, Any]:
+        """Return the group as an optimizer of PyTorch takes it."""
+        return {"params": self.parameters, "lr": self.lr, "weight_decay": self.weight_decay}
+
+
+def of_plan(pipeline: "Pipeline", numbers: Dict[Any, int], parameters: List[Any],
+            decays: List[bool]) -> List[Section]:
+    """Return the plan's groups as PyTorch's: the parameters in no group, then each group. A group
+    whose norms and biases do not decay is two.
+
+    Args:
+        pipeline: Has the plan.
+        numbers: The engine's number of each of PyTorch's parameters that it trains.
+        parameters: All of PyTorch's parameters.
+        decays: For each of the engine's parameters, whether the model decays it.
+    """
+    options = pipeline.plan.optimizer
+    found: Dict[Tuple[int, bool], Section] = {}
+    for group in range(-1, len(options.groups)):
+        own = options.groups[group] if group >= 0 else optim.ParameterGroup("")
+        lr = options.lr if own.lr is None else own.lr
+        decay = options.weight_decay if own.weight_decay is None else own.weight_decay
+        found[group, True] = Section(group, [], lr, decay)
+        found[group, False] = Section(group, [], lr, 0.0)
+    for parameter in parameters:
+        number = numbers.get(parameter, -1)
+        group = _c.lib.cgp_plan_parameter_group(pipeline.plan._handle, number)
+        section = found[group, True]
+        alone = group >= 0 and options.groups[group].weight_decay is not None
+        if not (options.decay_all or alone or section.weight_decay == 0 or number < 0
+                or decays[number]):
+            section = found[group, False]
+        section.parameters.append(parameter)
+    return [section for section in found.values() if section.parameters]
