@@ -16,12 +16,13 @@ import os
 import sys
 import threading
 import time
+import warnings
 from typing import Any, Callable, List, Optional
 
 from cgpipe import _c
 from cgpipe.errors import ArgumentError, StateError
 
-__all__ = ["Communicator", "number"]
+__all__ = ["Communicator", "number", "warn_alone"]
 
 # Numbers of processes, of Open MPI, of MPICH's process manager, and of srun.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -53,6 +54,17 @@ def number(ranks: Optional[int]) -> int:
             f"ranks: {processes} processes were started without MPI (by torchrun?), and each would "
             f"train alone (mpirun -n {processes} python ..., or ranks=1 if each is to train alone)")
     return launched()
+
+
+def warn_alone(what: str) -> None:
+    """Warn if a launcher started several processes, in each of which something trains alone."""
+    processes = launched()
+    if processes == 1 and "RANK" in os.environ:  # torchrun
+        processes = _whole("WORLD_SIZE")
+    if processes > 1:
+        warnings.warn(
+            f"{what}: one process is expected, but {processes} were started, and each trains alone "
+            f"(mpirun -n {processes} with cgpipe.Pipeline makes one pipeline of all)", stacklevel=3)
 
 
 def hint(error: ArgumentError, ranks: Optional[int]) -> ArgumentError:

@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 import torch
 from torch import Tensor, nn
 
+from cgpipe import _ranks
 from cgpipe.torch.runtime import Options, Runtime
 from cgpipe.torchgpipe.skip import fresh_skips, verify_skippables
 
@@ -163,6 +164,7 @@ class GPipe(nn.Module):
                  checkpoint: str = checkpoint, deferred_batch_norm: bool = False,
                  verify: Optional[bool] = None, fallback: bool = True) -> None:
         super().__init__()
+        _ranks.warn_alone("GPipe")
         chunks, checkpoint = int(chunks), str(checkpoint)
         if balance is None:
             raise ValueError(_advise("balance is required"))
