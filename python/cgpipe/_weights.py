@@ -65,18 +65,28 @@ class Weights(_c.Handle):
 
     def state_dict(self) -> Dict[str, Any]:
         """Return copies of all parameters and running statistics, by name, in the shapes and order
-        of ``model.parameters`` and ``model.states``. A captured module's own ``state_dict()`` has
-        PyTorch's order, which differs for weights of convolutions."""
+        of ``model.parameters`` and ``model.states``. For a captured module: what the module's own
+        ``state_dict()`` returns, as tensors of PyTorch."""
+        if self.model._captured is not None:
+            from cgpipe.torch import weights
+
+            return weights.state_dict(self.model._captured, self)
         return {**{v.name: self.parameter(i) for i, v in enumerate(self._parameters)},
                 **{v.name: self.state(i) for i, v in enumerate(self._states)}}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Set parameters and running statistics by name.
+        """Set parameters and running statistics by name, to what :meth:`state_dict` returns, or to
+        the ``state_dict()`` of a captured module.
 
         Raises:
             ArgumentError: A name is missing or unknown, or a value does not fit; nothing was
                 changed.
         """
+        if self.model._captured is not None:
+            from cgpipe.torch import weights
+
+            weights.load(self.model._captured, self, values)
+            return
         kinds = ((_c.lib.cgp_pipeline_set_parameter, self._parameters),
                  (_c.lib.cgp_pipeline_set_state, self._states))
         known = {entry.name for _, entries in kinds for entry in entries}
