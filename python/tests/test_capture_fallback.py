@@ -472,6 +472,21 @@ class Fallback(unittest.TestCase):
             self.assertRegex(text, r"partitions.1.1 \(Part\): \d+ % of the time; .*data-dependent")
         self.assertEqual(GPipe(nn.Sequential(nn.Linear(8, 8)), [1]).report(), "")
 
+    def test_a_list_says_where_each_op_runs(self):
+        class Shift(nn.Module):
+            def forward(self, pair):
+                x, ids = pair
+                return x + (ids + 1).float() * torch.ones(8).cumsum(0)
+        module = nn.Sequential(Shift(), nn.Linear(8, 8), Part(on_data))
+        captured = cgpipe.from_torch(module, ((torch.randn(4, 8), torch.ones(4, 8).long()),))._captured
+        found = [(p.path, p.op, p.where) for p in captured.places]
+        self.assertEqual([place for place in found if place[1] != "_to_copy"], [
+            ("0", "add", "before each step"), ("0", "ones", "once"), ("0", "cumsum", "once"),
+            ("0", "mul", "before each step"), ("0", "add", "engine"), ("1", "linear", "engine"),
+            ("2", "Part", "PyTorch")])
+        self.assertRegex(captured.places[-1].reason, "data-dependent")
+        self.assertRegex(captured.places[0].line, r"test_capture_fallback.py:\d+$")
+
     def test_an_embedding_scales_its_rows_to_its_max_norm(self):
         ids, bits = torch.randint(0, 11, (6, 5)), None
         module = nn.Sequential(nn.Embedding(11, 8, max_norm=1.0), nn.Linear(8, 8), nn.Linear(8, 4))

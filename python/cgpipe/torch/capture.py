@@ -23,8 +23,10 @@ from cgpipe.torch.fallback import Nodes, attempt_with_fallback
 from cgpipe.torch.graph import Value
 from cgpipe.torch.norms import Statistic
 from cgpipe.torch.layout import BATCH, Layout, MixesSamples, Unlike
+from cgpipe.torch.opaque import CALLS
 from cgpipe.torch.ops import OPS, names
 from cgpipe.torch.patterns import find_patterns
+from cgpipe.torch.places import BEFORE, ENGINE, ONCE, TORCH, Place, is_added, place_of
 from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import Tensors
 from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Samples, Translator,
@@ -91,6 +93,7 @@ class _Walk:
                  regions: Nodes) -> None:
         self.t, self.layers, self.evaluator, self.regions = t, layers, evaluator, regions
         self.env: Dict[Any, Any] = {}
+        self.places: List[Place] = []
 
     def run(self, module: Any, patterns: Dict[Any, Tuple[str, List[Any]]],
             absorbed: Set[Any]) -> Any:
@@ -110,6 +113,7 @@ class _Walk:
                     name, arguments = patterns[node]
                     self._begin(layer)
                     self.env[node] = OPS[name](self.t, *[self._argument(a) for a in arguments])
+                    self.places.append(place_of(node, ENGINE, op=name))
                 else:
                     self._visit(node, layer)
             except Unsupported as error:
@@ -144,12 +148,17 @@ class _Walk:
         if node.target is torch.ops.cgpipe.region.default:
             self._begin(layer)
             self.env[node] = self.regions.add(node.args[1], arguments[0][0])
+            call = CALLS[node.args[1]]
+            self.places.append(Place(call.path, type(call.module).__name__, "", TORCH, call.reason))
             return
         leaves = [x for x in torch.utils._pytree.tree_leaves(
             arguments, is_leaf=lambda x: x is None)]
         live = [x for x in leaves if isinstance(x, (Value, Scores, Positions, Parameter, Loss))]
         if not live:
             self.env[node] = self._evaluate(node, leaves)
+            where = {Outside: BEFORE, Constant: ONCE}.get(type(self.env[node]))
+            if where is not None:
+                self.places.append(place_of(node, where))
             return
         self._begin(layer)
         if name == "sym_size":
@@ -161,6 +170,8 @@ class _Walk:
         args, kwargs = arguments
         self.env[node] = OPS[name](self.t, *args, **kwargs)
         _check_result(node, self.env[node])
+        if not is_added(node):
+            self.places.append(place_of(node, ENGINE))
 
     def _unknown(self, base: str) -> Unsupported:
         near = nearest(base, names())
@@ -294,7 +305,8 @@ def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequen
     states = [Named(s, state_shapes[s]) for s in t.graph.states]
     captured = Captured(graph, parameters, states, module.training, t.has_dropout, t.has_batch_norm,
                         layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat),
-                        program.guard, _tensors(program.exported, module, states), found_regions)
+                        program.guard, _tensors(program.exported, module, states), found_regions,
+                        walk.places)
     captured.wants = flat.wants
     _find_requires(captured, t.graph.nodes, module)
     _check_outside(captured, evaluator, examples)

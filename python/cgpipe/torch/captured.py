@@ -17,6 +17,7 @@ from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Guard
 from cgpipe.torch.graph import from_memory, to_memory
 from cgpipe.torch.layout import BATCH, Layout, count
+from cgpipe.torch.places import Place
 from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import Tensors
 from cgpipe.torch.translator import Hidden
@@ -71,6 +72,8 @@ class Captured:
     tensors: Tensors
     #: Parts that PyTorch runs.
     regions: Regions
+    #: All ops in order, and where they run.
+    places: List[Place] = field(default_factory=list)
     #: The result of its proof (proof.py); None: it was not proven.
     proof: Optional[Any] = None
     #: Which inputs require a gradient.

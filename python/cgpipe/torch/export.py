@@ -24,6 +24,7 @@ import torch
 from sympy import Symbol
 from torch import Tensor, nn
 
+from cgpipe.torch.places import line_of
 from cgpipe.torch.watch import (CaptureError, buffers_kept, buffers_replaced_since, check_hooks,
                                 check_writes, detach_regions, name_of, path_of, tables_of,
                                 watching)
@@ -257,14 +258,9 @@ def path_of_error(module: nn.Module, error: BaseException) -> str:
 
 def message(path: str, node: Any, text: str) -> str:
     """Return the message about a node: the module's path, the op, and the line that called it."""
-    source = (node.meta.get("stack_trace") or "").strip().splitlines()
-    line = ""
-    for i in range(len(source) - 1, -1, -1):
-        if source[i].strip().startswith("File "):
-            line = f""" ({source[i].strip().split(', in ')[0].replace('File ', '')
-                          .replace(chr(34), '').replace(', line ', ':')})"""
-            break
-    return f"{path or 'the module itself'}: {name_of(node)}{line}: {text}"
+    line = line_of(node)
+    where = f"{name_of(node)} ({line})" if line else name_of(node)
+    return f"{path or 'the module itself'}: {where}: {text}"
 
 
 def explain(error: BaseException) -> Optional[str]:

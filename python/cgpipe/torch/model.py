@@ -267,6 +267,7 @@ def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[
     captured.tensors.rename(own)
     if captured.proof is not None:
         captured.proof.unprovable = [own(name) for name in captured.proof.unprovable]
+    captured.places = [p._replace(path=own(p.path), reason=own(p.reason)) for p in captured.places]
     graph = captured.graph
     graph["layers"] = [own(layer) for layer in graph["layers"]]
     for parameter in graph["parameters"]:

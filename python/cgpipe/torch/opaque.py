@@ -21,7 +21,7 @@ from cgpipe.torch.surroundings import random_states
 from cgpipe.torch.watch import (CaptureError, Tables, attributes_kept, attributes_of, buffers_kept,
                                 buffers_replaced_since, plain, set_back, tables_of)
 
-__all__ = ["Call", "original", "record", "replaced", "traced"]
+__all__ = ["CALLS", "Call", "original", "record", "replaced", "traced"]
 
 Shape = List[Tuple[bool, int]]
 
