@@ -478,7 +478,8 @@ class Fallback(unittest.TestCase):
                 x, ids = pair
                 return x + (ids + 1).float() * torch.ones(8).cumsum(0)
         module = nn.Sequential(Shift(), nn.Linear(8, 8), Part(on_data))
-        captured = cgpipe.from_torch(module, ((torch.randn(4, 8), torch.ones(4, 8).long()),))._captured
+        pair = torch.randn(4, 8), torch.ones(4, 8).long()
+        captured = cgpipe.from_torch(module, (pair,))._captured
         found = [(p.path, p.op, p.where) for p in captured.places]
         self.assertEqual([place for place in found if place[1] != "_to_copy"], [
             ("0", "add", "before each step"), ("0", "ones", "once"), ("0", "cumsum", "once"),

@@ -17,9 +17,10 @@ from cgpipe.torch import (elementwise, functions, losses, norms,  # noqa: F401  
                           proof, views)
 from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.captured import Captured, Named
+from cgpipe.torch.convex import Plan, Subgraph, is_skipped, reads_state, stateful_nodes
 from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Flat, Program, export, flatten, message, two_samples
-from cgpipe.torch.fallback import Nodes, attempt_with_fallback
+from cgpipe.torch.fallback import Nodes, Unread, attempt_with_fallback
 from cgpipe.torch.graph import Value
 from cgpipe.torch.norms import Statistic
 from cgpipe.torch.layout import BATCH, Layout, MixesSamples, Unlike
@@ -27,6 +28,7 @@ from cgpipe.torch.opaque import CALLS
 from cgpipe.torch.ops import OPS, names
 from cgpipe.torch.patterns import find_patterns
 from cgpipe.torch.places import BEFORE, ENGINE, ONCE, TORCH, Place, is_added, place_of
+from cgpipe.torch.region import output_operand
 from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import Tensors
 from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Samples, Translator,
@@ -83,49 +85,85 @@ def check_cuts(module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
 
 # --- translation ---
 
-_SKIPPED = ("_assert", "sym_constrain", "_guard", "assert_")
-
-
 class _Walk:
-    """Translates the nodes of an exported program in order."""
+    """Translates the nodes of an exported program in order. ``plan``: the nodes that PyTorch runs;
+    None: it runs none."""
 
-    def __init__(self, t: Translator, layers: _Layers, evaluator: Evaluator,
-                 regions: Nodes) -> None:
+    def __init__(self, t: Translator, layers: _Layers, evaluator: Evaluator, regions: Nodes,
+                 plan: Optional[Plan]) -> None:
         self.t, self.layers, self.evaluator, self.regions = t, layers, evaluator, regions
+        self.plan = plan
+        self.stateful: Set[Any] = set()
         self.env: Dict[Any, Any] = {}
         self.places: List[Place] = []
+        #: Why nodes could not be translated, and those of them that the plan has taken.
+        self.refused: Dict[Any, CaptureError] = {}
+        self.taken: Set[Any] = set()
 
     def run(self, module: Any, patterns: Dict[Any, Tuple[str, List[Any]]],
             absorbed: Set[Any]) -> Any:
         """Translate a graph; return its output."""
-        for node in module.graph.nodes:
-            if node.op == "output":
-                return torch.fx.node.map_arg(node.args[0], lambda n: self.env[n])
-            if node in absorbed or node in self.env:
-                continue
-            self.t.node = node
-            path = path_of(node)
-            layer = self.layers.of(path)
-            try:
-                if node.op == "get_attr":
-                    self.env[node] = _attribute(module, node.target)
-                elif node in patterns:
-                    name, arguments = patterns[node]
-                    self._begin(layer)
-                    self.env[node] = OPS[name](self.t, *[self._argument(a) for a in arguments])
-                    self.places.append(place_of(node, ENGINE, op=name))
-                else:
-                    self._visit(node, layer)
-            except Unsupported as error:
-                raise CaptureError(message(path, node, f"{error} is covered"), [path]) from None
-            except Unlike as error:
-                raise CaptureError(message(path, node, f"{error}: not covered here"),
-                                   [path]) from None
-            except MixesSamples:
-                raise CaptureError(message(
-                    path, node, "mixes samples: dimension 0 is theirs, and stays in front"),
-                    [path]) from None
+        for unit in module.graph.nodes if self.plan is None else self.plan.units():
+            if isinstance(unit, Subgraph):
+                self._add_subgraph(unit)
+            elif unit.op == "output":
+                return None if self.refused else self._argument(unit.args[0])
+            elif unit not in absorbed and unit not in self.env:
+                self._translate(module, unit, patterns)
         return None
+
+    def _translate(self, module: Any, node: Any,
+                   patterns: Dict[Any, Tuple[str, List[Any]]]) -> None:
+        self.t.node = node
+        layer = self.layers.of(path_of(node))
+        missing = next((x for x in node.all_input_nodes if x in self.refused
+                        and x not in self.env), None)
+        if missing is not None and not is_skipped(node):
+            self._refuse(node, self.refused[missing], missing in self.taken)
+            return
+        try:
+            if node.op == "get_attr":
+                self.env[node] = _attribute(module, node.target)
+            elif node in patterns:
+                name, arguments = patterns[node]
+                self._begin(layer)
+                self.env[node] = OPS[name](self.t, *[self._argument(a) for a in arguments])
+                self.places.append(place_of(node, ENGINE, op=name))
+            else:
+                self._visit(node, layer)
+        except (Unsupported, Unlike, MixesSamples) as error:
+            self._refuse(node, _error(node, error), isinstance(error, Unsupported))
+
+    def _refuse(self, node: Any, error: CaptureError, certain: bool = True) -> None:
+        """Leave a node to PyTorch, and go on with a value in its place, to find more of them. An
+        error that is not certain may be due to a node that the next walk leaves to PyTorch."""
+        if self.plan is None:
+            raise error
+        if certain or not self.refused:
+            if not self.plan.refuse(node, error):
+                raise error
+            self.taken.add(node)
+        self.refused[node] = error
+        self.env.pop(node, None)
+        if self.plan.facts.is_carried(node):
+            layout = output_operand(shape_of(node.meta["val"].shape)).layout
+            self.env[node] = self.t.graph.input("a result of PyTorch", "f32", layout)
+
+    def _add_subgraph(self, subgraph: Subgraph) -> None:
+        self._begin(subgraph.layer)
+        missing = [x for x in subgraph.arguments if x in self.refused and x not in self.env]
+        try:
+            if missing:
+                raise Unread(missing[0])
+            found = self.regions.add_subgraph(subgraph, self.env)
+        except Unread as error:
+            self._refuse(error.node, subgraph.error)
+            return
+        except (Unsupported, Unlike, MixesSamples):
+            raise subgraph.error from None
+        self.env.update(zip(subgraph.outputs, found))
+        self.places += [place_of(node, TORCH, str(subgraph.error)) for node in subgraph.nodes
+                        if name_of(node) != "getitem"]
 
     def _begin(self, layer: Optional[str]) -> None:
         if layer is not None:
@@ -137,7 +175,10 @@ class _Walk:
 
     def _visit(self, node: Any, layer: Optional[str]) -> None:
         name = name_of(node)
-        if name.startswith(_SKIPPED):
+        if is_skipped(node):
+            return
+        if name == "sym_size" and node.args[0] not in self.env:
+            self.env[node] = Samples(2)
             return
         if name == "getitem":
             container = self.env[node.args[0]]
@@ -167,6 +208,8 @@ class _Walk:
             return
         if name not in OPS:
             raise self._unknown(name)
+        if reads_state(node, self.stateful):
+            raise Unsupported("a buffer that forward does not write to")
         args, kwargs = arguments
         self.env[node] = OPS[name](self.t, *args, **kwargs)
         _check_result(node, self.env[node])
@@ -208,6 +251,15 @@ class _Item:
 
     def __init__(self, node: Any, index: int) -> None:
         self.node, self.index = node, index
+
+
+def _error(node: Any, error: Exception) -> CaptureError:
+    """Return the exception for a node that is not covered."""
+    text = (f"{error} is covered" if isinstance(error, Unsupported) else
+            f"{error}: not covered here" if isinstance(error, Unlike) else
+            "mixes samples: dimension 0 is theirs, and stays in front")
+    path = path_of(node)
+    return CaptureError(message(path, node, text), [path])
 
 
 def _check_result(node: Any, result: Any) -> None:
@@ -268,7 +320,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
 
     def attempt(opaque: Sequence[str]) -> Captured:
         program = export(module, flat, examples, opaque)
-        return _translate(program, flat, module, examples, cut_at, name or type(module).__name__)
+        return _translate(program, flat, module, examples, cut_at, name or type(module).__name__,
+                          fallback)
     captured = attempt_with_fallback(module, flat, examples, attempt) if fallback else attempt(())
     if proof.wanted(verify):
         try:
@@ -282,15 +335,35 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     return captured
 
 
-def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequence[Tensor],
-               cut_at: Optional[Sequence[str]], name: str) -> Captured:
-    t = Translator(name, module.training, OPS)
-    regions = Nodes(t, module)
+def _walk(program: Program, module: nn.Module, examples: Sequence[Tensor],
+          cut_at: Optional[Sequence[str]], name: str,
+          fallback: bool) -> Tuple[_Walk, List[Optional[Layout]], Any]:
+    """Translate the nodes of a program; return the walk, the layouts of inputs, and the outputs.
+    While nodes are refused that PyTorch can run, it begins again with their regions."""
     graph_module = program.exported.graph_module
-    evaluator = Evaluator(graph_module, examples)
-    walk = _Walk(t, _Layers(module, cut_at), evaluator, regions)
-    layouts = _placeholders(program.exported, walk, examples)
-    found = walk.run(graph_module, *find_patterns(graph_module.graph))
+    evaluator, layers = Evaluator(graph_module, examples), _Layers(module, cut_at)
+    patterns, absorbed = find_patterns(graph_module.graph)
+    plan = Plan(program.exported, layers.of, {*patterns, *absorbed}) if fallback else None
+    stateful = stateful_nodes(program.exported)
+    while True:
+        t = Translator(name, module.training, OPS)
+        walk = _Walk(t, layers, evaluator, Nodes(t, module), plan)
+        walk.stateful = stateful
+        layouts = _placeholders(program.exported, walk, examples)
+        found = walk.run(graph_module, patterns, absorbed)
+        if not walk.refused:
+            break
+        if plan is None or not plan.changed:
+            raise next(iter(walk.refused.values()))
+    if walk.regions.parts:
+        walk.regions.check(program.exported, examples)
+    return walk, layouts, found
+
+
+def _translate(program: Program, flat: Flat, module: nn.Module, examples: Sequence[Tensor],
+               cut_at: Optional[Sequence[str]], name: str, fallback: bool) -> Captured:
+    walk, layouts, found = _walk(program, module, examples, cut_at, name, fallback)
+    t, regions, evaluator = walk.t, walk.regions, walk.evaluator
     used = list(found) if isinstance(found, (list, tuple)) else [found]
     outputs, out_layouts = _outputs(t, program.exported, used)
     found_regions = regions.finish()

@@ -8,24 +8,27 @@ arguments or results, makes its parent opaque, and at last the whole module."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
 
 from cgpipe._op import MAX
 from cgpipe.torch.attention import Scores
+from cgpipe.torch.convex import Subgraph
 from cgpipe.torch.graph import Value
-from cgpipe.torch.layout import Layout
+from cgpipe.torch.layout import Layout, MixesSamples, Unlike
 from cgpipe.torch.export import path_of_error
 from cgpipe.torch.opaque import CALLS, Call, record, traced
 from cgpipe.torch.region import Operand, Region, output_operand
 from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import SMALL
-from cgpipe.torch.translator import Constant, Outside, Parameter, Translator, Unsupported
-from cgpipe.torch.watch import CaptureError, is_inside
+from cgpipe.torch.subgraph import Part, are_apart, function_of
+from cgpipe.torch.translator import (Constant, Outside, Parameter, Samples, Translator, Unsupported,
+                                     shape_of)
+from cgpipe.torch.watch import CaptureError, is_inside, name_of
 
-__all__ = ["Nodes", "attempt_with_fallback"]
+__all__ = ["Nodes", "Unread", "attempt_with_fallback"]
 
 
 class _Choice:
@@ -138,6 +141,14 @@ def _add(choice: _Choice, error: Exception, paths: Sequence[str],
                        ) from error
 
 
+class Unread(Exception):
+    """A subgraph cannot read the result of a node."""
+
+    def __init__(self, node: Any) -> None:
+        super().__init__(str(node))
+        self.node = node
+
+
 class Nodes:
     """Makes the nodes of regions in a graph."""
 
@@ -149,17 +160,54 @@ class Nodes:
         self._module = module
         #: For each region, the nodes of its carriers and its own.
         self._nodes: List[List[Any]] = []
+        #: For each region that is a part of a module, its function, and why the engine does not run
+        #: it.
+        self.parts: List[Tuple[Part, CaptureError]] = []
 
     def add(self, key: int, inputs: Sequence[Any]) -> List[Value]:
         """Add the node of a call; return its results."""
-        call = CALLS[key]
-        region = self._region(call, inputs)
-        values, operands = [], []
-        for x in (x for x in inputs if not _is_fixed(x)):
-            number, operand = self._input(x)
-            values.append(number)
-            operands.append(operand)
-        region.inputs = operands
+        region = self._region(CALLS[key], inputs)
+        return self._add(region, [self._input(x) for x in inputs if not _is_fixed(x)])
+
+    def add_subgraph(self, subgraph: Subgraph, env: Dict[Any, Any]) -> List[Value]:
+        """Add the node of a subgraph, whose arguments are in ``env``; return its results.
+
+        Raises:
+            Unread: One of its arguments cannot be read.
+        """
+        inputs, read, fixed = [], [], {}
+        for node in subgraph.arguments:
+            x = env[node]
+            if isinstance(x, Samples):
+                continue
+            if _is_fixed(x) or not isinstance(x, (Value, Scores, Outside, Constant)):
+                fixed[node] = x.tensor if _is_fixed(x) else x
+                continue
+            try:
+                read.append(self._input(x))
+            except (Unsupported, Unlike, MixesSamples) as error:
+                raise Unread(node) from error
+            inputs.append(node)
+        if not inputs:
+            raise Unsupported("a region of tensors with samples")
+        tensors = dict(self._module.named_parameters(remove_duplicate=False))
+        parameters = [tensors[env[node].name] for node in subgraph.parameters]
+        function = function_of(subgraph, inputs, fixed, parameters)
+        region = Region(subgraph.path, self._module.get_submodule(subgraph.path), function, [],
+                        [output_operand(shape_of(node.meta["val"].shape))
+                         for node in subgraph.outputs],
+                        list({id(p): (self._names[id(p)], p) for p in parameters
+                              if p.requires_grad}.values()),
+                        [], False, [], [], False, False, str(subgraph.error), self.regions,
+                        only=list(dict.fromkeys(
+                            name_of(n) for n in subgraph.nodes if name_of(n) != "getitem")))
+        self.regions.all.append(region)
+        part = Part(function, inputs, subgraph.outputs, parameters, list(fixed.values()))
+        self.parts.append((part, subgraph.error))
+        return self._add(region, read)
+
+    def _add(self, region: Region, inputs: Sequence[Tuple[int, Operand]]) -> List[Value]:
+        values, region.inputs = [number for number, _ in inputs], [x for _, x in inputs]
         room = MAX - (len(region.parameters) > MAX)
         if not 1 <= len(values) <= room:
             raise Unsupported(f"a region of 1 to {room} tensors with samples")
@@ -197,13 +245,11 @@ class Nodes:
         self.t.has_dropout |= call.draws
         return region
 
-    def _input(self, x: Any) -> Any:
+    def _input(self, x: Any) -> Tuple[int, Operand]:
         if isinstance(x, Parameter):
             raise Unsupported("a region whose tensors are values, not parameters")
         if isinstance(x, (Value, Scores)):
-            value = self.t.value(x)
-            if any(axis.repeated for axis in value.layout.logical()):
-                raise Unsupported("a region of tensors that are not expanded")
+            value = self.t.whole(x)
             return value.number, Operand(value.layout)
         dtype = x.dtype if isinstance(x, Outside) else x.tensor.dtype
         if dtype.is_floating_point:
@@ -231,6 +277,13 @@ class Nodes:
             first = end
         return found
 
+    def check(self, program: Any, examples: Sequence[Tensor]) -> None:
+        """Raise unless the parts of modules treat samples apart."""
+        apart = are_apart([part for part, _ in self.parts], program, self._module, examples)
+        for (_, error), is_apart in zip(self.parts, apart):
+            if not is_apart:
+                raise error
+
     def finish(self) -> Regions:
         """Complete the nodes, after all other nodes have declared their parameters."""
         declared = {}
@@ -239,7 +292,8 @@ class Nodes:
             declared[id(tensors[name])] = name
         for i, (region, nodes) in enumerate(zip(self.regions.all, self._nodes)):
             used = {id(p) for other in self.regions.all if other is not region
-                    for p in other.module.parameters()} | set(declared)
+                    for p in ([p for _, p in other.parameters] if other.only
+                              else other.module.parameters())} | set(declared)
             if any(id(p) in used for p in region.scaled):
                 raise CaptureError(f"{region.path or 'the module itself'}: Embedding: max_norm is "
                                    "covered where the module is called once and shares no weight")

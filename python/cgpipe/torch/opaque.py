@@ -21,7 +21,7 @@ from cgpipe.torch.surroundings import random_states
 from cgpipe.torch.watch import (CaptureError, Tables, attributes_kept, attributes_of, buffers_kept,
                                 buffers_replaced_since, plain, set_back, tables_of)
 
-__all__ = ["CALLS", "Call", "original", "record", "replaced", "traced"]
+__all__ = ["CALLS", "Call", "drew", "original", "record", "replaced", "traced"]
 
 Shape = List[Tuple[bool, int]]
 
@@ -176,7 +176,7 @@ class _Recorder:
                 value = module(*args, **kwargs)
         finally:
             self._inside = False
-        call = Call(path, module, arguments, _Side.of(value), _drew(states),
+        call = Call(path, module, arguments, _Side.of(value), drew(states),
                     [name for name, b, was in buffers if not torch.equal(b, was)],
                     _set_attributes(module, attributes),
                     [i for i, x in enumerate(given) if x._version != versions[i]],
@@ -237,7 +237,7 @@ def _replaced_buffers(call: Call, tables: Tables,
     return found
 
 
-def _drew(before: Tuple[Any, ...]) -> bool:
+def drew(before: Tuple[Any, ...]) -> bool:
     """Return whether random numbers were drawn."""
     after = random_states()
     return not torch.equal(before[0], after[0]) or repr(before[1:]) != repr(after[1:])

@@ -106,6 +106,7 @@ class Region:
     """A part of a module that PyTorch runs."""
 
     path: str
+    #: The module, or the module that has the ops.
     module: nn.Module
     function: Callable[[Sequence[Tensor]], List[Tensor]]
     inputs: List[Operand]
@@ -130,6 +131,8 @@ class Region:
     reentrant: bool = False
     #: Which inputs require a gradient.
     requires: List[bool] = field(default_factory=list)
+    #: Names of the ops if the region is a part of the module; (): it is the whole module.
+    only: Sequence[str] = ()
     #: Permutations of the parameters' memory to PyTorch's order; (): none.
     orders: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
     ops: List[Any] = field(default_factory=list)
@@ -140,6 +143,12 @@ class Region:
     _latest: Any = None
     _large: Optional[List[Tuple[str, Any, Tensor]]] = None
     _waiting: Dict[int, List[Optional[Tensor]]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The path of the module, and the ops if the region is a part of it."""
+        path = self.path or "the module itself"
+        return f"{path}: {', '.join(self.only)}" if self.only else path
 
     @property
     def scaled(self) -> List[Tensor]:
@@ -230,7 +239,7 @@ class Region:
             given.append(x.clone() if k in self.writes else x)
         proving = self.regions.proving
         seed = None if not self.draws else key if proving is None else PROOF_SEED
-        evaluates = self.regions.training and not run.training
+        evaluates = self.regions.training and not run.training and not self.only
         with torch.set_grad_enabled(gradient), seeded(seed), \
                 evaluating(self.module) if evaluates else contextlib.nullcontext(), \
                 contextlib.nullcontext() if proving is None else proving():
@@ -238,7 +247,7 @@ class Region:
         for i, (result, operand) in enumerate(zip(results, self.outputs)):
             if list(result.shape) != operand.shape(samples) or result.dtype != torch.float32:
                 raise CgpipeError(
-                    f"{self.path}: output {i}: float32 {operand.shape(samples)} is expected, got "
+                    f"{self.name}: output {i}: float32 {operand.shape(samples)} is expected, got "
                     f"{str(result.dtype).replace('torch.', '')} {list(result.shape)}")
         return _Run(run.x[:len(self.inputs)], leaves, results)
 
@@ -302,6 +311,8 @@ class Region:
 
     def _large_buffers(self) -> List[Tuple[str, Any, Tensor]]:
         """Return the path, table and tensor of each buffer that forward may not write to."""
+        if self.only:
+            return []
         if self._large is None:
             own = {id(buffer) for buffer in self.buffers}
             self._large = [(f"{self.path}.{path}.{key}".replace("..", ".").strip("."),

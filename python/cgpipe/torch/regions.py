@@ -84,7 +84,7 @@ class Regions:
             ArgumentError: It cannot.
         """
         for region in self.all:
-            name = region.path or "the module itself"
+            name = region.name
             for device in devices:
                 if str(device).startswith("cuda"):
                     raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, for which "
@@ -117,6 +117,8 @@ class Regions:
             share = (f"{100 * region.seconds / self.seconds:.0f} % of the time" if self.seconds
                      else "has not run")
             text = f"{region.path or 'the module itself'} ({type(region.module).__name__}): {share}"
+            if region.only:
+                text += f"; only {', '.join(region.only)}"
             if region.mixes:
                 text += "; mixes the samples of a micro-batch"
             lines.append(f"{text}; {region.reason}")
@@ -133,8 +135,7 @@ class Regions:
         """Keep the first exception of a run."""
         if self._error is None:
             if hasattr(error, "add_note"):
-                error.add_note(f"in {region.path or 'the module itself'}, which PyTorch runs "
-                               "inside the pipeline")
+                error.add_note(f"in {region.name}, which PyTorch runs inside the pipeline")
             self._error = error
 
     def call(self, function: Callable[[], Any]) -> Any:

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch runs an op that the engine does not cover alone: the engine runs the rest of the module,
+gradients are PyTorch's, and the bits are equal in all layouts."""
+
+import copy
+import unittest
+import warnings
+
+from torch_support import torch
+from torch import nn
+from torch.nn import functional as F
+
+import cgpipe
+from cgpipe.errors import ArgumentError
+from cgpipe.torch import CaptureError
+from cgpipe.torchgpipe import GPipe
+
+LAYOUTS = [([3], "never"), ([1, 2], "always"), ([2, 1], "except_last"), ([1, 1, 1], "never")]
+
+
+class Part(nn.Module):
+    """Call ``function(module, y, x)`` between two linear layers; y is the first one's result."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.a, self.b, self.function = nn.Linear(8, 8), nn.Linear(8, 8), function
+        self.scale, self.drop = nn.Parameter(torch.linspace(0.5, 2, 8)), nn.Dropout(0.5)
+        self.few = nn.ParameterList([nn.Parameter(torch.randn(8, 8)) for _ in range(6)])
+
+    def forward(self, x):
+        return self.b(self.function(self, self.a(x), x))
+
+
+def many(module, y, x):
+    for p in module.few:
+        y = torch.einsum("nc,cd->nd", y, p)
+    return y.tanh()
+
+
+def glued(module, y, x):
+    y = y.view(-1, 2, 4).cumsum(2).reshape(y.shape[0], 8).neg().relu()
+    return y.view(y.shape[0], 4, 2).cumsum(1).flatten(1)
+
+
+# For each function: the ops that PyTorch runs (None: they are not told), and how many regions.
+ALONE = {
+    "cumsum": (lambda m, y, x: y.cumsum(1) * m.scale, "cumsum", 1),
+    "sort": (lambda m, y, x: y.sort(1).values - x, "sort", 1),
+    "max and where": (lambda m, y, x: torch.where(x > 0, y, x.max(1, True).values), None, 1),
+    "norm": (lambda m, y, x: F.normalize(y.cumsum(1), dim=1) + x, None, 1),
+    "einsum": (lambda m, y, x: torch.einsum("nc,cd->nd", y, m.b.weight) + m.scale, "einsum", 1),
+    "a value of parameters": (lambda m, y, x: y @ (m.b.weight @ m.a.weight).cumsum(0),
+                              "matmul cumsum matmul", 1),
+    "samples in the last dimension": (lambda m, y, x: torch.linalg.solve(
+        m.b.weight + 9 * torch.eye(8), y.T).T, "add linalg_solve", 1),
+    "indices": (lambda m, y, x: y.gather(1, y.argsort(1)) + x, "argsort gather", 1),
+    "a cast": (lambda m, y, x: y + (x * 3).int().float(), "_to_copy _to_copy", 1),
+    "results of two regions": (lambda m, y, x: y.cummax(1).values + torch.frexp(y).mantissa,
+                               "cummax frexp", 2),
+    "two results": (lambda m, y, x: (lambda a, b: m.a(a) * b)(*torch.frexp(y.cumsum(1))[:1],
+                                                              y.cumsum(1)), "cumsum frexp cumsum",
+                    2),
+    "six parameters": (many, "einsum " * 6, 1),
+    "glue": (glued, "cumsum view neg relu view cumsum", 1),
+    "a layer between": (lambda m, y, x: m.a(y.cumsum(1)).cumsum(1), "cumsum cumsum", 2),
+    "a path around": (lambda m, y, x: (lambda z: torch.hypot(m.a(z), z))(y.cumsum(1)),
+                      "cumsum hypot", 2),
+    "dropout between": (lambda m, y, x: m.drop(y.cumsum(1)).cumsum(1), "cumsum cumsum", 2),
+}
+
+
+def torchs(model):
+    """Return the ops that PyTorch runs."""
+    return [p.op for p in model._captured.places if p.where == "PyTorch"]
+
+
+def module_of(function):
+    return nn.Sequential(nn.Linear(8, 8), Part(function), nn.Linear(8, 4))
+
+
+def gradients(model, x, chunks=1):
+    """Return outputs and gradients of a forward for each chunk, and one backward."""
+    x = x.clone().requires_grad_()
+    y = torch.cat([model(part) for part in x.chunk(chunks)])
+    y.square().sum().backward()
+    return [y.detach(), x.grad, *[p.grad for p in model.parameters()]]
+
+
+class Regions(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        warnings.simplefilter("ignore")
+
+    def same(self, found, expected, name):
+        for a, b in zip(found, expected):
+            if b is None:
+                self.assertIsNone(a, name)
+            else:
+                torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, msg=lambda m: f"{name}: {m}")
+
+    def test_pytorch_runs_the_op_alone_with_the_bits_of_every_layout(self):
+        x = torch.randn(6, 8)
+        for i, (name, (function, ops, regions)) in enumerate(ALONE.items()):
+            module = module_of(function)
+            model = cgpipe.from_torch(module, (x,))
+            with self.subTest(name):
+                self.assertEqual(torchs(model), ops.split() if ops else torchs(model))
+                self.assertEqual(len(model._captured.regions.all), regions)
+                linears = [p.path for p in model._captured.places
+                           if p.op == "linear" and p.where == "engine"]
+                self.assertEqual((linears[:2], linears[-2:]), (["0", "1.a"], ["1.b", "2"]))
+            module[1].drop.p = 0.0
+            expected, bits = gradients(copy.deepcopy(module), x, 2), None
+            for balance, mode in (LAYOUTS[0], LAYOUTS[1 + i % 3]):
+                model = GPipe(copy.deepcopy(module), balance, chunks=2, checkpoint=mode,
+                              verify=False)
+                with self.subTest(name, balance=balance, mode=mode):
+                    found = gradients(model, x)
+                    self.same(found, expected, name)
+                    bits = bits or found
+                    self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits)))
+
+    def test_a_region_stays_within_a_layer_so_that_stages_can_be_cut_between(self):
+        class Sort(nn.Module):
+            def forward(self, x):
+                return x.sort(1).values
+        x, module = torch.randn(6, 8), nn.Sequential(nn.Linear(8, 8), Sort(), Sort(), Sort())
+        model = GPipe(copy.deepcopy(module), [2, 1, 1])
+        self.same(gradients(model, x), gradients(module, x), "sort")
+        self.assertEqual([line.split(" (")[0] for line in model.report().splitlines()[:-1]],
+                         ["partitions.0.1", "partitions.1.2", "partitions.2.3"])
+        one = cgpipe.from_torch(nn.Sequential(module), (x,), cut_at=["0"])
+        self.assertRegex(one.report(),
+                         r"(?m)^0 \(Sequential\): .*; only sort; 0.1: sort .*covered$")
+
+    def test_dropout_beside_a_region_is_the_engines(self):
+        x, bits = torch.randn(6, 8), None
+        module = module_of(ALONE["dropout between"][0])
+        for balance, mode in LAYOUTS:
+            model = GPipe(copy.deepcopy(module), balance, chunks=2, checkpoint=mode, verify=False)
+            torch.manual_seed(3)
+            found = gradients(model, x)
+            bits = bits or found
+            self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits)))
+        self.assertFalse(torch.equal(model(x), model(x)))
+        self.same(gradients(model.eval(), x)[:1], gradients(module.eval(), x), "eval")
+
+    def test_pipelines_train_to_the_same_bits_in_all_schedules(self):
+        x, y, bits = torch.randn(12, 8), torch.randint(0, 4, (12,)), None
+        module = module_of(lambda m, y, x: torch.einsum("nc,cd->nd", y, m.b.weight) * m.scale)
+        module[1].b.weight.requires_grad_(False)
+        module[0].bias.requires_grad_(False)
+        eager = copy.deepcopy(module)
+        trained = [p for p in eager.parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(trained, lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            for _ in range(2):
+                F.cross_entropy(eager(x), y).backward()
+            optimizer.step()
+        for stages, schedule, recompute in ((1, None, "never"), (2, "1f1b", "always"),
+                                            (3, "zb-h1", "never"), (3, "gpipe", "except_last")):
+            taken = copy.deepcopy(module)
+            model = cgpipe.from_torch(taken, (x,), loss=nn.CrossEntropyLoss(), example_target=y,
+                                      verify=False)
+            pipeline = cgpipe.Pipeline(model, stages, schedule, 3, 12, recompute=recompute,
+                                       optimizer=cgpipe.SGD(lr=0.1))
+            for i in range(4):
+                pipeline.step(x, y, update=bool(i % 2))
+            found = [p.detach().clone() for p in taken.parameters()]
+            self.same(found, list(eager.parameters()), schedule)
+            bits = bits or found
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, bits)), schedule)
+        self.assertAlmostEqual(pipeline.evaluate(x, y), float(F.cross_entropy(eager(x), y)), 5)
+
+    def test_a_bf16_plan_converts_at_the_borders(self):
+        x, y = torch.randn(12, 8), torch.randint(0, 4, (12,))
+        module = module_of(lambda m, y, x: torch.einsum("nc,cd->nd", y, m.b.weight).cumsum(1))
+        eager = copy.deepcopy(module)
+        F.cross_entropy(eager(x), y).backward()
+        model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+        pipeline = cgpipe.Pipeline(model, 2, None, 2, 12, precision="bf16",
+                                   optimizer=cgpipe.SGD(lr=0.0))
+        pipeline.step(x, y)
+        for (name, p), q in zip(eager.named_parameters(), module.parameters()):
+            if p.grad is not None:
+                far = float((p.grad - q.grad).norm() / p.grad.norm())
+                self.assertTrue(1e-6 < far < 3e-2, (name, far))
+
+    def test_a_constant_that_changes_is_seen(self):
+        part = Part(lambda m, y, x: torch.hypot(y, m.mask).cumsum(1))
+        part.register_buffer("mask", torch.ones(8))
+        module, x = nn.Sequential(nn.Linear(8, 8), part), torch.randn(6, 8)
+        model = GPipe(copy.deepcopy(module), [1, 1])
+        pipeline = cgpipe.Pipeline(cgpipe.from_torch(copy.deepcopy(module), (x,)), batch=6,
+                                   external_loss=True)
+        for value in (1, 2):
+            for own in (module[1], model[1]):
+                own.mask.fill_(value)
+            self.same(gradients(model, x)[:2], gradients(module, x), value)
+        captured = pipeline.model._captured
+        captured.module[1].mask.fill_(2)
+        with self.assertRaisesRegex(ArgumentError, "1.mask has changed"):
+            pipeline.forward(x)
+
+    def test_the_whole_module_is_taken_where_a_region_would_mix_samples_or_draw(self):
+        def table(module, y, x):
+            ids = (x * 3).long().clamp(0, 7)
+            return F.embedding(ids, module.scale[:, None] * module.b.weight,
+                               scale_grad_by_freq=True).sum(1) + y
+        whole = {
+            "samples that are added up": lambda m, y, x: y.cumsum(0),
+            "samples that are sorted": lambda m, y, x: y.sort(0).values,
+            "the mean of samples": lambda m, y, x: y.cumsum(1) - y.cumsum(1).mean(0),
+            "gradients that are counted": table,
+            "a number of samples": lambda m, y, x: (y / y.shape[0]).cumsum(1),
+            "random numbers": lambda m, y, x: F.rrelu(y, training=True).cumsum(1),
+            "a statistic": lambda m, y, x: torch.hypot(y, m.norm.running_mean) + m.norm(y),
+            "a statistic, in the engine": lambda m, y, x: y - m.norm.running_mean + m.norm(y),
+            "a buffer": lambda m, y, x: (m.count.add_(y.detach().cumsum(1).sum()), y)[1],
+        }
+        x = torch.randn(6, 8)
+        for name, function in whole.items():
+            module = module_of(function)
+            module[1].register_buffer("count", torch.zeros(()))
+            module[1].norm = nn.BatchNorm1d(8)
+            model = cgpipe.from_torch(module, (x,), verify=False)
+            with self.subTest(name):
+                self.assertEqual(torchs(model), ["Part"])
+                self.assertRegex(model.report(), r"(?m)^1 \(Part\): ((?!only).)*$")
+
+    def test_messages_name_the_path_and_the_ops(self):
+        x = torch.randn(6, 8)
+        module = nn.Sequential(nn.Sequential(Part(lambda m, y, x: y.sort(1).values.cumsum(1))))
+        model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(),
+                                  example_target=torch.randint(0, 8, (6,)))
+        line = r"0.0: sort \(.*test_capture_regions.py:\d+\): .* is covered"
+        self.assertRegex(model.report(), rf"^0.0 \(Part\): has not run; only sort, cumsum; {line}$")
+        with self.assertRaisesRegex(ArgumentError, "^0.0: sort, cumsum: .*cpu is expected, got"):
+            cgpipe.plan(model, devices=["cuda:0"])
+        with self.assertRaisesRegex(CaptureError, f"^{line}$"):
+            cgpipe.from_torch(module, (x,), fallback=False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            pipeline = cgpipe.Pipeline(model, batch=6)
+            for _ in range(2):
+                pipeline.step(x, torch.zeros(6).long())
+        texts = [str(w.message) for w in caught if "PyTorch runs" in str(w.message)]
+        self.assertEqual(len(texts), 1)
+        self.assertRegex(texts[0], rf"0.0 \(Part\): \d+ % of the time; only sort, cumsum; {line}$")
+
+
+if __name__ == "__main__":
+    unittest.main()
