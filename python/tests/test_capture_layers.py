@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers of published architectures: outputs, gradients and statistics equal PyTorch's."""
 
+import copy
 import unittest
 
 import torch_support  # noqa: F401  skips without PyTorch
 
 import torch
+from cgpipe.torch import capture
 from compare import compare
 from torch import nn
 
@@ -115,6 +117,18 @@ class Layers(unittest.TestCase):
         for name, (function, x) in FUNCTIONS.items():
             with self.subTest(name):
                 compare(self, With(lambda p, x, f=function: f(x * p), 1), torch.randn(x))
+
+    def test_rows_that_repeat_values_keep_their_layout(self):
+        functions = {
+            "softmax": lambda p, x: x.repeat(1, 1, 2).softmax(-1) * p + x.repeat(1, 1, 2),
+            "layer_norm": lambda p, x: nn.functional.layer_norm(
+                x.repeat(1, 1, 2), [24], p, p) + x.repeat(1, 1, 2),
+        }
+        for name, function in functions.items():
+            with self.subTest(name):
+                module = With(function, 24)
+                capture(copy.deepcopy(module), (torch.randn(ROWS),), fallback=False)
+                compare(self, module, torch.randn(ROWS))
 
     def test_norms_without_parameters(self):
         for name, (module, x) in NORMS.items():

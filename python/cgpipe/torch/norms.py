@@ -41,7 +41,7 @@ def _of_channels(x: Value, parameter: Any) -> Any:
 
 def _norm_rows(t: Translator, name: str, x: Any, shape: Sequence[int], parameters: Sequence[Any],
                eps: float) -> Value:
-    x = t.value(x)
+    x = t.whole(x)
     need(all(isinstance(p, Parameter) for p in parameters), f"{name} with its parameters")
     dims = x.layout.dims
     merged = x.with_layout(x.layout.with_dims(

@@ -78,7 +78,7 @@ def addmm(t: Translator, bias: Any, x: Any, weight: Any, beta: float = 1,
 def softmax(t: Translator, x: Any, dim: int, dtype: Any = None) -> Any:
     if isinstance(x, Scores):
         return x.softmax(dim)
-    x = t.value(x)
+    x = t.whole(x)
     dims = list(x.layout.dims)
     dim = x.layout.dim(dim)
     need(BATCH not in dims[dim], "softmax within a sample")
