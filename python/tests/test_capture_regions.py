@@ -65,6 +65,7 @@ ALONE = {
     "a layer between": (lambda m, y, x: m.a(y.cumsum(1)).cumsum(1), "cumsum cumsum", 2),
     "a path around": (lambda m, y, x: (lambda z: torch.hypot(m.a(z), z))(y.cumsum(1)),
                       "cumsum hypot", 2),
+    "a result that nothing reads": (lambda m, y, x: ((x > 0).float(), y.cumsum(1))[1], "cumsum", 1),
     "dropout between": (lambda m, y, x: m.drop(y.cumsum(1)).cumsum(1), "cumsum cumsum", 2),
 }
 

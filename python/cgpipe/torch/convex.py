@@ -130,10 +130,10 @@ class _Facts:
 
     @staticmethod
     def is_carried(node: Any) -> bool:
-        """Return whether a result can be a value of the graph: float32, with samples in one
-        dimension."""
+        """Return whether a result can be a value of the graph: float32, not empty, with samples in
+        one dimension."""
         value = node.meta.get("val")
-        if not isinstance(value, Tensor) or value.dtype != torch.float32:
+        if not isinstance(value, Tensor) or value.dtype != torch.float32 or 0 in value.shape:
             return False
         try:
             return sum(batch for batch, _ in shape_of(value.shape)) == 1
@@ -282,7 +282,9 @@ class Plan:
             if not any(node in own for own in sets):
                 self._grow(sets, {node}, self._uncovered[node])
         self._merge(sets)
-        return self._in_order([self._subgraph(own) for own in sets])
+        found = [self._subgraph(own) for own in sets]
+        unread = {node for s in found if not s.outputs for node in s.needs}
+        return self._in_order([s for s in found if s.outputs], unread)
 
     def _grow(self, sets: List[Set[Any]], own: Set[Any], error: CaptureError) -> None:
         """Add the smallest set that contains ``own`` and can be a region."""
@@ -423,12 +425,11 @@ class Plan:
             _common([path_of(node) for node in own]), facts.layer[facts.run[first]],
             facts.ordered(own))
 
-    def _in_order(self, subgraphs: Sequence[Subgraph]) -> List[Unit]:
+    def _in_order(self, subgraphs: Sequence[Subgraph], gone: Set[Any]) -> List[Unit]:
         """Return nodes and subgraphs in topological order (Kahn), where a subgraph has the place of
-        its last node, and without nodes that subgraphs alone read."""
+        its last node, without those in ``gone`` and nodes that subgraphs alone read."""
         facts = self.facts
         of = {node: s for s in subgraphs for node in s.needs}
-        gone: Set[Any] = set()
         for node in reversed(facts.nodes):
             alone = node in facts.live and not facts.has_samples(node)
             if alone and node.op == "call_function" and node.users and all(

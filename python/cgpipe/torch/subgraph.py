@@ -132,6 +132,8 @@ def _values(program: Any, inputs: Sequence[Tensor], wanted: Sequence[Any]) -> Di
         if node not in needed:
             needed.add(node)
             pending += node.all_input_nodes
+    readers = {node: sum(user in needed for user in node.users) + (node in wanted)
+               for node in needed}
     env: Dict[Any, Any] = {}
     with torch.no_grad():
         for node in program.graph_module.graph.nodes:
@@ -139,6 +141,10 @@ def _values(program: Any, inputs: Sequence[Tensor], wanted: Sequence[Any]) -> Di
                 env[node] = left.pop(0)
             elif node in needed:
                 env[node] = _value(program, node, env, kinds)
+            for x in node.all_input_nodes if node in needed else ():
+                readers[x] -= 1
+                if not readers[x]:
+                    del env[x]
     return {node: env[node] for node in wanted}
 
 
