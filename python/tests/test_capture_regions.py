@@ -37,6 +37,10 @@ def many(module, y, x):
     return y.tanh()
 
 
+def on_data(module, y, x):
+    return y * module.scale if float(y.detach().sum()) > -1e9 else y
+
+
 def glued(module, y, x):
     y = y.view(-1, 2, 4).cumsum(2).reshape(y.shape[0], 8).neg().relu()
     return y.view(y.shape[0], 4, 2).cumsum(1).flatten(1)
@@ -230,13 +234,24 @@ class Regions(unittest.TestCase):
                 self.assertEqual(torchs(model), ["Part"])
                 self.assertRegex(model.report(), r"(?m)^1 \(Part\): ((?!only).)*$")
 
+    def test_the_report_has_the_memory_that_autograd_keeps(self):
+        class Product(nn.Module):
+            def forward(self, x):  # keeps the result and its factor, at 4 bytes a number
+                return (x.cumsum(1) * x.detach().cumsum(1)).cumsum(1)
+        for module, width, kept in ((Product(), 64, "512 B"), (Product(), 1024, "8 KiB"),
+                                    (Part(on_data), 8, "96 B")):
+            model = cgpipe.from_torch(nn.Sequential(module), (torch.randn(4, width),),
+                                      input_gradients=True)
+            self.assertRegex(model.report(), f"^0 .*; keeps {kept} a sample; ")
+
     def test_messages_name_the_path_and_the_ops(self):
         x = torch.randn(6, 8)
         module = nn.Sequential(nn.Sequential(Part(lambda m, y, x: y.sort(1).values.cumsum(1))))
         model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(),
                                   example_target=torch.randint(0, 8, (6,)))
         line = r"0.0: sort \(.*test_capture_regions.py:\d+\): .* is covered"
-        self.assertRegex(model.report(), rf"^0.0 \(Part\): has not run; only sort, cumsum; {line}$")
+        self.assertRegex(model.report(), rf"(?m)^0.0 \(Part\): has not run; keeps .* B a "
+                         rf"sample; only sort, cumsum; {line}$")
         with self.assertRaisesRegex(ArgumentError, "^0.0: sort, cumsum: .*cpu is expected, got"):
             cgpipe.plan(model, devices=["cuda:0"])
         with self.assertRaisesRegex(CaptureError, f"^{line}$"):
@@ -248,7 +263,8 @@ class Regions(unittest.TestCase):
                 pipeline.step(x, torch.zeros(6).long())
         texts = [str(w.message) for w in caught if "PyTorch runs" in str(w.message)]
         self.assertEqual(len(texts), 1)
-        self.assertRegex(texts[0], rf"0.0 \(Part\): \d+ % of the time; only sort, cumsum; {line}$")
+        self.assertRegex(texts[0], rf"0.0 \(Part\): \d+ % of the time; keeps .* B a sample; only "
+                         rf"sort, cumsum; {line}$")
 
 
 if __name__ == "__main__":

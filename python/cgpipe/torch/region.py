@@ -29,8 +29,8 @@ from cgpipe import _c
 from cgpipe._op import INFER, MAX, RUN, cgp_op
 from cgpipe.errors import CgpipeError
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
-from cgpipe.torch.surroundings import (PROOF_SEED, buffers_replaced, evaluating, put, seeded,
-                                       threads, unscaled, without_hooks)
+from cgpipe.torch.surroundings import (PROOF_SEED, add_storage, buffers_replaced, counting,
+                                       evaluating, put, seeded, threads, unscaled, without_hooks)
 from cgpipe.torch.watch import attributes_of, set_back
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ class Region:
     requires: List[bool] = field(default_factory=list)
     #: Names of the ops if the region is a part of the module; (): it is the whole module.
     only: Sequence[str] = ()
+    #: Bytes that PyTorch keeps from forward to backward, for the numbers of samples of the proof.
+    kept_bytes: Dict[int, int] = field(default_factory=dict)
     #: Permutations of the parameters' memory to PyTorch's order; (): none.
     orders: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
     ops: List[Any] = field(default_factory=list)
@@ -240,7 +242,10 @@ class Region:
         proving = self.regions.proving
         seed = None if not self.draws else key if proving is None else PROOF_SEED
         evaluates = self.regions.training and not run.training and not self.only
-        with torch.set_grad_enabled(gradient), seeded(seed), \
+        places = {*run.x[:len(self.inputs)], *(x.untyped_storage().data_ptr() for x in [
+            *self.module.parameters(), *self.module.buffers()])} if proving else set()
+        count: Any = counting(places) if proving and gradient else contextlib.nullcontext({})
+        with torch.set_grad_enabled(gradient), seeded(seed), count as kept, \
                 evaluating(self.module) if evaluates else contextlib.nullcontext(), \
                 contextlib.nullcontext() if proving is None else proving():
             results = self.function(given)
@@ -249,6 +254,10 @@ class Region:
                 raise CgpipeError(
                     f"{self.name}: output {i}: float32 {operand.shape(samples)} is expected, got "
                     f"{str(result.dtype).replace('torch.', '')} {list(result.shape)}")
+        if proving and gradient:
+            for x in [*leaves, *results]:
+                add_storage(kept, x, places)
+            self.kept_bytes[samples] = sum(kept.values())
         return _Run(run.x[:len(self.inputs)], leaves, results)
 
     def _call_first(self, run: Any, key: int, gradient: bool) -> _Run:

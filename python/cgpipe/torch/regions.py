@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import time
 import warnings
-from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -110,13 +110,16 @@ class Regions:
             region.seconds = 0.0
 
     def report(self) -> str:
-        """Return a line for each region: its module, its share of the pipeline's time, and why it
-        was not captured. Regions of several stages run at the same time."""
+        """Return a line for each region: its module, its share of the pipeline's time, the memory
+        that PyTorch keeps from forward to backward, and why it was not captured. Regions of several
+        stages run at the same time."""
         lines = []
         for region in self.all:
             share = (f"{100 * region.seconds / self.seconds:.0f} % of the time" if self.seconds
                      else "has not run")
             text = f"{region.path or 'the module itself'} ({type(region.module).__name__}): {share}"
+            if region.kept_bytes:
+                text += f"; keeps {_bytes_of_a_sample(region.kept_bytes)} a sample"
             if region.only:
                 text += f"; only {', '.join(region.only)}"
             if region.mixes:
@@ -167,3 +170,14 @@ class Regions:
         self.passed.clear()
         for region in self.all:
             region.forget()
+
+
+def _bytes_of_a_sample(counts: Dict[int, int]) -> str:
+    """Return how many bytes one more sample takes, from the bytes of numbers of samples."""
+    least, most = min(counts), max(counts)
+    number = (counts[most] - counts[least]) / (most - least) if most > least else (
+        counts[least] / least)
+    units = ["B", "KiB", "MiB", "GiB"]
+    while number >= 1024 and len(units) > 1:
+        number, units = number / 1024, units[1:]
+    return f"{number:.3g} {units[0]}"

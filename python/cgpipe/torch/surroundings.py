@@ -8,13 +8,13 @@ import contextlib
 import random
 import sys
 import threading
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["PROOF_SEED", "buffers_replaced", "evaluating", "put", "random_states", "seeded",
-           "threads", "unscaled", "without_hooks"]
+__all__ = ["PROOF_SEED", "add_storage", "buffers_replaced", "counting", "evaluating", "put",
+           "random_states", "seeded", "threads", "unscaled", "without_hooks"]
 
 #: Seed of each region while a capture is proven.
 PROOF_SEED = 17
@@ -118,6 +118,26 @@ def without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
     finally:
         for table, entries in tables:
             table.update(entries)
+
+
+@contextlib.contextmanager
+def counting(places: Set[int]) -> Iterator[Dict[int, int]]:
+    """Count the memory that autograd keeps for a backward: the size in bytes of each storage by its
+    address. ``places``: addresses that do not count."""
+    found: Dict[int, int] = {}
+
+    def pack(x: Tensor) -> Tensor:
+        add_storage(found, x, places)
+        return x
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        yield found
+
+
+def add_storage(found: Dict[int, int], x: Tensor, places: Set[int]) -> None:
+    """Add the storage of a tensor to those that are counted."""
+    storage = x.untyped_storage()
+    if storage.data_ptr() not in places:
+        found[storage.data_ptr()] = storage.nbytes()
 
 
 @contextlib.contextmanager
