@@ -244,6 +244,25 @@ class Regions(unittest.TestCase):
                                       input_gradients=True)
             self.assertRegex(model.report(), f"^0 .*; keeps {kept} a sample; ")
 
+    def test_pytorch_has_the_threads_that_are_asked_for_and_the_callers_afterwards(self):
+        counts, before = [], torch.get_num_threads()
+
+        def count(module, y, x):
+            counts.append(torch.get_num_threads())
+            return on_data(module, y, x)
+        x, module = torch.randn(6, 8), nn.Sequential(Part(count))
+        for number in (1, 3):
+            model = GPipe(copy.deepcopy(module), [1], torch_threads=number, verify=False)
+            pipeline = cgpipe.Pipeline(cgpipe.from_torch(
+                copy.deepcopy(module), (x,), torch_threads=number), batch=6, external_loss=True)
+            for run in (model, pipeline.forward):
+                run(x)
+                self.assertEqual((counts[-1], torch.get_num_threads()), (number, before))
+        with self.assertRaisesRegex(ArgumentError, "torch_threads: at least 1 is expected, got 0"):
+            cgpipe.from_torch(module, (x,), torch_threads=0)
+        with self.assertRaisesRegex(ValueError, "torch_threads must be positive"):
+            GPipe(module, [1], torch_threads=0)
+
     def test_messages_name_the_path_and_the_ops(self):
         x = torch.randn(6, 8)
         module = nn.Sequential(nn.Sequential(Part(lambda m, y, x: y.sort(1).values.cumsum(1))))

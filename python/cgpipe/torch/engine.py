@@ -45,8 +45,9 @@ class Options:
     deferred_batch_norm: bool = False
     #: Prove each capture; None: unless CGPIPE_VERIFY=0 is in the environment.
     verify: Optional[bool] = None
-    #: Let PyTorch run the modules that cannot be captured.
+    #: Let PyTorch run what cannot be captured, with this number of threads.
     fallback: bool = True
+    torch_threads: int = 1
     #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
     threads: Optional[int] = None
 

@@ -176,7 +176,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
                loss: Optional[Callable[..., Tensor]] = None, example_target: Any = None,
                input_gradients: bool = False, cut_at: Optional[Sequence[str]] = None,
                name: Optional[str] = None, verify: Optional[bool] = None,
-               fallback: bool = True) -> Model:
+               fallback: bool = True, torch_threads: int = 1) -> Model:
     """Capture a module as a model.
 
         model = cgpipe.from_torch(module, (x,), loss=torch.nn.functional.cross_entropy,
@@ -206,8 +206,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         name: Name of the model; None: the module's class.
         verify: Prove the capture: compare two small steps with PyTorch's. None: unless
             CGPIPE_VERIFY=0 is in the environment.
-        fallback: Let PyTorch run the modules that cannot be captured, inside the pipeline. False:
-            refuse them.
+        fallback: Let PyTorch run what cannot be captured, inside the pipeline. False: refuse it.
+        torch_threads: Threads that PyTorch uses for it; the bits depend on their number.
 
     Raises:
         cgpipe.torch.CaptureError: Something is not supported. The message has the module's path,
@@ -222,6 +222,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
                 if loss is None
                 else _capture_with_loss(module, inputs, loss, example_target, cut_at, name, verify,
                                         fallback))
+    captured.regions.use_threads(torch_threads)
     captured.__class__ = _Module
     captured.module = module  # type: ignore[attr-defined]
     captured.state = State(module)  # type: ignore[attr-defined]

@@ -30,6 +30,7 @@ class Regions:
         self.keep: Optional[bool] = None
         #: Gradient mode of forwards; None: enabled in training.
         self.gradient: Optional[bool] = None
+        #: Threads of PyTorch in regions.
         self.threads = 1
         #: A proof's mode without dropout; then regions draw from PROOF_SEED.
         self.proving: Any = None
@@ -42,6 +43,16 @@ class Regions:
         self.asked: Set[Tuple[str, int]] = set()
         self.passed: Set[Tuple[str, int]] = set()
         self._error: Optional[BaseException] = None
+
+    def use_threads(self, number: int) -> None:
+        """Let PyTorch use this number of threads in regions.
+
+        Raises:
+            ArgumentError: It is not positive.
+        """
+        if number < 1:
+            raise ArgumentError(f"torch_threads: at least 1 is expected, got {number}")
+        self.threads = number
 
     def __bool__(self) -> bool:
         return bool(self.all)

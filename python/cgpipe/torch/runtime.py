@@ -241,6 +241,7 @@ class Runtime:
                          for x in inputs]
                 captured = capture(self.module, given, verify=self.options.verify,
                                    fallback=self.options.fallback)
+            captured.regions.use_threads(self.options.torch_threads)
             captured.freeze(self.module)
             if self.state.ignore(captured.regions.attributes):
                 found = self.captures.setdefault((self.state.read(), key[1]), [])

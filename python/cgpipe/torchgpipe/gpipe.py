@@ -138,8 +138,8 @@ class GPipe(nn.Module):
             the whole mini-batch.
         verify: prove each capture: compare two small steps with PyTorch's. None: unless
             CGPIPE_VERIFY=0 is in the environment.
-        fallback: let PyTorch run the layers that cannot be captured, inside the pipeline. False:
-            refuse them.
+        fallback: let PyTorch run what cannot be captured, inside the pipeline. False: refuse it.
+        torch_threads: threads that PyTorch uses for it; the bits depend on their number.
 
     Raises:
         TypeError: the module is no nn.Sequential, or stashes and pops do not match.
@@ -162,7 +162,8 @@ class GPipe(nn.Module):
     def __init__(self, module: nn.Sequential, balance: Optional[Iterable[int]] = None, *,
                  devices: Optional[Iterable[Device]] = None, chunks: int = chunks,
                  checkpoint: str = checkpoint, deferred_batch_norm: bool = False,
-                 verify: Optional[bool] = None, fallback: bool = True) -> None:
+                 verify: Optional[bool] = None, fallback: bool = True,
+                 torch_threads: int = 1) -> None:
         super().__init__()
         _ranks.warn_alone("GPipe")
         chunks, checkpoint = int(chunks), str(checkpoint)
@@ -180,7 +181,9 @@ class GPipe(nn.Module):
         self.chunks, self.checkpoint, self.balance = chunks, checkpoint, balance
         self.devices = _devices(devices, len(balance))
         self.deferred_batch_norm, self.verify = bool(deferred_batch_norm), verify
-        self.fallback = bool(fallback)
+        self.fallback, self.torch_threads = bool(fallback), int(torch_threads)
+        if self.torch_threads <= 0:
+            raise ValueError(f"torch_threads must be positive integer, got {torch_threads}")
         self.partitions = _partitions(module, balance)
         self._start()
 
@@ -196,7 +199,7 @@ class GPipe(nn.Module):
                               recompute=_RECOMPUTE[self.checkpoint],
                               halves=self.checkpoint == "never",
                               deferred_batch_norm=self.deferred_batch_norm, verify=self.verify,
-                              fallback=self.fallback)
+                              fallback=self.fallback, torch_threads=self.torch_threads)
             self._runtimes[tuple_in] = (whole, Runtime(whole, options))
         return self._runtimes[tuple_in]
 
