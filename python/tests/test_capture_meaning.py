@@ -89,10 +89,10 @@ def set_attribute(module, y, x):
 LEAF = torch.ones(8, requires_grad=True)
 
 REFUSED = {
-    "autograd.Function": (lambda m, y, x: Reverse.apply(y), "Reverse, an autograd.Function"),
+    "autograd.Function": (lambda m, y, x: Reverse.apply(y), "Reverse .*of an autograd.Function"),
     "write through detach": (detached_write, "mul_.*a write without gradient"),
     "write under no_grad": (write_without_gradient, "mul_.*a write without gradient"),
-    "attribute": (set_attribute, "function|count is set by forward"),
+    "attribute": (set_attribute, "count: attributes that forward sets"),
     "int": (lambda m, y, x: y.int().float(), "a cast to float32"),
     "bool": (lambda m, y, x: y.bool().float(), "a cast to float32"),
     "half": (lambda m, y, x: y.half().float(), "a cast to float32"),

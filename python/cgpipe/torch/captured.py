@@ -172,9 +172,10 @@ class Captured:
     def to_engine(self, inputs: Sequence[Any]) -> List[Any]:
         """Convert the module's inputs [N, ...] to the graph's inputs. Inputs that are in the
         engine's memory order are not copied."""
-        tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in inputs]
+        tensors = [_tensor(x, i) for i, x in enumerate(inputs)]
         if len(tensors) < len(self.inputs):
-            raise ArgumentError(f"inputs: {len(self.inputs)} are expected, got {len(tensors)}")
+            raise ArgumentError(f"inputs: {len(self.inputs)} are expected, as in the example, got "
+                                f"{len(tensors)}")
         # Any further inputs are the targets of Model.with_loss().
         tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]
         samples = tensors[0].shape[0]
@@ -196,8 +197,9 @@ class Captured:
     def _input(x: Tensor, layout: Layout, i: int) -> Tensor:
         sizes = [size for size in (count(dim) for dim in layout.dims[1:])]
         if list(x.shape[1:]) != sizes:
-            raise ArgumentError(f"input {i}: [N, {', '.join(map(str, sizes))}] is expected, got "
-                                f"{list(x.shape)}")
+            shape = ", ".join(map(str, ["N", *sizes]))
+            raise ArgumentError(f"input {i}: [{shape}] is expected, got {list(x.shape)} (capture "
+                                "the module with an example of that shape)")
         return to_memory(x if x.is_floating_point() else _narrowed(x, f"input {i}"), layout)
 
     def _repeated(self, hidden: Hidden, samples: int) -> Tensor:
@@ -292,6 +294,15 @@ class Captured:
         return [torch.zeros([samples, *self._shape(i)]) if x is None
                 else to_memory(x, self.layouts[i]).reshape(samples, *self._shape(i))
                 for i, x in enumerate(sums)]
+
+
+def _tensor(x: Any, i: int) -> Tensor:
+    """Return input ``i`` as a tensor."""
+    if isinstance(x, Tensor):
+        return x
+    if type(x).__name__ != "ndarray":
+        raise TypeError(f"input {i}: a tensor or an array is expected, got {type(x).__name__}")
+    return torch.from_numpy(x)
 
 
 def _narrowed(x: Tensor, name: str) -> Tensor:

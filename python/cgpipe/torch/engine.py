@@ -50,6 +50,8 @@ class Options:
     torch_threads: int = 1
     #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
     threads: Optional[int] = None
+    #: Name of the model in messages; None: the module's class.
+    name: Optional[str] = None
 
 
 # --- memory ---

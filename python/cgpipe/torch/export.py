@@ -23,14 +23,14 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 import torch
 from sympy import Symbol
 from torch import Tensor, nn
+from torch.utils._sympy.printers import PythonPrinter
 
-from cgpipe.torch.places import line_of
+from cgpipe.torch.finding import Finding, called, line_of, untraceable
 from cgpipe.torch.watch import (CaptureError, buffers_kept, buffers_replaced_since, check_hooks,
                                 check_writes, detach_regions, name_of, path_of, tables_of,
                                 watching)
 
-__all__ = ["Flat", "Guard", "Program", "export", "flatten", "message", "path_of_error",
-           "two_samples"]
+__all__ = ["Flat", "Guard", "Program", "export", "finding_of", "flatten", "two_samples"]
 
 #: Oldest and newest supported PyTorch versions.
 OLDEST, NEWEST = (2, 6), (2, 15)
@@ -123,7 +123,9 @@ class Guard:
         for comparison in self.comparisons:
             names = {symbol: samples for symbol in comparison.free_symbols}
             if not bool(comparison.subs(names)):
-                return str(comparison.subs({symbol: Symbol("N") for symbol in names}))
+                text = PythonPrinter().doprint(
+                    comparison.subs({symbol: Symbol("N") for symbol in names}))
+                return f"samples N with {text}"
         return None
 
 
@@ -179,18 +181,18 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
                     warnings.catch_warnings(), _quiet(), _without_collection():
                 warnings.simplefilter("ignore")
                 program = _trace(flat, examples)
-                for name in flat.form.replaced:
-                    raise CaptureError(f"{name} is set by forward: buffers that are replaced are "
-                                       "not covered", [name.rpartition(".")[0]])
+                names = [Finding(path, key, text="buffers that forward replaces are not covered")
+                         for path, _, key in (x.rpartition(".") for x in flat.form.replaced)]
+                if names:
+                    raise CaptureError(names[0], [finding.path for finding in names], names)
                 return _functional(program)
         except CaptureError:
             raise
         except Exception as error:
-            explained = explain(error)
-            if explained is None:
+            if not _is_of_export(error):
                 raise
-            path = path_of_error(module, error)
-            raise CaptureError(f"{path or 'the module itself'}: {explained}", [path]) from error
+            found = untraceable(module, error)
+            raise CaptureError(found, [found.path]) from error
         finally:
             flat.form.after = _nothing
             for m in cumulative:
@@ -233,7 +235,7 @@ def _trace(flat: Flat, examples: Sequence[Tensor]) -> Any:
 
 def _functional(program: Any) -> Program:
     def error(node: Any, text: str) -> CaptureError:
-        return CaptureError(message(path_of(node), node, text), [path_of(node)])
+        return CaptureError(finding_of(node, text), [path_of(node)])
     guard = _guard(program)
     check_writes(program.graph, program.graph_module, error)
     detach_regions(program.graph_module)
@@ -241,39 +243,22 @@ def _functional(program: Any) -> Program:
     try:
         return Program(program.run_decompositions({}), guard)
     except Exception as failure:
-        lines = str(failure).splitlines() or [type(failure).__name__]
-        raise CaptureError(f"PyTorch cannot make the graph functional: {lines[0]}",
+        raise CaptureError("its graph of ops cannot be made functional by PyTorch",
                            [""]) from failure
 
 
-def path_of_error(module: nn.Module, error: BaseException) -> str:
-    """Return the path of the innermost module whose method raised an exception."""
-    paths = {id(child): path for path, child in module.named_modules()}
-    found, trace = "", error.__traceback__
-    while trace is not None:
-        found = paths.get(id(trace.tb_frame.f_locals.get("self")), found)
-        trace = trace.tb_next
-    return found
+def finding_of(node: Any, text: str) -> Finding:
+    """Return a finding about a node."""
+    return Finding(path_of(node), called(name_of(node)), line_of(node), text)
 
 
-def message(path: str, node: Any, text: str) -> str:
-    """Return the message about a node: the module's path, the op, and the line that called it."""
-    line = line_of(node)
-    where = f"{name_of(node)} ({line})" if line else name_of(node)
-    return f"{path or 'the module itself'}: {where}: {text}"
-
-
-def explain(error: BaseException) -> Optional[str]:
-    """Return an explanation of an error of torch.export; None: the module itself raised the
-    error."""
+def _is_of_export(error: BaseException) -> bool:
+    """Return whether torch.export raised an exception, not the module."""
     text = str(error)
-    if "onstraint" in text and ("specializ" in text or "violated" in text):
-        return ("dimension 0 of the inputs is that of the samples, of any number: the module takes "
-                "a certain number")
-    if type(error).__module__.startswith(("torch._dynamo", "torch._export", "torch.export",
-                                          "torch.fx", "torch._subclasses")):
-        return text.splitlines()[0] if text else type(error).__name__
-    return None
+    return ("onstraint" in text and ("specializ" in text or "violated" in text)
+            ) or type(error).__module__.startswith(
+                ("torch._dynamo", "torch._export", "torch.export", "torch.fx",
+                 "torch._subclasses"))
 
 
 def two_samples(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ arguments or results, makes its parent opaque, and at last the whole module."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -18,7 +19,7 @@ from cgpipe.torch.attention import Scores
 from cgpipe.torch.convex import Subgraph
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import Layout, MixesSamples, Unlike
-from cgpipe.torch.export import path_of_error
+from cgpipe.torch.finding import Finding, untraceable
 from cgpipe.torch.opaque import CALLS, Call, record, traced
 from cgpipe.torch.region import Operand, Region, output_operand
 from cgpipe.torch.regions import Regions
@@ -26,9 +27,9 @@ from cgpipe.torch.state import SMALL
 from cgpipe.torch.subgraph import Part, are_apart, function_of
 from cgpipe.torch.translator import (Constant, Outside, Parameter, Samples, Translator, Unsupported,
                                      shape_of)
-from cgpipe.torch.watch import CaptureError, is_inside, name_of
+from cgpipe.torch.watch import CaptureError, hooks_of, is_inside, name_of
 
-__all__ = ["Nodes", "Unread", "attempt_with_fallback"]
+__all__ = ["Nodes", "Unread", "attempt_alone", "attempt_with_fallback"]
 
 
 class _Choice:
@@ -38,15 +39,20 @@ class _Choice:
         self.module = module
         self.modules: Dict[str, nn.Module] = {}
         #: Why a module was not captured.
-        self.reasons: Dict[str, str] = {}
+        self.reasons: Dict[str, Finding] = {}
+        #: All findings, in the order of the attempts.
+        self.found: List[Finding] = []
 
-    def add(self, paths: Sequence[str], reason: str) -> bool:
+    def add(self, paths: Sequence[str], findings: Sequence[Finding]) -> bool:
         """Make modules opaque, and others like them; return whether one was not yet."""
+        self.found += findings
         before = set(self.modules)
         for path in paths:
-            self._add(path)
+            if not is_inside(path, [own for own in self.modules if own not in before]):
+                self._add(path)
         for path in self.modules:
-            self.reasons.setdefault(path, reason)
+            own = [found for found in findings if is_inside(found.path, [path])]
+            self.reasons.setdefault(path, own[0] if own else replace(findings[0], path=path))
         return set(self.modules) != before
 
     def _add(self, path: str) -> None:
@@ -90,23 +96,45 @@ class _Choice:
 
 def _alike(a: nn.Module, b: nn.Module) -> bool:
     """Return whether what stops the capture of one module stops that of the other."""
-    if type(a) is not type(b) or isinstance(a, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+    if (type(a) is not type(b) or hooks_of(a) != hooks_of(b)
+            or isinstance(a, (nn.Sequential, nn.ModuleList, nn.ModuleDict))):
         return False
     return not type(a).__module__.startswith("torch.nn") or (
         not list(a.children()) and repr(a) == repr(b))
 
 
+def attempt_alone(module: nn.Module, flat: nn.Module, examples: Sequence[Tensor],
+                  attempt: Callable[[Sequence[str]], Any]) -> Any:
+    """Return ``attempt(())``.
+
+    Raises:
+        CaptureError: The capture fails. Exceptions that the module's own forward raises are not
+            caught.
+    """
+    try:
+        return attempt(())
+    except CaptureError:
+        raise
+    except Exception as error:
+        record(module, {}, flat, examples)  # raises the module's own exception
+        found = untraceable(module, error)
+        raise CaptureError(found, [found.path]) from error
+
+
 def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence[Tensor],
                           attempt: Callable[[Sequence[str]], Any],
-                          failed: Optional[CaptureError] = None) -> Any:
+                          failed: Optional[CaptureError] = None,
+                          found: Optional[List[Finding]] = None) -> Any:
     """Return ``attempt(opaque)``: a capture in which calls of opaque modules are nodes. While it
-    fails, more modules become opaque. ``failed``: the error of a first capture.
+    fails, more modules become opaque. ``failed``: the error of a first capture. ``found``: gets the
+    reasons of all failures.
 
     Raises:
         CaptureError: No module is left. Exceptions that the module's own forward raises are not
             caught.
     """
     choice, first = _Choice(module), failed
+    choice.found = [] if found is None else found
     if failed is not None:
         _add(choice, failed, failed.paths, failed)
     while True:
@@ -118,7 +146,7 @@ def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence
         if choice.raise_uncalled(list(calls)):
             continue
         for call in (call for entries in calls.values() for call in entries):
-            call.reason = choice.reasons.get(call.path, "")
+            call.reason = choice.reasons.get(call.path, call.reason)
         try:
             with traced(choice.modules, calls):
                 return attempt(list(choice.modules))
@@ -127,18 +155,20 @@ def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence
             _add(choice, error, error.paths, first)
         except Exception as error:
             # The trace fails, or the module itself does: then record() raises its exception.
-            _add(choice, error, [path_of_error(module, error)], None)
+            reason = untraceable(module, error)
+            if not choice.add([reason.path], [reason]):
+                raise CaptureError(reason) from error
 
 
-def _add(choice: _Choice, error: Exception, paths: Sequence[str],
+def _add(choice: _Choice, error: CaptureError, paths: Sequence[str],
          first: Optional[CaptureError]) -> None:
     """Make more modules opaque. If there are none, raise the first error, for its reason."""
-    if choice.add(paths, str(error).splitlines()[0] if str(error) else type(error).__name__):
+    if choice.add(paths, error.findings):
         return
     if first is None or first is error:
         raise error
-    raise CaptureError(f"{first} (and PyTorch cannot run it inside the pipeline: {error})"
-                       ) from error
+    raise CaptureError(f"{first} (and PyTorch cannot run it inside the pipeline: {error})",
+                       findings=error.findings) from error
 
 
 class Unread(Exception):
@@ -189,7 +219,7 @@ class Nodes:
                 raise Unread(node) from error
             inputs.append(node)
         if not inputs:
-            raise Unsupported("a region of tensors with samples")
+            raise Unsupported("tensors with samples as arguments")
         tensors = dict(self._module.named_parameters(remove_duplicate=False))
         parameters = [tensors[env[node].name] for node in subgraph.parameters]
         function = function_of(subgraph, inputs, fixed, parameters)
@@ -198,7 +228,7 @@ class Nodes:
                          for node in subgraph.outputs],
                         list({id(p): (self._names[id(p)], p) for p in parameters
                               if p.requires_grad}.values()),
-                        [], False, [], [], False, False, str(subgraph.error), self.regions,
+                        [], False, [], [], False, False, subgraph.error.findings[0], self.regions,
                         only=list(dict.fromkeys(
                             name_of(n) for n in subgraph.nodes if name_of(n) != "getitem")))
         self.regions.all.append(region)
@@ -210,7 +240,7 @@ class Nodes:
         values, region.inputs = [number for number, _ in inputs], [x for _, x in inputs]
         room = MAX - (len(region.parameters) > MAX)
         if not 1 <= len(values) <= room:
-            raise Unsupported(f"a region of 1 to {room} tensors with samples")
+            raise Unsupported(f"1 to {room} tensors with samples as arguments")
         self._nodes.append([])
         values += self._carriers(-(-len(region.parameters) // MAX) - 1)
         return self._outputs(region, values)
@@ -247,7 +277,7 @@ class Nodes:
 
     def _input(self, x: Any) -> Tuple[int, Operand]:
         if isinstance(x, Parameter):
-            raise Unsupported("a region whose tensors are values, not parameters")
+            raise Unsupported("no parameter of another module as an argument")
         if isinstance(x, (Value, Scores)):
             value = self.t.whole(x)
             return value.number, Operand(value.layout)
@@ -263,7 +293,7 @@ class Nodes:
         shapes = [[a.size for a in operand.layout.order] or [1] for operand in operands]
         total = sum(operand.elements for operand in operands)
         if len(operands) == 1 and len(shapes[0]) > 5:
-            raise Unsupported("a region whose results have at most 5 dimensions")
+            raise Unsupported("a result of at most 5 dimensions")
         number = graph.add("", values, shapes[0] if len(operands) == 1 else [total])
         self._nodes[-1].append(graph.nodes[-1])
         if len(operands) == 1:

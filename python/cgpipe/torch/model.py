@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Model
 from cgpipe.torch import ranks
-from cgpipe.torch.capture import Captured, CaptureError, capture, check_cuts
+from cgpipe.torch.capture import Captured, CaptureError, capture
 from cgpipe.torch.engine import view_of
+from cgpipe.torch.examples import check_module
 from cgpipe.torch.state import State
+from cgpipe.torch.walk import check_cuts
 
 __all__ = ["from_torch"]
 
@@ -60,6 +62,8 @@ class _Module(Captured):
         if changed is not None:
             raise ArgumentError(f"{changed} has changed since the module was captured (set it "
                                 "back, or capture the module again)")
+        if samples == 0:
+            raise ArgumentError("input: at least one sample is expected, got none")
         refused = self.guard.refuses(samples)
         if refused is not None:
             raise ArgumentError(f"input: {refused} are expected in a micro-batch, got {samples}: "
@@ -193,8 +197,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     Args:
         module: An nn.Module with f32 parameters on the CPU, in the mode to capture: call
             ``train()`` first.
-        example_inputs: Positional inputs: tensors [N, ...] for any N, or structures of them. Their
-            values do not matter.
+        example_inputs: A tensor [N, ...], for any N, or the positional inputs: tensors or
+            structures of them. Their values do not matter.
         example_kwargs: Inputs by name.
         loss: A function of the module's output and a target: losses of torch.nn.functional that
             docs/reference/torch-ops.md lists, or a sum of them. None: only losses that the
@@ -213,10 +217,12 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         cgpipe.torch.CaptureError: Something is not supported. The message has the module's path,
             the op, and what is supported.
     """
+    check_module(module)
     check_cuts(module, cut_at)
+    inputs = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     inputs, example_kwargs = torch.utils._pytree.tree_map_only(
         Tensor, lambda x: x.detach().requires_grad_(input_gradients and x.is_floating_point()),
-        (tuple(example_inputs), example_kwargs))
+        (inputs, example_kwargs))
     captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name, verify=verify,
                         fallback=fallback)
                 if loss is None
@@ -257,12 +263,13 @@ def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[
     within = re.compile(rf"(?<![\w./])module\.(?=(?:{parts})\b)")
 
     def own(text: str) -> str:
+        text = re.sub(rf"^input {len(inputs)}(?=:|$)", "example_target", text)
         return "" if text == "module" else within.sub("", text)
     try:
         captured = capture(whole, (*inputs, target), cut_at=paths,
                            name=name or type(module).__name__, verify=verify, fallback=fallback)
     except CaptureError as error:
-        error.args, error.paths = (own(str(error)),), [own(path) for path in error.paths]
+        error.rename(own)
         raise
     captured.regions.rename(own)
     captured.tensors.rename(own)

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor, nn
 
+from cgpipe.torch.finding import Finding
 from cgpipe.torch.surroundings import random_states
 from cgpipe.torch.watch import (CaptureError, Tables, attributes_kept, attributes_of, buffers_kept,
                                 buffers_replaced_since, plain, set_back, tables_of)
@@ -97,7 +98,7 @@ class Call:
     #: Whether it has a checkpoint(use_reentrant=True), whose backward runs another one.
     reentrant: bool = False
     #: Why the module was not captured.
-    reason: str = ""
+    reason: Finding = Finding("")
 
     def __call__(self, tensors: Sequence[Tensor]) -> List[Tensor]:
         """Call the module; return the results' tensors, and the arguments that it writes to."""
@@ -110,8 +111,8 @@ class Call:
 
     def error(self, text: str) -> CaptureError:
         """Return the exception that names this call."""
-        name = f"{self.path}: {type(self.module).__name__}" if self.path else "the module itself"
-        return CaptureError(f"{name}: {text}",
+        return CaptureError(Finding(self.path, type(self.module).__name__ if self.path else "",
+                                    text=text),
                             paths=[self.path.rpartition(".")[0]] if self.path else [])
 
 
@@ -305,9 +306,10 @@ def record(module: nn.Module, modules: Dict[str, nn.Module], flat: nn.Module,
         except Exception:
             continue
     if second is None:
-        raise CaptureError("the module takes examples of one number of samples alone")
+        raise CaptureError(f"any number of samples is expected, the module takes {samples} alone")
     if [call.path for call in first] != [call.path for call in second]:
-        raise CaptureError("calls other modules for other samples", paths=[""])
+        raise CaptureError(Finding("", text="the same calls are expected for all numbers of "
+                                            "samples, forward calls other modules for some"), [""])
     found: Dict[str, List[Call]] = {}
     for a, b in zip(first, second):
         _merge(a, b, samples, other)
@@ -324,9 +326,11 @@ def _merge(call: Call, again: Call, samples: int, other: int) -> None:
         shape = _scaled(a.shape, samples, b.shape, other)
         if shape is None or a.dtype != torch.float32:
             raise call.error(f"result {i}: float32 [N, ...] is expected, got "
-                             f"{str(a.dtype).replace('torch.', '')} {list(a.shape)}")
+                             f"{str(a.dtype).replace('torch.', '')} {list(a.shape)} for {samples} "
+                             "samples")
         call.shapes.append(shape)
-        call.mixes |= not _rows_agree(a, b, shape, samples, other)
+        if not (call.draws or again.draws):  # other numbers of samples draw other numbers
+            call.mixes |= not _rows_agree(a, b, shape, samples, other)
     if not call.shapes:
         raise call.error("returns no tensor")
     call.values = []

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, List, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from cgpipe.torch.finding import line_of
 from cgpipe.torch.watch import name_of, path_of
 
-__all__ = ["BEFORE", "ENGINE", "ONCE", "TORCH", "Place", "is_added", "line_of", "place_of"]
+__all__ = ["BEFORE", "ENGINE", "ONCE", "TORCH", "Place", "is_added", "place_of"]
 
 #: Where an op runs: in the engine, by PyTorch inside the pipeline, by PyTorch before each step, or
 #: once, during the capture.
@@ -42,13 +43,3 @@ def is_added(node: Any) -> bool:
     item = node.args[0] if name_of(node) == "clone" else None
     return (isinstance(item, torch.fx.Node) and item.target is operator.getitem
             and item.args[0].target is torch.ops.cgpipe.region.default)
-
-
-def line_of(node: Any) -> str:
-    """Return the "file:line" that called a node's op; "": it is unknown."""
-    found: List[str] = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()
-                        if line.strip().startswith("File ")]
-    if not found:
-        return ""
-    return (found[-1].split(", in ")[0].replace("File ", "").replace('"', "")
-            .replace(", line ", ":"))

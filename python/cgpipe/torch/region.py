@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from cgpipe import _c
 from cgpipe._op import INFER, MAX, RUN, cgp_op
 from cgpipe.errors import CgpipeError
+from cgpipe.torch.finding import Finding
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
 from cgpipe.torch.surroundings import (PROOF_SEED, add_storage, buffers_replaced, counting,
                                        evaluating, put, seeded, threads, unscaled, without_hooks)
@@ -123,7 +124,7 @@ class Region:
     draws: bool
     mixes: bool
     #: Why it was not captured.
-    reason: str
+    reason: Finding
     regions: "Regions"
     #: Whether forward scales rows of the module's weight, as nn.Embedding does with max_norm.
     scales: bool = False

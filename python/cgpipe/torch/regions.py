@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
+from cgpipe.torch.finding import ITSELF, called, fold
 from cgpipe.torch.region import Region
 from cgpipe.torch.surroundings import put
 
@@ -99,10 +100,12 @@ class Regions:
             for device in devices:
                 if str(device).startswith("cuda"):
                     raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, for which "
-                                        f"the device cpu is expected, got {device}")
+                                        f"the device cpu is expected, got {device} "
+                                        "(cgpipe.torch.explain() has the reason)")
             if ranks > 1:
                 raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, for which one "
-                                    f"rank is expected, got {ranks}")
+                                    f"rank is expected, got {ranks} (cgpipe.torch.explain() "
+                                    "has the reason)")
             if deferred_batch_norm and region.writes_buffers:
                 raise ArgumentError(f"{name}: PyTorch runs it inside the pipeline, and writes to "
                                     "its buffers for each micro-batch: deferred_batch_norm=False "
@@ -111,7 +114,7 @@ class Regions:
     def rename(self, own: Callable[[str], str]) -> None:
         """Rename the paths of modules, parameters and reasons by a function."""
         for region in self.all:
-            region.path, region.reason = own(region.path), own(region.reason)
+            region.path, region.reason = own(region.path), region.reason.renamed(own)
             region.parameters = [(own(key), p) for key, p in region.parameters]
 
     def restart_times(self) -> None:
@@ -122,21 +125,24 @@ class Regions:
 
     def report(self) -> str:
         """Return a line for each region: its module, its share of the pipeline's time, the memory
-        that PyTorch keeps from forward to backward, and why it was not captured. Regions of several
-        stages run at the same time."""
-        lines = []
+        that PyTorch keeps from forward to backward, and why it was not captured. Modules that are
+        alike have one line. Regions of several stages run at the same time."""
+        alike: Dict[Tuple[str, str], List[Region]] = {}
         for region in self.all:
-            share = (f"{100 * region.seconds / self.seconds:.0f} % of the time" if self.seconds
-                     else "has not run")
-            text = f"{region.path or 'the module itself'} ({type(region.module).__name__}): {share}"
-            if region.kept_bytes:
-                text += f"; keeps {_bytes_of_a_sample(region.kept_bytes)} a sample"
-            if region.only:
-                text += f"; only {', '.join(region.only)}"
-            if region.mixes:
-                text += "; mixes the samples of a micro-batch"
-            lines.append(f"{text}; {region.reason}")
-        return "\n".join(lines)
+            text = f"only {', '.join(map(called, region.only))}; " if region.only else ""
+            text += "mixes the samples of a micro-batch; " if region.mixes else ""
+            text += region.reason.of(region.path)
+            alike.setdefault((type(region.module).__name__, text), []).append(region)
+        return "\n".join(self._line(kind, text, found) for (kind, text), found in alike.items())
+
+    def _line(self, kind: str, text: str, regions: Sequence[Region]) -> str:
+        seconds = sum(region.seconds for region in regions)
+        share = (f"{100 * seconds / self.seconds:.0f} % of the time" if self.seconds
+                 else "has not run")
+        paths = ", ".join(fold(region.path for region in regions)) or ITSELF
+        kept = sum(_of_a_sample(region.kept_bytes) for region in regions if region.kept_bytes)
+        keeps = f"keeps {_bytes(kept)} a sample; " if kept else ""
+        return f"{paths} ({kind}): {share}; {keeps}{text}"
 
     def warn(self) -> None:
         """Warn once, after a run, that PyTorch runs parts of the pipeline."""
@@ -183,11 +189,14 @@ class Regions:
             region.forget()
 
 
-def _bytes_of_a_sample(counts: Dict[int, int]) -> str:
+def _of_a_sample(counts: Dict[int, int]) -> float:
     """Return how many bytes one more sample takes, from the bytes of numbers of samples."""
     least, most = min(counts), max(counts)
-    number = (counts[most] - counts[least]) / (most - least) if most > least else (
-        counts[least] / least)
+    return ((counts[most] - counts[least]) / (most - least) if most > least
+            else counts[least] / least)
+
+
+def _bytes(number: float) -> str:
     units = ["B", "KiB", "MiB", "GiB"]
     while number >= 1024 and len(units) > 1:
         number, units = number / 1024, units[1:]

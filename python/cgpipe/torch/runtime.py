@@ -239,8 +239,8 @@ class Runtime:
             with torch.random.fork_rng(devices=[]):  # keep the caller's random state
                 given = [x.detach()[:microbatch].requires_grad_(gradient and x.requires_grad)
                          for x in inputs]
-                captured = capture(self.module, given, verify=self.options.verify,
-                                   fallback=self.options.fallback)
+                captured = capture(self.module, given, name=self.options.name,
+                                   verify=self.options.verify, fallback=self.options.fallback)
             captured.regions.use_threads(self.options.torch_threads)
             captured.freeze(self.module)
             if self.state.ignore(captured.regions.attributes):
@@ -363,7 +363,7 @@ def _check_inputs(inputs: Sequence[Tensor]) -> int:
         raise IndexError("input: at least one tensor is expected, got an empty tuple")
     for x in inputs:
         if x.dim() == 0:
-            raise RuntimeError("input: a tensor [N, ...] is expected, got a scalar")
+            raise RuntimeError("input: a tensor [N, ...] is expected, got a scalar (unsqueeze(0))")
         if x.device.type != "cpu":
             raise ValueError("input: a tensor in the host's memory is expected, got one on "
                              f"{x.device} (call cpu())")
@@ -383,4 +383,4 @@ def _check_parameters(parameters: Dict[str, nn.Parameter]) -> None:
                             f"{str(parameter.dtype).replace('torch.', '')} (cast the model back)")
         if parameter.device.type != "cpu":
             raise ValueError(f"{name}: a parameter in the host's memory is expected, got one on "
-                             f"{parameter.device}")
+                             f"{parameter.device} (make GPipe from a module on the CPU)")

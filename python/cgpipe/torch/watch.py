@@ -11,13 +11,14 @@ import contextlib
 import random
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, Union
 
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
+from cgpipe.torch.finding import Finding, line_of_frame
 
 __all__ = ["CaptureError", "attributes_kept", "attributes_of", "buffers_kept",
            "buffers_replaced_since", "check_hooks", "check_writes", "detach_regions",
@@ -27,14 +28,22 @@ __all__ = ["CaptureError", "attributes_kept", "attributes_of", "buffers_kept",
 
 class CaptureError(ArgumentError):
     """A module cannot be captured. The message has the path of the module, the op, and what is
-    supported. ``paths``: the modules that PyTorch may run instead."""
+    supported."""
 
-    def __init__(self, message: str, paths: Sequence[str] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: Union[str, Finding], paths: Sequence[str] = (),
+                 findings: Sequence[Finding] = ()) -> None:
+        super().__init__(str(message))
+        #: The modules that PyTorch may run instead.
         self.paths = list(paths)
+        #: What was found; the message has the first.
+        self.findings = list(findings) or [message if isinstance(message, Finding)
+                                           else Finding(self.paths[0] if paths else "",
+                                                        text=message)]
 
-
-_ITSELF = "the module itself"
+    def rename(self, own: Callable[[str], str]) -> None:
+        """Rename the paths by a function."""
+        self.args, self.paths = (own(str(self)),), [own(path) for path in self.paths]
+        self.findings = [found.renamed(own) for found in self.findings]
 
 # --- hooks ---
 
@@ -59,13 +68,13 @@ def check_hooks(module: nn.Module, opaque: Sequence[str] = ()) -> None:
     for table, text in _HOOKS.items():
         if getattr(nn.modules.module, f"_global{table}", None) and "" not in opaque:
             raise CaptureError(f"all modules: {text} are not covered (remove them)", [""])
-    found = [(path, text) for path, child in module.named_modules(remove_duplicate=False)
+    way = "are not covered (remove them, or call what they do in forward)"
+    found = [Finding(path, text=f"{text} {way}")
+             for path, child in module.named_modules(remove_duplicate=False)
              for table, text in _HOOKS.items()
              if getattr(child, table, None) and not is_inside(path, opaque)]
     if found:
-        path, text = found[0]
-        raise CaptureError(f"{path or 'the module itself'}: {text} are not covered (remove them, "
-                           "or call what they do in forward)", [path for path, _ in found])
+        raise CaptureError(found[0], [finding.path for finding in found], found)
 
 
 def is_inside(path: str, paths: Sequence[str]) -> bool:
@@ -130,8 +139,7 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
     of a module. The attributes are set back. The trace must call the function at the end of
     forward: torch.export itself sets attributes back when it has ended."""
     paths = {id(child): path for path, child in module.named_modules()}
-    called: List[Tuple[str, str]] = []
-    hooked: List[str] = []
+    found: List[Finding] = []
     thread = threading.get_ident()
     before = attributes_of(module)
     original = torch.autograd.Function.__dict__["apply"]
@@ -139,27 +147,29 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
     drawn = _random_states()
     is_grad_enabled = torch.is_grad_enabled
     checkpoints = torch.utils.checkpoint.CheckpointFunction
-    asked: List[str] = []
     changed: List[str] = []
 
     def asks_grad_mode() -> bool:
         caller = sys._getframe(1).f_globals.get("__name__", "")
         if threading.get_ident() == thread and not caller.startswith(("torch", "transformers")):
-            asked.append(_caller(paths))
+            found.append(_called(paths, "is_grad_enabled", "a path that depends on the gradient "
+                                 "mode is not covered"))
         return is_grad_enabled()
 
     def register_hook(tensor: Tensor, hook: Any) -> Any:
         if threading.get_ident() == thread:
-            hooked.append(_caller(paths))
+            found.append(_called(paths, "register_hook", "hooks of tensors are not covered"))
         return register(tensor, hook)
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is checkpoints:  # with use_reentrant=True; its forward is under no_grad()
             if any(isinstance(x, Tensor) and x.requires_grad for x in args):
                 return args[0](*args[2:])
-            called.append((_caller(paths), cls.__name__))
+            found.append(_called(paths, cls.__name__, "a checkpoint(use_reentrant=True) of inputs "
+                                 "without a gradient is not covered"))
         if threading.get_ident() == thread and not cls.__module__.startswith(_KNOWN):
-            called.append((_caller(paths), cls.__name__))
+            found.append(_called(paths, cls.__name__, "the backward of an autograd.Function is "
+                                 "not covered"))
         return original.__get__(None, cls)(*args, **kwargs)
 
     Tensor.register_hook = register_hook  # type: ignore[method-assign]
@@ -172,23 +182,23 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
         Tensor.register_hook = register  # type: ignore[method-assign]
         torch.is_grad_enabled = is_grad_enabled
         changed += set_back(module, before)
-    if called:
-        path, name = called[0]
-        raise CaptureError(f"{path or _ITSELF}: {name}, an autograd.Function, has a backward of "
-                           "its own, which is not covered", [path for path, _ in called])
-    if asked:
-        raise CaptureError(f"{asked[0] or _ITSELF}: is_grad_enabled: a path that depends on the "
-                           "gradient mode is not covered", asked)
-    if hooked:
-        raise CaptureError(f"{hooked[0] or _ITSELF}: register_hook: hooks of tensors are not "
-                           "covered", hooked)
     if drawn != _random_states():
-        raise CaptureError("forward draws from Python's or NumPy's random numbers, which a graph "
-                           "would fix: only dropout is covered", [""])
-    if changed:
-        raise CaptureError(f"{changed[0]} is set by forward: attributes that change are not "
-                           "covered (the running statistics of batch norms are)",
-                           [name.rpartition(".")[0] for name in changed])
+        found.append(Finding("", "random", text="Python's or NumPy's random numbers, which a graph "
+                                                "would fix, are not covered (dropout is)"))
+    found += [Finding(*_split(name), text=_CHANGES) for name in changed
+              if not _split(name)[1].startswith("_flat_weight")]  # nn.RNNBase's list of parameters
+    if found:
+        raise CaptureError(found[0], [finding.path for finding in found], found)
+
+
+_CHANGES = ("attributes that forward sets are not covered (the running statistics of batch norms "
+            "are)")
+
+
+def _split(name: str) -> Tuple[str, str]:
+    """Return the path of a module and the name of its attribute."""
+    path, _, key = name.rpartition(".")
+    return path, key
 
 
 def attributes_of(module: nn.Module) -> Dict[str, Dict[str, Any]]:
@@ -213,15 +223,16 @@ def _random_states() -> Tuple[Any, ...]:
             None if numpy is None else repr(numpy.random.get_state()[1:3]))
 
 
-def _caller(paths: Dict[int, str]) -> str:
-    """Return the path of the innermost module whose method is running."""
+def _called(paths: Dict[int, str], op: str, text: str) -> Finding:
+    """Return a finding about a call: the innermost module whose method is running, and the line."""
     frame: Any = sys._getframe(2)
+    line = line_of_frame(frame)
     while frame is not None:
         path = paths.get(id(frame.f_locals.get("self")))
         if path is not None:
-            return path
+            return Finding(path, op, line, text)
         frame = frame.f_back
-    return ""
+    return Finding("", op, line, text)
 
 
 #: Entries of a module's dictionary that PyTorch itself manages.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import re
 import time
 import weakref
 from typing import Any, List, Optional, Sequence, Tuple, Union
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from cgpipe import _c
 from cgpipe.errors import CgpipeError
 from cgpipe.model import measure_layers
-from cgpipe.torch import capture
+from cgpipe.torch import CaptureError, capture
 from cgpipe.torch.engine import Options, destroy, device_name, layer_stages, make_plan, read_model
 from cgpipe.torch.watch import buffers_kept
 from cgpipe.torchgpipe.gpipe import Device, TensorOrTensors, Whole, check
@@ -62,6 +63,15 @@ def _tensors(sample: TensorOrTensors) -> Tuple[Tensor, ...]:
     return sample if isinstance(sample, tuple) else (sample,)
 
 
+def _captured(whole: nn.Module, inputs: Tuple[Tensor, ...]) -> Any:
+    """Capture what _whole() returned; errors name the layers as the module does."""
+    try:
+        return capture(whole, inputs, name="balance")
+    except CaptureError as error:
+        error.rename(lambda text: re.sub(r"\bpartitions\.(\d+)\.0\b", r"\1", text))
+        raise
+
+
 class _Planned:
     """A model and, with options, its plan, without a pipeline. Both are freed with this object."""
 
@@ -82,7 +92,7 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
     CPU.
     """
     try:
-        captured = capture(module, inputs)
+        captured = _captured(module, inputs)
     except (CgpipeError, NotImplementedError):
         if device == "cpu":
             return [0.0] * len(prefixes)
@@ -103,8 +113,8 @@ def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequen
                  chunks: int, device: str) -> Tuple[List[int], List[int]]:
     """Return two lists for the layers of each prefix: the bytes that backward reads of a
     micro-batch, and the bytes of parameters."""
-    planned = _Planned(capture(module, inputs), Options(prefixes, [device] * len(prefixes), chunks),
-                       inputs[0].shape[0])
+    planned = _Planned(_captured(module, inputs),
+                       Options(prefixes, [device] * len(prefixes), chunks), inputs[0].shape[0])
     saved, parameters = [0] * len(prefixes), [0] * len(prefixes)
     for i, stage in enumerate(sorted(set(layer_stages(planned.model, prefixes)))):
         info = _c.lib.cgp_plan_stage_at(planned.plan, i).contents

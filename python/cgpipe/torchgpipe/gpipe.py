@@ -88,16 +88,17 @@ def _partitions(module: nn.Sequential, balance: List[int]) -> nn.ModuleList:
     return nn.ModuleList(partitions)
 
 
-def check(value: Any) -> None:
-    """Raise TypeError unless a value is a tensor or a tuple of tensors."""
+def check(value: Any, place: str = "") -> None:
+    """Raise TypeError unless a value is a tensor or a tuple of tensors. ``place``: for messages."""
     if isinstance(value, Tensor):
         return
     if not isinstance(value, tuple):
-        raise TypeError(f"expected Tensor or tuple of Tensors, but got {type(value).__name__}")
+        raise TypeError("expected Tensor or tuple of Tensors, but got "
+                        f"{type(value).__name__}{place}")
     for i, element in enumerate(value):
         if not isinstance(element, Tensor):
             raise TypeError(f"expected Tensor as element {i} of tuple, but got "
-                            f"{type(element).__name__}")
+                            f"{type(element).__name__}{place}")
 
 
 class Whole(nn.Module):
@@ -112,9 +113,9 @@ class Whole(nn.Module):
     def forward(self, *tensors: Tensor) -> TensorOrTensors:
         value: Any = tensors if self.tuple_in else tensors[0]
         with fresh_skips():
-            for partition in self.partitions:
+            for j, partition in enumerate(self.partitions):
                 value = partition(value)
-                check(value)
+                check(value, f" from partitions.{j}")
         output: TensorOrTensors = value
         return output
 
@@ -194,7 +195,7 @@ class GPipe(nn.Module):
         """Return the captured module and its runtime, which are made at the first use."""
         if tuple_in not in self._runtimes:
             whole = Whole(self.partitions, tuple_in)
-            options = Options(stages=self._stages(),
+            options = Options(name="GPipe", stages=self._stages(),
                               devices=[str(device) for device in self.devices], chunks=self.chunks,
                               recompute=_RECOMPUTE[self.checkpoint],
                               halves=self.checkpoint == "never",
@@ -222,6 +223,14 @@ class GPipe(nn.Module):
         whole.training = self.training
         output: TensorOrTensors = runtime(*tensors)
         return output
+
+    def _whole_for(self, input: TensorOrTensors) -> Tuple[nn.Module, Tuple[Tensor, ...]]:
+        """Return what a forward of ``input`` captures, for cgpipe.torch.explain(), and its
+        inputs."""
+        check(input)
+        whole = Whole(self.partitions, isinstance(input, tuple))
+        whole.training = self.training
+        return whole, input if isinstance(input, tuple) else (input,)
 
     def report(self) -> str:
         """Return a line for each layer that PyTorch runs inside the pipeline, since it cannot be
