@@ -303,7 +303,7 @@ class Refusals(unittest.TestCase):
         self.refused(lambda x: x / x.shape[0], ROWS, "depends on the number of samples")
         self.refused(nn.Softmax(0), ROWS, "softmax within a sample")
 
-    def test_what_is_not_covered_is_named_with_its_place_and_the_nearest(self):
+    def test_what_is_not_covered_is_named_with_its_place(self):
         module = nn.Sequential(nn.Linear(12, 12), nn.Sequential(nn.ReLU(), nn.Threshold(0, 1)))
         self.refused(module, ROWS, r"^1\.1: threshold.*")
         self.refused(nn.Sequential(nn.MaxPool2d(3, dilation=2)), (2, 4, 8, 8),
