@@ -242,7 +242,8 @@ def explain(module: nn.Module, example_inputs: Any,
         print(cgpipe.torch.explain(module, x))
 
     The module is captured in its current mode, as from_torch() and GPipe capture it, but not proven
-    against PyTorch. It does not change.
+    against PyTorch: a proof that fails moves more modules to PyTorch, or refuses them. The module
+    does not change.
 
     Args:
         module: An nn.Module, or a GPipe.
