@@ -313,10 +313,6 @@ class Refusals(unittest.TestCase):
                      "track_running_stats=True")
         self.refused(nn.RMSNorm(12, elementwise_affine=False), ROWS,
                      "rms_norm with its parameters")
-        self.refused(
-            lambda x: F.scaled_dot_product_attention(
-                x, x, x, attn_mask=torch.arange(25.0).view(5, 5) / 25),
-            ROWS, "attention without a bias")
 
     def test_inputs(self):
         with self.assertRaisesRegex(CaptureError, "float32 is expected, got float64"):

@@ -160,6 +160,7 @@ class Scores:
 
     def _product(self) -> Value:
         graph = self.t.graph
+        self.a, self.b = self.t.whole(self.a), self.t.whole(self.b)
         a, b = self.a.layout, self.b.layout
         lead = len(a.dims) - 2
         alone = [x.with_dims([*x.dims[:lead], (), ()]) for x in (a, b)]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["aligned", "broadcast", "materialized"]
 
-#: Largest stride of an op on windows.
-LARGEST_REPEAT = 1 << 15
+#: Largest scale of UPSAMPLE.
+LARGEST_SCALE = 1024
 
 
 def broadcast(values: Sequence[Value]) -> List[Value]:
@@ -59,15 +59,28 @@ def materialized(t: "Translator", x: Value, order: Optional[Sequence[Axis]] = No
             continue
         before = [made[id(a)] for a in wanted[:at]]
         after = [a for a in wanted[at + 1:] if not a.repeated]
-        if axis.size > LARGEST_REPEAT:
-            raise Unlike(f"more than {LARGEST_REPEAT} repeated values")
-        number = t.graph.reshape(number, [count(before), 1, count(after)])
-        number = t.graph.add("upsample", [number], [count(before), axis.size, count(after)],
-                             {"stride": [1, axis.size]})
+        first = count(before)
+        for times in _factors(axis.size):
+            number = t.graph.reshape(number, [first, 1, count(after)])
+            number = t.graph.add("upsample", [number], [first, times, count(after)],
+                                 {"stride": [1, times]})
+            first *= times
     number = t.graph.reshape(number, [axis.size for axis in wanted] if len(wanted) <= 5
                              else [count(wanted)])
     dims = [tuple(made.get(id(axis), axis) for axis in dim) for dim in x.layout.dims]
     return Value(number, Layout(dims, [made[id(axis)] for axis in wanted]))
+
+
+def _factors(number: int) -> List[int]:
+    """Return factors of a number that are scales of UPSAMPLE."""
+    found = []
+    while number > LARGEST_SCALE:
+        factor = next((n for n in range(LARGEST_SCALE, 1, -1) if number % n == 0), None)
+        if factor is None:
+            raise Unlike(f"{number} repeated values, which has no factor up to {LARGEST_SCALE}")
+        found.append(factor)
+        number //= factor
+    return [*found, number] if number > 1 else found
 
 
 def aligned(t: "Translator", a: Value, b: Value) -> Tuple[int, int, Layout]:

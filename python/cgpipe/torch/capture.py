@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe.torch import (elementwise, functions, losses, norms,  # noqa: F401  they register ops
-                          proof, views)
+                          proof, views, volumes)
 from cgpipe.torch.captured import Captured, Named
 from cgpipe.torch.convex import Plan, stateful_nodes
 from cgpipe.torch.evaluate import Evaluator
@@ -23,6 +23,7 @@ from cgpipe.torch.export import Flat, Program, export, flatten, two_samples
 from cgpipe.torch.fallback import Nodes, attempt_alone, attempt_with_fallback
 from cgpipe.torch.finding import Finding
 from cgpipe.torch.norms import Statistic
+from cgpipe.torch.lost import Lost, has_tensors
 from cgpipe.torch.layout import BATCH, Layout, Unlike
 from cgpipe.torch.ops import OPS
 from cgpipe.torch.patterns import find_patterns
@@ -95,7 +96,9 @@ def prepare(module: nn.Module, example_inputs: Sequence[Any],
     leaves, spec = torch.utils._pytree.tree_flatten(
         (tuple(example_inputs), dict(example_kwargs or {})))
     places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
-    examples = [two_samples(leaves[i]) for i in places]
+    # An export fails on views, whose strides it compares with those of the tensor that they view.
+    examples = [two_samples(leaves[i]).clone(memory_format=torch.contiguous_format)
+                for i in places]
     flat = flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
     flat.training = module.training  # the mode of this module alone: its parts may differ
     flat.wants = [leaves[i].is_floating_point() and leaves[i].requires_grad for i in places]
@@ -348,7 +351,8 @@ def _same_shape(shape: List[int]) -> Dict[str, Any]:
 
 
 def _unflattener(flat: Flat) -> Callable[[Sequence[Any]], Any]:
-    spec, leaves = flat.form.spec, list(flat.form.leaves)
+    spec = flat.form.spec
+    leaves = [Lost(type(x).__name__) if has_tensors(x) else x for x in flat.form.leaves]
 
     def unflatten(tensors: Sequence[Any]) -> Any:
         left = list(tensors)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cgpipe.errors import ArgumentError
 from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Guard
-from cgpipe.torch.graph import from_memory, to_memory
+from cgpipe.torch.graph import MAX_RANK, from_memory, to_memory
 from cgpipe.torch.layout import BATCH, Layout, count
 from cgpipe.torch.places import Place
 from cgpipe.torch.regions import Regions
@@ -182,7 +182,8 @@ class Captured:
         found = [self._input(x, layout, i)
                  for i, (x, layout) in enumerate(zip(tensors, self.inputs)) if layout is not None]
         nodes = [h.outside.node for h in self.hidden if h.outside is not None]
-        outside = self.evaluator.run(nodes, [x.cpu() for x in tensors]) if nodes else {}
+        outside = (self.evaluator.run(nodes, [x.cpu().contiguous() for x in tensors])
+                   if nodes else {})
         for hidden in self.hidden:
             if hidden.outside is not None:
                 x = to_memory(outside[hidden.outside.node], hidden.layout)
@@ -190,7 +191,8 @@ class Captured:
                              else _narrowed(x, "integers that are computed from the inputs"))
             else:
                 found.append(self._repeated(hidden, samples))
-        found = [x.reshape(samples, *(x.shape[1:] or (1,))) for x in found]
+        found = [x.reshape(samples, *(x.shape[1:] or (1,))) if x.dim() <= MAX_RANK + 1
+                 else x.reshape(samples, -1) for x in found]
         return found + [x if x.is_floating_point() else _narrowed(x, "targets") for x in added]
 
     @staticmethod
@@ -216,8 +218,9 @@ class Captured:
         found: List[Optional[Tensor]] = []
         for x, layout, want in zip(inputs, self.inputs, wants):
             if layout is not None:
-                shape = ([x.shape[0], *(axis.size for axis in layout.order)] if layout.order
-                         else [x.shape[0], 1])
+                sizes = [axis.size for axis in layout.order]
+                shape = [x.shape[0], *(sizes if 0 < len(sizes) <= MAX_RANK
+                                       else [math.prod(sizes)])]
                 found.append(torch.empty(shape) if want and x.is_floating_point() else None)
         return found + [None] * len(self.hidden)
 

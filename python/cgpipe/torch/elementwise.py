@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 
 from cgpipe.torch.attention import Positions, Scores
+from cgpipe.torch.choices import choose
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Layout, count
 from cgpipe.torch.registry import OPS, need, op
@@ -122,6 +123,12 @@ def _is_table(t: Translator, x: Value, weight: Parameter) -> bool:
             and [s for s in weight.shape if s != 1] == [s for s in sizes if s != 1])
 
 
+@op("addcmul")
+def addcmul(t: Translator, x: Any, a: Any, b: Any, value: float = 1) -> Any:
+    product = mul(t, a, b)
+    return add(t, x, product if value == 1 else mul(t, product, value))
+
+
 @op("sub", "subtract")
 def sub(t: Translator, a: Any, b: Any, alpha: float = 1) -> Value:
     need(alpha == 1, "sub with alpha of 1")
@@ -136,17 +143,19 @@ def rsub(t: Translator, a: Any, b: Any, alpha: float = 1) -> Value:
 @op("where")
 def where(t: Translator, condition: Any, a: Any, b: Any) -> Any:
     value = t.constant_number(b)
-    need(isinstance(a, Scores) and isinstance(condition, Constant) and value is not None
-         and value < -1e4, "where as the mask of attention's scores")
-    return a.masked(condition.tensor)
+    if (isinstance(a, Scores) and isinstance(condition, Constant) and value is not None
+            and value < -1e4):
+        return a.masked(condition.tensor)
+    return choose(t, condition, a, b)
 
 
 @op("masked_fill")
 def masked_fill(t: Translator, x: Any, mask: Any, value: Any) -> Any:
     number = t.constant_number(value)
-    need(isinstance(x, Scores) and isinstance(mask, Constant) and number is not None
-         and number < -1e4, "masked_fill as the mask of attention's scores")
-    return x.masked(~mask.tensor)
+    if (isinstance(x, Scores) and isinstance(mask, Constant) and number is not None
+            and number < -1e4):
+        return x.masked(~mask.tensor)
+    return choose(t, mask, value, x)
 
 
 @op("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh")

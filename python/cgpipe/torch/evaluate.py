@@ -4,12 +4,21 @@ inputs are evaluated before each step."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["Evaluator"]
+__all__ = ["Computed", "Evaluator"]
+
+
+class Computed:
+    """A node that is a function of another."""
+
+    op = "computed"
+
+    def __init__(self, function: Callable[[Tensor], Tensor], node: Any) -> None:
+        self.function, self.source = function, node
 
 
 class Evaluator:
@@ -19,6 +28,7 @@ class Evaluator:
         self.module, self.examples = module, list(examples)
         self._fixed: Dict[Any, Any] = {}  # values of buffers
         self._inputs: Dict[Any, int] = {}
+        self._full: Dict[Any, Tuple[Any, Any, torch.dtype]] = {}
         self._example: Dict[Any, Any] = {}
 
     def set(self, node: Any, value: Any) -> None:
@@ -29,6 +39,12 @@ class Evaluator:
         """Make a placeholder the module's input ``index``."""
         self._inputs[node] = index
 
+    def set_full(self, node: Any, shape: Sequence[Tuple[bool, int]], number: Any,
+                 dtype: torch.dtype) -> None:
+        """Make a node a tensor whose elements are all ``number``; ``shape``: for each dimension,
+        whether it has the samples, and its size without."""
+        self._full[node] = (shape, number, dtype)
+
     def forget(self, everything: bool) -> None:
         """Free the example's values. If ``everything``, free the exported program too: nothing can
         be evaluated afterwards."""
@@ -36,7 +52,7 @@ class Evaluator:
         self.examples = []
         if everything:
             self.module = None
-            self._fixed, self._inputs = {}, {}
+            self._fixed, self._inputs, self._full = {}, {}, {}
 
     def example(self, node: Any) -> Any:
         """Return a node's value for the example."""
@@ -56,7 +72,14 @@ class Evaluator:
             return self._value(node.node, memo, inputs)[node.index]
         if node in memo:
             return memo[node]
-        if node in self._fixed:
+        if isinstance(node, Computed):
+            memo[node] = node.function(self._value(node.source, memo, inputs))
+            return memo[node]
+        if node in self._full:
+            shape, number, dtype = self._full[node]
+            value = torch.full([n * (inputs[0].shape[0] if batch else 1) for batch, n in shape],
+                               number, dtype=dtype)
+        elif node in self._fixed:
             value = self._fixed[node]
         elif node in self._inputs:
             value = inputs[self._inputs[node]]

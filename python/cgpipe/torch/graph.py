@@ -69,7 +69,8 @@ class Graph:
 
     def input(self, name: str, dtype: str, layout: Layout) -> Value:
         """Declare an input, with its axes in memory order."""
-        number = self._value(dtype, [axis.size for axis in layout.order])
+        sizes = [axis.size for axis in layout.order]
+        number = self._value(dtype, sizes if len(sizes) <= MAX_RANK else [count(layout.order)])
         self.inputs.append({"name": name, "value": number})
         return Value(number, layout)
 
@@ -182,7 +183,7 @@ class Graph:
         blocks = _blocks(order, wanted)
         target = [block for axis in wanted for block in blocks if block[0] is axis]
         if len(blocks) > MAX_RANK:
-            raise Unlike(f"a permutation of more than {MAX_RANK} dimensions")
+            return self._moved(number, blocks, target)
         shape = [count(block) for block in blocks]
         number = self.reshape(number, shape)
         for i, block in enumerate(target):
@@ -192,6 +193,21 @@ class Graph:
             blocks[i], blocks[j] = blocks[j], blocks[i]
             shape[i], shape[j] = shape[j], shape[i]
             number = self.add("transpose", [number], shape, {"dim": [i, j]})
+        return number
+
+    def _moved(self, number: int, blocks: List[Tuple[Axis, ...]],
+               target: Sequence[Tuple[Axis, ...]]) -> int:
+        """Move one block after the other to its place: of more dimensions than a transpose has."""
+        for i, block in enumerate(target):
+            j = blocks.index(block)
+            if i == j:
+                continue
+            sizes = [count(axis for b in part for axis in b)
+                     for part in (blocks[:i], blocks[i:j], [block], blocks[j + 1:])]
+            number = self.reshape(number, sizes)
+            number = self.add("transpose", [number], [sizes[0], sizes[2], sizes[1], sizes[3]],
+                              {"dim": [1, 2]})
+            blocks.insert(i, blocks.pop(j))
         return number
 
 

@@ -7,10 +7,12 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout
+from cgpipe.torch.moves import padded
 from cgpipe.torch.registry import need, new_axes, op, pair
-from cgpipe.torch.translator import Parameter, Translator
+from cgpipe.torch.resample import adaptive_average, nearest
+from cgpipe.torch.translator import Parameter, Translator, shape_of
 
-__all__ = ["image_op"]
+__all__ = ["grouping", "image_op"]
 
 
 def image(t: Translator, x: Any) -> Tuple[int, Layout]:
@@ -52,8 +54,11 @@ def feature_dropout(t: Translator, x: Any, p: float, train: bool) -> Any:
 
 
 def result_size(t: Translator) -> List[int]:
-    """Return the height and width of the op's result."""
-    return [size for _, size in t.shape_of_result()[2:]]
+    """Return the height and width of the op's result, or of the first of several; a sequence has
+    height 1."""
+    value = t.node.meta["val"]
+    shape = shape_of((value[0] if isinstance(value, (list, tuple)) else value).shape)
+    return [1] * (4 - len(shape)) + [size for _, size in shape[2:]]
 
 
 def _padding(value: Any) -> List[int]:
@@ -61,7 +66,7 @@ def _padding(value: Any) -> List[int]:
     return [h, h, w, w]
 
 
-def _grouping(groups: int, dilation: Any) -> Dict[str, Any]:
+def grouping(groups: int, dilation: Any) -> Dict[str, Any]:
     """Return the attributes of groups and of a dilation, which a graph omits if they are 1."""
     found: Dict[str, Any] = {"groups": groups} if groups > 1 else {}
     if pair(dilation) != [1, 1]:
@@ -85,7 +90,7 @@ def conv2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1
     if bias is not None:
         named.append(t.parameter(bias, [out], decays=False))
     attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride),
-                  "padding": sides, **_grouping(groups, dilation)}
+                  "padding": sides, **grouping(groups, dilation)}
     return image_op(t, x, "conv2d", attributes, result_size(t), named, channels=out)
 
 
@@ -102,13 +107,19 @@ def conv_transpose2d(t: Translator, x: Any, weight: Any, bias: Any = None, strid
         named.append(t.parameter(bias, [out], decays=False))
     attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride),
                   "padding": _padding(padding), "output_padding": pair(output_padding),
-                  **_grouping(groups, dilation)}
+                  **grouping(groups, dilation)}
     return image_op(t, x, "conv_transpose2d", attributes, result_size(t), named, channels=out)
 
 
 @op("convolution")
 def convolution(t: Translator, x: Any, weight: Any, bias: Any, stride: Any, padding: Any,
                 dilation: Any, transposed: bool, output_padding: Any, groups: int) -> Value:
+    rank = len(getattr(weight, "shape", ())) - 2
+    if rank in (1, 3):
+        name = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
+        need(name != "conv_transpose3d", "convolution of sequences and images, transposed")
+        rest = [output_padding, groups, dilation] if transposed else [dilation, groups]
+        return t.apply(name, x, weight, bias, stride, padding, *rest)
     if transposed:
         return conv_transpose2d(t, x, weight, bias, stride, padding, output_padding, groups,
                                 dilation)
@@ -164,7 +175,8 @@ def adaptive_avg_pool2d(t: Translator, x: Any, size: Any) -> Value:
         y = t.graph.add("average_pool", [number], [c],
                         {"global": True, "kernel": [0, 0], "stride": [0, 0], "padding": [0] * 4})
         return Value(y, Layout([(BATCH,), layout.dims[1], (), ()], layout.dims[1]))
-    need(h % height == 0 and w % width == 0, "adaptive_avg_pool2d to sizes that divide the image's")
+    if h % height or w % width:
+        return adaptive_average(t, x)
     kernel = [h // height, w // width]
     return image_op(t, x, "average_pool",
                     {"global": False, "kernel": kernel, "stride": kernel, "padding": [0] * 4},
@@ -172,11 +184,12 @@ def adaptive_avg_pool2d(t: Translator, x: Any, size: Any) -> Value:
 
 
 @op("upsample_nearest2d")
-def upsample_nearest2d(t: Translator, x: Any, *_: Any) -> Value:
+def upsample_nearest2d(t: Translator, x: Any, *arguments: Any) -> Value:
     number, _layout = image(t, x)
     h, w, _c = t.graph.shape(number)
     height, width = result_size(t)
-    need(height % h == 0 and width % w == 0, "upsample_nearest2d by whole numbers")
+    if height % h or width % w:
+        return nearest(t, x, *arguments)
     return image_op(t, x, "upsample", {"stride": [height // h, width // w]}, [height, width])
 
 
@@ -185,10 +198,15 @@ def pad(t: Translator, x: Any, sides: Sequence[int], mode: Any = "constant",
         value: Any = None) -> Value:
     number = mode if isinstance(mode, (int, float)) else value
     need(mode == "constant" or isinstance(mode, (int, float)), "pad with mode constant")
-    need(not number and len(sides) in (2, 4), "pad of images with zeros")
-    left, right, top, bottom = [*sides, 0, 0][:4]
+    need(not number, "pad with zeros")
+    y = t.value(x)
     if not any(sides):
-        return t.value(x)
+        return y
+    left, right, top, bottom = [*sides, 0, 0][:4]
+    if len(sides) not in (2, 4) or len(y.layout.dims) != 4 or min(sides) < 0:
+        for i in range(0, len(sides), 2):
+            y = padded(t, y, -1 - i // 2, sides[i], sides[i + 1])
+        return y
     return image_op(t, x, "pad",
                     {"kernel": [1, 1], "stride": [1, 1], "padding": [top, bottom, left, right]},
                     result_size(t))

@@ -22,16 +22,21 @@ from cgpipe.torch.walk import check_cuts
 __all__ = ["from_torch"]
 
 
+#: Name of the target among a module's inputs by name, where no parameter can have it.
+_TARGET = "example target"
+
+
 class _WithLoss(nn.Module):
-    """A module with a loss of its output."""
+    """A module with a loss of its output, which has the target as its last input."""
 
     def __init__(self, module: nn.Module, loss: Callable[..., Tensor]) -> None:
         super().__init__()
         self.module, self.loss = module, loss
 
-    def forward(self, *inputs: Any) -> Any:
-        output = self.module(*inputs[:-1])
-        return output, self.loss(output, inputs[-1])
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        target = kwargs.pop(_TARGET)
+        output = self.module(*args, **kwargs)
+        return output, self.loss(output, target)
 
 
 @dataclass
@@ -226,8 +231,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name, verify=verify,
                         fallback=fallback)
                 if loss is None
-                else _capture_with_loss(module, inputs, loss, example_target, cut_at, name, verify,
-                                        fallback))
+                else _capture_with_loss(module, inputs, example_kwargs or {}, loss, example_target,
+                                        cut_at, name, verify, fallback))
     captured.regions.use_threads(torch_threads)
     captured.__class__ = _Module
     captured.module = module  # type: ignore[attr-defined]
@@ -247,9 +252,9 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     return model
 
 
-def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[..., Tensor],
-                       target: Any, cut_at: Optional[Sequence[str]], name: Optional[str],
-                       verify: Optional[bool], fallback: bool) -> Captured:
+def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], kwargs: Dict[str, Any],
+                       loss: Callable[..., Tensor], target: Any, cut_at: Optional[Sequence[str]],
+                       name: Optional[str], verify: Optional[bool], fallback: bool) -> Captured:
     if getattr(target, "requires_grad", False):
         raise CaptureError("example_target: a tensor without requires_grad is expected: targets "
                            "get no gradient (detach it)")
@@ -261,12 +266,15 @@ def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[
     parts = "|".join(re.escape(key) for key in (*module._modules, *module._parameters,
                                                 *module._buffers) if key) or "$"
     within = re.compile(rf"(?<![\w./])module\.(?=(?:{parts})\b)")
+    number = sum(isinstance(x, Tensor)
+                 for x in torch.utils._pytree.tree_leaves((tuple(inputs), kwargs)))
 
     def own(text: str) -> str:
-        text = re.sub(rf"^input {len(inputs)}(?=:|$)", "example_target", text)
+        text = re.sub(rf"^input ({_TARGET}(?=[:,]|$)|{number}(?=: dimension 0))", "example_target",
+                      text)
         return "" if text == "module" else within.sub("", text)
     try:
-        captured = capture(whole, (*inputs, target), cut_at=paths,
+        captured = capture(whole, inputs, {**kwargs, _TARGET: target}, cut_at=paths,
                            name=name or type(module).__name__, verify=verify, fallback=fallback)
     except CaptureError as error:
         error.rename(own)

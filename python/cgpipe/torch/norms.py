@@ -111,9 +111,8 @@ def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: An
     attributes = {"eps": eps, "momentum": momentum}
     if len(x.layout.dims) == 4:
         return image_op(t, x, "batch_norm", attributes, None, named, states)
-    need(len(x.layout.dims) in (2, 3), "batch_norm of [N, C], [N, C, L] or images")
     dims = x.layout.dims
-    rest = list(dims[2]) if len(dims) == 3 else []
+    rest = [axis for dim in dims[2:] for axis in dim]
     number = t.graph.arrange(x, [rest, [], dims[1]])
     y = t.graph.add("batch_norm", [number], t.graph.shape(number), attributes, named, states)
     return Value(y, Layout(dims, [*rest, *dims[1]]))

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
+from cgpipe.torch import masks
 from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
@@ -191,18 +192,12 @@ def baddbmm(t: Translator, bias: Any, a: Any, b: Any, beta: float = 1, alpha: fl
 def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float = 0.0,
               is_causal: bool = False, scale: Optional[float] = None,
               enable_gqa: bool = False) -> Any:
-    need(mask is None or isinstance(mask, Constant),
-         "attention with a mask that is the same for all samples")
     need(t.training or p == 0, "dropout in the mode, train or eval, of the whole module")
     q, k, v = t.value(q), t.value(k), t.value(v)
     if len(q.layout.dims) == 3:
         q, k, v = (x.with_layout(x.layout.unsqueeze(1)) for x in (q, k, v))
         y = attention(t, q, k, v, mask, p, is_causal, scale)
         return y.with_layout(y.layout.drop(1))
-    scores = Scores(t, q, k.with_layout(k.layout.transpose(-1, -2)), scale=scale,
-                    grouped=enable_gqa)
+    scores = Scores(t, q, k.with_layout(k.layout.transpose(-1, -2)), grouped=enable_gqa)
     scores.scale = scale if scale is not None else count(q.layout.dims[-1]) ** -0.5
-    scores.causal = is_causal
-    if mask is not None:
-        scores = scores.masked(mask.tensor)
-    return scores.softmax(-1).dropout(p).times(t, v)
+    return masks.attend(t, scores, v, mask, p, is_causal)

@@ -24,7 +24,7 @@ from cgpipe.torch.graph import Graph, Value, to_memory
 from cgpipe.torch.layout import BATCH, Axis, Layout, Unlike, count
 
 __all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Term",
-           "Translator", "Turned", "Unsupported"]
+           "Translator", "Turned", "Unsupported", "row_of"]
 
 
 class Unsupported(Exception):
@@ -157,6 +157,7 @@ class Translator:
         self.state_names: List[str] = []
         self._hidden_outside: Dict[Any, int] = {}
         self._values: Dict[str, int] = {}  # parameters that are values
+        self.derived: Dict[Any, Outside] = {}  # functions of other nodes, by node and name
 
     # --- the current node ---
 
@@ -183,13 +184,14 @@ class Translator:
             return x.value()
         if isinstance(x, Parameter):
             return self._parameter_value(x)
+        if isinstance(x, Positions):
+            return self._positions_value(x)
         if isinstance(x, Outside) and x.dtype.is_floating_point:
             return self._outside(x)
         if isinstance(x, Constant) and self.is_batched(x):
             layout = _layout_of(shape_of_constant(x))
             return self.constant(x, layout)
-        raise Unsupported({Positions: "embeddings of positions that are added to a value",
-                           Outside: "arithmetic on integers that depend on the inputs",
+        raise Unsupported({Outside: "arithmetic on integers that depend on the inputs",
                            Loss: "a loss at the end",
                            Samples: "no value that depends on the number of samples"}.get(
                                type(x), "a tensor with samples"))
@@ -226,7 +228,7 @@ class Translator:
             return self._hidden_outside[x.node], layout
         if isinstance(x, Constant) and x.batched:
             layout = _layout_of(shape_of_constant(x))
-            rows = to_memory(_row(x), layout).to(torch.int32)
+            rows = to_memory(row_of(x), layout).to(torch.int32)
             return self._add_hidden("i32", layout, rows=rows), layout
         raise Unsupported("integers that are inputs, or follow from them")
 
@@ -254,6 +256,19 @@ class Translator:
         dims = [(left.pop(0),) if size != 1 else () for size in x.shape]
         return Value(self.graph.reshape(self._values[x.name], shape), Layout(dims, sizes))
 
+    def _positions_value(self, x: Positions) -> Value:
+        """Return rows of a parameter, the same for each sample, as a value without BATCH."""
+        size, width = x.weight.shape
+        rows = x.ids.reshape(1, -1).to(torch.int32)
+        ids = self._add_hidden("i32", _layout_of([(True, 1), (False, rows.shape[1])]), rows=rows)
+        named = self.parameter(x.weight, [size, width])
+        y = self.graph.add("embedding", [ids], [rows.shape[1], width],
+                           {"size": size, "width": width}, [named])
+        dims = [(Axis(n),) if n != 1 else () for n in (*x.ids.shape, width)]
+        axes = [axis for dim in dims for axis in dim]
+        shape = [axis.size for axis in axes] if len(axes) <= 5 else [count(axes)]
+        return Value(self.graph.reshape(y, shape), Layout(dims, axes))
+
     def _add_hidden(self, dtype: str, layout: Layout, rows: Optional[Tensor] = None,
                     outside: Optional[Outside] = None) -> int:
         value = self.graph.input(f"hidden {len(self.hidden)}", dtype, layout)
@@ -262,7 +277,7 @@ class Translator:
 
     def constant(self, x: Constant, layout: Layout) -> Value:
         """Return a constant, broadcast if necessary, as a value with this layout."""
-        row = _row(x).to(torch.float32)
+        row = row_of(x).to(torch.float32)
         shape = [count(dim) for dim in layout.dims]
         if any(axis.repeated for axis in layout.logical()):
             raise Unlike("repeated values (expand) where they must be in memory")
@@ -426,7 +441,7 @@ def _layout_of(shape: Sequence[Tuple[bool, int]]) -> Layout:
     return layout
 
 
-def _row(x: Constant) -> Tensor:
+def row_of(x: Constant) -> Tensor:
     """Return a constant's row for one sample; all samples must have the same row."""
     if not x.batched:
         return x.tensor

@@ -10,6 +10,7 @@ import torch
 from cgpipe.torch.attention import Scores
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
+from cgpipe.torch.moves import strided
 from cgpipe.torch.registry import need, new_axes, op
 from cgpipe.torch.translator import Constant, Parameter, Part, Translator, Turned
 
@@ -118,15 +119,15 @@ def slice_(t: Translator, x: Any, dim: int = 0, start: Any = None, end: Any = No
            step: int = 1) -> Value:
     x = t.value(x)
     dim = x.layout.dim(dim)
-    need(step == 1, "slice with a step of 1")
     if BATCH in x.layout.dims[dim]:
-        need(start in (None, 0) and (end is None or (isinstance(end, int) and end >= 2 ** 31)),
+        whole = end is None or (isinstance(end, int) and end >= 2 ** 31)
+        need(step == 1 and start in (None, 0) and whole,
              "slice within a sample: dimension 0 is the samples'")
         return x
     size = count(x.layout.dims[dim])
     begin, stop = (0 if start is None else start), (size if end is None else end)
     begin, stop = (min(max(i + size if i < 0 else i, 0), size) for i in (begin, stop))
-    return cut(t, x, dim, begin, stop)
+    return cut(t, x, dim, begin, stop) if step == 1 else strided(t, x, dim, begin, stop, step)
 
 
 @op("narrow")
@@ -176,7 +177,8 @@ def unbind(t: Translator, x: Any, dim: int = 0) -> List[Value]:
 
 @op("cat", "concat")
 def cat(t: Translator, tensors: Sequence[Any], dim: int = 0) -> Value:
-    values = [t.whole(x) for x in tensors]
+    values = [t.whole(x) for x in tensors
+              if not (isinstance(x, Constant) and x.tensor.numel() == 0)]
     dim = values[0].layout.dim(dim)
     need(BATCH not in values[0].layout.dims[dim],
          "cat within a sample: dimension 0 is the samples'")

@@ -77,6 +77,11 @@ def check_cuts(module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
 
 UNKNOWN = "the engine has no such op"
 
+#: Ops that read no element of their operand: what they fill a tensor with, or the argument that
+#: has it.
+_FILLED = {"new_zeros": 0, "zeros_like": 0, "new_ones": 1, "ones_like": 1, "new_full": None,
+           "full_like": None}
+
 
 class _Unknown(Unsupported):
     """The engine has no such op."""
@@ -193,6 +198,9 @@ class Walk:
         leaves = [x for x in torch.utils._pytree.tree_leaves(
             arguments, is_leaf=lambda x: x is None)]
         live = [x for x in leaves if isinstance(x, (Value, Scores, Positions, Parameter, Loss))]
+        if live and name in _FILLED:
+            self._fill(node, arguments[0])
+            leaves, live = [], []
         if not live:
             self.env[node] = self._evaluate(node, leaves)
             where = {Outside: BEFORE, Constant: ONCE}.get(type(self.env[node]))
@@ -213,6 +221,15 @@ class Walk:
         _check_result(node, self.env[node])
         if not is_added(node):
             self.places.append(place_of(node, ENGINE))
+
+    def _fill(self, node: Any, arguments: Sequence[Any]) -> None:
+        name, value = name_of(node), node.meta["val"]
+        number = _FILLED[name]
+        if number is None:
+            number = arguments[2 if name == "new_full" else 1]
+        if not isinstance(number, (bool, int, float)):
+            raise Unsupported(f"{name} with a number")
+        self.evaluator.set_full(node, shape_of(value.shape), number, value.dtype)
 
     def _evaluate(self, node: Any, leaves: Sequence[Any] = ()) -> Any:
         """Evaluate a node that depends only on constants, or defer a node that depends on integer
