@@ -119,14 +119,15 @@ class Losses(unittest.TestCase):
             self.assertLessEqual(float((a - b).norm()), 1e-5 * float(b.norm()))
 
     def test_targets_of_another_type(self):
-        self.refused(nn.MSELoss(), torch.randn(N, 3).double(), "input 1: float32 is expected")
+        self.refused(nn.MSELoss(), torch.randn(N, 3).double(),
+                     "example_target: float32 is expected")
         self.refused(nn.MSELoss(), torch.randint(0, 3, (N, 3)), "arithmetic on integers")
         x, target = torch.randn(ROWS), torch.randn(N, 3)
         model = cgpipe.from_torch(net(), (x,), loss=nn.MSELoss(), example_target=target)
         with cgpipe.Pipeline(model, batch=N, optimizer=cgpipe.SGD(lr=0.1)) as pipeline:
             with self.assertRaisesRegex(ArgumentError, r"input 1: \[N, 3\] is expected"):
                 pipeline.step(x, torch.randn(N, 4))
-            with self.assertRaisesRegex(TypeError, "input 1: float32 is expected"):
+            with self.assertRaisesRegex(TypeError, "argument 1: float32 is expected"):
                 pipeline.step(x, torch.randint(0, 3, (N, 3)))
             self.assertGreater(pipeline.step(x, target), 0)
 
