@@ -103,8 +103,8 @@ static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_SLICE] = "dim begin end",
     [CGP_OP_MATMUL] = "transpose",
     [CGP_OP_CONV2D] = "size bias kernel stride padding groups? dilation?",
-    [CGP_OP_CONV_TRANSPOSE2D] = "size bias kernel stride padding output_padding groups? "
-                                "dilation?",
+    [CGP_OP_CONV_TRANSPOSE2D] = ("size bias kernel stride padding output_padding groups? "
+                                 "dilation?"),
     [CGP_OP_MAX_POOL] = "kernel stride padding",
     [CGP_OP_AVERAGE_POOL] = "global kernel stride padding",
     [CGP_OP_UPSAMPLE] = "stride",

@@ -115,8 +115,10 @@ double cgp__lr_factor(const cgp_lr_schedule *schedule, int64_t update) {
         return pow(schedule->gamma, passed);
     }
     const int64_t s = update - schedule->warmup;
-    if (schedule->kind == CGP_LR_STEP)
-        return pow(schedule->gamma, (double)(s / schedule->step_size));
+    if (schedule->kind == CGP_LR_STEP) {
+        const int64_t cuts = s / schedule->step_size;
+        return pow(schedule->gamma, (double)cuts);
+    }
     if (schedule->kind == CGP_LR_CONSTANT) return 1;
     const double fraction = (double)s / (double)(schedule->steps - schedule->warmup);
     const double wave = (1 + cos(acos(-1) * fmin(1, fraction))) / 2;

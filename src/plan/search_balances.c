@@ -176,7 +176,7 @@ static cgp_status try_each(cgp__plan_search *s, trial *t, cgp_search_choice *bes
         cgp_search_choice choice = {0};
         CGP_TRY(plan_it(s, t, &choice, &fits, &room));
         if (fits && (*fit == CGP__FITS_NOT || cgp__choice_better(&choice, best))) {
-            free(best->balance);
+            free(best->balance); /* NOLINT(clang-analyzer-unix.Malloc): plan_it() made it */
             *best = choice;
             *fit = CGP__FITS_SLOWER;
         } else {
@@ -217,7 +217,8 @@ cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *opt
                             ? reserve(&t)
                             : cgp_fail(CGP_EINVAL, "search: too many stages");
     if (status == CGP_OK) status = try_balances(s, &t, choice, fit);
-    if (status != CGP_OK) free(choice->balance);
+    if (status != CGP_OK)
+        free(choice->balance); /* NOLINT(clang-analyzer-unix.Malloc): see try_each() */
     free(t.caps);
     free(t.balance);
     return status;
