@@ -52,7 +52,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_simulate(const cgp_plan *plan,
                                                     cgp_schedule_timeline *timeline,
                                                     double *update);
 
-/** What cgp_plan_search() may change, and how it measures. */
+/** Options of cgp_plan_search(): the parts of a plan that it may change, and its costs. */
 typedef struct cgp_search_options {
     size_t struct_size;
     /** Try every schedule. [true] */
@@ -104,7 +104,7 @@ typedef struct cgp_search_choice {
     int device;    /**< The fullest device. */
 } cgp_search_choice;
 
-/** What cgp_plan_search() found. Free it with cgp_search_result_release(). */
+/** The result of cgp_plan_search(). Free it with cgp_search_result_release(). */
 typedef struct cgp_search_result {
     /** [n] The best first: by makespan and update, then by bytes. One for each schedule, number of
      *  stages on a device, and number of micro-batches: its fastest recomputation mode that

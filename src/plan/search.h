@@ -20,7 +20,7 @@ typedef struct cgp__plan_search {
     char *reason;
 } cgp__plan_search;
 
-/* Whether a plan fits: with the fastest balance, or only with a slower one. */
+/* A plan fits with its fastest balance, only with a slower one, or not. */
 typedef enum cgp__fit { CGP__FITS_NOT, CGP__FITS_SLOWER, CGP__FITS_FASTEST } cgp__fit;
 
 /* Make plans with these options, whose balance is ignored unless it is fixed, until a plan fits.

@@ -190,7 +190,7 @@ TEST_CASE(the_least_memory_is_exact) {
     }
 }
 
-/* What is given stays. */
+/* The search does not change options that are fixed. */
 TEST_CASE(fixed_options_stay) {
     uint64_t state = test_seed();
     cgp_search_options search = cgp_search_options_default();

@@ -78,7 +78,7 @@ typedef struct pool {
     bool *had;
 } pool;
 
-/* What a sweep does where a range begins or has ended. */
+/* A step of a sweep: a range begins, or has ended. */
 typedef void visit(pool *p, cgp__pool_range *range, bool begins);
 
 /* Sort the ranges by their ends: a counting sort. */

@@ -7,7 +7,7 @@
 
 typedef struct cgp__placement cgp__placement;
 
-/* Where the slots of a device are. The offsets count from the beginning of the pool. They hold for
+/* The places of a device's slots. The offsets count from the beginning of the pool. They hold for
  * the list of a full mini-batch, and for every list that leaves out micro-batches of it. */
 typedef struct cgp__slots {
     /* [stages of the device x micro-batches]; -1: no such slot */
