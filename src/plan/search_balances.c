@@ -6,6 +6,7 @@
  * next balance. If there are few balances, all of them are planned instead. */
 #include "plan/search.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,8 +121,8 @@ static bool set_caps(trial *t, const cgp_plan *plan) {
     return true;
 }
 
-/* Plan the balance. Set *fits, and set caps unless it fits; *room says whether they are
- * positive. */
+/* Plan and describe the balance; choice->balance is owned by the caller. Set *fits, and set caps
+ * unless it fits; *room says whether they are positive. */
 static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choice, bool *fits,
                           bool *room) {
     cgp_plan *plan = NULL;
@@ -132,17 +133,17 @@ static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choi
     *fits = keeps_limits(plan);
     if (s->least.stages == 0 || fullest(plan) < s->least.bytes)
         status = describe(s, t, plan, &s->least);
-    if (status == CGP_OK && *fits) status = describe(s, t, plan, choice);
+    if (status == CGP_OK) status = describe(s, t, plan, choice);
     *room = *fits || set_caps(t, plan);
     cgp_plan_destroy(plan);
     return status;
 }
 
 /* Plan the fastest balance, and then balances within caps. */
-static cgp_status within_limits(cgp__plan_search *s, trial *t, int rounds,
-                                cgp_search_choice *choice, cgp__fit *fit) {
+static cgp_status within_limits(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
+                                cgp__fit *fit) {
     bool room = true, fits = false;
-    for (int round = 0; round < rounds && room && !fits; round++) {
+    for (int round = 0; round < ROUNDS && room && !fits; round++) {
         const int64_t *caps = round > 0 ? t->caps : NULL;
         memcpy(t->before, t->balance, (size_t)t->stages * sizeof *t->before);
         CGP_TRY(cgp__plan_balance(s->model, &t->options, caps, s->costs, t->balance, t->bytes));
@@ -169,21 +170,25 @@ static bool advance(int *balance, int stages) {
 
 /* Plan all balances; keep the best one that fits. */
 static cgp_status try_each(cgp__plan_search *s, trial *t, cgp_search_choice *best, cgp__fit *fit) {
+    double fastest = INFINITY;
     bool room, fits;
+    cgp_status status;
     for (int j = 0; j < t->stages; j++)
         t->balance[j] = j < t->stages - 1 ? 1 : s->model->n_layers - t->stages + 1;
     do {
         cgp_search_choice choice = {0};
-        CGP_TRY(plan_it(s, t, &choice, &fits, &room));
-        if (fits && (*fit == CGP__FITS_NOT || cgp__choice_better(&choice, best))) {
-            free(best->balance); /* NOLINT(clang-analyzer-unix.Malloc): plan_it() made it */
+        status = plan_it(s, t, &choice, &fits, &room);
+        fastest = fmin(fastest, choice.makespan + choice.update);
+        if (status == CGP_OK && fits && (!best->balance || cgp__choice_better(&choice, best))) {
+            free(best->balance);
             *best = choice;
-            *fit = CGP__FITS_SLOWER;
         } else {
             free(choice.balance);
         }
-    } while (advance(t->balance, t->stages));
-    return CGP_OK;
+    } while (status == CGP_OK && advance(t->balance, t->stages));
+    if (best->balance)
+        *fit = best->makespan + best->update <= fastest ? CGP__FITS_FASTEST : CGP__FITS_SLOWER;
+    return status;
 }
 
 static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
@@ -195,10 +200,10 @@ static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice 
         if (fits) *fit = CGP__FITS_FASTEST;
         return CGP_OK;
     }
-    const bool few = cgp__count_cuts(s->model->n_layers, t->stages, FEW + 1) <= FEW;
-    CGP_TRY(within_limits(s, t, few ? 1 : ROUNDS, choice, fit));
+    if (cgp__count_cuts(s->model->n_layers, t->stages, FEW + 1) <= FEW)
+        return try_each(s, t, choice, fit);
+    CGP_TRY(within_limits(s, t, choice, fit));
     if (*fit != CGP__FITS_NOT) return CGP_OK;
-    if (few) return try_each(s, t, choice, fit);
     memset(t->caps, 0, (size_t)t->devices * sizeof *t->caps);
     CGP_TRY(cgp__plan_balance(s->model, &t->options, t->caps, s->costs, t->balance, NULL));
     CGP_TRY(plan_it(s, t, choice, &fits, &room));
@@ -217,8 +222,10 @@ cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *opt
                             ? reserve(&t)
                             : cgp_fail(CGP_EINVAL, "search: too many stages");
     if (status == CGP_OK) status = try_balances(s, &t, choice, fit);
-    if (status != CGP_OK)
-        free(choice->balance); /* NOLINT(clang-analyzer-unix.Malloc): see try_each() */
+    if (status != CGP_OK || *fit == CGP__FITS_NOT) {
+        free(choice->balance);
+        choice->balance = NULL;
+    }
     free(t.caps);
     free(t.balance);
     return status;
