@@ -73,6 +73,7 @@ static cgp_status find_model(cli_run_options *options, cli_model *model) {
     const char *text = benchmark ? BENCH_MODEL : options->operand;
     CGP_TRY(
         cli_model_parse(model, options->model ? options->model : text, 0, NULL, options->plugin));
+    CGP_TRY(cli_model_expect_kernels(model));
     CGP_TRY(cli_model_agree(model));
     return cli_model_resolve(model, options);
 }

@@ -57,4 +57,5 @@ const char cli_models[] =
     "  vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000\n"
     "    eps=1e-12 of the norms, inner: 4 width\n"
     "  ./mine.so:key=value,...     your own, from a plug-in (cgpipe new model mine)\n"
-    "  ./mine.json                 your own, from a graph file (cgpipe export)\n";
+    "  ./mine.json                 your own, from a graph file (cgpipe export)\n"
+    "  layers.csv                  a table of layers' times and sizes, for plan\n";

@@ -7,6 +7,7 @@
  *     a safetensors file, and --model MODEL     a run
  *     a run of GPT-2, Llama or ViT              a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
+ *     a profile of PipeDream or Piper           a table of layers, NAME.csv
  *
  * A conversion leaves no half-written result. A directory counts as a run or as published weights
  * only with run.json or config.json, which moves away first and moves in last. After a failure the
@@ -15,6 +16,7 @@
 
 #include "errors.h"
 #include "files.h"
+#include "session/layer_import.h"
 #include "session/published.h"
 #include "session/record.h"
 #include "session/run_directory.h"
@@ -115,6 +117,7 @@ static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
     char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
     CGP_TRY(cli_model_parse(&c->of, options->model, 0, NULL, options->plugin));
+    CGP_TRY(cli_model_expect_kernels(&c->of));
     if (!cli_model_is_published(&c->of)) return CGP_OK;
     CGP_TRY(cli_model_text(&c->of, given));
     CGP_TRY(cli_published_model(options->operand, published));
@@ -400,7 +403,24 @@ static void release(conversion *c) {
     if (c->to.path) cli_run_directory_close(&c->to);
 }
 
+/* Convert a profile of another planner. */
+static cgp_status convert_profile(const cli_run_options *options) {
+    cli_layer_table table;
+    if (is_there(options->target) && !options->overwrite)
+        return cgp_fail(CGP_EIO, "%s: is there already (--overwrite replaces it)", options->target);
+    cgp_status status = cli_layer_import(&table, options->operand);
+    if (status == CGP_OK) {
+        status = cli_text_write(options->target, cli_layer_table_text(&table));
+        if (status == CGP_OK)
+            printf("%s: %d layers in %s\n", options->operand, table.n, options->target);
+    }
+    cli_layer_table_release(&table);
+    return status;
+}
+
 int cli_convert(const cli_run_options *run_options) {
+    if (run_options->target && cli_layer_table_is(run_options->target))
+        return cli_report(convert_profile(run_options), false);
     conversion c = {.options = run_options};
     int code = cli_report(prepare(&c), true);
     if (code == CLI_OK) code = cli_report(convert(&c), false);

@@ -43,7 +43,7 @@ static cgp_search_options what_to_search(const cli_session *session) {
     search.schedules = !options->given[CLI_OPTION_SCHEDULE];
     search.virtual_stages = !options->given[CLI_OPTION_VIRTUAL] && search.balances;
     search.recomputes = !options->given[CLI_OPTION_RECOMPUTE];
-    search.chunks = !options->given[CLI_OPTION_CHUNKS] &&
+    search.chunks = !options->given[CLI_OPTION_CHUNKS] && !session->of.layers &&
                     (options->search_chunks || cgp_model_states(session->model) == 0);
     return search;
 }
@@ -129,7 +129,8 @@ static char *command_of(const cli_session *session, const cgp_search_choice *cho
                         int64_t limit) {
     const cli_run_options *options = session->options;
     char *operand = cli_shell_word(options->operand ? options->operand : "");
-    char *text = cli_text("cgpipe train %s", operand), *numbers[4];
+    char *text = cli_text("cgpipe %s %s", session->of.layers ? "plan" : "train", operand);
+    char *numbers[4];
     free(operand);
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         if (!options->given[id] || is_chosen(id)) continue;

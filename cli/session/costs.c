@@ -7,6 +7,7 @@
 #include "machine.h"
 #include "options/options.h"
 #include "ranks.h"
+#include "session/layer_table.h"
 #include "text.h"
 
 #include <math.h>
@@ -333,6 +334,28 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
                     precision ? precision : "");
 }
 
+/* Take the costs of a table of layers, which are of one sample. */
+static cgp_status read_table(cli_costs *costs, const cli_run_options *options,
+                             const cgp_model *model, const char *model_spec) {
+    cli_layer_table table;
+    *costs = (cli_costs){.model = model_spec,
+                         .precision = options->precision,
+                         .convolution = options->convolution,
+                         .bandwidth = NAN,
+                         .sizes = 1,
+                         .samples = {1},
+                         .layers = cgp_model_layers(model)};
+    cgp_status status = cli_layer_table_read(&table, options->costs);
+    if (status == CGP_OK && table.n != costs->layers)
+        status = cgp_fail(CGP_EFORMAT, "%s: expected %d layers, got %d", options->costs,
+                          costs->layers, table.n);
+    if (status == CGP_OK) cli_costs_reserve(costs);
+    for (int i = 0; status == CGP_OK && i < table.n; i++)
+        costs->rows[i] = table.rows[i].cost;
+    cli_layer_table_release(&table);
+    return status;
+}
+
 /* Return the largest size in bytes of a file for this model's layers. */
 static size_t largest(const cgp_model *model) {
     return 65536 + (size_t)8192 * (size_t)cgp_model_layers(model);
@@ -343,6 +366,7 @@ cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options, cons
     const char *path = options->costs;
     json_t *o = NULL;
     *costs = (cli_costs){0};
+    if (cli_layer_table_is(path)) return read_table(costs, options, model, model_spec);
     CGP_TRY(cli_json_read(path, largest(model), &o));
     const cgp_status status = read_costs(costs, o, options, model, model_spec);
     json_decref(o);

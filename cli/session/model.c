@@ -4,6 +4,7 @@
 
 #include "options/options.h"
 #include "ranks.h"
+#include "session/layer_table.h"
 #include "text.h"
 
 #include <cgpipe/checkpoint.h>
@@ -61,6 +62,25 @@ static cgp_status parse_graph(cli_model *model, const char *text, const char *pl
     return CGP_OK;
 }
 
+/* --- a table of layers --- */
+
+static cgp_status create_from_table(cgp_model **out, const char *path) {
+    cli_layer_table table;
+    cgp_status status = cli_layer_table_read(&table, path);
+    if (status == CGP_OK) status = cli_layer_table_model(out, &table);
+    cli_layer_table_release(&table);
+    return status;
+}
+
+/* Let a table be planned with its own times, and with a sample in each micro-batch by default. */
+static cgp_status resolve_table(const cli_model *model, cli_run_options *options) {
+    if (options->costs)
+        return cgp_fail(CGP_EINVAL, "--costs: %s has the costs (leave it out)", model->layers);
+    options->costs = model->layers;
+    if (!options->given[CLI_OPTION_BATCH]) options->batch = options->chunks;
+    return CGP_OK;
+}
+
 /* Return the name of a file, without its directory. */
 static const char *end_of(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -79,16 +99,21 @@ cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab, co
                         "--plugin %s: expected a graph file as MODEL, got %s (leave it "
                         "out)",
                         plugin, text);
+    if (cli_layer_table_is(text)) {
+        model->spec.kind = CGP_MODEL_KINDS;
+        model->layers = text;
+        return cgp_file_sha256(text, model->sha256);
+    }
     if (!graph && !cli_model_is_plugin(text)) return cgp_model_spec_parse(&model->spec, text);
     model->spec.kind = CGP_MODEL_KINDS;
     return graph ? parse_graph(model, text, plugin) : parse_plugin(model, text, source);
 }
 
 cgp_status cli_model_text(const cli_model *model, char *text) {
-    if (model->graph) {
-        if (snprintf(text, CLI_MODEL_SPEC, "%s", end_of(model->graph)) < CLI_MODEL_SPEC)
-            return CGP_OK;
-        return cgp_fail(CGP_EINVAL, "%s: expected a shorter name", model->graph);
+    const char *file = model->graph ? model->graph : model->layers;
+    if (file) {
+        if (snprintf(text, CLI_MODEL_SPEC, "%s", end_of(file)) < CLI_MODEL_SPEC) return CGP_OK;
+        return cgp_fail(CGP_EINVAL, "%s: expected a shorter name", file);
     }
     if (model->plugin) return cli_plugin_text(model->plugin, model->values, text, CLI_MODEL_SPEC);
     return cgp_model_spec_text(&model->spec, text, CLI_MODEL_SPEC);
@@ -99,6 +124,7 @@ cgp_status cli_model_create(cgp_model **out, const cli_model *model) {
     if (model->graph)
         return cgp_model_read(out, model->graph, plugin ? plugin->ops : NULL,
                               plugin ? plugin->n_ops : 0);
+    if (model->layers) return create_from_table(out, model->layers);
     if (plugin) return cli_plugin_create(out, plugin, model->values);
     return cgp_model_spec_create(out, &model->spec);
 }
@@ -126,8 +152,16 @@ cgp_status cli_model_agree(const cli_model *model) {
         same ? CGP_OK : cli_model_differs(model, first, "rank 0", "the same file on all ranks"));
 }
 
+cgp_status cli_model_expect_kernels(const cli_model *model) {
+    if (!model->layers) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "%s: a table of layers has no kernels, and can only be planned (cgpipe plan "
+                    "%s)",
+                    model->layers, model->layers);
+}
+
 const char *cli_model_name(const cli_model *model) {
-    if (model->graph) return end_of(model->graph);
+    if (model->graph || model->layers) return end_of(model->graph ? model->graph : model->layers);
     return model->plugin ? model->plugin->name : cgp_model_kind_name(model->spec.kind);
 }
 
@@ -157,6 +191,8 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
                         (int)strcspn(example, " "), example, example);
     CGP_TRY(cli_model_parse(model, options->operand, 0, options->operand_source, options->plugin));
     CGP_TRY(cli_model_agree(model));
+    if (options->command != CLI_PLAN) CGP_TRY(cli_model_expect_kernels(model));
+    if (model->layers) CGP_TRY(resolve_table(model, options));
     return cli_model_resolve(model, options);
 }
 

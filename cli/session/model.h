@@ -4,6 +4,7 @@
  *     gpt2:layers=4              a model of the zoo, by its spec
  *     ./mine.so:width=64         a model plug-in; its path has a '/'
  *     ./mine.json                a graph file; --plugin provides custom ops
+ *     layers.csv                 a table of layers (layer_table.h), for plan alone
  *
  * Code is only loaded from a path on this command line: a run or a run file that names a plug-in is
  * refused. */
@@ -26,7 +27,8 @@ typedef struct cli_model {
     cgp_model_spec spec;      /* spec of the zoo; for a file, its kind is CGP_MODEL_KINDS */
     const cli_plugin *plugin; /* NULL: no plug-in */
     cgp_model_value values[CLI_PLUGIN_KEYS];
-    const char *graph; /* path of a graph file; `plugin` has its custom ops; NULL: none */
+    const char *graph;  /* path of a graph file; `plugin` has its custom ops; NULL: none */
+    const char *layers; /* path of a table of layers; NULL: none */
     /* Digest of the file; "" for a model of the zoo. A graph file with a plug-in has both, joined
      * by '+'. */
     char sha256[132];
@@ -93,6 +95,9 @@ CGP_MUST_CHECK cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_m
 /* Change the model into its form for generation, which has a KV cache, and set *sizes. Return false
  * if this model has no such form. */
 bool cli_model_for_generation(cli_model *model, cli_text_sizes *sizes);
+
+/* Fail with CGP_EINVAL if the model is a table of layers. */
+CGP_MUST_CHECK cgp_status cli_model_expect_kernels(const cli_model *model);
 
 /* Tell whether the model can be written as a Hugging Face directory. */
 bool cli_model_is_published(const cli_model *model);

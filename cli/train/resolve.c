@@ -78,6 +78,7 @@ cgp_status cli_train_resolve(training *t) {
     const bool text = t->data.kind == CLI_DATA_TEXT;
     CGP_TRY(cli_model_parse(&model, options->operand, text ? 256 : 0, options->operand_source,
                             options->plugin));
+    CGP_TRY(cli_model_expect_kernels(&model));
     CGP_TRY(cli_model_agree(&model));
     CGP_TRY(cli_model_resolve(&model, &t->run.options));
     CGP_TRY(cli_session_model(&t->run.session, options, &model));

@@ -158,6 +158,13 @@ skip "cgpipe plan $gpt2 --stages 2 --chunks 8 --schedule zb-h1 --costs costs.jso
 skip 'mpirun -n 4 cgpipe bench transport --json cluster.json' 'test_mpi_hosts; needs MPI'
 skip 'cgpipe plan MODEL --stages 4 --costs costs.json --cluster cluster.json' 'a form; test_cluster runs it'
 
+# --- docs/reference/layer-tables.md ---
+skip 'cgpipe plan layers.csv --stages 4 --chunks 16' 'the file is an example; test_layer_tables plans some'
+skip 'cgpipe plan layers.csv --stages 4 --chunks 16 --memory-limit 16GiB --search' 'likewise'
+skip 'cgpipe plan MODEL --stages 4 --costs layers.csv' 'a form; test_layer_tables runs it'
+skip 'cgpipe convert graph.txt layers.csv' 'a file of PipeDream; test_layer_tables converts one'
+skip 'cgpipe convert bert32a100.json layers.csv' 'a file of Piper; test_layer_tables converts one'
+
 # --- docs/reference/costs-files.md ---
 skip 'cgpipe profile MODEL --batch 16 --json costs.json' 'a form; test_costs runs it'
 skip 'cgpipe profile MODEL --batch 16 --devices 2 --json costs.json' 'a form; test_costs runs it'

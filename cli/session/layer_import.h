@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layer_import.h -- profiles of other planners, as tables of layers: PipeDream's graph.txt, and
+ * Piper's JSON. */
+#ifndef CGPIPE_CLI_LAYER_IMPORT_H
+#define CGPIPE_CLI_LAYER_IMPORT_H
+
+#include "session/layer_table.h"
+
+/* Read a file: NAME.json is Piper's, any other PipeDream's. Release the table after a failure too.
+ * Fails with CGP_EIO or CGP_EFORMAT; the message has the path and the place. */
+CGP_MUST_CHECK cgp_status cli_layer_import(cli_layer_table *table, const char *path);
+
+#endif
