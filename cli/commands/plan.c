@@ -4,6 +4,7 @@
 
 #include "errors.h"
 #include "json_value.h"
+#include "report/layout.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/prediction.h"
@@ -39,6 +40,7 @@ static cgp_status report(const cli_session *session, const cli_run_options *opti
     const double step = update > 0 ? seconds + update : NAN;
     cgp_schedule_timeline_release(&timeline);
     CGP_TRY(cli_print_plan(out, session));
+    CGP_TRY(cli_print_layout(out, session));
     json_t *o = cli_plan_json(session);
     if (options->costs) {
         fprintf(out, "simulated step %.4f s without the optimizer, ", seconds);
@@ -53,6 +55,11 @@ static cgp_status report(const cli_session *session, const cli_run_options *opti
 }
 
 int cli_plan(const cli_run_options *options) {
+    if (options->search && options->layout)
+        return cli_report(cgp_fail(CGP_EINVAL,
+                                   "--layout: expected no --search (add it to a command "
+                                   "that the search prints)"),
+                          true);
     if (options->search) return cli_plan_search(options);
     cli_run_options resolved = *options;
     cli_session session = {0};

@@ -79,7 +79,7 @@ typedef struct cli_run_options {
     const char *run, *model, *plugin, *schedule, *recompute, *precision, *convolution, *weights,
         *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config;
-    const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
+    const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out, *layout;
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, ops, nesterov,
         decay_all, help, verbose, quiet, wait;
     bool deferred_batch_norm, decode, end_of_text, add_special_tokens, verify_messages;

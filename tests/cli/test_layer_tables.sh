@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_layer_tables.sh SOURCE_DIR BUILD_DIR -- tables of layers: their plans, the profiles that
-# convert makes tables of, what is refused.
+# convert makes tables of, what is refused; and plan --layout, the stages for other trainers.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -117,4 +117,37 @@ END
 check "Piper: the table" cmp piper.csv expected.csv
 sed 's/vanilla/chocolate/' piper.json > other.json
 fails 1 'other.json: nodes[0].TMPCs: expected a choice "vanilla" for 1 device' convert other.json other.csv
+
+# Stages for other trainers.
+layout() { # EXPECTED-LINES ARGUMENTS
+    run plan "${@:2}"
+    check "layout: ${*:2}" test "$(tail -n "$(wc -l <<<"$1")" "$out")" = "$1"
+}
+gpt2=gpt2:layers=4,width=32,heads=2,seq=16,vocab=64
+llama=llama:layers=4,width=32,heads=2,kv_heads=2,inner=64,seq=16,vocab=64
+layout "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|t*3L'" \
+    $gpt2 --stages 2 --balance 3,5 --layout megatron
+layout "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'E|t*2|t*2|L'" \
+    $gpt2 --stages 2 --schedule interleaved --balance 2,2,2,2 --layout megatron
+layout "# ln_f is in the stage of lm_head there
+--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*4|L'" \
+    $gpt2 --stages 2 --balance 7,1 --layout megatron
+layout 'module_fqns_per_model_part = [
+  ["tok_embeddings", "layers.0", "layers.1"],
+  ["layers.2", "layers.3", "norm", "output"],
+]' $llama --stages 2 --balance 3,4 --layout torchtitan
+layout 'parts = [0, 3, 8]' $gpt2 --stages 2 --balance 3,5 --layout deepspeed
+refuses() { # MESSAGE ARGUMENTS
+    run plan "${@:2}"
+    check "layout: refused: ${*:2}" grep -q -e "^cgpipe: $1" "$err"
+    check "layout: the exit code" test "$code" -ne 0
+}
+refuses '--layout: expected megatron, torchtitan or deepspeed, got "x"' $gpt2 --layout x
+refuses '--layout torchtitan: expected llama, got gpt2' $gpt2 --layout torchtitan
+refuses '--layout megatron: expected gpt2 or llama, got layers.csv' layers.csv --layout megatron
+refuses '--layout megatron: expected stage j on device j mod 2, got stage 2 on device 1 with zb-v' \
+    $gpt2 --stages 2 --schedule zb-v --layout megatron
+refuses '--layout deepspeed: expected a stage on each device, got 4 on 2 devices' \
+    $gpt2 --stages 2 --schedule zb-v --layout deepspeed
+refuses '--layout: expected no --search' $gpt2 --search --layout megatron
 finish

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout.h -- the stages of a plan for other trainers: --layout. */
+#ifndef CGPIPE_CLI_LAYOUT_H
+#define CGPIPE_CLI_LAYOUT_H
+
+#include <cgpipe/base.h>
+
+#include <stdio.h>
+
+typedef struct cli_session cli_session;
+
+/* Print the stages of a session's plan for --layout: megatron, torchtitan or deepspeed; nothing
+ * without it. CGP_EINVAL: the trainer cannot have these stages. */
+CGP_MUST_CHECK cgp_status cli_print_layout(FILE *out, const cli_session *session);
+
+#endif
