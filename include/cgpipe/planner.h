@@ -18,6 +18,35 @@
 extern "C" {
 #endif
 
+/** The speed of a device that is only described. */
+typedef struct cgp_device_speed {
+    double flops_per_second; /**< FLOPs per second that kernels reach, > 0. */
+    /** Bytes of memory per second that kernels reach; 0: memory takes no time. */
+    double bytes_per_second;
+    cgp_precision precision;
+    cgp_convolution convolution;
+    cgp_optim optim; /**< For the time of the update. */
+} cgp_device_speed;
+
+/**
+ * Estimate costs of layers. A kernel takes the longer of its FLOPs / `flops_per_second` and of its
+ * operands' bytes / `bytes_per_second`, each operand counted once. An update takes the time of its
+ * bytes. Launches take no time.
+ *
+ * @param[in]  model    Finished. Borrowed.
+ * @param[in]  speed    Borrowed.
+ * @param[in]  samples  Samples of a micro-batch, 1 to INT32_MAX.
+ * @param[out] costs    [cgp_model_layers()]. Caller's. Unchanged on failure.
+ *
+ * @retval CGP_EINVAL  A number is out of range, or the model is not finished.
+ * @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: O(ops). Source: Williams, Waterman and Patterson 2009 (roofline model).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_estimate(const cgp_model *model,
+                                                           const cgp_device_speed *speed,
+                                                           int64_t samples, cgp_layer_cost *costs);
+
 /** Times of messages between stages. Arrays are borrowed. */
 typedef struct cgp_message_costs {
     /** Bytes per second of a message without a link below; 0: it takes no time. Several messages of
