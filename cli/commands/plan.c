@@ -19,7 +19,7 @@ static cgp_status make(cli_session *session, cli_run_options *options) {
     return cli_session_plan(session, options, &model);
 }
 
-/* Simulate a step with the layer times of --costs, and the links of --cluster. */
+/* Simulate a step with the costs of layers, and the links of --cluster. */
 static cgp_status simulate(const cli_session *session, cgp_schedule_timeline *timeline,
                            double *update) {
     cli_prediction prediction;
@@ -35,18 +35,20 @@ static cgp_status report(const cli_session *session, const cli_run_options *opti
     cgp_schedule_timeline timeline = {0};
     double update = 0;
     CGP_TRY(cli_json_check(options));
-    if (options->costs) CGP_TRY(simulate(session, &timeline, &update));
+    const bool predicts = cli_prediction_has(options);
+    if (predicts) CGP_TRY(simulate(session, &timeline, &update));
     const double seconds = timeline.makespan, bubble = timeline.bubble_makespan;
     const double step = update > 0 ? seconds + update : NAN;
     cgp_schedule_timeline_release(&timeline);
     CGP_TRY(cli_print_plan(out, session));
     CGP_TRY(cli_print_layout(out, session));
     json_t *o = cli_plan_json(session);
-    if (options->costs) {
+    if (predicts) {
         fprintf(out, "simulated step %.4f s without the optimizer, ", seconds);
         if (!isnan(step)) fprintf(out, "%.4f s with it, ", step);
-        fprintf(out, "bubble %.1f %% (costs of %s%s%s)\n", 100 * bubble, cli_shown(options->costs),
-                options->cluster ? ", messages of " : "", cli_shown(options->cluster));
+        fprintf(out, "bubble %.1f %% (costs of %s%s%s)\n", 100 * bubble,
+                cli_shown(cli_prediction_source(options)), options->cluster ? ", messages of " : "",
+                cli_shown(options->cluster));
         cli_json_add(o, "{s:o, s:o, s:o}", "run_seconds_simulated", cli_real_json(seconds),
                      "step_seconds_simulated", cli_real_json(step), "bubble_simulated",
                      cli_real_json(bubble));

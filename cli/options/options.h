@@ -93,7 +93,7 @@ typedef struct cli_run_options {
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
     double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, backoff, grace, temperature;
-    double cost_f, cost_i, cost_w, latency, transfer, peak;
+    double cost_f, cost_i, cost_w, latency, transfer, peak, tflops, efficiency, memory_bandwidth;
     bool list, blocking, csv, csv_transfers;
     double validation_fraction; /* NaN: `validation` is a path */
 

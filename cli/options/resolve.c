@@ -241,14 +241,30 @@ static cgp_status resolve_cluster(const cli_run_options *options) {
     if (schedule && !options->cluster && options->message_bytes > 0)
         return cgp_fail(CGP_EINVAL, "--message-bytes: expected --cluster FILE");
     if (!options->cluster) return CGP_OK;
-    if (!schedule && !options->costs)
-        return cgp_fail(CGP_EINVAL, "--cluster: needs --costs FILE, layer times in seconds");
     if (schedule && options->message_bytes == 0)
         return cgp_fail(CGP_EINVAL, "--cluster: needs --message-bytes BYTES");
     if (schedule && (options->given[CLI_OPTION_LATENCY] || options->given[CLI_OPTION_TRANSFER]))
         return cgp_fail(
             CGP_EINVAL,
             "--cluster: cannot be with --latency or --transfer, which it replaces (leave out one)");
+    return CGP_OK;
+}
+
+/* Check the description of a device that is not here. */
+static cgp_status resolve_hardware(const cli_run_options *options) {
+    const bool given = options->given[CLI_OPTION_TFLOPS];
+    if (given && options->costs)
+        return cgp_fail(CGP_EINVAL, "--tflops: cannot be with --costs (leave out one)");
+    if (!given &&
+        (options->given[CLI_OPTION_EFFICIENCY] || options->given[CLI_OPTION_MEMORY_BANDWIDTH]))
+        return cgp_fail(CGP_EINVAL, "--%s: expected --tflops X",
+                        options->given[CLI_OPTION_EFFICIENCY] ? "efficiency" : "memory-bandwidth");
+    if (given && !(options->tflops > 0 && options->tflops <= 1e6))
+        return cgp_fail(CGP_EINVAL, "--tflops %g: expected more than 0, at most 1e6",
+                        options->tflops);
+    if (given && !(options->efficiency > 0 && options->efficiency <= 1))
+        return cgp_fail(CGP_EINVAL, "--efficiency %g: expected more than 0, at most 1",
+                        options->efficiency);
     return CGP_OK;
 }
 
@@ -289,6 +305,7 @@ cgp_status cli_run_options_resolve(cli_run_options *options) {
     CGP_TRY(resolve_trace(options));
     CGP_TRY(resolve_compare(options));
     CGP_TRY(resolve_cluster(options));
+    CGP_TRY(resolve_hardware(options));
     if (options->chunks == 0)
         options->chunks = options->batch == 0 || options->batch > 8 ? 8 : options->batch;
     if (options->command == CLI_TRAIN) CGP_TRY(resolve_start(options));

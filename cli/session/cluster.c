@@ -21,6 +21,7 @@ enum { VERSION = 1, MAX_HOSTS = 65536 };
 #define MAX_SECONDS 1e6
 #define MIN_BANDWIDTH 1.0
 #define MAX_BANDWIDTH 1e18
+#define MAX_FLOPS 1e20
 
 /* --- reading --- */
 
@@ -53,10 +54,38 @@ static cgp_status read_host(cli_cluster *c, const cli_json_place *e) {
     return read_cost(e, &host->within);
 }
 
+/* Read {"f32": 6e13, "bf16": 9e14}, the peak of each precision. */
+static cgp_status read_flops(const cli_json_place *e, double *flops) {
+    const json_t *by_precision = json_object_get(e->object, "flops_per_second");
+    const cli_json_place place = {e->path, "devices", e->index, by_precision};
+    const char *key;
+    json_t *value;
+    if (!json_is_object(by_precision))
+        return cli_json_wrong(e, "flops_per_second", "an object with f32, bf16 or tf32");
+    json_object_foreach((json_t *)by_precision, key, value) {
+        cgp_precision precision;
+        if (cgp_precision_parse(&precision, key) != CGP_OK)
+            return cli_json_wrong(e, "flops_per_second", "an object with f32, bf16 or tf32");
+        CGP_TRY(read_real(&place, key, 1, MAX_FLOPS, &flops[precision]));
+    }
+    return CGP_OK;
+}
+
+static cgp_status read_speed(cli_cluster_device *device, const cli_json_place *e) {
+    device->efficiency = 1;
+    if (cli_json_has(e, "flops_per_second")) CGP_TRY(read_flops(e, device->flops_per_second));
+    if (cli_json_has(e, "efficiency"))
+        CGP_TRY(read_real(e, "efficiency", 1e-3, 1, &device->efficiency));
+    if (!cli_json_has(e, "bytes_per_second")) return CGP_OK;
+    return read_real(e, "bytes_per_second", MIN_BANDWIDTH, MAX_BANDWIDTH,
+                     &device->bytes_per_second);
+}
+
 static cgp_status read_device(cli_cluster *c, const cli_json_place *e) {
     cli_cluster_device *device = &c->device[e->index];
     CGP_TRY(read_text(e, "kind", &device->kind));
     CGP_TRY(cli_json_whole(e, "host", 0, c->hosts - 1, &device->host));
+    CGP_TRY(read_speed(device, e));
     if (!cli_json_has(e, "memory_bytes")) return CGP_OK;
     return cli_json_whole(e, "memory_bytes", 1, MAX_WHOLE, &device->memory_bytes);
 }
@@ -138,6 +167,19 @@ static json_t *host_json(const cli_cluster_host *host) {
 
 static json_t *device_json(const cli_cluster_device *device) {
     json_t *o = json_pack("{s:s, s:I}", "kind", device->kind, "host", (json_int_t)device->host);
+    json_t *flops = json_object();
+    for (int k = 0; k <= CGP_PRECISION_TF32; k++) {
+        if (device->flops_per_second[k] > 0)
+            json_object_set_new(flops, cgp_precision_name((cgp_precision)k),
+                                json_real(device->flops_per_second[k]));
+    }
+    if (json_object_size(flops) > 0) {
+        json_object_set(o, "flops_per_second", flops);
+        json_object_set_new(o, "efficiency", json_real(device->efficiency));
+    }
+    json_decref(flops);
+    if (device->bytes_per_second > 0)
+        json_object_set_new(o, "bytes_per_second", json_real(device->bytes_per_second));
     if (device->memory_bytes > 0)
         json_object_set_new(o, "memory_bytes", json_integer(device->memory_bytes));
     return o;
@@ -178,7 +220,11 @@ cgp_status cli_cluster_check_plan(const cli_cluster *c, const cgp_plan *plan) {
         const cli_cluster_device *device = &c->device[d];
         const size_t kind = strcspn(planned->name, ":");
         char needs[CLI_NUMBER], has_bytes[CLI_NUMBER];
-        if (strlen(device->kind) != kind || strncmp(device->kind, planned->name, kind) != 0)
+        const bool described = device->flops_per_second[0] + device->flops_per_second[1] +
+                                   device->flops_per_second[2] >
+                               0;
+        if (!described &&
+            (strlen(device->kind) != kind || strncmp(device->kind, planned->name, kind) != 0))
             return cgp_fail(CGP_EFORMAT, "%s: devices[%d].kind: expected %.*s, got %s", c->path, d,
                             (int)kind, planned->name, device->kind);
         if (device->memory_bytes == 0 || planned->planned_bytes <= device->memory_bytes) continue;

@@ -23,6 +23,8 @@ typedef struct cli_cluster_host {
 typedef struct cli_cluster_device {
     const char *kind;           /* name of its backend. Borrowed */
     int64_t host, memory_bytes; /* number of its host; bytes, 0: not known */
+    /* Peak by cgp_precision, what kernels reach of it, memory's speed; 0: not known. */
+    double flops_per_second[CGP_PRECISION_TF32 + 1], efficiency, bytes_per_second;
 } cli_cluster_device;
 
 /* A link from one host to another; -1, -1: the default for pairs without a link of their own. */

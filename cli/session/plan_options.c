@@ -8,6 +8,7 @@
 #include "options/options.h"
 #include "ranks.h"
 #include "session/costs.h"
+#include "session/prediction.h"
 #include "session/session.h"
 #include "text.h"
 
@@ -104,9 +105,14 @@ cgp_status cli_plan_options_make(cli_plan_options *out, cli_session *session) {
 
 cgp_status cli_plan_options_balance(cli_plan_options *out, const cli_session *session) {
     const cli_run_options *options = session->options;
+    const char *by = options->balance.by;
     CGP_TRY(check_balance(session, &out->plan));
-    CGP_TRY(
-        cli_balance_find(&out->balance, session->model, session->model_spec, options, &out->plan));
+    if (cli_prediction_is_estimate(options) && options->balance.layers.count == 0 &&
+        (!options->given[CLI_OPTION_BALANCE] || strcmp(by, "time") == 0))
+        CGP_TRY(cli_prediction_balance(&out->balance, session, &out->plan));
+    else
+        CGP_TRY(cli_balance_find(&out->balance, session->model, session->model_spec, options,
+                                 &out->plan));
     out->plan.balance = out->balance ? out->balance : options->balance.layers.values;
     return CGP_OK;
 }

@@ -3,6 +3,7 @@
 #include "session/prediction.h"
 
 #include "options/options.h"
+#include "session/hardware.h"
 #include "session/session.h"
 #include "text.h"
 
@@ -29,11 +30,41 @@ static cgp_status read_links(cli_prediction *p, int devices) {
 cgp_status cli_prediction_read(cli_prediction *p, const cli_session *session) {
     const cli_run_options *options = session->options;
     *p = (cli_prediction){0};
+    if (options->cluster) CGP_TRY(cli_cluster_read(&p->cluster, options->cluster));
+    if (options->cluster) CGP_TRY(read_links(p, (int)options->stages));
+    if (!options->costs) return cli_hardware_costs(&p->costs, session, &p->cluster);
     CGP_TRY(cli_costs_read(&p->costs, options, session->model, session->model_spec));
     if (p->costs.bandwidth > 0) p->messages.copy_bytes_per_second = p->costs.bandwidth;
-    if (!options->cluster) return CGP_OK;
-    CGP_TRY(cli_cluster_read(&p->cluster, options->cluster));
-    return read_links(p, (int)options->stages);
+    return CGP_OK;
+}
+
+bool cli_prediction_has(const cli_run_options *options) {
+    return options->costs || options->cluster || options->given[CLI_OPTION_TFLOPS];
+}
+
+bool cli_prediction_is_estimate(const cli_run_options *options) {
+    return cli_prediction_has(options) && !options->costs;
+}
+
+const char *cli_prediction_source(const cli_run_options *options) {
+    if (options->costs) return options->costs;
+    return options->given[CLI_OPTION_TFLOPS] ? "--tflops" : options->cluster;
+}
+
+cgp_status cli_prediction_balance(int **balance, const cli_session *session,
+                                  const cgp_plan_options *options) {
+    cli_prediction prediction;
+    cgp_layer_cost *layers = NULL;
+    const int64_t samples = (options->batch + options->chunks - 1) / options->chunks;
+    *balance = cli_calloc((size_t)cgp_plan_options_stages(options), sizeof **balance);
+    cgp_status status = cli_prediction_read(&prediction, session);
+    if (status == CGP_OK) status = cli_costs_at(&prediction.costs, samples, &layers);
+    if (status == CGP_OK)
+        status =
+            cgp_balance_for_plan(session->model, options, CGP_BALANCE_MAKESPAN, layers, *balance);
+    free(layers);
+    cli_prediction_release(&prediction);
+    return status;
 }
 
 void cli_prediction_release(cli_prediction *p) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prediction.h -- the costs with which plans are simulated: the layer times of --costs, and the
- * links of --cluster. */
+/* prediction.h -- the costs with which plans are simulated: the layer times of --costs, or of
+ * devices that --tflops or --cluster describe, and the links of --cluster. */
 #ifndef CGPIPE_CLI_PREDICTION_H
 #define CGPIPE_CLI_PREDICTION_H
 
@@ -10,6 +10,7 @@
 #include "session/costs.h"
 
 typedef struct cli_session cli_session;
+typedef struct cli_run_options cli_run_options;
 
 typedef struct cli_prediction {
     cli_costs costs;
@@ -18,7 +19,22 @@ typedef struct cli_prediction {
     cgp_message_costs messages;
 } cli_prediction;
 
-/* Read the files of --costs and --cluster. Release the prediction in any case. */
+/* Tell whether options have costs: of a file, or of devices that are described. */
+bool cli_prediction_has(const cli_run_options *options);
+
+/* Tell whether these costs are estimates, of devices that are described. */
+bool cli_prediction_is_estimate(const cli_run_options *options);
+
+/* Return where the costs are from, for messages: a path, or "--tflops". */
+const char *cli_prediction_source(const cli_run_options *options);
+
+/* Find the balance with the shortest simulated step for a plan with these options. The caller frees
+ * *balance. */
+CGP_MUST_CHECK cgp_status cli_prediction_balance(int **balance, const cli_session *session,
+                                                 const cgp_plan_options *options);
+
+/* Read the files of --costs and --cluster, or estimate costs of the described devices. Release the
+ * prediction in any case. */
 CGP_MUST_CHECK cgp_status cli_prediction_read(cli_prediction *prediction,
                                               const cli_session *session);
 void cli_prediction_release(cli_prediction *prediction);

@@ -60,7 +60,8 @@ check "schedule --cluster: stages of one device send nothing" exits 0
 
 # --- what does not fit ---
 
-fails 2 "--cluster: needs --costs FILE, layer times in seconds" plan $model --stages 2 --cluster four.json
+fails 1 "four.json: devices[0].flops_per_second: expected a number for f32 (or --costs FILE, or --tflops)" \
+    plan $model --stages 2 --cluster four.json
 fails 2 "--cluster: needs --message-bytes BYTES" schedule gpipe --cluster four.json
 fails 2 "--message-bytes: expected --cluster FILE" schedule gpipe --message-bytes 1M
 fails 2 "--cluster: cannot be with --latency or --transfer, which it replaces (leave out one)" \
@@ -95,5 +96,48 @@ mkfifo pipe
 fails 1 "pipe: is not a regular file" plan $model --stages 2 --costs costs.json --cluster pipe
 fails 1 "pipe: is not a regular file" plan $model --stages 2 --costs pipe
 fails 1 "missing.json: cannot be read ..." plan $model --stages 2 --costs costs.json --cluster missing.json
+
+# --- devices that are not here ---
+
+# A stage of n layers takes n x the FLOPs of a layer / speed.
+gpt2=gpt2:layers=8,width=64,heads=2,seq=16,vocab=64
+run plan $gpt2 --batch 4 --chunks 1 --tflops 1 --json one.json
+check "plan --tflops: exit code 0" exits 0
+check "plan --tflops: is said" has "(costs of --tflops)" "$out"
+check "plan --tflops: FLOPs / speed" jq -e \
+    '.run_seconds_simulated * 1e12 / .flops_per_step | . > 0.999 and . < 1.001' one.json
+run plan $gpt2 --batch 4 --chunks 1 --tflops 1 --efficiency 0.25 --json quarter.json
+check "plan --efficiency: a quarter of the speed" test \
+    "$(jq -s '.[1].run_seconds_simulated / .[0].run_seconds_simulated * 1000 | round' one.json quarter.json)" = 4000
+run plan $gpt2 --batch 4 --chunks 1 --tflops 1e6 --memory-bandwidth 1 --json slow.json
+check "plan --memory-bandwidth: bytes count" test \
+    "$(jq -s '.[1].run_seconds_simulated > .[0].run_seconds_simulated' one.json slow.json)" = true
+check "plan --memory-bandwidth: the update has a time" jq -e \
+    '.step_seconds_simulated > .run_seconds_simulated' slow.json
+jq '.devices[] += {kind: "h100", flops_per_second: {f32: 2e12, bf16: 8e12}, efficiency: 0.5}' four.json >gpus.json
+run plan $gpt2 --batch 4 --chunks 1 --cluster gpus.json --json file.json
+check "plan --cluster: with the speed of the file's devices" test \
+    "$(jq -s '.[1].run_seconds_simulated / .[0].run_seconds_simulated * 1000 | round' one.json file.json)" = 1000
+run plan $gpt2 --batch 4 --chunks 1 --precision bf16 --cluster gpus.json --json bf16.json
+check "plan --cluster: with the speed of a precision" test \
+    "$(jq -s '.[0].run_seconds_simulated / .[1].run_seconds_simulated * 1000 | round' one.json bf16.json)" = 4000
+run plan $gpt2 --stages 4 --batch 4 --chunks 2 --cluster gpus.json --json four_stages.json
+check "plan --cluster: with the links of the file" jq -e '.run_seconds_simulated > 1000' four_stages.json
+fails 1 "gpus.json: devices[0].flops_per_second: expected a number for tf32 (or --costs FILE, or --tflops)" \
+    plan $gpt2 --precision tf32 --cluster gpus.json
+unequal() { # LINE JQ
+    jq "$2" gpus.json >bad.json
+    fails 1 "bad.json: $1" plan $gpt2 --stages 2 --batch 4 --cluster bad.json
+}
+unequal "devices[1]: expected the speed of devices[0] (layers have one cost for all devices)" \
+    '.devices[1].efficiency = 0.4'
+unequal "devices[0].efficiency: expected a number from 0.001 to 1" '.devices[].efficiency = 40'
+unequal "devices[0].flops_per_second: expected an object with f32, bf16 or tf32" '.devices[].flops_per_second = 1e12'
+unequal "devices[0].flops_per_second: expected an object with f32, bf16 or tf32" '.devices[].flops_per_second = {fp8: 1e12}'
+unequal "devices[0].f32: expected a number from 1 to 1e+20" '.devices[].flops_per_second.f32 = 0'
+fails 2 "--tflops: cannot be with --costs (leave out one)" plan $gpt2 --tflops 1 --costs costs.json
+fails 2 "--efficiency: expected --tflops X" plan $gpt2 --efficiency 0.4
+fails 2 "--efficiency 40: expected more than 0, at most 1" plan $gpt2 --tflops 1 --efficiency 40
+fails 2 "--tflops 0: expected more than 0, at most 1e6" plan $gpt2 --tflops 0
 
 finish

@@ -158,6 +158,8 @@ skip "cgpipe plan $gpt2 --stages 2 --chunks 8 --schedule zb-h1 --costs costs.jso
 skip 'mpirun -n 4 cgpipe bench transport --json cluster.json' 'test_mpi_hosts; needs MPI'
 skip 'cgpipe plan MODEL --stages 4 --costs costs.json --cluster cluster.json' 'a form; test_cluster runs it'
 
+skip 'cgpipe plan MODEL --stages 4 --cluster cluster.json' 'likewise'
+
 # --- docs/reference/layer-tables.md ---
 skip 'cgpipe plan layers.csv --stages 4 --chunks 16' 'the file is an example; test_layer_tables plans some'
 skip 'cgpipe plan layers.csv --stages 4 --chunks 16 --memory-limit 16GiB --search' 'likewise'

@@ -61,7 +61,8 @@ const fuzz_reader fuzz_cluster = {
     .words = FUZZ_WORDS(FUZZ_JSON, "\"cgpipe_cluster\":1", "\"hosts\":[", "\"devices\":",
                         "\"links\":", "\"host\":", "\"from\":", "\"to\":", "\"latency_seconds\":",
                         "\"bytes_per_second\":", "\"memory_bytes\":", "1e300", "0",
-                        "9223372036854775808", "\"cpu\"", "\"\""),
+                        "9223372036854775808", "\"cpu\"", "\"\"", "\"efficiency\":0.5",
+                        "\"flops_per_second\":{\"f32\":1e12}", "\"bf16\":9e14"),
     .mutations = 6000,
     .corpus = 3,
 };

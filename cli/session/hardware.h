@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hardware.h -- costs of a model's layers on devices that are only described: by --tflops, or by
+ * the devices of a cluster file. */
+#ifndef CGPIPE_CLI_HARDWARE_H
+#define CGPIPE_CLI_HARDWARE_H
+
+#include "session/cluster.h"
+#include "session/costs.h"
+
+typedef struct cli_session cli_session;
+
+/* Estimate the costs of the session's layers (cgp_layer_costs_estimate()) for micro-batches of all
+ * sizes up to the mini-batch. `cluster`: NULL, or a file whose devices have speeds. Release the
+ * costs in any case. Fails with CGP_EINVAL or CGP_EFORMAT. */
+CGP_MUST_CHECK cgp_status cli_hardware_costs(cli_costs *costs, const cli_session *session,
+                                             const cli_cluster *cluster);
+
+#endif
