@@ -5,9 +5,9 @@
 Source of the graphs: Tarnawski et al. 2020, "Efficient Algorithms for Device Placement of DNN Graph
 Operators". Each graph has nodes of forward and of backward. A forward node and its backward become
 a layer of a table (docs/reference/layer-tables.md). `cgpipe plan` balances it over the graph's
-accelerators, once for 1f1b with many micro-batches. The split is written in the graphs' own format,
-and its largest load is computed as their program does: the time of an accelerator's nodes, and of
-each value that it sends or receives. With --dp PROGRAM (dp.cpp, compiled) their optimum and their
+accelerators, for 1f1b with many micro-batches. The split is written in the graphs' own format. Its
+largest load is the time of an accelerator's nodes, and of each value that it sends or receives, as
+their program computes it. With --dp PROGRAM (dp.cpp, compiled) their optimum and their
 PipeDream baseline are computed too, and their program has to find the same load of our split.
 """
 
@@ -96,7 +96,12 @@ def balance_of(program, table, devices):
 def their_load(dp, arguments, path):
     with path.open(encoding="utf-8") as graph:
         done = subprocess.run(
-            [dp, *arguments], stdin=graph, capture_output=True, text=True, check=True, timeout=LONGEST
+            [dp, *arguments],
+            stdin=graph,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=LONGEST,
         )
     if "-expert" in arguments:
         return float(done.stderr.rsplit("max-load of the split:", 1)[1])
