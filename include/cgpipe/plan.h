@@ -86,7 +86,9 @@ typedef struct cgp_plan_options {
      *  the results of other schedules only up to rounding. Not with `inference`. Borrowed for the
      *  call. [NULL] */
     const cgp_schedule *table;
-    /** [never] */
+    /** [never] CGP_RECOMPUTE_BUDGET needs a memory limit on at least one device. Candidates are the
+     *  other modes, and plans whose backward recomputes values that are chosen for each device. The
+     *  fastest candidate that fits is taken, with FLOPs as costs. */
     cgp_recompute recompute;
     /** The optimizer. [SGD without momentum, lr 0.01] */
     cgp_optim optim;
@@ -196,6 +198,9 @@ typedef struct cgp_plan_stage {
     double weight_flops;                                   /**< FLOPs of W, a part of backward. */
     int input_slots, saved_slots;                          /**< Most in use at one time. */
     int64_t input_slot_bytes, saved_slot_bytes;            /**< Bytes of one slot, after forward. */
+    double recomputed_flops; /**< FLOPs of forward within backward, a part of backward_flops. */
+    /** Values that backward reads: stored by F or R, and recomputed within backward. */
+    int kept_values, recomputed_values;
 } cgp_plan_stage;
 
 /** One device of a plan; all figures in bytes. */

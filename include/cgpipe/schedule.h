@@ -64,18 +64,23 @@ typedef enum cgp_recompute {
     CGP_RECOMPUTE_NEVER_SELECTIVE,
     CGP_RECOMPUTE_ALWAYS_SELECTIVE,
     CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE,
+    /** For a plan: as little recomputation as the memory limits of its devices allow, chosen for
+     *  each value. */
+    CGP_RECOMPUTE_BUDGET,
 } cgp_recompute;
 
 /** Return the mode without "+selective"; return true if the mode has "+selective". */
 static inline cgp_recompute cgp_recompute_plain(cgp_recompute mode) {
-    return (cgp_recompute)((int)mode % (int)CGP_RECOMPUTE_NEVER_SELECTIVE);
+    return mode == CGP_RECOMPUTE_BUDGET
+               ? mode
+               : (cgp_recompute)((int)mode % (int)CGP_RECOMPUTE_NEVER_SELECTIVE);
 }
 static inline bool cgp_recompute_is_selective(cgp_recompute mode) {
-    return mode >= CGP_RECOMPUTE_NEVER_SELECTIVE;
+    return mode >= CGP_RECOMPUTE_NEVER_SELECTIVE && mode != CGP_RECOMPUTE_BUDGET;
 }
 
-/** Parse "never", "always", "except_last", each with or without "+selective"; "selective" alone is
- * never+selective.
+/** Parse "never", "always", "except_last", each with or without "+selective", or "budget";
+ * "selective" alone is never+selective.
  * @retval CGP_EINVAL with the nearest name in the message. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text);
 

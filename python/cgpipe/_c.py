@@ -40,7 +40,7 @@ ENUMS: Dict[str, List[str]] = {
                         "CGP_ACTION_SEND_B", "CGP_ACTION_RECV_B"],
     "cgp_recompute": ["CGP_RECOMPUTE_NEVER", "CGP_RECOMPUTE_ALWAYS", "CGP_RECOMPUTE_EXCEPT_LAST",
                       "CGP_RECOMPUTE_NEVER_SELECTIVE", "CGP_RECOMPUTE_ALWAYS_SELECTIVE",
-                      "CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE"],
+                      "CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE", "CGP_RECOMPUTE_BUDGET"],
     "cgp_placement": ["CGP_PLACEMENT_LOOP", "CGP_PLACEMENT_V"],
     "cgp_balance_goal": ["CGP_BALANCE_MAKESPAN", "CGP_BALANCE_MEMORY"],
     "cgp_csv": ["CGP_CSV_COMPUTE", "CGP_CSV_TRANSFERS"],
@@ -169,7 +169,8 @@ class cgp_plan_stage(Structure):
                 ("forward_flops", c_double), ("backward_flops", c_double),
                 ("recompute_flops", c_double), ("weight_flops", c_double), ("input_slots", c_int),
                 ("saved_slots", c_int), ("input_slot_bytes", c_int64),
-                ("saved_slot_bytes", c_int64)]
+                ("saved_slot_bytes", c_int64), ("recomputed_flops", c_double),
+                ("kept_values", c_int), ("recomputed_values", c_int)]
 
 
 class cgp_plan_device(Structure):

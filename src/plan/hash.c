@@ -128,6 +128,8 @@ static void add_options(sum *s, const cgp__setup *setup) {
     ADD_NUMBERS(s, setup->batch, setup->microbatch, setup->chunks, (int64_t)setup->precision,
                 (int64_t)setup->recompute, setup->deferred_batch_norm, setup->inference,
                 setup->external_loss, setup->ranks, (int64_t)setup->convolution);
+    if (setup->recomputed)
+        add(s, setup->recomputed, (size_t)setup->model->n_nodes * sizeof *setup->recomputed);
     add_optim(s, &setup->optim);
     add_groups(s, &setup->groups, setup->model->n_params);
 }

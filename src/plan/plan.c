@@ -8,11 +8,13 @@
 #include "plan/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/backward.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/balance.h"
+#include "plan/budget.h"
 #include "plan/list.h"
 #include "plan/memory/devices.h"
 #include "plan/precision.h"
@@ -94,7 +96,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->external_loss) CGP_TRY(check_external_loss(o, model));
     if (!o->inference) CGP_TRY(check_caches(model));
     if (!o->inference && !o->external_loss) CGP_TRY(check_trainable(model));
-    if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
+    if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_BUDGET)
         return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",
                         (int)o->recompute);
     /* this check also runs for inference, which uses no optimizer */
@@ -120,7 +122,8 @@ static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_pl
     setup->inference = o->inference;
     setup->external_loss = o->external_loss;
     setup->deferred_batch_norm = o->deferred_batch_norm;
-    setup->recompute = o->inference ? CGP_RECOMPUTE_NEVER : o->recompute;
+    setup->recompute =
+        o->inference || o->recompute == CGP_RECOMPUTE_BUDGET ? CGP_RECOMPUTE_NEVER : o->recompute;
     setup->recomputes = cgp_recompute_plain(setup->recompute) != CGP_RECOMPUTE_NEVER;
     setup->precision = o->precision;
     setup->convolution = o->convolution;
@@ -274,11 +277,20 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     return count_variants(plan);
 }
 
-cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options) {
-    CGP_TRY(check_options(options, model));
+static cgp_status copy_recomputed(cgp__setup *setup, const bool *recomputed) {
+    const size_t n = (size_t)setup->model->n_nodes;
+    if (!recomputed) return CGP_OK;
+    CGP_TRY(CGP__NEW(setup->recomputed, n, "plan"));
+    memcpy(setup->recomputed, recomputed, n * sizeof *recomputed);
+    return CGP_OK;
+}
+
+cgp_status cgp__plan_make_with(cgp_plan **out, const cgp_model *model,
+                               const cgp_plan_options *options, const bool *recomputed) {
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
     if (!plan) return cgp__no_memory("plan", sizeof *plan);
     cgp_status status = set_up(&plan->setup, model, options);
+    if (status == CGP_OK) status = copy_recomputed(&plan->setup, recomputed);
     if (status == CGP_OK) {
         cgp__model_set_planned(model);
         status = build(plan, options);
@@ -291,6 +303,36 @@ cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan
     return CGP_OK;
 }
 
+cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options) {
+    CGP_TRY(check_options(options, model));
+    return options->recompute == CGP_RECOMPUTE_BUDGET && !options->inference
+               ? cgp__plan_budget(out, model, options, true)
+               : cgp__plan_make_with(out, model, options, NULL);
+}
+
+/* Write what the fullest device needs although all that helps is recomputed, and the least
+ * limit. */
+static cgp_status refuse_budget(const cgp_plan *plan, const cgp_plan_options *o) {
+    const cgp_plan_device *device = NULL;
+    char needs[512], limit[32];
+    int64_t least = 0;
+    for (int d = 0; d < plan->placement.n_devices; d++) {
+        const cgp_plan_device *i = &plan->placement.devices[d].info;
+        const bool exceeds = i->limit_bytes > 0 && i->planned_bytes > i->limit_bytes;
+        if (exceeds && (!device || i->planned_bytes > device->planned_bytes)) device = i;
+    }
+    CGP_TRY(cgp__plan_budget_least(plan->setup.model, o, &least));
+    cgp__device_needs_text(device, needs, sizeof needs);
+    cgp_bytes_text(device->limit_bytes, limit, sizeof limit);
+    if (least == 0)
+        return cgp_fail(CGP_ELIMIT, "recompute budget: %s but its memory is limited to %s", needs,
+                        limit);
+    return cgp_fail(CGP_ELIMIT,
+                    "recompute budget: %s but its memory is limited to %s; the least that would do "
+                    "is %lld bytes",
+                    needs, limit, (long long)least);
+}
+
 cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
                            const cgp_plan_options *options) {
     CGP__NEED(out);
@@ -298,7 +340,9 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     CGP__NEED(options);
     cgp_plan *plan = NULL;
     CGP_TRY(cgp__plan_make(&plan, model, options));
-    const cgp_status status = cgp__plan_check_limits(plan);
+    cgp_status status = cgp__plan_check_limits(plan);
+    if (status == CGP_ELIMIT && options->recompute == CGP_RECOMPUTE_BUDGET)
+        status = refuse_budget(plan, options);
     if (status != CGP_OK) {
         cgp_plan_destroy(plan);
         return status;
@@ -361,6 +405,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     free(plan->parameters.use_gradient);
     free(plan->parameters.first_copy);
     free(plan->parameters.copies);
+    free(plan->setup.recomputed);
     cgp__placement_release(&plan->placement);
     cgp__groups_release(&plan->setup.groups);
     free(plan);

@@ -34,6 +34,11 @@ struct cgp_plan {
 /* Create a plan; devices may exceed their memory limits. */
 cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options);
 
+/* Create a plan as cgp__plan_make() does, but not with CGP_RECOMPUTE_BUDGET. recomputed: [nodes]
+ * nodes whose values backward makes again; NULL: as the options say. */
+cgp_status cgp__plan_make_with(cgp_plan **out, const cgp_model *model,
+                               const cgp_plan_options *options, const bool *recomputed);
+
 /* Write what a device needs: "device cpu:0: needs 53.58 MiB (parameters, ..)". Returns text. */
 char *cgp__device_needs_text(const cgp_plan_device *device, char *text, size_t size);
 

@@ -8,6 +8,8 @@
  *
  *     never  <  never+selective  <  except_last+selective  <  always+selective
  *            <  except_last      <  always
+ *
+ * Budget may be as fast as each of them, so it is dominated by `never` alone.
  */
 #include "plan/search.h"
 
@@ -18,12 +20,13 @@
 #include "plan/plan.h"
 #include "schedule/table.h"
 
-enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
+enum { MODES = CGP_RECOMPUTE_BUDGET + 1 };
 
 /* Modes in the order of trying: no mode comes before one that dominates it. */
 static const cgp_recompute modes[MODES] = {
     CGP_RECOMPUTE_NEVER,  CGP_RECOMPUTE_NEVER_SELECTIVE,       CGP_RECOMPUTE_EXCEPT_LAST,
-    CGP_RECOMPUTE_ALWAYS, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE, CGP_RECOMPUTE_ALWAYS_SELECTIVE};
+    CGP_RECOMPUTE_ALWAYS, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE, CGP_RECOMPUTE_ALWAYS_SELECTIVE,
+    CGP_RECOMPUTE_BUDGET};
 
 /* Recomputation in ascending order of time. */
 static int rank_of(cgp_recompute mode) {
@@ -34,6 +37,7 @@ static int rank_of(cgp_recompute mode) {
 
 /* Tell whether a step with mode `a` takes at most as long as with mode `b`. */
 static bool dominates(cgp_recompute a, cgp_recompute b) {
+    if (b == CGP_RECOMPUTE_BUDGET) return a == CGP_RECOMPUTE_NEVER;
     return rank_of(a) <= rank_of(b) &&
            cgp_recompute_is_selective(a) <= cgp_recompute_is_selective(b);
 }
@@ -72,12 +76,23 @@ static cgp_status refuse(cgp__plan_search *s, cgp_status status) {
 
 /* --- what is tried --- */
 
+/* Complete a choice by budget; on failure free it and the best one. */
+static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
+                           cgp_search_choice *choice, cgp_search_choice *best) {
+    const cgp_status status = cgp__search_complete(s, o, choice);
+    if (status == CGP_OK) return CGP_OK;
+    free(choice->balance);
+    free(best->balance);
+    return status;
+}
+
 /* Try the recomputation modes of a schedule; keep the best plan that fits. */
 static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search_result *out) {
     cgp_search_choice best = {0};
     cgp__fit fits[MODES] = {CGP__FITS_NOT};
     for (int k = 0; k < MODES; k++) {
-        const bool ordered = o->table || !cgp__schedule_needs_costs(o->schedule);
+        const bool ordered =
+            o->table || !cgp__schedule_needs_costs(o->schedule) || modes[k] == CGP_RECOMPUTE_BUDGET;
         bool dominated = !s->options->recomputes && modes[k] != s->given.recompute;
         cgp_search_choice choice = {0};
         for (int i = 0; i < k; i++)
@@ -91,6 +106,9 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
             return refuse(s, status);
         }
         if (fits[k] == CGP__FITS_NOT) continue;
+        if (modes[k] == CGP_RECOMPUTE_BUDGET && s->alone &&
+            (!best.balance || cgp__choice_better(&choice, &best)))
+            CGP_TRY(complete(s, o, &choice, &best));
         if (best.balance && !cgp__choice_better(&choice, &best)) {
             free(choice.balance);
             continue;
@@ -301,6 +319,7 @@ cgp_status cgp_plan_search(const cgp_model *model, const cgp_plan_options *optio
     cgp__plan_search s = {
         .model = model, .options = search_options ? search_options : &defaults, .given = *options};
     CGP_TRY(check(s.options, options));
+    s.alone = s.options->recomputes;
     *out = (cgp_search_result){0};
     const cgp_status status = search(&s, options, out);
     out->plans = s.plans;

@@ -12,6 +12,8 @@ typedef struct cgp__plan_search {
     cgp_plan_options given;
     /* [layers] costs for the current size of micro-batches; NULL: FLOPs */
     cgp_layer_cost *costs;
+    /* other modes are tried by themselves, not as candidates of a plan by budget */
+    bool alone;
     int64_t plans;
     /* the plan with the smallest fullest device so far; its balance is owned */
     cgp_search_choice least;
@@ -28,6 +30,11 @@ typedef enum cgp__fit { CGP__FITS_NOT, CGP__FITS_SLOWER, CGP__FITS_FASTEST } cgp
  * the least memory. If one does, *choice is that plan, and its balance is owned by the caller. */
 cgp_status cgp__search_balances(cgp__plan_search *search, const cgp_plan_options *options,
                                 cgp_search_choice *choice, cgp__fit *fit);
+
+/* Replace a choice by budget, which was made without the other modes as candidates, by the plan of
+ * cgp_plan_create(), which is at least as fast. */
+cgp_status cgp__search_complete(cgp__plan_search *search, const cgp_plan_options *options,
+                                cgp_search_choice *choice);
 
 /* Return whether a is better than b: its step takes less time or, if equal, fewer bytes. */
 bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b);

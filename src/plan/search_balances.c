@@ -3,7 +3,8 @@
  *
  * A balance is searched with an estimate of memory, which leaves out workspace and messages. What a
  * plan needs beyond the estimate is subtracted from its devices' limits, and gives the caps of the
- * next balance. If there are few balances, all of them are planned instead. */
+ * next balance. If there are few balances, all of them are planned instead, except by budget, whose
+ * plans are searched themselves. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -12,6 +13,7 @@
 
 #include "model/model.h"
 #include "partition/local_search.h"
+#include "plan/budget.h"
 #include "plan/plan.h"
 #include "schedule/table.h"
 
@@ -48,7 +50,7 @@ static cgp_status simulate(const cgp__plan_search *s, const cgp_plan *plan, cgp_
     return CGP_OK;
 }
 
-/* Return the FLOPs of R and of selective recomputation, divided by those of F and B. */
+/* Return the FLOPs of recomputation, in R and within backward, divided by those of F and B. */
 static double recomputed(const cgp_plan *plan) {
     const int chunks = cgp_plan_chunks(plan);
     double again = 0, all = 0;
@@ -58,7 +60,8 @@ static double recomputed(const cgp_plan *plan) {
     }
     for (int j = 0; j < plan->placement.n_stages; j++) {
         const cgp_plan_stage *stage = &plan->placement.stages[j].info;
-        all += chunks * (stage->forward_flops + stage->backward_flops);
+        again += chunks * stage->recomputed_flops;
+        all += chunks * (stage->forward_flops + stage->backward_flops - stage->recomputed_flops);
     }
     return all > 0 ? again / all : 0;
 }
@@ -127,7 +130,9 @@ static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choi
                           bool *room) {
     cgp_plan *plan = NULL;
     t->options.balance = t->balance;
-    CGP_TRY(cgp__plan_make(&plan, s->model, &t->options));
+    const bool alone = t->options.recompute == CGP_RECOMPUTE_BUDGET && s->alone;
+    CGP_TRY(alone ? cgp__plan_budget(&plan, s->model, &t->options, false)
+                  : cgp__plan_make(&plan, s->model, &t->options));
     cgp_status status = CGP_OK;
     s->plans++;
     *fits = keeps_limits(plan);
@@ -200,7 +205,8 @@ static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice 
         if (fits) *fit = CGP__FITS_FASTEST;
         return CGP_OK;
     }
-    if (cgp__count_cuts(s->model->n_layers, t->stages, FEW + 1) <= FEW)
+    const bool budget = t->options.recompute == CGP_RECOMPUTE_BUDGET;
+    if (!budget && cgp__count_cuts(s->model->n_layers, t->stages, FEW + 1) <= FEW)
         return try_each(s, t, choice, fit);
     CGP_TRY(within_limits(s, t, choice, fit));
     if (*fit != CGP__FITS_NOT) return CGP_OK;
@@ -209,6 +215,19 @@ static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice 
     CGP_TRY(plan_it(s, t, choice, &fits, &room));
     if (fits) *fit = CGP__FITS_SLOWER;
     return CGP_OK;
+}
+
+cgp_status cgp__search_complete(cgp__plan_search *s, const cgp_plan_options *options,
+                                cgp_search_choice *choice) {
+    trial t = {.options = *options, .stages = choice->stages};
+    t.devices = options->table ? cgp_schedule_devices(options->table) : options->stages;
+    t.options.balance = choice->balance;
+    cgp_plan *plan = NULL;
+    CGP_TRY(cgp__plan_make(&plan, s->model, &t.options));
+    s->plans++;
+    const cgp_status status = describe(s, &t, plan, choice);
+    cgp_plan_destroy(plan);
+    return status;
 }
 
 cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *options,

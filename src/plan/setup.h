@@ -12,7 +12,10 @@ typedef struct cgp__setup {
     cgp_optim optim; /* its groups are in `groups` alone */
     cgp__groups groups;
     bool inference, external_loss, deferred_batch_norm;
+    /* never budget, which is the mode that the search has found */
     cgp_recompute recompute;
+    /* [nodes] backward recomputes the node's value; NULL: as `recompute` says. Owned. */
+    bool *recomputed;
     cgp_precision precision;
     cgp_convolution convolution;
     /* The schedule has R, because `recompute` asks for it or the caller's table has it. Set by

@@ -4,7 +4,43 @@
 
 #include <stdlib.h>
 
+#include "model/backward.h"
+#include "model/model.h"
 #include "plan/plan.h"
+
+/* Add what backward of a stage recomputes to the times of I and W: a layer's forward in proportion
+ * to the FLOPs that run again. all: [layers] FLOPs of forward. */
+static void add_recomputed(const cgp_plan *plan, int j, const cgp_layer_cost *costs,
+                           const double *all, double *times) {
+    const cgp_model *model = plan->setup.model;
+    const cgp__program *backward = &plan->placement.stages[j].programs[CGP__BACKWARD];
+    for (int i = 0; i < backward->n; i++) {
+        const cgp__call *call = &backward->calls[i];
+        if (call->node < 0 || call->direction != CGP_OP_FORWARD) continue;
+        const cgp__node *node = &model->nodes[call->node];
+        const double flops = cgp__node_flops(model, node, CGP_OP_FORWARD);
+        if (flops > 0)
+            times[(i < backward->n_input ? 1 : 2) * cgp_plan_stages(plan) + j] +=
+                costs[node->layer].forward_seconds * flops / all[node->layer];
+    }
+}
+
+/* Add recomputation by budget. */
+static cgp_status add_budget(const cgp_plan *plan, const cgp_layer_cost *costs, double *times) {
+    const cgp_model *model = plan->setup.model;
+    double *all = NULL;
+    if (!plan->setup.recomputed) return CGP_OK;
+    CGP_TRY(CGP__NEW(all, model->n_layers, "plan: simulation"));
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        const int layer = node->use.op->is_loss ? model->n_layers - 1 : node->layer;
+        all[layer] += cgp__node_flops(model, node, CGP_OP_FORWARD);
+    }
+    for (int j = 0; j < cgp_plan_stages(plan); j++)
+        add_recomputed(plan, j, costs, all, times);
+    free(all);
+    return CGP_OK;
+}
 
 /* Set times[4][stages] to the times of F, I, W and R. */
 static void add_times(const cgp_plan *plan, const cgp_layer_cost *costs, double *times) {
@@ -73,6 +109,10 @@ cgp_status cgp_plan_simulate(const cgp_plan *plan, const cgp_layer_cost *costs,
             buffers[e] = cgp_plan_edge_at(plan, e).buffers;
         add_times(plan, costs, times);
         if (messages) add_messages(plan, messages, latency, transfer);
+        status = add_budget(plan, costs, times);
+    }
+    if (status == CGP_OK) {
+        const double *latency = times + 4 * n, *transfer = latency + edges;
         status = cgp_schedule_simulate(plan->actions.schedule,
                                        &(cgp_schedule_costs){.forward = times,
                                                              .backward_input = times + n,

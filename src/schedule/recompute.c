@@ -72,8 +72,9 @@ static cgp_status check_state(const cgp_schedule *schedule) {
 cgp_status cgp_schedule_recompute(cgp_schedule *schedule, cgp_recompute mode) {
     CGP__NEED(schedule);
     if ((int)mode < CGP_RECOMPUTE_NEVER || mode > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
-        return cgp_fail(CGP_EINVAL, "recompute: expected never, always or except_last, got mode %d",
-                        (int)mode);
+        return cgp_fail(CGP_EINVAL, "recompute: expected never, always or except_last, got %s%s",
+                        cgp_recompute_name(mode),
+                        mode == CGP_RECOMPUTE_BUDGET ? ", which needs a plan" : "");
     mode = cgp_recompute_plain(mode);
     CGP_TRY(check_state(schedule));
     if (mode == CGP_RECOMPUTE_NEVER) return CGP_OK;

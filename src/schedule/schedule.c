@@ -7,7 +7,8 @@
 
 static const char *const recompute_names[] = {
     "never",           "always",           "except_last",
-    "never+selective", "always+selective", "except_last+selective"};
+    "never+selective", "always+selective", "except_last+selective",
+    "budget"};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
@@ -17,7 +18,8 @@ cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text) {
     int i = CGP_RECOMPUTE_NEVER_SELECTIVE;
     if (strcmp(text, "selective") != 0)
         CGP_TRY(cgp__parse_name(&i, text, "recompute",
-                                "never, always or except_last, with or without +selective",
+                                "never, always or except_last, with or without +selective, "
+                                "or budget",
                                 recompute_names, COUNT(recompute_names)));
     *out = (cgp_recompute)i;
     return CGP_OK;

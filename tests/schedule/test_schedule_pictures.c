@@ -232,9 +232,9 @@ TEST_CASE(an_unknown_name_is_refused_with_the_nearest) {
         "schedule: expected a name of `cgpipe schedule --list`, got \"no such schedule\"");
     cgp_recompute mode = CGP_RECOMPUTE_ALWAYS;
     assert_status(cgp_recompute_parse(&mode, "exceptlast"), CGP_EINVAL);
-    assert_message(
-        "recompute: expected never, always or except_last, with or without +selective, got "
-        "\"exceptlast\" (did you mean except_last?)");
+    assert_message("recompute: expected never, always or except_last, with or without +selective, "
+                   "or budget, got "
+                   "\"exceptlast\" (did you mean except_last?)");
     assert_null(schedule);
     assert_int_equal(mode, CGP_RECOMPUTE_ALWAYS);
 }

@@ -4,6 +4,8 @@
 #include "custom_ops.h"
 #include "processes.h"
 
+#include "plan/plan.h"
+
 #include <cgpipe/models/gpt2.h>
 
 cgp_model *test_gpt2(const test_sizes *sizes) {
@@ -407,6 +409,26 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance) 
         balance[j] = 1;
     for (int i = stages; i < layers; i++)
         balance[test_between(state, 0, stages - 1)]++;
+}
+
+void test_random_budget(uint64_t *state, const cgp_model *model, cgp_plan_options *o) {
+    cgp_plan *plan = NULL;
+    int64_t most = 0;
+    o->memory_limit = 0;
+    o->recompute = CGP_RECOMPUTE_NEVER;
+    assert_ok(cgp_plan_create(&plan, model, o));
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const int64_t bytes = cgp_plan_device_at(plan, d)->planned_bytes;
+        most = bytes > most ? bytes : most;
+    }
+    cgp_plan_destroy(plan);
+    o->recompute = CGP_RECOMPUTE_BUDGET;
+    o->memory_limit = most * test_between(state, 20, 99) / 100;
+    for (bool fits = false; !fits; o->memory_limit += fits ? 0 : most / 16 + 1) {
+        assert_ok(cgp__plan_make(&plan, model, o)); /* does not search the least limit */
+        fits = cgp__plan_check_limits(plan) == CGP_OK;
+        cgp_plan_destroy(plan);
+    }
 }
 
 static cgp_tensor tensor_like(cgp_dtype dtype, cgp_shape one, int64_t samples) {

@@ -77,6 +77,9 @@ double test_results_gradients(const test_results *results);
 /* Draw a balance of `layers` layers over `stages` stages, with no empty stage. */
 void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 
+/* Set the mode to budget, and draw a memory limit with which a plan fits. */
+void test_random_budget(uint64_t *state, const cgp_model *model, cgp_plan_options *o);
+
 /* Draw a schedule that trains `layers` layers on at most `max` devices. Set schedule, stages,
  * virtual stages and group in the options; the number of micro-batches stays as given there. */
 void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options *options);

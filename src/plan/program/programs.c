@@ -404,6 +404,32 @@ static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *progr
     return CGP_OK;
 }
 
+/* Return the FLOPs of forward's calls in backward. */
+static double recomputed_flops(const cgp__setup *setup, const cgp__program *backward) {
+    double flops = 0;
+    for (int i = 0; i < backward->n; i++) {
+        const cgp__call *call = &backward->calls[i];
+        if (call->node >= 0 && call->direction == CGP_OP_FORWARD)
+            flops +=
+                cgp__node_flops(setup->model, &setup->model->nodes[call->node], CGP_OP_FORWARD) *
+                (double)setup->microbatch;
+    }
+    return flops;
+}
+
+/* Count the stage's values that backward reads. */
+static void count_values(const cgp__stage_builder *b) {
+    cgp_plan_stage *info = &b->stage->info;
+    for (int i = 0; i < b->stage->n_nodes; i++) {
+        const int value = b->model->nodes[b->stage->first_node + i].output;
+        if (value < 0 || b->last_read[value] < 0) continue;
+        if (b->of[value].recomputed)
+            info->recomputed_values++;
+        else
+            info->kept_values++;
+    }
+}
+
 static cgp_status make_stage(cgp__stage_builder *b, int index) {
     const cgp__setup *setup = b->setup;
     begin_stage(b, index);
@@ -420,6 +446,8 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
     stage->info.backward_flops = program_flops(setup, backward, false);
     stage->info.weight_flops = program_flops(setup, backward, true);
     stage->info.recompute_flops = program_flops(setup, recompute, false);
+    stage->info.recomputed_flops = recomputed_flops(setup, backward);
+    if (!setup->inference) count_values(b);
     for (int k = 0; k < CGP__PROGRAMS; k++) {
         /* backward has forward calls too, for recomputation */
         if (b->device->backend->fuses) cgp__program_fuse(b->model, &programs[k]);

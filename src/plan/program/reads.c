@@ -130,12 +130,15 @@ cgp_status cgp__builder_find_reads(cgp__stage_builder *b) {
     if (!b->training) return CGP_OK;
     if (b->branches) find_weight_ends(b);
     (void)visit_reads(b, mark_read);
-    if (!cgp_recompute_is_selective(b->setup->recompute)) return CGP_OK;
+    const bool *recomputed = b->setup->recomputed;
+    if (!recomputed && !cgp_recompute_is_selective(b->setup->recompute)) return CGP_OK;
     for (int i = 0; i < b->stage->n_nodes; i++) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-        if (node->output >= 0)
-            b->of[node->output].recomputed =
-                cgp__node_may_recompute(b->model, node, b->stage->first_node, b->last_read);
+        if (node->output < 0) continue;
+        b->of[node->output].recomputed =
+            recomputed
+                ? recomputed[b->stage->first_node + i]
+                : cgp__node_may_recompute(b->model, node, b->stage->first_node, b->last_read);
     }
     return visit_reads(b, read_value)
                ? CGP_OK

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* segments.h -- the values of a chain that are kept for backward, and those that are made again. */
+#ifndef CGP_SRC_PARTITION_SEGMENTS_H
+#define CGP_SRC_PARTITION_SEGMENTS_H
+
+#include <cgpipe/base.h>
+
+/* Steps begin .. end - 1 of a chain, which backward runs again before it needs their values. */
+typedef struct cgp__segment {
+    int begin, end;
+    /* bytes of the segment's values that are kept, and of the values that exist while its backward
+     * runs */
+    int64_t bytes, work;
+    /* time of the second run */
+    double time;
+} cgp__segment;
+
+typedef struct cgp__chain {
+    /* [n] bytes of each step's values, if they are kept */
+    const int64_t *kept;
+    int n;
+    /* ascending by `end` */
+    const cgp__segment *segments;
+    int n_segments;
+} cgp__chain;
+
+/* Disjoint segments that run again, while the values of all other steps are kept. */
+typedef struct cgp__frontier_point {
+    /* bytes of all kept values, and the largest `work` of a segment */
+    int64_t bytes, work;
+    double time;
+    /* indices of the segments: list[first] .. list[first + n - 1] of the frontier, descending */
+    int first, n;
+} cgp__frontier_point;
+
+typedef struct cgp__frontier {
+    /* ascending by time, descending by bytes + work */
+    cgp__frontier_point *points;
+    int n, capacity;
+    int *list;
+    int n_list, list_capacity;
+} cgp__frontier;
+
+/* Find the least time for each sum of bytes and work. `most`: partial solutions that are kept for
+ * each step; if there are more, the frontier may miss some points. */
+cgp_status cgp__find_frontier(const cgp__chain *chain, int most, cgp__frontier *out);
+void cgp__frontier_release(cgp__frontier *frontier);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* budget.h -- plans that recompute as little as their memory limits allow. */
+#ifndef CGP_SRC_PLAN_BUDGET_H
+#define CGP_SRC_PLAN_BUDGET_H
+
+#include <cgpipe/plan.h>
+
+/* Make the plan for CGP_RECOMPUTE_BUDGET; if no plan fits, one that exceeds its limits the least.
+ * `all`: the other modes, and plans with R, are candidates too. */
+cgp_status cgp__plan_budget(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options,
+                            bool all);
+
+/* Find the smallest memory_limit with which a plan fits, so that one byte less is refused. *least
+ * is 0 if the limit of a device's name is too small, or the model is large. */
+cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options *options,
+                                  int64_t *least);
+
+#endif

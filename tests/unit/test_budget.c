@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_budget.c -- recomputation by budget: the choice of segments against all choices, plans
+ * within random limits against the other modes, and the least limit. */
+#include "graphs.h"
+
+#include "base/base.h"
+#include "model/model.h"
+#include "partition/segments.h"
+#include "plan/plan.h"
+
+/* --- the frontier --- */
+
+enum { MOST_STEPS = 9, MOST_SEGMENTS = MOST_STEPS * (MOST_STEPS + 1) / 2 };
+
+typedef struct random_chain {
+    int64_t kept[MOST_STEPS];
+    cgp__segment segments[MOST_SEGMENTS];
+    cgp__chain chain;
+} random_chain;
+
+static void draw_chain(uint64_t *state, random_chain *c) {
+    const int n = test_between(state, 1, MOST_STEPS);
+    int segments = 0;
+    for (int i = 0; i < n; i++)
+        c->kept[i] = test_between(state, 0, 12);
+    for (int end = 1; end <= n; end++) {
+        for (int begin = end - 1; begin >= 0; begin--) {
+            if (test_between(state, 0, 2) == 0) continue;
+            c->segments[segments++] =
+                (cgp__segment){begin, end, test_between(state, 0, 6), test_between(state, 0, 20),
+                               test_between(state, 0, 9)};
+        }
+    }
+    c->chain = (cgp__chain){c->kept, n, c->segments, segments};
+}
+
+/* Return the least time of all choices from a step on that take at most `budget`; -1: none does. */
+static double best_choice(const cgp__chain *c, int step, int64_t bytes, int64_t work, double time,
+                          int64_t budget) {
+    if (bytes + work > budget) return -1;
+    if (step == c->n) return time;
+    double best = best_choice(c, step + 1, bytes + c->kept[step], work, time, budget);
+    for (int k = 0; k < c->n_segments; k++) {
+        const cgp__segment *s = &c->segments[k];
+        if (s->begin != step) continue;
+        const double other = best_choice(c, s->end, bytes + s->bytes, cgp__max(work, s->work),
+                                         time + s->time, budget);
+        if (other >= 0 && (best < 0 || other < best)) best = other;
+    }
+    return best;
+}
+
+/* Check that a point is the sum of its segments and of the steps that it keeps. */
+static void check_point(const cgp__chain *c, const cgp__frontier *f, const cgp__frontier_point *p) {
+    int64_t bytes = 0, work = 0;
+    double time = 0;
+    int step = c->n;
+    for (int k = 0; k < p->n; k++) {
+        const cgp__segment *s = &c->segments[f->list[p->first + k]];
+        for (; step > s->end; step--)
+            bytes += c->kept[step - 1];
+        assert_int_equal(step, s->end);
+        bytes += s->bytes;
+        work = cgp__max(work, s->work);
+        time += s->time;
+        step = s->begin;
+    }
+    for (; step > 0; step--)
+        bytes += c->kept[step - 1];
+    assert_int_equal(bytes, p->bytes);
+    assert_int_equal(work, p->work);
+    assert_true(time == p->time);
+}
+
+/* The first point of the frontier within a budget takes the least time of all choices. */
+TEST_CASE(frontiers_are_those_of_all_choices) {
+    uint64_t state = test_seed();
+    int refused = 0, checked = 0;
+    for (int round = 0; round < test_scaled(400); round++) {
+        random_chain c;
+        cgp__frontier f;
+        draw_chain(&state, &c);
+        assert_ok(cgp__find_frontier(&c.chain, 512, &f));
+        for (int i = 0; i < f.n; i++)
+            check_point(&c.chain, &f, &f.points[i]);
+        for (int64_t budget = 0; budget < 110; budget += 1 + (int64_t)test_between(&state, 0, 8)) {
+            const double best = best_choice(&c.chain, 0, 0, 0, 0, budget);
+            int i = 0;
+            while (i < f.n && f.points[i].bytes + f.points[i].work > budget)
+                i++;
+            assert_int_equal(best < 0, i == f.n);
+            if (i < f.n) assert_true(f.points[i].time == best);
+            refused += best < 0;
+            checked += best >= 0;
+        }
+        cgp__frontier_release(&f);
+    }
+    print_message("%d budgets are those of all choices, %d are too small\n", checked, refused);
+}
+
+static int64_t smallest(const cgp__frontier *f) {
+    return f->points[f->n - 1].bytes + f->points[f->n - 1].work;
+}
+
+/* A frontier with few states is coarser, but all its points are choices. */
+TEST_CASE(thinned_frontiers_have_both_ends) {
+    uint64_t state = test_seed();
+    for (int round = 0; round < test_scaled(100); round++) {
+        random_chain c;
+        cgp__frontier all, few;
+        draw_chain(&state, &c);
+        assert_ok(cgp__find_frontier(&c.chain, 512, &all));
+        assert_ok(cgp__find_frontier(&c.chain, 3, &few));
+        for (int i = 0; i < few.n; i++)
+            check_point(&c.chain, &few, &few.points[i]);
+        assert_true(few.points[0].time == all.points[0].time);
+        assert_int_equal(smallest(&few), smallest(&all));
+        cgp__frontier_release(&few);
+        cgp__frontier_release(&all);
+    }
+}
+
+/* --- plans --- */
+
+static int64_t fullest(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const int64_t planned = cgp_plan_device_at(plan, d)->planned_bytes;
+        bytes = planned > bytes ? planned : bytes;
+    }
+    return bytes;
+}
+
+/* Plan; return the makespan, or -1 if the plan is refused because of a limit. */
+static double makespan_of(const cgp_model *model, const cgp_plan_options *o, int64_t *bytes,
+                          int *again) {
+    cgp_plan *plan = NULL;
+    const cgp_status status = cgp_plan_create(&plan, model, o);
+    if (status == CGP_ELIMIT) return -1;
+    assert_ok(status);
+    const double makespan = cgp_plan_timeline(plan)->makespan;
+    *bytes = fullest(plan);
+    *again = 0;
+    for (int i = 0; plan->setup.recomputed && i < model->n_nodes; i++)
+        *again += plan->setup.recomputed[i];
+    cgp_plan_destroy(plan);
+    return makespan;
+}
+
+static cgp_model *draw_model(uint64_t *state, cgp_plan_options *o, int *balance) {
+    test_sizes sizes = {.layers = test_between(state, 1, 6),
+                        .sequence = test_between(state, 4, 20),
+                        .heads = test_between(state, 1, 3),
+                        .vocab = test_between(state, 2, 40),
+                        .dropout = 0.3};
+    sizes.width = sizes.heads * test_between(state, 4, 12);
+    cgp_model *model =
+        test_between(state, 0, 2) ? test_gpt2(&sizes) : test_random_graph(state, &sizes);
+    const int layers = cgp_model_layers(model);
+    *o = cgp_plan_options_default();
+    o->batch = o->chunks = test_between(state, 1, 8);
+    test_random_schedule(state, layers, 4, o);
+    test_random_balance(state, layers, cgp_plan_options_stages(o), balance);
+    if (test_between(state, 0, 1)) o->balance = balance;
+    return model;
+}
+
+/* Return the least makespan of the other modes that fit; -1: none does. */
+static double best_mode(const cgp_model *model, const cgp_plan_options *options) {
+    double best = -1;
+    for (int mode = 0; mode < CGP_RECOMPUTE_BUDGET; mode++) {
+        cgp_plan_options o = *options;
+        int64_t bytes;
+        int again;
+        o.recompute = (cgp_recompute)mode;
+        const double makespan = makespan_of(model, &o, &bytes, &again);
+        if (makespan >= 0 && (best < 0 || makespan < best)) best = makespan;
+    }
+    return best;
+}
+
+/* A plan keeps its limit, and no other mode that does is faster. */
+TEST_CASE(budgets_are_kept_and_as_fast_as_every_mode) {
+    uint64_t state = test_seed();
+    int faster = 0, alone = 0, checked = 0;
+    for (int round = 0; round < test_scaled(24); round++) {
+        int balance[64], again = 0;
+        cgp_plan_options o;
+        int64_t bytes = 0;
+        cgp_model *model = draw_model(&state, &o, balance);
+        assert_true(makespan_of(model, &o, &bytes, &again) > 0);
+        o.recompute = CGP_RECOMPUTE_BUDGET;
+        for (int64_t most = bytes, percent = 100; percent > 30;
+             percent -= test_between(&state, 3, 12)) {
+            o.memory_limit = most * percent / 100;
+            const double makespan = makespan_of(model, &o, &bytes, &again);
+            const double other = best_mode(model, &o);
+            if (makespan < 0) {
+                assert_true(other < 0);
+                break;
+            }
+            assert_true(bytes <= o.memory_limit);
+            assert_true(other < 0 || makespan <= other * (1 + 1e-9));
+            checked++;
+            alone += other < 0;
+            faster += other >= 0 && makespan < other * (1 - 1e-9);
+        }
+        cgp_model_destroy(model);
+    }
+    print_message("%d plans: %d where no other mode fits, %d faster than every other mode\n",
+                  checked, alone, faster);
+    assert_true(alone > 0 && faster > 0);
+}
+
+/* Return the number after "would do is" in the last message; -1: there is none. */
+static long long stated_least(void) {
+    const char *at = strstr(cgp_message(), "the least that would do is ");
+    return at ? strtoll(at + strlen("the least that would do is "), NULL, 10) : -1;
+}
+
+/* The message of a refused plan has the least limit: with a byte less, a plan is refused. */
+TEST_CASE(the_least_limit_is_exact) {
+    uint64_t state = test_seed();
+    for (int round = 0; round < test_scaled(5); round++) {
+        int balance[64];
+        cgp_plan_options o;
+        cgp_plan *plan = NULL;
+        cgp_model *model = draw_model(&state, &o, balance);
+        o.recompute = CGP_RECOMPUTE_BUDGET;
+        o.memory_limit = 1;
+        assert_status(cgp_plan_create(&plan, model, &o), CGP_ELIMIT);
+        const long long least = stated_least();
+        assert_true(least > 1);
+        o.memory_limit = least - 1;
+        assert_status(cgp_plan_create(&plan, model, &o), CGP_ELIMIT);
+        assert_int_equal(stated_least(), least);
+        o.memory_limit = least;
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        assert_true(fullest(plan) <= least);
+        cgp_plan_destroy(plan);
+        cgp_model_destroy(model);
+    }
+}
+
+/* Without a limit there is no budget, and a schedule alone has no bytes. */
+TEST_CASE(budgets_need_a_limit_and_a_plan) {
+    uint64_t state = test_seed();
+    int balance[64];
+    cgp_plan_options o;
+    cgp_plan *plan = NULL;
+    cgp_schedule *schedule = NULL;
+    cgp_model *model = draw_model(&state, &o, balance);
+    o.recompute = CGP_RECOMPUTE_BUDGET;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_non_null(strstr(cgp_message(), "recompute: budget needs a memory limit"));
+    assert_ok(cgp_schedule_create(&schedule, "gpipe", 2, 2, NULL));
+    assert_status(cgp_schedule_recompute(schedule, CGP_RECOMPUTE_BUDGET), CGP_EINVAL);
+    assert_non_null(strstr(cgp_message(), "budget, which needs a plan"));
+    cgp_schedule_destroy(schedule);
+    cgp_model_destroy(model);
+}
