@@ -26,6 +26,7 @@ static json_t *device_json(const cgp_plan *plan, int d) {
     json_t *o = json_object(), *layers = json_array();
     json_t *inputs = json_array(), *input_bytes = json_array();
     json_t *saved = json_array(), *saved_bytes = json_array();
+    json_t *kept = json_array(), *again = json_array(), *share = json_array();
     for (int k = 0; k < device->stages; k++) {
         const cgp_plan_stage *stage = cgp_plan_stage_at(plan, device->stage_list[k]);
         json_array_append_new(layers, json_integer(stage->layers));
@@ -33,6 +34,10 @@ static json_t *device_json(const cgp_plan *plan, int d) {
         json_array_append_new(input_bytes, json_integer(stage->input_slot_bytes));
         json_array_append_new(saved, json_integer(stage->saved_slots));
         json_array_append_new(saved_bytes, json_integer(stage->saved_slot_bytes));
+        json_array_append_new(kept, json_integer(stage->kept_values));
+        json_array_append_new(again, json_integer(stage->recomputed_values));
+        json_array_append_new(share,
+                              cli_real_json(cli_recomputed_share(plan, device->stage_list[k])));
     }
     json_object_set_new(o, "name", json_string(device->name));
     json_object_set_new(o, "stage_layers", layers);
@@ -45,6 +50,9 @@ static json_t *device_json(const cgp_plan *plan, int d) {
     json_object_set_new(o, "input_slot_bytes", input_bytes);
     json_object_set_new(o, "saved_slots", saved);
     json_object_set_new(o, "saved_slot_bytes", saved_bytes);
+    json_object_set_new(o, "kept_values", kept);
+    json_object_set_new(o, "recomputed_values", again);
+    json_object_set_new(o, "recomputed_share", share);
     put_integer(o, "slot_bytes", device->slot_bytes);
     put_integer(o, "workspace_bytes", device->workspace_bytes);
     put_integer(o, "transfer_bytes", device->transfer_bytes);

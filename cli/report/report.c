@@ -327,12 +327,35 @@ cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
     return CGP_OK;
 }
 
+double cli_recomputed_share(const cgp_plan *plan, int stage) {
+    const cgp_plan_stage *info = cgp_plan_stage_at(plan, stage);
+    int n = 0, again = 0;
+    const cgp_action *actions = cgp_schedule_actions(cgp_plan_schedule(plan), info->device, &n);
+    for (int i = 0; i < n; i++)
+        again += actions[i].stage == stage && actions[i].kind == CGP_ACTION_R;
+    const double flops =
+        info->recomputed_flops + info->recompute_flops * again / cgp_plan_chunks(plan);
+    return info->forward_flops > 0 ? flops / info->forward_flops : 0;
+}
+
+/* Print what backward of each stage keeps and recomputes by budget. */
+static void print_recomputation(FILE *out, const cgp_plan *plan) {
+    fprintf(out, "\nrecomputation by budget\n%-8s  %11s  %17s  %15s\n", "", "values kept",
+            "made again in B", "forward again");
+    for (int j = 0; j < cgp_plan_stages(plan); j++) {
+        const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
+        fprintf(out, "stage %-2d  %11d  %17d  %13.1f %%\n", j, stage->kept_values,
+                stage->recomputed_values, 100 * cli_recomputed_share(plan, j));
+    }
+}
+
 cgp_status cli_print_plan(FILE *out, const cli_session *session) {
     const cgp_schedule *schedule = cgp_plan_schedule(session->plan);
     cli_print_configuration(out, session);
     fprintf(out, "\nmemory per device\n");
     print_memory(out, session->plan, session->model);
     print_fit(out, session->plan);
+    if (strcmp(session->options->recompute, "budget") == 0) print_recomputation(out, session->plan);
     fprintf(out,
             "\nschedule %s, one column a tick (F forward, B backward, I and W its halves, R "
             "recompute)\n",

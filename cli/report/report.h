@@ -4,6 +4,7 @@
 #define CGPIPE_CLI_REPORT_H
 
 #include <cgpipe/model.h>
+#include <cgpipe/plan.h>
 #include <cgpipe/schedule.h>
 
 #include <jansson.h>
@@ -35,6 +36,10 @@ CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *sche
 
 /* Return the time that one column of a timeline covers. */
 double cli_timeline_column(double until);
+
+/* Return the arithmetic that a stage repeats, in R and within backward, divided by that of its
+ * forward. */
+double cli_recomputed_share(const cgp_plan *plan, int stage);
 
 /* Print configuration, memory, the machine's free memory, schedule, simulated bubble. */
 CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_session *session);

@@ -278,7 +278,8 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         batch: Samples of a mini-batch.
         balance: Layers of each stage, or ``"flops"`` (the default), ``"time"``, ``"size"``.
         virtual_stages, group: See :func:`cgpipe.schedule`.
-        recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
+        recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``;
+            or ``"budget"``: as little as ``memory_limit``, or the limits of devices, allow.
         optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01. For a PyTorch module also an
             optimizer of ``torch.optim`` with its parameters, in groups or not.
         inference: Only run forward.

@@ -89,7 +89,7 @@ fails 2 'stages: expected at most 5 (the number of layers) on all devices, got 6
 fails 2 'group: expected none as 1f1b has no groups, got 2 (interleaved has)' \
     plan $model --group 2
 fails 1 "missing.csv: cannot be read (No such file or directory)" plan $model --schedule missing.csv
-fails 2 'recompute: expected never, always or except_last, with or without +selective, got "nevr" (did you mean never?)' \
+fails 2 'recompute: expected never, always or except_last, with or without +selective, or budget, got "nevr" (did you mean never?)' \
     plan $model --recompute nevr
 fails 2 'precision: expected f32, tf32 or bf16, got "bf61" (did you mean bf16?)' \
     plan $model --precision bf61
@@ -234,7 +234,7 @@ fi
 plan_keys="model parameters layers stages chunks schedule recompute precision convolution deferred_batch_norm balance batch steps dropout
     seed threads_per_device flops_per_step bubble_simulated activation_bytes_total planned_bytes_total devices
     name stage_layers parameter_bytes gradient_bytes optimizer_bytes state_bytes input_slots
-    input_slot_bytes saved_slots saved_slot_bytes slot_bytes workspace_bytes transfer_bytes receive_bytes step_bytes host_bytes
+    input_slot_bytes saved_slots saved_slot_bytes kept_values recomputed_values recomputed_share slot_bytes workspace_bytes transfer_bytes receive_bytes step_bytes host_bytes
     rank variants plan_sha256
     activation_bytes planned_bytes"
 run_keys="step_seconds samples_per_second forward_seconds backward_seconds bubble_measured

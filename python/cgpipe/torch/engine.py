@@ -34,7 +34,8 @@ class Options:
     devices: Sequence[str] = ("cpu",)
     #: Number of micro-batches.
     chunks: int = 1
-    #: "never", "always" or "except_last", each with or without "+selective".
+    #: "never", "always" or "except_last", each with or without "+selective"; or "budget", with
+    #: limits in the names of devices.
     recompute: str = "never"
     #: Cut each stage in two if all devices are CPUs. This shortens the bubble but takes more
     #: memory. CPU devices share their memory, so the halves may be on different devices.
