@@ -30,6 +30,9 @@ typedef struct cgp__stage_value {
     int recomputation;
     /* location of the value's recomputed copy, in the arena LIVE_RANGE */
     cgp__location recomputed_location;
+    /* index of the recomputation that made the copy, and of the last one of the same time that
+     * reads the value */
+    int made_by, read_by;
     /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the value is
      * not in this stage */
     cgp__location location;

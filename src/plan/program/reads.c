@@ -149,24 +149,98 @@ cgp__location cgp__builder_operand(const cgp__stage_builder *b, int value) {
     return b->of[value].recomputed ? b->of[value].recomputed_location : b->of[value].location;
 }
 
-cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, int time) {
-    for (; b->next_recomputation < b->n_recomputations &&
-           b->recomputations[b->next_recomputation].time == time;
-         b->next_recomputation++) {
-        const cgp__recomputation *r = &b->recomputations[b->next_recomputation];
-        const int index = b->stage->first_node + r->node;
-        const cgp__node *node = &b->model->nodes[index];
-        const int64_t bytes = cgp__value_bytes(b->setup, node->output, b->setup->microbatch);
-        cgp__location *y = &b->of[node->output].recomputed_location;
-        CGP_TRY(cgp__builder_range(b, bytes, time, y));
-        cgp__builder_extend(b, *y, r->last);
-        for (int k = 0; k < node->use.shapes.n_saved; k++) /* the call writes saved values too */
-            cgp__builder_extend(b, b->stats[r->node * CGP_OP_MAX_SAVED + k], time);
-        cgp__call *call = NULL;
-        CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_FORWARD, 0, time, &call));
-        for (int k = 0; k < node->n_inputs; k++)
-            call->x[k] = cgp__builder_operand(b, node->inputs[k]);
-        call->y = *y;
+/* --- recomputations at one time --- */
+
+enum { MOST_FREE = 32 };
+
+/* Ranges of temporary results that no later recomputation reads, and the workspace of all calls. */
+typedef struct batch_memory {
+    int64_t free[MOST_FREE];
+    int n_free;
+    /* -1: no workspace yet */
+    int64_t workspace;
+} batch_memory;
+
+/* Return true if backward reads no value of a recomputation. */
+static bool is_temporary(const cgp__recomputation *r) {
+    return r->last == r->time;
+}
+
+/* Take a free range of this size, else add one. */
+static cgp_status take_range(cgp__stage_builder *b, batch_memory *batch, int64_t bytes, int time,
+                             cgp__location *out) {
+    for (int i = 0; i < batch->n_free; i++) {
+        if (b->ranges[batch->free[i]].bytes != bytes) continue;
+        *out = (cgp__location){CGP__LIVE_RANGE, batch->free[i]};
+        batch->free[i] = batch->free[--batch->n_free];
+        return CGP_OK;
     }
+    return cgp__builder_range(b, bytes, time, out);
+}
+
+/* Free the inputs of recomputation k that no later one, and no backward, reads. */
+static void free_inputs(cgp__stage_builder *b, batch_memory *batch, int k) {
+    const cgp__node *node = &b->model->nodes[b->stage->first_node + b->recomputations[k].node];
+    for (int i = 0; i < node->n_inputs; i++) {
+        cgp__stage_value *x = &b->of[node->inputs[i]];
+        if (!x->recomputed || x->read_by != k ||
+            b->recomputations[x->made_by].time != b->recomputations[k].time ||
+            !is_temporary(&b->recomputations[x->made_by]))
+            continue;
+        x->read_by = -1; /* the node may read it twice */
+        if (batch->n_free < MOST_FREE) batch->free[batch->n_free++] = x->recomputed_location.offset;
+    }
+}
+
+/* All calls of a batch use one workspace, the largest: the last range, that of the call, is dropped
+ * if there is one already. */
+static void share_workspace(cgp__stage_builder *b, batch_memory *batch, cgp__call *call) {
+    if (call->workspace.arena != CGP__LIVE_RANGE) return;
+    if (batch->workspace < 0) {
+        batch->workspace = call->workspace.offset;
+        return;
+    }
+    cgp__live_range *shared = &b->ranges[batch->workspace];
+    shared->bytes = cgp__max(shared->bytes, b->ranges[call->workspace.offset].bytes);
+    call->workspace.offset = batch->workspace;
+    b->n_ranges--;
+}
+
+/* Append the call of recomputation k. */
+static cgp_status run_again(cgp__stage_builder *b, cgp__program *program, batch_memory *batch,
+                            int k) {
+    const cgp__recomputation *r = &b->recomputations[k];
+    const int index = b->stage->first_node + r->node;
+    const cgp__node *node = &b->model->nodes[index];
+    const int64_t bytes = cgp__value_bytes(b->setup, node->output, b->setup->microbatch);
+    cgp__stage_value *value = &b->of[node->output];
+    CGP_TRY(take_range(b, batch, bytes, r->time, &value->recomputed_location));
+    value->made_by = k;
+    cgp__builder_extend(b, value->recomputed_location, r->last);
+    for (int i = 0; i < node->use.shapes.n_saved; i++) /* the call writes saved values too */
+        cgp__builder_extend(b, b->stats[r->node * CGP_OP_MAX_SAVED + i], r->time);
+    cgp__call *call = NULL;
+    CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_FORWARD, 0, r->time, &call));
+    for (int i = 0; i < node->n_inputs; i++)
+        call->x[i] = cgp__builder_operand(b, node->inputs[i]);
+    call->y = value->recomputed_location;
+    share_workspace(b, batch, call);
+    free_inputs(b, batch, k);
+    return CGP_OK;
+}
+
+cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, int time) {
+    batch_memory batch = {.workspace = -1};
+    const int begin = b->next_recomputation;
+    int end = begin;
+    for (; end < b->n_recomputations && b->recomputations[end].time == time; end++) {
+        const cgp__node *node =
+            &b->model->nodes[b->stage->first_node + b->recomputations[end].node];
+        for (int i = 0; i < node->n_inputs; i++)
+            b->of[node->inputs[i]].read_by = end;
+    }
+    for (int k = begin; k < end; k++)
+        CGP_TRY(run_again(b, program, &batch, k));
+    b->next_recomputation = end;
     return CGP_OK;
 }
