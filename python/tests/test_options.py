@@ -115,6 +115,22 @@ class Recomputation(unittest.TestCase):
                 found.add(pipeline.weights_sha256)
         self.assertEqual(len(found), 1)
 
+    def test_a_budget_keeps_its_limit_and_the_bits(self):
+        plan = planned()
+        limit = max(device.planned_bytes for device in plan.devices) - 1
+        budget = planned(recompute="budget", memory_limit=limit)
+        self.assertLessEqual(max(device.planned_bytes for device in budget.devices), limit)
+        found = set()
+        for each in plan, budget:
+            with cgpipe.Pipeline(each) as pipeline:
+                pipeline.step(*support.batch(16))
+                found.add(pipeline.weights_sha256)
+        self.assertEqual(len(found), 1)
+        with self.assertRaisesRegex(errors.ArgumentError, "budget needs a memory limit"):
+            planned(recompute="budget")
+        with self.assertRaisesRegex(errors.ArgumentError, "budget, which needs a plan"):
+            cgpipe.schedule("gpipe", 2, 4, recompute="budget")
+
     def test_every_mode_reaches_schedules_and_tables(self):
         table = cgpipe.schedule("gpipe", 2, 4).to_csv()
         for mode, expected in zip(RECOMPUTE, [0, 8, 6, 0, 0, 8, 6]):
