@@ -7,7 +7,7 @@ import ctypes
 import html
 import re
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from cgpipe import _c, _ranks
 from cgpipe._schedule import Schedule, Timeline
@@ -78,6 +78,10 @@ class Plan(_c.Handle):
             devices = ["cpu"] * _c.integer(devices, "devices")
         if stages is None:
             stages = len(devices) if devices else 1
+        #: What a plan for inference takes over.
+        self.given: Dict[str, Any] = {
+            "devices": devices, "threads": threads, "memory_limit": memory_limit,
+            "precision": precision, "convolution": convolution}
         options.devices = _names(devices)
         options.stages, options.batch, options.chunks = stages, batch, chunks
         options.virtual_stages, options.group = virtual_stages, group

@@ -46,6 +46,7 @@ class Model(_c.Handle):
         #: weights; and the number of inputs that losses have added.
         self._captured: Any = None
         self._targets = 0
+        self._added: List[Tuple[str, Optional[int]]] = []  # names and ignore_index of these losses
 
     @classmethod
     def from_json(cls, graph: Union[str, bytes, Mapping[str, Any]], name: str = "graph") -> "Model":
@@ -141,6 +142,7 @@ class Model(_c.Handle):
         model = Model._from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index),
                                  self.name, self._captured and self._captured.regions)
         model._captured, model._targets = self._captured, self._targets + 1
+        model._added = [*self._added, (loss, None if loss != "cross_entropy" else ignore_index)]
         return model
 
     def report(self) -> str:

@@ -102,7 +102,7 @@ class Pipeline(Weights):
         self.model = self.plan.model
         self._inputs, self._outputs = self.model.inputs, self.model.outputs
         self._parameters, self._states = self.model.parameters, self.model.states
-        self._worker = Worker()
+        self._worker = self._new_worker()
         self._handle = ctypes.c_void_p()
         self._borrowed: Any = None  # inputs of the last forward, which its backward reads
         self._waits = False  # gradients wait for an update
@@ -122,9 +122,13 @@ class Pipeline(Weights):
         self.adopted: List[Any] = []
         self.counts: List[Any] = []
         self._tied = False  # a captured module has tied parameters
+        self._evaluations: Any = None
         if self.model._captured is not None:
             self.model._captured.adopt(self)
             self._tied = self.model._captured.tied
+
+    def _new_worker(self) -> Worker:
+        return Worker()
 
     def _create(self, seed: int, ends: List[_ranks.Communicator]) -> None:
         """Create the pipeline, on its thread. ``ends``: gets the communicator if there are several
@@ -308,7 +312,11 @@ class Pipeline(Weights):
 
     def evaluate(self, *inputs: Any) -> float:
         """Return the loss of any N samples in evaluation mode: without dropout and with running
-        statistics. Changes nothing."""
+        statistics. Changes nothing. A captured module whose forward asks for its mode is captured
+        again, in eval mode, at the first evaluation."""
+        other = self._evaluation(inputs, bool(self.model._targets) or not self.plan.external_loss)
+        if other is not None:
+            return other.evaluate(*inputs)
         given = self._pointers(self._convert(inputs), self._inputs)
 
         def run() -> float:
@@ -328,7 +336,12 @@ class Pipeline(Weights):
             inputs: As in :meth:`step`. Inputs that only the loss reads may be None, or be left out
                 at the end.
         """
-        read = self._convert(self._with_absent(inputs), targets=False)
+        other = self._evaluation(inputs, False)
+        if other is not None:
+            return other.predict(*inputs[:len(other.model._captured.inputs)])
+        captured = self.model._captured
+        read = self._convert(inputs if captured is None else captured.with_absent(inputs),
+                             targets=False)
         given = self._pointers([*read, *[None] * (len(self._inputs) - len(read))],
                                self._inputs)
         outputs = self._new_outputs(given.samples, inputs)
@@ -467,6 +480,8 @@ class Pipeline(Weights):
         """
         if self._memory is None or not self._worker.is_own:
             return
+        if self._evaluations is not None:
+            self._evaluations.close()
         if self.model._captured is not None:
             self.model._captured.release(self)
         self._memory = None
@@ -543,22 +558,10 @@ class Pipeline(Weights):
                 captured.give_counts(self)
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
-    def _with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return a captured module's inputs, with zeros for targets that were left out: the
-        conversion needs all inputs."""
+    def _evaluation(self, inputs: Sequence[Any], losses: bool) -> Optional["Pipeline"]:
+        """Return the pipeline that evaluates; None: this one."""
         captured = self.model._captured
-        if captured is None or not 0 < len(inputs) < len(captured.inputs):
-            return inputs
-        import torch
-        from cgpipe.torch.layout import count
-
-        found = list(inputs)
-        for layout in captured.inputs[len(inputs):]:
-            place = sum(other is not None for other in captured.inputs[:len(found)])
-            sizes = [] if layout is None else [count(dim) for dim in layout.dims[1:]]
-            dtype = torch.float32 if layout is None else getattr(torch, self._inputs[place].dtype)
-            found.append(torch.zeros((len(inputs[0]), *sizes), dtype=dtype))
-        return found
+        return None if captured is None else captured.evaluation(self, inputs, losses)
 
     def _new_outputs(self, samples: int, inputs: Sequence[Any]) -> List[Any]:
         """Return new tensors for the outputs; None for an output of another rank."""

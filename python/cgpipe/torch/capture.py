@@ -158,7 +158,7 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
                         layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat),
                         program.guard, _tensors(program.exported, module, states), found_regions,
                         walk.places)
-    captured.wants = flat.wants
+    captured.wants, captured.has_own_modes = flat.wants, program.has_own_modes
     _find_requires(captured, t.graph.nodes, module)
     _check_outside(captured, evaluator, examples)
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}

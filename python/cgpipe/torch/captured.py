@@ -76,6 +76,8 @@ class Captured:
     places: List[Place] = field(default_factory=list)
     #: The result of its proof (proof.py); None: it was not proven.
     proof: Optional[Any] = None
+    #: Whether evaluation may take another path than training (modes.py).
+    has_own_modes: bool = False
     #: Which inputs require a gradient.
     wants: List[bool] = field(default_factory=list)
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
@@ -194,6 +196,24 @@ class Captured:
         found = [x.reshape(samples, *(x.shape[1:] or (1,))) if x.dim() <= MAX_RANK + 1
                  else x.reshape(samples, -1) for x in found]
         return found + [x if x.is_floating_point() else _narrowed(x, "targets") for x in added]
+
+    def with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return inputs with zeros for those that are absent, or None, at the end."""
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        if not 0 < len(inputs) < len(self.inputs):
+            return inputs
+        found, entries = list(inputs), iter(self.graph["inputs"])
+        for layout in self.inputs[:len(inputs)]:
+            if layout is not None:
+                next(entries)
+        for layout in self.inputs[len(inputs):]:
+            sizes = [] if layout is None else [count(dim) for dim in layout.dims[1:]]
+            of_floats = (layout is None
+                         or self.graph["values"][next(entries)["value"]]["dtype"] == "f32")
+            found.append(torch.zeros((len(inputs[0]), *sizes),
+                                     dtype=torch.float32 if of_floats else torch.int32))
+        return found
 
     @staticmethod
     def _input(x: Tensor, layout: Layout, i: int) -> Tensor:

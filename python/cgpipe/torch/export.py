@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.utils._sympy.printers import PythonPrinter
 
 from cgpipe.torch.finding import Finding, called, line_of, untraceable
+from cgpipe.torch.modes import has_own_modes, noting_reads
 from cgpipe.torch.watch import (CaptureError, buffers_kept, buffers_replaced_since, check_hooks,
                                 check_writes, detach_regions, name_of, path_of, tables_of,
                                 watching)
@@ -158,6 +159,8 @@ class Program:
 
     exported: Any
     guard: Guard
+    #: Whether evaluation may take another path (modes.py).
+    has_own_modes: bool = False
 
 
 def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
@@ -178,14 +181,18 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
             m.momentum = -1.0
         try:
             with buffers_kept(module), watching(module) as flat.form.after, torch.enable_grad(), \
-                    warnings.catch_warnings(), _quiet(), _without_collection():
+                    warnings.catch_warnings(), _quiet(), _without_collection(), \
+                    noting_reads() as reads:
                 warnings.simplefilter("ignore")
                 program = _trace(flat, examples)
                 names = [Finding(path, key, text="buffers that forward replaces are not covered")
                          for path, _, key in (x.rpartition(".") for x in flat.form.replaced)]
                 if names:
                     raise CaptureError(names[0], [finding.path for finding in names], names)
-                return _functional(program)
+                found = _functional(program)
+            found.has_own_modes = any(m.training for m in module.modules()) and (
+                reads.found or has_own_modes(found.exported.graph_module.graph, module))
+            return found
         except CaptureError:
             raise
         except Exception as error:

@@ -29,7 +29,7 @@ _TARGET = "example target"
 class _WithLoss(nn.Module):
     """A module with a loss of its output, which has the target as its last input."""
 
-    def __init__(self, module: nn.Module, loss: Callable[..., Tensor]) -> None:
+    def __init__(self, module: nn.Module, loss: Any) -> None:
         super().__init__()
         self.module, self.loss = module, loss
 
@@ -55,6 +55,18 @@ class _Module(Captured):
     #: The module's state when it was captured.
     state: State
     was: Tuple[Any, ...]
+    source: "_Source"
+
+    def evaluation(self, pipeline: Any, inputs: Sequence[Any], losses: bool) -> Optional[Any]:
+        """Return the pipeline that evaluates these inputs for a pipeline; None: itself does."""
+        if (not self.has_own_modes or not inputs or not getattr(inputs[0], "ndim", 0)
+                or len(inputs[0]) == 0):
+            return None
+        if pipeline._evaluations is None:
+            from cgpipe.torch.evaluation import Evaluations
+
+            pipeline._evaluations = Evaluations(pipeline)
+        return pipeline._evaluations.of(pipeline, inputs, losses)
 
     def check(self, samples: int, training: bool) -> None:
         """Raise unless the module is as it was captured, and takes the graph's path for this number
@@ -95,6 +107,8 @@ class _Module(Captured):
             self._check_training()
         tensors = self._tensors()
         pipeline.adopted, pipeline.counts = [], []
+        if hasattr(pipeline, "take_weights"):
+            return  # it evaluates, with the weights of another pipeline
         if pipeline.plan.ranks > 1:
             ranks.give(self, pipeline, tensors)
             return
@@ -227,18 +241,13 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     inputs = (example_inputs,) if isinstance(example_inputs, Tensor) else tuple(example_inputs)
     inputs, example_kwargs = torch.utils._pytree.tree_map_only(
         Tensor, lambda x: x.detach().requires_grad_(input_gradients and x.is_floating_point()),
-        (inputs, example_kwargs))
-    captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name, verify=verify,
-                        fallback=fallback)
-                if loss is None
-                else _capture_with_loss(module, inputs, example_kwargs or {}, loss, example_target,
-                                        cut_at, name, verify, fallback))
+        (inputs, dict(example_kwargs or {})))
+    source = _Source(module, loss, cut_at, name, verify, fallback)
+    captured = source.capture((inputs, example_kwargs, example_target))
     captured.regions.use_threads(torch_threads)
-    captured.__class__ = _Module
-    captured.module = module  # type: ignore[attr-defined]
-    captured.state = State(module)  # type: ignore[attr-defined]
-    captured.state.ignore(captured.regions.attributes)  # type: ignore[attr-defined]
-    captured.was = captured.state.read()  # type: ignore[attr-defined]
+    captured.state = State(module)
+    captured.state.ignore(captured.regions.attributes)
+    captured.was = captured.state.read()
     captured.freeze(module)
     graph = captured.graph
     if input_gradients:
@@ -247,18 +256,58 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         for entry, is_target in zip(graph["inputs"], read):
             if not is_target and graph["values"][entry["value"]]["dtype"] == "f32":
                 entry["gradient"] = True
-    model = Model._from_json(graph, graph["name"], captured.regions)
+    return _model(captured)
+
+
+@dataclass
+class _Source:
+    """What a captured module was made of, to capture it in another mode."""
+
+    module: nn.Module
+    loss: Optional[Callable[..., Tensor]]
+    cut_at: Optional[Sequence[str]]
+    name: Optional[str]
+    verify: Optional[bool]
+    fallback: bool
+    #: The structure of inputs and target, and its leaves that are no tensors.
+    spec: Any = None
+    rest: Sequence[Any] = ()
+
+    def capture(self, examples: Tuple[Any, ...], with_loss: bool = True) -> _Module:
+        """Capture the module in its current mode; ``examples``: inputs, inputs by name, and a
+        target."""
+        leaves, self.spec = torch.utils._pytree.tree_flatten(examples)
+        self.rest = [None if isinstance(x, Tensor) else (x,) for x in leaves]
+        inputs, kwargs, target = examples
+        found: Any = (_capture_with_loss(self, inputs, kwargs, target)
+                      if self.loss is not None and with_loss
+                      else capture(self.module, inputs, kwargs, cut_at=self.cut_at, name=self.name,
+                                   verify=self.verify, fallback=self.fallback))
+        found.__class__ = _Module
+        found.module, found.source = self.module, self
+        return found  # type: ignore[no-any-return]
+
+    def capture_again(self, examples: Sequence[Tensor], with_loss: bool) -> Model:
+        """Capture the module in its current mode, with other tensors."""
+        left = list(examples)
+        given = torch.utils._pytree.tree_unflatten(
+            [left.pop(0) if x is None else x[0] for x in self.rest], self.spec)
+        return _model(self.capture(given, with_loss))
+
+
+def _model(captured: _Module) -> Model:
+    model = Model._from_json(captured.graph, captured.graph["name"], captured.regions)
     model._captured = captured
     return model
 
 
-def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], kwargs: Dict[str, Any],
-                       loss: Callable[..., Tensor], target: Any, cut_at: Optional[Sequence[str]],
-                       name: Optional[str], verify: Optional[bool], fallback: bool) -> Captured:
+def _capture_with_loss(source: _Source, inputs: Sequence[Any], kwargs: Dict[str, Any],
+                       target: Any) -> Captured:
+    module, cut_at = source.module, source.cut_at
     if getattr(target, "requires_grad", False):
         raise CaptureError("example_target: a tensor without requires_grad is expected: targets "
                            "get no gradient (detach it)")
-    whole = _WithLoss(module, loss)
+    whole = _WithLoss(module, source.loss)
     whole.training = module.training
     if cut_at is None and isinstance(module, nn.Sequential):
         cut_at = [child for child, _ in module.named_children()]
@@ -275,7 +324,8 @@ def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], kwargs: Dict[st
         return "" if text == "module" else within.sub("", text)
     try:
         captured = capture(whole, inputs, {**kwargs, _TARGET: target}, cut_at=paths,
-                           name=name or type(module).__name__, verify=verify, fallback=fallback)
+                           name=source.name or type(module).__name__, verify=source.verify,
+                           fallback=source.fallback)
     except CaptureError as error:
         error.rename(own)
         raise

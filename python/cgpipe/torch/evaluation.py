@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluation of a captured module whose forward asks for its mode (modes.py).
+
+    Pipeline.predict(x)      the module alone, captured in eval mode
+    Pipeline.evaluate(x, y)  the module with its loss, captured in eval mode
+
+The capture is made at the first evaluation, and proven. If its graph is that of training, but for
+dropout, the pipeline itself runs it. Else another pipeline does, in a plan for inference. It shares
+the memory of parameters and running statistics where both plans have them at the same places, and
+else copies them before each evaluation."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from cgpipe import _c
+from cgpipe._plan import Plan
+from cgpipe.errors import ArgumentError
+from cgpipe.model import Model
+from cgpipe.pipeline import Pipeline
+from cgpipe.torch.engine import view_of
+from cgpipe.torch.modes import are_equal_in_evaluation
+from cgpipe.torch.surroundings import evaluating
+
+__all__ = ["Evaluations"]
+
+
+class _Evaluation(Pipeline):
+    """A pipeline that evaluates with the parameters and running statistics of another one."""
+
+    def __init__(self, owner: Pipeline, plan: Plan) -> None:
+        self._owner, self.shares = owner, False
+        super().__init__(plan)
+
+    def _new_worker(self) -> Any:
+        return self._owner._worker  # one thread makes the calls on pipelines that share memory
+
+    def _create(self, seed: int, ends: List[Any]) -> None:
+        ends.append(_Kept(self._owner._memory))
+        out, plan = ctypes.byref(self._handle), self.plan._handle
+        try:
+            _c.check(_c.lib.cgp_pipeline_create_sharing(out, plan, self._owner._handle))
+            self.shares = True
+        except ArgumentError:
+            _c.check(_c.lib.cgp_pipeline_create(out, plan, seed))
+
+    def take_weights(self) -> None:
+        """Take the owner's parameters and statistics, or those of the module that it does not
+        have."""
+        if not self.shares:
+            own, captured = self._owner.model._captured, self.model._captured
+            tensors: Dict[str, Tensor] = captured._tensors()
+            tensors.update(_views(self._owner, own))
+            with torch.no_grad():
+                for name, view in _views(self, captured).items():
+                    view.copy_(tensors[name])
+            if any(view.is_cuda for view in tensors.values()):
+                torch.cuda.synchronize()
+        self._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(self._handle)))
+
+
+class _Kept:
+    """Keeps memory until a pipeline that shares it is destroyed."""
+
+    rank = 0
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
+
+    def destroy(self) -> None:
+        self._memory = None
+
+
+def _views(pipeline: Pipeline, captured: Any) -> Dict[str, Tensor]:
+    return {entry.name: entry.to_torch(view_of(pipeline, what, i))
+            for what, entries in (("parameter", captured.parameters), ("state", captured.states))
+            for i, entry in enumerate(entries)}
+
+
+class Evaluations:
+    """The pipelines that evaluate for a Pipeline."""
+
+    def __init__(self, owner: Pipeline) -> None:
+        self._captured = owner.model._captured
+        #: For outputs and for losses: a captured module in eval mode, and the pipeline that runs
+        #: it; None: the owner.
+        self._found: Dict[bool, Tuple[Any, Optional[_Evaluation]]] = {}
+
+    def of(self, owner: Pipeline, inputs: Sequence[Any], losses: bool) -> Optional[Pipeline]:
+        """Return the pipeline that evaluates these inputs of a mini-batch; None: the owner.
+
+        Raises:
+            ArgumentError: The module has changed since its capture, or the pipeline has several
+                ranks.
+            CaptureError: The module in eval mode cannot be captured.
+        """
+        changed = self._captured.state.difference(self._captured.was, False)
+        if changed is not None:
+            raise ArgumentError(f"{changed} has changed since the module was captured (set it "
+                                "back, or capture the module again)")
+        if owner.plan.ranks > 1:
+            raise ArgumentError(f"{owner.model.name}: its forward asks for its mode, so evaluation "
+                                f"has a graph of its own, for which one rank is expected, got "
+                                f"{owner.plan.ranks} (evaluate in PyTorch)")
+        inputs = self._captured.with_absent(inputs)
+        samples = min(len(inputs[0]), owner.plan.microbatch)
+        captured, pipeline = self._found.get(losses, (None, None))
+        if (captured is None or captured.tensors.changed() is not None
+                or captured.guard.refuses(samples) is not None):
+            if pipeline is not None:
+                pipeline.close()
+            self._found[losses] = captured, pipeline = self._new(owner, inputs, samples, losses)
+        if pipeline is not None:
+            pipeline.take_weights()
+        return pipeline
+
+    def _new(self, owner: Pipeline, inputs: Sequence[Any], samples: int,
+             losses: bool) -> Tuple[Any, Optional[_Evaluation]]:
+        own, module = self._captured, self._captured.module
+        examples = [torch.as_tensor(x)[:samples].detach().cpu() for x in inputs]
+        with evaluating(module):
+            model = own.source.capture_again(examples, losses and not owner.model._targets)
+        found = model._captured
+        found.regions.use_threads(own.regions.threads)
+        found.regions.training = True  # whatever the mode of the module is then
+        found.state, found.was, found.has_own_modes = own.state, own.was, False
+        if are_equal_in_evaluation(own, found, losses and not owner.model._targets):
+            return found, None
+        if losses:
+            for loss, ignore_index in owner.model._added:
+                model = model.with_loss(loss, ignore_index)
+        return found, _Evaluation(owner, _plan(owner.plan, model))
+
+    def close(self) -> None:
+        """Close the pipelines."""
+        for _, pipeline in self._found.values():
+            if pipeline is not None:
+                pipeline.close()
+        self._found.clear()
+
+
+def _plan(plan: Plan, model: Model) -> Plan:
+    """Return a plan for inference on the devices of another plan, and with its stages if they have
+    the same layers."""
+    stages = min(len(plan.devices), len(model.layers))
+    alike = model.layers == plan.model.layers and len(plan.stages) == stages
+    options = {**plan.given, "devices": (plan.given["devices"] or [])[:stages] or None}
+    return Plan(model, stages, None, plan.chunks, plan.batch, inference=True, ranks=1,
+                balance=plan.balance if alike else None, **options)
