@@ -4,9 +4,8 @@ attention with masks: outputs and gradients equal PyTorch's, and PyTorch runs no
 
 import unittest
 
-import torch_support  # noqa: F401  skips without PyTorch
+from torch_support import Function, torch
 
-import torch
 from compare import compare, far
 from torch import nn
 from torch.nn import functional as F
@@ -65,15 +64,6 @@ FUNCTIONS = {
     "windows": (lambda x: x.view(-1, 3, 2, 3, 5, 1).permute(0, 4, 2, 3, 1, 5).flatten(2) * 2,
                 [IMAGE]),
 }
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 class Attention(nn.Module):

@@ -6,9 +6,8 @@ import re
 import unittest
 from collections import OrderedDict
 
-import torch_support  # noqa: F401  skips without PyTorch
+from torch_support import Function, torch
 
-import torch
 from compare import as_tuple, compare, far
 from torch import nn
 from torch.nn import functional as F
@@ -78,15 +77,6 @@ FUNCTIONS = {
                      * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * torch.pow(x, 3)))),
                      [ROWS]),
 }
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 class Attention(nn.Module):

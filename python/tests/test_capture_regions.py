@@ -6,7 +6,7 @@ import copy
 import unittest
 import warnings
 
-from torch_support import torch
+from torch_support import gradients, same, torch
 from torch import nn
 from torch.nn import functional as F
 
@@ -83,25 +83,10 @@ def module_of(function):
     return nn.Sequential(nn.Linear(8, 8), Part(function), nn.Linear(8, 4))
 
 
-def gradients(model, x, chunks=1):
-    """Return outputs and gradients of a forward for each chunk, and one backward."""
-    x = x.clone().requires_grad_()
-    y = torch.cat([model(part) for part in x.chunk(chunks)])
-    y.square().sum().backward()
-    return [y.detach(), x.grad, *[p.grad for p in model.parameters()]]
-
-
 class Regions(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
         warnings.simplefilter("ignore")
-
-    def same(self, found, expected, name):
-        for a, b in zip(found, expected):
-            if b is None:
-                self.assertIsNone(a, name)
-            else:
-                torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, msg=lambda m: f"{name}: {m}")
 
     def test_pytorch_runs_the_op_alone_with_the_bits_of_every_layout(self):
         x = torch.randn(6, 8)
@@ -121,7 +106,7 @@ class Regions(unittest.TestCase):
                               verify=False)
                 with self.subTest(name, balance=balance, mode=mode):
                     found = gradients(model, x)
-                    self.same(found, expected, name)
+                    same(self, found, expected, name)
                     bits = bits or found
                     self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits)))
 
@@ -131,7 +116,7 @@ class Regions(unittest.TestCase):
                 return x.sort(1).values
         x, module = torch.randn(6, 8), nn.Sequential(nn.Linear(8, 8), Sort(), Sort(), Sort())
         model = GPipe(copy.deepcopy(module), [2, 1, 1])
-        self.same(gradients(model, x), gradients(module, x), "sort")
+        same(self, gradients(model, x), gradients(module, x), "sort")
         self.assertRegex(model.report(),
                          r"(?m)^partitions.0.1, partitions.1.2, partitions.2.3 \(Sort\): .*op$")
         one = cgpipe.from_torch(nn.Sequential(module), (x,), cut_at=["0"])
@@ -148,7 +133,7 @@ class Regions(unittest.TestCase):
             bits = bits or found
             self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits)))
         self.assertFalse(torch.equal(model(x), model(x)))
-        self.same(gradients(model.eval(), x)[:1], gradients(module.eval(), x), "eval")
+        same(self, gradients(model.eval(), x)[:1], gradients(module.eval(), x), "eval")
 
     def test_pipelines_train_to_the_same_bits_in_all_schedules(self):
         x, y, bits = torch.randn(12, 8), torch.randint(0, 4, (12,)), None
@@ -173,7 +158,7 @@ class Regions(unittest.TestCase):
             for i in range(4):
                 pipeline.step(x, y, update=bool(i % 2))
             found = [p.detach().clone() for p in taken.parameters()]
-            self.same(found, list(eager.parameters()), schedule)
+            same(self, found, list(eager.parameters()), schedule)
             bits = bits or found
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, bits)), schedule)
         self.assertAlmostEqual(pipeline.evaluate(x, y), float(F.cross_entropy(eager(x), y)), 5)
@@ -202,7 +187,7 @@ class Regions(unittest.TestCase):
         for value in (1, 2):
             for own in (module[1], model[1]):
                 own.mask.fill_(value)
-            self.same(gradients(model, x)[:2], gradients(module, x), value)
+            same(self, gradients(model, x)[:2], gradients(module, x), value)
         captured = pipeline.model._captured
         captured.module[1].mask.fill_(2)
         with self.assertRaisesRegex(ArgumentError, "1.mask has changed"):

@@ -15,6 +15,34 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
     sys.exit(77)
 
 
+class Function(torch.nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def gradients(model, x, chunks=1):
+    """Return outputs and gradients of a forward for each chunk, and one backward."""
+    x = x.clone().requires_grad_()
+    y = torch.cat([model(part) for part in x.chunk(chunks)])
+    y.square().sum().backward()
+    return [y.detach(), x.grad, *[p.grad for p in model.parameters()]]
+
+
+def same(test, found, expected, name):
+    """Check outputs and gradients against PyTorch's; None: no gradient."""
+    for a, b in zip(found, expected):
+        if b is None:
+            test.assertIsNone(a, name)
+        else:
+            torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, msg=lambda m: f"{name}: {m}")
+
+
 class Reverse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -23,6 +51,10 @@ class Reverse(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return -gradient
+
+
+#: As modules keep it: taken before a trace watches calls of it.
+HELD = Reverse.apply
 
 
 def detached_write(module, y, x):
