@@ -7,7 +7,8 @@ import random
 import unittest
 import warnings
 
-from torch_support import Reverse, detached_write, torch, write_without_gradient
+from torch_support import (HELD, Reverse, detached_write, gradients, same, torch,
+                           write_without_gradient)
 from torch import nn
 from torch.nn import functional as F
 
@@ -63,6 +64,7 @@ SAME = {
     "a branch on data": on_data,
     "a loop on data": loop,
     "autograd.Function": lambda m, y, x: Reverse.apply(y) + m.b(x),
+    "a Function held since before": lambda m, y, x: HELD(y) + m.b(x),
     "write through detach": detached_write,
     "write under no_grad": write_without_gradient,
     "attribute": counted,
@@ -80,26 +82,11 @@ SAME = {
 }
 
 
-def gradients(model, x, chunks=1):
-    """Return outputs and gradients of a forward for each chunk, and one backward."""
-    x = x.clone().requires_grad_()
-    y = torch.cat([model(part) for part in x.chunk(chunks)])
-    y.square().sum().backward()
-    return [y.detach(), x.grad, *[p.grad for p in model.parameters()]]
-
-
 class Fallback(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
         random.seed(0)
         warnings.simplefilter("ignore")
-
-    def same(self, found, expected, name):
-        for a, b in zip(found, expected):
-            if b is None:
-                self.assertIsNone(a, name)
-            else:
-                torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, msg=lambda m: f"{name}: {m}")
 
     def test_what_a_graph_cannot_say_has_pytorchs_gradients_and_the_bits_of_every_layout(self):
         x = torch.randn(6, 8)
@@ -112,7 +99,7 @@ class Fallback(unittest.TestCase):
                               verify=bits is None)
                 with self.subTest(name, balance=balance, mode=mode):
                     found = gradients(model, x)
-                    self.same(found, expected, name)
+                    same(self, found, expected, name)
                     bits = bits or found
                     self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits)))
                     self.assertIn("1", model.report())
@@ -124,7 +111,7 @@ class Fallback(unittest.TestCase):
             eager, model = copy.deepcopy(module), GPipe(copy.deepcopy(module), [1, 2], chunks=2,
                                                         checkpoint=mode)
             for _ in range(3):
-                self.same(gradients(model, x), gradients(eager, x, 2), mode)
+                same(self, gradients(model, x), gradients(eager, x, 2), mode)
             self.assertEqual((eager[1].count, model[1].count), (6, 6))
 
     def test_only_the_innermost_module_leaves_the_engine(self):
@@ -146,7 +133,7 @@ class Fallback(unittest.TestCase):
             return gradients(GPipe(module, [1, 1], chunks=2) if gpipe else module, x,
                              1 if gpipe else 2)
         module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-        self.same(train(copy.deepcopy(module), True), train(module, False), "hooks")
+        same(self, train(copy.deepcopy(module), True), train(module, False), "hooks")
         self.assertIn(3, seen)
 
     def test_tuples_integers_and_constants_pass_through_a_region(self):
@@ -172,7 +159,7 @@ class Fallback(unittest.TestCase):
         for taken in (module, model):
             taken((x, ids)).square().sum().backward()
         torch.testing.assert_close(model((x, ids)), module((x, ids)))
-        self.same([p.grad for p in model.parameters()], [p.grad for p in module.parameters()], "")
+        same(self, [p.grad for p in model.parameters()], [p.grad for p in module.parameters()], "")
 
     def test_a_parameter_is_shared_with_a_layer_of_the_engine(self):
         class Shared(nn.Module):
@@ -186,7 +173,7 @@ class Fallback(unittest.TestCase):
                 return self.last(self.part(self.first(x)))
         x, module = torch.randn(6, 8), nn.Sequential(Shared(), nn.Linear(8, 2))
         model = GPipe(copy.deepcopy(module), [1, 1], chunks=2)
-        self.same(gradients(model, x), gradients(module, x), "shared")
+        same(self, gradients(model, x), gradients(module, x), "shared")
 
     def test_skips_stay_inside_a_region(self):
         @skippable(stash=["a"])
@@ -254,7 +241,7 @@ class Fallback(unittest.TestCase):
             with self.subTest(name):
                 eager, model = copy.deepcopy(module), GPipe(copy.deepcopy(module), [1, 1], chunks=2)
                 for _ in range(2):
-                    self.same(gradients(model, x), gradients(eager, x, 2), name)
+                    same(self, gradients(model, x), gradients(eager, x, 2), name)
                 for (key, b), own in zip(eager.named_buffers(), model.buffers()):
                     torch.testing.assert_close(own, b, msg=lambda m: f"{name} {key}: {m}")
                 self.assertEqual(model.report().split()[0], "partitions.1.1")
@@ -269,7 +256,7 @@ class Fallback(unittest.TestCase):
         self.assertRegex(model.report(), "^the module itself ")
         pipeline = cgpipe.Pipeline(model, chunks=2, batch=6, external_loss=True)
         expected = torch.cat([eager(part).detach() for part in x.chunk(2)])
-        self.same([pipeline.forward(x), *module.buffers()], [expected, *eager.buffers()], "twice")
+        same(self, [pipeline.forward(x), *module.buffers()], [expected, *eager.buffers()], "twice")
 
     def test_a_buffer_that_pytorch_alone_writes_to_fails_the_proof(self):
         class Blind(nn.Linear):
@@ -313,13 +300,13 @@ class Fallback(unittest.TestCase):
                 for scale in (1, 1e5, 1):
                     x = scale * torch.randn(6, 8)
                     with self.subTest(function.__name__, balance=balance, mode=mode):
-                        self.same(gradients(model, x)[:1], gradients(eager, x, 2)[:1], mode)
+                        same(self, gradients(model, x)[:1], gradients(eager, x, 2)[:1], mode)
                         for a, b in zip(model.buffers(), eager.buffers()):
                             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
             pipeline = cgpipe.Pipeline(cgpipe.from_torch(module, (x,)), chunks=2, batch=6,
                                        external_loss=True)
             expected = gradients(copy.deepcopy(module), x, 2)[:1]
-            self.same([pipeline.forward(x)], expected, "pipeline")
+            same(self, [pipeline.forward(x)], expected, "pipeline")
 
     def test_a_large_buffer_that_only_later_samples_change_is_refused(self):
         def in_place(module, y, x):
@@ -376,7 +363,7 @@ class Fallback(unittest.TestCase):
         expected = gradients(copy.deepcopy(module), x, 3)
         for mode in ("never", "always", "except_last"):
             model = GPipe(copy.deepcopy(module), [1, 1, 1], chunks=3, checkpoint=mode)
-            self.same(gradients(model, x), expected, mode)
+            same(self, gradients(model, x), expected, mode)
 
     def test_random_numbers_are_equal_in_every_layout_and_leave_the_generator_alone(self):
         def noisy(module, y, x):
@@ -407,7 +394,7 @@ class Fallback(unittest.TestCase):
         x, module = torch.randn(8, 8), nn.Sequential(nn.Linear(8, 8), Branch())
         module[1].norm.running_mean.fill_(0.5)
         model = GPipe(copy.deepcopy(module).eval(), [1, 1], chunks=2)
-        self.same(gradients(model, x), gradients(module.eval(), x), "eval")
+        same(self, gradients(model, x), gradients(module.eval(), x), "eval")
         y = torch.randint(0, 8, (8,))
         graph = cgpipe.from_torch(module.train(), (x,), loss=nn.CrossEntropyLoss(),
                                   example_target=y)
@@ -436,7 +423,7 @@ class Fallback(unittest.TestCase):
             for _ in range(2):
                 pipeline.step(x, y)
             found = [p.detach().clone() for p in taken.parameters()]
-            self.same(found, list(eager.parameters()), schedule)
+            same(self, found, list(eager.parameters()), schedule)
             bits = bits or found
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, bits)), schedule)
 
@@ -458,7 +445,7 @@ class Fallback(unittest.TestCase):
                 self.assertIn("in partitions.1.1, which PyTorch", caught.exception.__notes__[0])
         fails[0] = False
         model.zero_grad(set_to_none=True)
-        self.same(gradients(model, x), expected, "after a failure")
+        same(self, gradients(model, x), expected, "after a failure")
 
     def test_a_warning_and_a_report_name_what_pytorch_runs(self):
         model = GPipe(nn.Sequential(nn.Linear(8, 8), Part(on_data)), [1, 1])
@@ -506,7 +493,7 @@ class Fallback(unittest.TestCase):
         expected = train(expected, 2)
         for balance, mode in LAYOUTS:
             found = train(GPipe(copy.deepcopy(module), balance, chunks=2, checkpoint=mode), 1)
-            self.same(found, expected, mode)
+            same(self, found, expected, mode)
             bits = bits or found
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, bits)), mode)
         shared = nn.Sequential(nn.Sequential(module[0], nn.Linear(8, 8), nn.Linear(8, 11)))

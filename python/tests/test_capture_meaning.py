@@ -10,7 +10,7 @@ import types
 import unittest
 from unittest import mock
 
-from torch_support import Reverse, detached_write, torch, write_without_gradient
+from torch_support import HELD, Reverse, detached_write, torch, write_without_gradient
 from torch import nn
 from torch.nn import functional as F
 
@@ -90,6 +90,7 @@ LEAF = torch.ones(8, requires_grad=True)
 
 REFUSED = {
     "autograd.Function": (lambda m, y, x: Reverse.apply(y), "Reverse .*of an autograd.Function"),
+    "held Function": (lambda m, y, x: HELD(y), "Reverse .*of an autograd.Function"),
     "write through detach": (detached_write, "mul_.*a write without gradient"),
     "write under no_grad": (write_without_gradient, "mul_.*a write without gradient"),
     "attribute": (set_attribute, "count: attributes that forward sets"),

@@ -31,7 +31,7 @@ from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import Tensors
 from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Translator, Unsupported,
                                      shape_of)
-from cgpipe.torch.walk import Layers, Walk, check_cuts
+from cgpipe.torch.walk import Layers, Walk, check_cuts, raise_fault
 from cgpipe.torch.watch import CaptureError
 
 __all__ = ["CaptureError", "Captured", "Named", "capture"]
@@ -65,8 +65,11 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
 
     def attempt(opaque: Sequence[str]) -> Captured:
         program = export(module, flat, examples, opaque)
-        return translate(program, flat, module, examples, cut_at, name or type(module).__name__,
-                         fallback)
+        try:
+            return translate(program, flat, module, examples, cut_at, name or type(module).__name__,
+                             fallback)
+        except Exception as error:
+            raise_fault(Finding(""), error)
     captured: Captured = (attempt_with_fallback(module, flat, examples, attempt) if fallback
                           else attempt_alone(module, flat, examples, attempt))
     if proof.wanted(verify):
@@ -157,7 +160,7 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
     captured = Captured(graph, parameters, states, module.training, t.has_dropout, t.has_batch_norm,
                         layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat),
                         program.guard, _tensors(program.exported, module, states), found_regions,
-                        walk.places)
+                        walk.live_places())
     captured.wants, captured.has_own_modes = flat.wants, program.has_own_modes
     _find_requires(captured, t.graph.nodes, module)
     _check_outside(captured, evaluator, examples)

@@ -27,7 +27,7 @@ from cgpipe.torch.state import SMALL
 from cgpipe.torch.subgraph import Part, are_apart, function_of
 from cgpipe.torch.translator import (Constant, Outside, Parameter, Samples, Translator, Unsupported,
                                      shape_of)
-from cgpipe.torch.watch import CaptureError, hooks_of, is_inside, name_of
+from cgpipe.torch.watch import CaptureError, TranslatorError, hooks_of, is_inside, name_of
 
 __all__ = ["Nodes", "Unread", "attempt_alone", "attempt_with_fallback"]
 
@@ -113,7 +113,7 @@ def attempt_alone(module: nn.Module, flat: nn.Module, examples: Sequence[Tensor]
     """
     try:
         return attempt(())
-    except CaptureError:
+    except (CaptureError, TranslatorError):
         raise
     except Exception as error:
         record(module, {}, flat, examples)  # raises the module's own exception
@@ -153,6 +153,8 @@ def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence
         except CaptureError as error:
             first = first or error
             _add(choice, error, error.paths, first)
+        except TranslatorError:
+            raise
         except Exception as error:
             # The trace fails, or the module itself does: then record() raises its exception.
             reason = untraceable(module, error)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe.torch.convex import Subgraph, is_region, multiple_of_samples
-from cgpipe.torch.opaque import CALLS, drew
+from cgpipe.torch.opaque import CALLS, drew, original
 from cgpipe.torch.surroundings import PROOF_SEED, random_states, seeded, threads, unscaled
 from cgpipe.torch.translator import shape_of
 from cgpipe.torch.watch import attributes_kept, buffers_kept
@@ -161,7 +161,8 @@ def _value(program: Any, node: Any, env: Dict[Any, Any], kinds: Dict[str, Any]) 
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
     if is_region(node):
         call = CALLS[args[1]]
-        with unscaled(call.module) if call.scales else contextlib.nullcontext():
+        with original(call.module), \
+                unscaled(call.module) if call.scales else contextlib.nullcontext():
             return call(args[0])
     return node.target(*args, **kwargs)
 

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from dataclasses import replace
+from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
 
+from cgpipe.errors import CgpipeError
 from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.convex import Plan, Subgraph, is_skipped, reads_state
 from cgpipe.torch.evaluate import Evaluator
@@ -23,9 +25,9 @@ from cgpipe.torch.places import BEFORE, ENGINE, ONCE, TORCH, Place, is_added, pl
 from cgpipe.torch.region import output_operand
 from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Samples, Translator,
                                      Unsupported, nearest, shape_of)
-from cgpipe.torch.watch import CaptureError, name_of, path_of
+from cgpipe.torch.watch import CaptureError, TranslatorError, name_of, path_of
 
-__all__ = ["UNKNOWN", "Layers", "Walk", "check_cuts"]
+__all__ = ["UNKNOWN", "Layers", "Walk", "check_cuts", "raise_fault"]
 
 
 # --- layers ---
@@ -98,6 +100,8 @@ class Walk:
         self.stateful: Set[Any] = set()
         self.env: Dict[Any, Any] = {}
         self.places: List[Place] = []
+        #: The nodes of the graph that each place has added.
+        self.added: List[List[Any]] = []
         #: Why nodes could not be translated, and those of them that the plan has taken.
         self.refused: Dict[Any, CaptureError] = {}
         self.taken: Set[Any] = set()
@@ -106,13 +110,22 @@ class Walk:
             absorbed: Set[Any]) -> Any:
         """Translate a graph; return its output."""
         for unit in module.graph.nodes if self.plan is None else self.plan.units():
+            number = len(self.t.graph.nodes)
             if isinstance(unit, Subgraph):
                 self._add_subgraph(unit)
             elif unit.op == "output":
                 return None if self.refused else self._argument(unit.args[0])
             elif unit not in absorbed and unit not in self.env:
                 self._translate(module, unit, patterns)
+            nodes = self.t.graph.nodes[number:]
+            self.added += [nodes] * (len(self.places) - len(self.added))
         return None
+
+    def live_places(self) -> List[Place]:
+        """Return the places without those whose nodes were all removed from the graph."""
+        live = {id(node) for node in self.t.graph.nodes}
+        return [place for place, nodes in zip(self.places, self.added)
+                if not nodes or any(id(node) in live for node in nodes)]
 
     def _translate(self, module: Any, node: Any,
                    patterns: Dict[Any, Tuple[str, List[Any]]]) -> None:
@@ -135,6 +148,8 @@ class Walk:
                 self._visit(node, layer)
         except (Unsupported, Unlike, MixesSamples) as error:
             self._refuse(node, _error(node, error), isinstance(error, Unsupported))
+        except Exception as error:
+            raise_fault(finding_of(node, ""), error)
 
     def _refuse(self, node: Any, error: CaptureError, certain: bool = True) -> None:
         """Leave a node to PyTorch, and go on with a value in its place, to find more of them. An
@@ -260,6 +275,15 @@ class _Item:
 
     def __init__(self, node: Any, index: int) -> None:
         self.node, self.index = node, index
+
+
+def raise_fault(found: Finding, error: Exception) -> NoReturn:
+    """Raise an exception of a translation again, as a fault of this package at a place unless it
+    says what is not covered: this package's own, and that of a size that depends on values."""
+    if isinstance(error, CgpipeError) or type(error).__module__.startswith("torch.fx"):
+        raise error
+    text = f"{type(error).__name__} in its translation: {error} (a fault of cgpipe: report it)"
+    raise TranslatorError(str(replace(found, text=text))) from error
 
 
 def _error(node: Any, error: Exception) -> CaptureError:

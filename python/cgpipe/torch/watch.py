@@ -8,6 +8,7 @@ A module with any of these would be captured with other gradients or outputs tha
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import sys
 import threading
@@ -17,13 +18,13 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from cgpipe.errors import ArgumentError
+from cgpipe.errors import ArgumentError, CgpipeError
 from cgpipe.torch.finding import Finding, line_of_frame
 
 __all__ = ["CaptureError", "attributes_kept", "attributes_of", "buffers_kept",
            "buffers_replaced_since", "check_hooks", "check_writes", "detach_regions",
            "global_hooks", "hooks_of", "is_inside", "is_managed", "name_of", "path_of", "plain",
-           "Tables", "replaced_in", "set_back", "tables_of", "watching"]
+           "Tables", "TranslatorError", "replaced_in", "set_back", "tables_of", "watching"]
 
 
 class CaptureError(ArgumentError):
@@ -44,6 +45,11 @@ class CaptureError(ArgumentError):
         """Rename the paths by a function."""
         self.args, self.paths = (own(str(self)),), [own(path) for path in self.paths]
         self.findings = [found.renamed(own) for found in self.findings]
+
+
+class TranslatorError(CgpipeError):
+    """This package has failed to translate a node of a module. PyTorch does not run the module
+    instead, which would hide it."""
 
 # --- hooks ---
 
@@ -167,16 +173,19 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
                 return args[0](*args[2:])
             found.append(_called(paths, cls.__name__, "a checkpoint(use_reentrant=True) of inputs "
                                  "without a gradient is not covered"))
-        if threading.get_ident() == thread and not cls.__module__.startswith(_KNOWN):
+        return original.__get__(None, cls)(*args, **kwargs)
+
+    def note(cls: Any) -> None:
+        if threading.get_ident() == thread:
             found.append(_called(paths, cls.__name__, "the backward of an autograd.Function is "
                                  "not covered"))
-        return original.__get__(None, cls)(*args, **kwargs)
 
     Tensor.register_hook = register_hook  # type: ignore[method-assign]
     torch.is_grad_enabled = asks_grad_mode
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
     try:
-        yield lambda: changed.extend(set_back(module, before))
+        with _noting_functions(note):
+            yield lambda: changed.extend(set_back(module, before))
     finally:
         torch.autograd.Function.apply = original  # type: ignore[method-assign]
         Tensor.register_hook = register  # type: ignore[method-assign]
@@ -189,6 +198,33 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
               if not _split(name)[1].startswith("_flat_weight")]  # nn.RNNBase's list of parameters
     if found:
         raise CaptureError(found[0], [finding.path for finding in found], found)
+
+
+@contextlib.contextmanager
+def _noting_functions(note: Callable[[Any], None]) -> Iterator[None]:
+    """Call ``note(class)`` in front of each forward of an autograd.Function. Wrapping ``apply`` is
+    not enough: a module may hold a class's ``apply`` since before the trace."""
+    def noted(cls: Any, forward: Any) -> Any:
+        @functools.wraps(forward)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            note(cls)
+            return forward(*args, **kwargs)
+        return staticmethod(call)
+    pending, found = [torch.autograd.Function], {}  # type: Tuple[List[Any], Dict[Any, Any]]
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        own = cls.__dict__.get("forward")
+        if isinstance(own, staticmethod) and not cls.__module__.startswith(_KNOWN):
+            found[cls] = own
+    found.pop(torch.autograd.Function, None)
+    try:
+        for cls, own in found.items():
+            cls.forward = noted(cls, own.__func__)
+        yield
+    finally:
+        for cls, own in found.items():
+            cls.forward = own
 
 
 _CHANGES = ("attributes that forward sets are not covered (the running statistics of batch norms "
