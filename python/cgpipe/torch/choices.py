@@ -2,17 +2,21 @@
 """Choices between tensors by a condition that follows from constants or integer inputs.
 
     where(c, a, b)    c a + (1 - c) b; c is a hidden input
-"""
+
+0 times infinity is NaN, so PyTorch chooses between tensors that may be infinite or NaN: results of
+logarithms, roots, quotients and exponentials, and float inputs in front of the first layer."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Callable, List, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from cgpipe.torch.evaluate import Computed
-from cgpipe.torch.translator import Constant, Outside, Unsupported
+from cgpipe.torch.functions import NUMBERS
+from cgpipe.torch.translator import Constant, Outside, Parameter, Unsupported
 
 if TYPE_CHECKING:
     from cgpipe.torch.translator import Translator
@@ -35,6 +39,8 @@ def choose(t: "Translator", condition: Any, a: Any, b: Any) -> Any:
     if not isinstance(condition, (Constant, Outside)):
         raise Unsupported("where of a condition that follows from constants or integer inputs")
     numbers = [t.constant_number(x) for x in (a, b)]
+    if any(number is None and _may_be_infinite(t, x) for x, number in zip((a, b), numbers)):
+        raise Unsupported("where of tensors that are finite, as those after a layer are,")
     terms: List[Any] = []
     for x, number, chosen in ((a, numbers[0], True), (b, numbers[1], False)):
         if number is None:
@@ -54,4 +60,50 @@ def _filled(t: "Translator", condition: Any, chosen: bool, number: float) -> Any
         return torch.zeros(where.shape).masked_fill(where, number)
     if isinstance(condition, Constant):
         return Constant(fill(condition.tensor), condition.batched)
-    return derived(t, condition, (chosen, number), fill, condition.shape)
+    found = derived(t, condition, (chosen, number), fill, condition.shape)
+    found.finite = math.isfinite(number)
+    return found
+
+
+#: Functions of an element whose results may be infinite or NaN for finite elements.
+_UNBOUNDED = {NUMBERS[name] for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log")}
+
+
+def _may_be_infinite(t: "Translator", x: Any) -> bool:
+    """Return whether an operand may have elements that are infinite or NaN, other than by
+    overflow."""
+    if isinstance(x, Constant):
+        return not bool(torch.isfinite(x.tensor).all())
+    if isinstance(x, Parameter):
+        return False
+    makers = {node["output"]: node for node in t.graph.nodes}
+    pending, seen = [(t.value(x).number, True)], set()
+    hidden = {entry.number: entry for entry in t.hidden}
+    while pending:
+        number, is_raw = place = pending.pop()  # is_raw: no layer lies between
+        if place in seen:
+            continue
+        seen.add(place)
+        node = makers.get(number)
+        if node is None:
+            if is_raw and not _is_finite(hidden.get(number)):
+                return True
+            continue
+        if is_raw and "custom" in node:
+            return True
+        if node.get("op") in ("function", "function_of_y") \
+                and node["attributes"]["function"] in _UNBOUNDED:
+            return True
+        is_raw = is_raw and not node.get("parameters")
+        pending += [(x, is_raw) for x in node["inputs"]]
+    return False
+
+
+def _is_finite(hidden: Any) -> bool:
+    """Return whether all elements of an input of the graph are known to be finite. None: it is an
+    input of the module."""
+    if hidden is None:
+        return False
+    if hidden.rows is not None:
+        return bool(torch.isfinite(hidden.rows).all())
+    return bool(hidden.outside.finite)

@@ -44,6 +44,8 @@ class Outside:
 
     def __init__(self, node: Any, shape: List[Tuple[bool, int]], dtype: torch.dtype) -> None:
         self.node, self.shape, self.dtype = node, shape, dtype
+        #: Whether its elements are known to be finite.
+        self.finite = not dtype.is_floating_point
 
 
 class Samples:
