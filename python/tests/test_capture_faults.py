@@ -58,6 +58,22 @@ class Faults(unittest.TestCase):
         self.assertEqual([(region.path, list(region.only)) for region in captured.regions.all],
                          [("1", []), ("3", ["cumsum"])])
 
+    def test_a_mask_that_attention_lacks_leaves_its_linear_layers_in_the_engine(self):
+        class Attention(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.qkv, self.out = nn.Linear(4, 12), nn.Linear(4, 4)
+
+            def forward(self, x):
+                q, k, v = self.qkv(x).chunk(3, -1)
+                mask = torch.ones(5, 5).triu(1) > 0
+                scores = (q @ k.transpose(1, 2)).masked_fill(mask, float("-inf"))
+                return self.out(scores.softmax(-1) @ v)
+        captured = capture(nn.Sequential(Attention()), (torch.randn(3, 5, 4),))
+        self.assertEqual([region.only for region in captured.regions.all],
+                         [["masked_fill", "softmax", "matmul"]])
+        self.assertEqual([p.path for p in captured.places if p.op == "linear"], ["0.qkv", "0.out"])
+
     def test_exceptions_of_a_module_keep_their_type(self):
         class Wrong(nn.Module):
             def forward(self, x):

@@ -160,6 +160,11 @@ class Walk:
             if not self.plan.refuse(node, error):
                 raise error
             self.taken.add(node)
+        self._leave(node, error)
+
+    def _leave(self, node: Any, error: CaptureError) -> None:
+        """Go on with a value in the place of a node's result."""
+        assert self.plan is not None
         self.refused[node] = error
         self.env.pop(node, None)
         if self.plan.facts.is_carried(node):
@@ -175,6 +180,8 @@ class Walk:
             found = self.regions.add_subgraph(subgraph, self.env)
         except Unread as error:
             self._refuse(error.node, subgraph.error)
+            for node in subgraph.outputs:
+                self._leave(node, subgraph.error)
             return
         except (Unsupported, Unlike, MixesSamples):
             raise subgraph.error from None
