@@ -3,8 +3,8 @@
 
     where(c, a, b)    c a + (1 - c) b; c is a hidden input
 
-0 times infinity is NaN, so PyTorch chooses between tensors that may be infinite or NaN: results of
-logarithms, roots, quotients and exponentials, and float inputs in front of the first layer."""
+0 times infinity is NaN, so PyTorch chooses between tensors that may be infinite or NaN. These are
+results of logarithms, roots, quotients and exponentials, and inputs in front of the first layer."""
 
 from __future__ import annotations
 
