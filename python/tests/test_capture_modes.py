@@ -9,7 +9,8 @@ from torch_support import torch
 
 import cgpipe
 import torch.nn.functional as F
-from cgpipe.errors import ArgumentError
+from cgpipe.errors import ArgumentError, StateError
+from cgpipe.torch import ranks
 from cgpipe.torch.modes import noting_reads
 from torch import nn
 
@@ -241,6 +242,24 @@ class Evaluation(unittest.TestCase):
             module[1].factor = 3.0
             with self.assertRaisesRegex(ArgumentError, "1.factor has changed since"):
                 training.evaluate(*data())
+
+    def test_several_ranks_evaluate_the_graph_of_training_alone(self):
+        for table, name in ((SHARED, "a path that is the same"), (OTHER, "a factor in training")):
+            module = table[name]()
+            with pipeline(module) as training:
+                training.plan._options.ranks = 2  # as far as an evaluation can see
+                training.hooks = [module.register_state_dict_pre_hook(ranks._refuse)]
+                x, _ = data()
+                if table is SHARED:
+                    torch.testing.assert_close(training.predict(x), module.eval()(x), rtol=1e-4,
+                                               atol=1e-5)
+                else:
+                    with self.assertRaisesRegex(ArgumentError, "takes another path than training, "
+                                                "for which one rank is expected, got 2"):
+                        training.predict(x)
+                with self.assertRaisesRegex(StateError, "state_dict: the module has the weights"):
+                    module.state_dict()
+                training.plan._options.ranks = 1
 
     def test_an_exception_of_eval_mode_is_the_modules(self):
         def fails(module, x):

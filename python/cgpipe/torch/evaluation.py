@@ -24,6 +24,7 @@ from cgpipe.model import Model
 from cgpipe.pipeline import Pipeline
 from cgpipe.torch.engine import view_of
 from cgpipe.torch.modes import are_equal_in_evaluation
+from cgpipe.torch.ranks import allowing_state_dict
 from cgpipe.torch.surroundings import evaluating
 
 __all__ = ["Evaluations"]
@@ -94,18 +95,14 @@ class Evaluations:
         """Return the pipeline that evaluates these inputs of a mini-batch; None: the owner.
 
         Raises:
-            ArgumentError: The module has changed since its capture, or the pipeline has several
-                ranks.
+            ArgumentError: The module has changed since its capture, or takes another path, and the
+                pipeline has several ranks.
             CaptureError: The module in eval mode cannot be captured.
         """
         changed = self._captured.state.difference(self._captured.was, False)
         if changed is not None:
             raise ArgumentError(f"{changed} has changed since the module was captured (set it "
                                 "back, or capture the module again)")
-        if owner.plan.ranks > 1:
-            raise ArgumentError(f"{owner.model.name}: its forward asks for its mode, so evaluation "
-                                f"has a graph of its own, for which one rank is expected, got "
-                                f"{owner.plan.ranks} (evaluate in PyTorch)")
         inputs = self._captured.with_absent(inputs)
         samples = min(len(inputs[0]), owner.plan.microbatch)
         captured, pipeline = self._found.get(losses, (None, None))
@@ -122,7 +119,7 @@ class Evaluations:
              losses: bool) -> Tuple[Any, Optional[_Evaluation]]:
         own, module = self._captured, self._captured.module
         examples = [torch.as_tensor(x)[:samples].detach().cpu() for x in inputs]
-        with evaluating(module):
+        with evaluating(module), allowing_state_dict(own, owner):
             model = own.source.capture_again(examples, losses and not owner.model._targets)
         found = model._captured
         found.regions.use_threads(own.regions.threads)
@@ -130,6 +127,10 @@ class Evaluations:
         found.state, found.was, found.has_own_modes = own.state, own.was, False
         if are_equal_in_evaluation(own, found, losses and not owner.model._targets):
             return found, None
+        if owner.plan.ranks > 1:
+            raise ArgumentError(f"{owner.model.name}: evaluation takes another path than training, "
+                                f"for which one rank is expected, got {owner.plan.ranks} "
+                                "(evaluate in PyTorch)")
         if losses:
             for loss, ignore_index in owner.model._added:
                 model = model.with_loss(loss, ignore_index)

@@ -7,6 +7,7 @@ the pipeline is closed. Until then, the module's ``state_dict()`` is refused."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, Iterator, Tuple
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from cgpipe.errors import CgpipeError, StateError
 
-__all__ = ["give", "take"]
+__all__ = ["allowing_state_dict", "give", "take"]
 
 
 def _entries(captured: Any) -> Iterator[Tuple[str, int, Any]]:
@@ -26,6 +27,20 @@ def _entries(captured: Any) -> Iterator[Tuple[str, int, Any]]:
 def _refuse(module: Any, *_: Any) -> None:
     raise StateError("state_dict: the module has the weights of its ranks when the pipeline is "
                      "closed (close it first, or call Pipeline.state_dict() on all ranks)")
+
+
+@contextlib.contextmanager
+def allowing_state_dict(captured: Any, pipeline: Any) -> Iterator[None]:
+    """Let a capture read the module's ``state_dict()``, whose values do not matter to it."""
+    if pipeline.plan.ranks == 1:
+        yield
+        return
+    for hook in pipeline.hooks:
+        hook.remove()
+    try:
+        yield
+    finally:
+        pipeline.hooks = [captured.module.register_state_dict_pre_hook(_refuse)]
 
 
 def give(captured: Any, pipeline: Any, tensors: Dict[str, Tensor]) -> None:
