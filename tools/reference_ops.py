@@ -40,6 +40,10 @@ OPS = {
 }
 
 
+def bce(x, target):
+    return F.binary_cross_entropy(x, target, reduction="none")
+
+
 # Functions of cgp_function: number, constants a and b, PyTorch's op, x is positive. Limits are
 # multiples of 0.3 as float32, so that some x are equal to them.
 LOW, HIGH = (float(torch.tensor(limit, dtype=torch.float32)) for limit in (-0.6, 1.2))
@@ -58,6 +62,8 @@ FUNCTIONS = [
     (10, 1.5, 1 / 1.5, lambda x: F.celu(x, 1.5), False),
     (11, 1.5, 6, lambda x: F.softplus(x, 1.5, 6), False),
     (12, 0, 0, F.mish, False),
+    (13, 0, 0, lambda x: bce(x, torch.ones_like(x)), False),
+    (14, 0, 0, lambda x: bce(x, torch.zeros_like(x)), False),
 ]
 
 
@@ -75,6 +81,7 @@ OTHERS = {
     "multiply": lambda x, other: x * other,
     "subtract": lambda x, other: x - other,
     "softmax": lambda x: F.softmax(x, -1),
+    "log_softmax": lambda x: F.log_softmax(x, -1),
     "rms_norm": rms_norm,
     "group_norm": group_norm,
     "mean": lambda x: x.mean(0),
@@ -88,6 +95,7 @@ LOSSES = {
     "mse": lambda x, other: F.mse_loss(x, other, reduction="sum"),
     "smooth_l1": lambda x, other: F.smooth_l1_loss(x, other, reduction="sum", beta=0.75),
     "l1": lambda x, other: F.l1_loss(x, other, reduction="sum"),
+    "weighted_mean": lambda x, other: (x * other).sum(),
 }
 
 
@@ -260,7 +268,10 @@ def main():
         result[name] = {"y": y.tolist(), "dx": leaf.grad.tolist()}
     result["functions"] = []
     for number, a, b, op, positive in FUNCTIONS:
-        leaf = (x.abs() + 0.5 if positive else x.clone()).detach().requires_grad_()
+        leaf = (x.abs() + 0.5 if positive else x.clone()).detach()
+        if number >= 13:  # probabilities, with both ends
+            leaf = (leaf / 24 + 0.5).float().double()
+        leaf.requires_grad_()
         y = op(leaf)
         y.backward(dy)
         result["functions"].append({"function": number, "a": a, "b": b, "x": leaf.tolist(),

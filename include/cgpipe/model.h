@@ -131,6 +131,9 @@ CGP_API cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim);
  *  [..., C]. */
 CGP_API cgp_value cgp_softmax(cgp_model *model, cgp_value x);
 
+/** The log of the softmax along the last dimension: [..., C] -> [..., C]. */
+CGP_API cgp_value cgp_log_softmax(cgp_model *model, cgp_value x);
+
 /** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] -> [T, C]. q,
  *  k and v lie side by side, each heads x C/heads. Dropout applies to the probabilities with
  *  probability p. The T x T probabilities are never stored: attention runs in tiles with online
@@ -524,6 +527,12 @@ CGP_API void cgp_model_loss_mse(cgp_model *model, cgp_value x, cgp_value targets
  *  cgp_model_loss_cross_entropy(). @param[in] beta 0 or more, finite as f32. */
 CGP_API void cgp_model_loss_smooth_l1(cgp_model *model, cgp_value x, cgp_value targets, double beta,
                                       double weight);
+
+/** End the model in the mean over all elements of x times factors, for a loss that other ops
+ *  compute: x [...], f32 factors of the same shape, which are constants. All else is as in
+ *  cgp_model_loss_cross_entropy(). */
+CGP_API void cgp_model_loss_weighted_mean(cgp_model *model, cgp_value x, cgp_value factors,
+                                          double weight);
 
 /** Make a value the model's next output, which cgp_pipeline_predict() returns. The value must not
  *  be an input, and must not be an output already. A model without a loss is trained with an

@@ -76,6 +76,9 @@ typedef enum cgp_function {
                             *   arXiv:1704.07483. */
     CGP_FUNCTION_SOFTPLUS, /**< log(1 + exp(a x)) / a, or x if a x > b; a > 0. */
     CGP_FUNCTION_MISH,     /**< x tanh(log(1 + exp(x))). Source: Misra 2019, arXiv:1908.08681. */
+    CGP_FUNCTION_BCE_ONE,  /**< Binary cross-entropy of a probability x with the target 1: -log(x),
+                            *   at most 100. */
+    CGP_FUNCTION_BCE_ZERO, /**< The same with the target 0: -log(1 - x), at most 100. */
     CGP_FUNCTIONS
 } cgp_function;
 

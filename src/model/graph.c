@@ -123,6 +123,8 @@ static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_SMOOTH_L1] = "beta sum?",
     [CGP_OP_FUNCTION] = "function slope? second?",
     [CGP_OP_FUNCTION_OF_Y] = "function slope? second?",
+    [CGP_OP_LOG_SOFTMAX] = "",
+    [CGP_OP_WEIGHTED_MEAN] = "sum? n_inputs",
 };
 
 static const char *const inits[] = {[CGP_INIT_ZERO] = "zero",

@@ -74,11 +74,10 @@ static cgp_status take_inputs(const cgp__reader *r, entry *e) {
         if (strcmp(count->name, "n_inputs") == 0) break;
     }
     const bool any = e->kind != CGP_OP_CUSTOM && cgp__graph_has(e->kind, count, NULL);
-    /* attention may have one input for q, k and v; rotary may have no positions, and cross-entropy
-     * no weights */
-    const bool fewer =
-        e->kind == CGP_OP_ATTENTION || e->kind == CGP_OP_ROTARY || e->kind == CGP_OP_CROSS_ENTROPY;
-    const int min = !fewer ? e->op->n_inputs : e->kind == CGP_OP_CROSS_ENTROPY ? 2 : 1;
+    /* attention may have one input for q, k and v; rotary may have no positions, and losses no
+     * weights */
+    const bool fewer = any && e->kind != CGP_OP_CONCAT;
+    const int min = !fewer ? e->op->n_inputs : e->op->is_loss ? 2 : 1;
     const int max = fewer ? e->op->n_inputs : any ? CGP_OP_MAX_INPUTS : min;
     const size_t n = json_array_size(list);
     if (!json_is_array(list) || n < (size_t)min || n > (size_t)max) {

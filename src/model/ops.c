@@ -37,6 +37,7 @@ ONE_INPUT(cgp_silu, CGP_OP_SILU)
 ONE_INPUT(cgp_sigmoid, CGP_OP_SIGMOID)
 ONE_INPUT(cgp_tanh, CGP_OP_TANH)
 ONE_INPUT(cgp_softmax, CGP_OP_SOFTMAX)
+ONE_INPUT(cgp_log_softmax, CGP_OP_LOG_SOFTMAX)
 ONE_INPUT(cgp_argmax, CGP_OP_ARGMAX)
 ONE_INPUT(cgp_detach, CGP_OP_DETACH)
 TWO_INPUTS(cgp_add, CGP_OP_ADD)
@@ -381,4 +382,10 @@ void cgp_model_loss_smooth_l1(cgp_model *model, cgp_value x, cgp_value targets, 
     CGP__NEED_OR(model, );
     const cgp__attributes attributes = {.element_loss = {.kind = CGP_OP_SMOOTH_L1, .beta = beta}};
     add_loss(model, x, targets, &attributes, weight);
+}
+
+void cgp_model_loss_weighted_mean(cgp_model *model, cgp_value x, cgp_value factors, double weight) {
+    CGP__NEED_OR(model, );
+    const cgp__attributes attributes = {.kind = CGP_OP_WEIGHTED_MEAN, .n_inputs = 2};
+    add_loss(model, x, factors, &attributes, weight);
 }

@@ -2,7 +2,8 @@
 /* element_losses.c -- losses of single elements: x [..., C]; targets of the same shape, f32. Save
  * nothing; dx may overwrite x. BCE_WITH_LOGITS is sigmoid and binary cross-entropy, with targets in
  * 0..1. SMOOTH_L1 is the Huber loss divided by beta. Source: Huber 1964; Girshick 2015,
- * arXiv:1504.08083. */
+ * arXiv:1504.08083. WEIGHTED_MEAN is the mean of x times factors, for losses that other ops
+ * compute. With weights [...], f32 of any shape, their sum divides the sum of x times factors. */
 #include "op/rules.h"
 
 #include <math.h>
@@ -25,6 +26,26 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     if (!((float)beta >= 0.0f && isfinite((float)beta)))
         return cgp_fail(CGP_EINVAL, "expects beta >= 0 and finite as f32, got %g", beta);
     return infer_as("input and targets of one shape", inputs);
+}
+
+static cgp_status infer_mean(const void *attributes, const cgp_op_type *inputs,
+                             cgp_op_shapes *out) {
+    (void)out;
+    CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
+    CGP_TRY(cgp__op_check("factors", &inputs[1], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
+    if (cgp__element_loss_of(attributes)->n_inputs == 3)
+        CGP_TRY(cgp__op_check("weights", &inputs[2], CGP_F32, 0, CGP__MAX_SAMPLE_RANK));
+    return cgp__op_check_same("input and factors of one shape", &inputs[0], &inputs[1]);
+}
+
+static double sum_weights(const cgp_op_node *node, const void *factors, const float *weights,
+                          int64_t n) {
+    const int64_t all = n * cgp_shape_count(&node->inputs[2].shape);
+    double sum = 0;
+    (void)factors;
+    for (int64_t i = 0; i < all; i++)
+        sum += (double)weights[i];
+    return sum;
 }
 
 static int64_t count_targets(const cgp_op_node *node, const void *targets, int64_t n) {
@@ -74,4 +95,17 @@ const cgp__op cgp__op_smooth_l1 = {
     .dx = CGP__DX_OVER_X,
     .flops = {7, 4, 0},
     .sizes = set_sizes,
+};
+
+/* Forward takes a product and a sum. Backward I takes a product. */
+const cgp__op cgp__op_weighted_mean = {
+    .op.name = "weighted_mean",
+    .op.n_inputs = 3, /* at most */
+    .op.is_loss = true,
+    .op.infer = infer_mean,
+    .op.input_needs_x = 1u << 1,
+    .op.count = count_targets,
+    .dx = CGP__DX_OVER_X,
+    .flops = {2, 1, 0},
+    .sum_weights = sum_weights,
 };

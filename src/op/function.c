@@ -59,7 +59,8 @@ static double count_flops(const cgp_op_node *node, cgp_op_direction direction) {
         [CGP_FUNCTION_HARDSIGMOID] = {4, 3}, [CGP_FUNCTION_HARDSWISH] = {5, 5},
         [CGP_FUNCTION_ABS] = {1, 3},         [CGP_FUNCTION_LOG] = {10, 1},
         [CGP_FUNCTION_ELU] = {13, 14},       [CGP_FUNCTION_SOFTPLUS] = {24, 15},
-        [CGP_FUNCTION_MISH] = {16, 24}};
+        [CGP_FUNCTION_MISH] = {16, 24},      [CGP_FUNCTION_BCE_ONE] = {12, 6},
+        [CGP_FUNCTION_BCE_ZERO] = {14, 6}};
     const int function = cgp__function_of(node->attributes)->function;
     if (direction == CGP_OP_BACKWARD_WEIGHT) return 0;
     return flops[function][direction] * (double)cgp_shape_count(&node->shapes.output.shape);

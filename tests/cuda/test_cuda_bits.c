@@ -71,10 +71,10 @@ TEST_CASE(large_sizes_have_the_bits_of_cpu) {
                          .attributes = matmul_attributes(4100, 1, 2, 3, bf16),
                          .n = 2,
                          .type = type});
-        for (int i = 0; i < 3; i++)
-            check(&(op_case){.op = i == 0   ? CGP_OP_BCE_WITH_LOGITS
-                                   : i == 1 ? CGP_OP_MSE
-                                            : CGP_OP_SMOOTH_L1,
+        static const cgp_op_kind losses[] = {CGP_OP_BCE_WITH_LOGITS, CGP_OP_MSE, CGP_OP_SMOOTH_L1,
+                                             CGP_OP_WEIGHTED_MEAN};
+        for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++)
+            check(&(op_case){.op = losses[i],
                              .attributes = element_loss_attributes(300, 120, 0.5),
                              .n = 2,
                              .type = type});
@@ -127,7 +127,7 @@ TEST_CASE(any_number_of_rows_has_the_bits_of_cpu) {
                          .n = 1,
                          .add = test_random(&seed) & 1,
                          .type = type});
-        check(&(op_case){.op = CGP_OP_SOFTMAX,
+        check(&(op_case){.op = test_random(&seed) & 1 ? CGP_OP_SOFTMAX : CGP_OP_LOG_SOFTMAX,
                          .attributes = plain_attributes(rows, width),
                          .n = 1,
                          .add = test_random(&seed) & 1,

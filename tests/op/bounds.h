@@ -152,10 +152,13 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return cross_entropy_bound(g, slot);
     case CGP_OP_SOFTMAX: /* dx subtracts a mean of dy, at most 1, weighted by y */
         return (bound){y ? 0 : 8 * U, U * (16 + sqrt(in))};
+    case CGP_OP_LOG_SOFTMAX: /* dx subtracts a sum of `in` values of dy, weighted by exp(y) */
+        return (bound){U * (16 + (y ? sqrt(in) : in)), 8 * U};
     case CGP_OP_BCE_WITH_LOGITS:
         return (bound){2 * U, 8 * U};
     case CGP_OP_MSE:
     case CGP_OP_SMOOTH_L1:
+    case CGP_OP_WEIGHTED_MEAN:
         return (bound){0, 8 * U};
     case CGP_OP_AVERAGE_POOL:
     case CGP_OP_MEAN:

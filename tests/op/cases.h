@@ -48,6 +48,15 @@ static inline bool is_function(cgp_op_kind op) {
     return op == CGP_OP_FUNCTION || op == CGP_OP_FUNCTION_OF_Y;
 }
 
+/* Return true for functions that are defined from 0 to 1 alone. */
+static inline bool takes_probabilities(const op_case *c) {
+    return is_function(c->op) && c->attributes.function.function >= CGP_FUNCTION_BCE_ONE;
+}
+
+static inline bool is_softmax(cgp_op_kind op) {
+    return op == CGP_OP_SOFTMAX || op == CGP_OP_LOG_SOFTMAX;
+}
+
 /* Return true for ops that are GEMMs over `in` and `out`. */
 static inline bool is_gemm(cgp_op_kind op) {
     return op == CGP_OP_LINEAR || is_convolution(op) || op == CGP_OP_MATMUL;

@@ -81,6 +81,7 @@ static inline int64_t count_input(const op_case *c, int k) {
     if (c->op == CGP_OP_ROTARY && k == 1) return c->deferred ? g->rows : 0;
     if (c->op == CGP_OP_CROSS_ENTROPY && k == 2) return g->cross_entropy.weighted ? g->rows : 0;
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
+    if (c->op == CGP_OP_WEIGHTED_MEAN && k == 2) return 0; /* kernels do not read it */
     if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->windows.height * g->windows.width : g->rows) * g->in;
 }
@@ -416,12 +417,13 @@ static inline bool has_tails(cgp_op_kind op) {
  * softmax, rounded to the type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
-    if (has_tails(c->op) || is_function(c->op)) scale_slot(o, SLOT_X, 6.0f);
+    if (has_tails(c->op) || (is_function(c->op) && !takes_probabilities(c)))
+        scale_slot(o, SLOT_X, 6.0f);
     const bool attends = c->op == CGP_OP_ATTENTION || c->op == CGP_OP_CACHED_ATTENTION;
     for (int k = 0; attends && k < 3; k++)
         scale_slot(o, SLOT_X + k, 2.0f);
     if (c->op == CGP_OP_CACHED_ATTENTION) scale_slot(o, SLOT_STATE, 2.0f);
-    if (is_loss(c->op) || c->op == CGP_OP_SOFTMAX) scale_slot(o, SLOT_X, 4.0f);
+    if (is_loss(c->op) || is_softmax(c->op)) scale_slot(o, SLOT_X, 4.0f);
     if (c->type == CGP_BF16) operands_round(o);
 }
 

@@ -152,8 +152,9 @@ static inline cgp_op_attributes function_attributes(int64_t rows, int64_t width,
 static inline void spread_function(float *x, int64_t count, int function) {
     const bool positive = function == CGP_FUNCTION_SQRT || function == CGP_FUNCTION_RSQRT ||
                           function == CGP_FUNCTION_LOG || function == CGP_FUNCTION_RECIPROCAL;
+    const bool probability = function >= CGP_FUNCTION_BCE_ONE;
     for (int64_t i = 0; i < count; i++)
-        x[i] = positive ? fabsf(x[i]) + 0.5f : 4.0f * x[i];
+        x[i] = probability ? 0.5f + 0.4f * sinf(x[i]) : positive ? fabsf(x[i]) + 0.5f : 4.0f * x[i];
 }
 
 static inline cgp_op_kind kind_of_function(int function) {

@@ -81,6 +81,15 @@ static const point points[] = {
     {CGP_FUNCTION_MISH, 0, 0, INF, INF, NAN},
     {CGP_FUNCTION_MISH, 0, 0, -INF, NAN, NAN},
     {CGP_FUNCTION_MISH, 0, 0, NAN, NAN, NAN},
+    {CGP_FUNCTION_BCE_ONE, 0, 0, 0, 100, -1e12f},
+    {CGP_FUNCTION_BCE_ONE, 0, 0, 1, 0, 0},
+    {CGP_FUNCTION_BCE_ONE, 0, 0, 1e-13f, 29.9336052f, -1e12f},
+    {CGP_FUNCTION_BCE_ONE, 0, 0, NAN, NAN, NAN},
+    {CGP_FUNCTION_BCE_ZERO, 0, 0, 0, 0, 0},
+    {CGP_FUNCTION_BCE_ZERO, 0, 0, 1, 100, 1e12f},
+    {CGP_FUNCTION_BCE_ZERO, 0, 0, 1e-13f, 1e-13f, 0.1f},
+    {CGP_FUNCTION_BCE_ZERO, 0, 0, 1e-9f, 1e-9f, 1},
+    {CGP_FUNCTION_BCE_ZERO, 0, 0, NAN, NAN, NAN},
 };
 
 static void expect(const point *p, const char *name, float got, float want) {
@@ -206,9 +215,9 @@ TEST_CASE(constants_of_a_function_are_checked) {
     a.function.function = CGP_FUNCTION_ELU;
     refuse(op, a, F32(3), F32(1), "expects factors finite as f32, the second > 0, got 0 and -1");
     a.function.function = CGP_FUNCTIONS;
-    refuse(op, a, F32(3), F32(1), "expects a function from 5 to 12, got 13");
+    refuse(op, a, F32(3), F32(1), "expects a function from 5 to 14, got 15");
     a.function.function = CGP_FUNCTION_EXP;
-    refuse(op, a, F32(3), F32(1), "expects a function from 5 to 12, got 4");
+    refuse(op, a, F32(3), F32(1), "expects a function from 5 to 14, got 4");
     a.function.function = CGP_FUNCTION_MISH;
     refuse(of_y, a, F32(3), F32(1), "expects a function from 0 to 4, got 12");
     refuse(op, a, I32(3), F32(1), "expects f32 input, got i32");

@@ -70,6 +70,7 @@ TEST_CASE(sigmoid_and_tanh_are_differentiated) {
 
 TEST_CASE(softmax_is_differentiated) {
     check_plain(CGP_OP_SOFTMAX);
+    check_plain(CGP_OP_LOG_SOFTMAX);
 }
 
 TEST_CASE(embedding_is_differentiated) {

@@ -194,6 +194,7 @@ TEST_CASE(losses_of_elements_are_differentiated) {
     check_each(CGP_OP_MSE, plain_attributes);
     check_each(CGP_OP_SMOOTH_L1, smooth);
     check_each(CGP_OP_SMOOTH_L1, plain_attributes); /* beta 0: L1 */
+    check_each(CGP_OP_WEIGHTED_MEAN, plain_attributes);
 }
 
 /* Return attributes of a norm with one group, 11 channels per group, or one group per channel. */

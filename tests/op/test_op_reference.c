@@ -241,7 +241,8 @@ TEST_CASE(losses_are_those_of_pytorch) {
     } losses[] = {{"bce_with_logits", CGP_OP_BCE_WITH_LOGITS, 0},
                   {"mse", CGP_OP_MSE, 0},
                   {"smooth_l1", CGP_OP_SMOOTH_L1, 0.75},
-                  {"l1", CGP_OP_SMOOTH_L1, 0}};
+                  {"l1", CGP_OP_SMOOTH_L1, 0},
+                  {"weighted_mean", CGP_OP_WEIGHTED_MEAN, 0}};
     json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
     runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
     for (size_t b = 0; b < 2; b++) {
@@ -262,6 +263,7 @@ TEST_CASE(other_ops_are_those_of_pytorch) {
         {.op = CGP_OP_MULTIPLY, .attributes = plain_attributes(9, 9), .n = 1},
         {.op = CGP_OP_SUBTRACT, .attributes = plain_attributes(9, 9), .n = 1},
         {.op = CGP_OP_SOFTMAX, .attributes = plain_attributes(9, 9), .n = 1},
+        {.op = CGP_OP_LOG_SOFTMAX, .attributes = plain_attributes(9, 9), .n = 1},
         {.op = CGP_OP_GROUP_NORM, .attributes = group_norm_attributes(9, 9, 3), .n = 1},
         {.op = CGP_OP_RMS_NORM, .attributes = norm_attributes(9, 9), .n = 1},
     };

@@ -164,9 +164,10 @@ TEST_CASE(rms_norm_saves_rstd) {
 }
 
 TEST_CASE(gelu_and_its_like_keep_the_shape) {
-    static const cgp_op_kind forms[] = {CGP_OP_GELU,    CGP_OP_GELU_TANH, CGP_OP_SILU,
-                                        CGP_OP_SIGMOID, CGP_OP_TANH,      CGP_OP_SOFTMAX};
-    for (int i = 0; i < 6; i++) {
+    static const cgp_op_kind forms[] = {CGP_OP_GELU,       CGP_OP_GELU_TANH, CGP_OP_SILU,
+                                        CGP_OP_SIGMOID,    CGP_OP_TANH,      CGP_OP_SOFTMAX,
+                                        CGP_OP_LOG_SOFTMAX};
+    for (int i = 0; i < 7; i++) {
         refuse(forms[i], none, I32(3), F32(1), "expects f32 input, got i32");
         refuse(forms[i], none, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
         const inferred out = infer(forms[i], none, F32(2, 3, 4), F32(1));

@@ -376,6 +376,25 @@ TEST_CASE(mse_and_smooth_l1_want_targets_of_one_shape) {
            "expects beta >= 0 and finite as f32, got 1e+39");
 }
 
+TEST_CASE(a_weighted_mean_takes_factors_and_weights) {
+    const cgp_op_kind op = CGP_OP_WEIGHTED_MEAN;
+    const cgp_op_type of[] = {F32(2, 3), F32(2, 3), F32(4)}, ids[] = {F32(3), F32(3), I32(3)};
+    cgp__attributes a = {.kind = op, .n_inputs = 2};
+    cgp_op_shapes shapes = {0};
+    refuse(op, a, F32(2, 3), F32(3, 2),
+           "expects input and factors of one shape, got [2, 3] and [3, 2]");
+    refuse(op, a, F32(2, 3), I32(2, 3), "expects f32 factors, got i32");
+    a.n_inputs = 3;
+    const cgp_op_node node = {
+        .op = &cgp__op_weighted_mean.op, .attributes = &a, .inputs = {of[0], of[1], of[2]}};
+    assert_ok(node.op->infer(&a, of, &shapes));
+    assert_int_equal(node.op->infer(&a, ids, &shapes), CGP_EINVAL);
+    assert_string_equal(cgp_message(), "expects f32 weights, got i32");
+    assert_int_equal(node.op->count(&node, NULL, 4), 24);
+    const float weights[8] = {1, 0, 2, 0.5f, 0.25f, 0, 0, 3};
+    assert_true(cgp__op_weighted_mean.sum_weights(&node, NULL, weights, 2) == 6.75);
+}
+
 TEST_CASE(cross_entropy_takes_weights_and_label_smoothing) {
     const cgp_op_kind op = CGP_OP_CROSS_ENTROPY;
     const cgp_op_type of[] = {F32(4, 3), I32(4), F32(4)}, other[] = {F32(4, 3), I32(4), F32(3)};

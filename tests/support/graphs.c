@@ -74,11 +74,11 @@ static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
 
 static cgp_value random_activation(graph *g, cgp_value x) {
     static cgp_value (*const functions[])(cgp_model *, cgp_value) = {
-        cgp_gelu, cgp_silu, cgp_sigmoid, cgp_tanh, cgp_softmax};
-    const int function = test_between(g->state, 0, 6);
-    if (function == 5 && g->sizes->rough)
+        cgp_gelu, cgp_silu, cgp_sigmoid, cgp_tanh, cgp_softmax, cgp_log_softmax};
+    const int function = test_between(g->state, 0, 7);
+    if (function == 6 && g->sizes->rough)
         return cgp_apply(g->model, x, CGP_FUNCTION_HARDTANH, -1, 1);
-    if (function >= 5) return cgp_apply(g->model, x, CGP_FUNCTION_MISH, 0, 0);
+    if (function >= 6) return cgp_apply(g->model, x, CGP_FUNCTION_MISH, 0, 0);
     return functions[function](g->model, x);
 }
 

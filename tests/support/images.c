@@ -238,6 +238,8 @@ static void finish(graph *g, image x, cgp_value targets) {
                 cgp_model_loss_bce_with_logits(g->model, y, mask, 0.5);
             else if (test_between(g->state, 0, 1))
                 cgp_model_loss_mse(g->model, y, mask, 0.5);
+            else if (test_between(g->state, 0, 2) == 0)
+                cgp_model_loss_weighted_mean(g->model, y, mask, 0.5);
             else
                 cgp_model_loss_smooth_l1(g->model, y, mask, 0.5, 0.5);
         }

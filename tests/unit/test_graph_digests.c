@@ -213,6 +213,17 @@ static cgp_model *model_with_functions(void) {
     return m;
 }
 
+static cgp_model *model_with_a_mean(void) {
+    cgp_model *m = NULL;
+    assert_ok(cgp_model_create(&m, "mean"));
+    cgp_model_layer(m, "rows");
+    const cgp_value x = cgp_model_input(m, "x", CGP_F32, 2, (int64_t[]){5, 8});
+    const cgp_value t = cgp_model_input(m, "t", CGP_F32, 2, (int64_t[]){5, 8});
+    const cgp_value one = cgp_apply(m, x, CGP_FUNCTION_BCE_ONE, 0, 0);
+    cgp_model_loss_weighted_mean(m, cgp_log_softmax(m, one), t, 0.5);
+    return m;
+}
+
 TEST_CASE(every_op_keeps_its_bytes) {
     bool written[CGP_OP_KINDS] = {false};
     write_and_compare(model_of_images(),
@@ -229,6 +240,8 @@ TEST_CASE(every_op_keeps_its_bytes) {
                       "6dced1b6a79f642edc6b549349efc62d6901a7087c0b1b61641a66ebef3fab03", written);
     write_and_compare(model_with_functions(),
                       "3fe6d232a35bc7fe80d7284dd86f22c744f555ee52761fcbfa9f3d32ab8713fb", written);
+    write_and_compare(model_with_a_mean(),
+                      "a2a51a6e84c1b514f7d054d11f6f0e26d9943f87c632611065ceecf7ad3cb432", written);
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
         if (!written[kind]) print_error("%s: not written\n", cgp_op_name((cgp_op_kind)kind));
         assert_true(written[kind]);

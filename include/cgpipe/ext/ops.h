@@ -63,7 +63,9 @@ extern "C" {
     X(MSE, mse, ELEMENT_LOSS)                                                                      \
     X(SMOOTH_L1, smooth_l1, ELEMENT_LOSS)                                                          \
     X(FUNCTION, function, FUNCTION)                                                                \
-    X(FUNCTION_OF_Y, function_of_y, FUNCTION)
+    X(FUNCTION_OF_Y, function_of_y, FUNCTION)                                                      \
+    X(LOG_SOFTMAX, log_softmax, PLAIN)                                                             \
+    X(WEIGHTED_MEAN, weighted_mean, ELEMENT_LOSS)
 
 #define CGP_OP_ENUM(kind, name, family) CGP_OP_##kind,
 typedef enum cgp_op_kind {

@@ -68,6 +68,11 @@ typedef struct cgp__winograd_row cgp__winograd_row;
                             int64_t width))                                                    \
     X(row_softmax_backward, (cgp_dtype type, void *dx, const void *y, const void *dy,          \
                              int64_t rows, int64_t width, bool add))                           \
+    /* The same, of logs of probabilities. */                                                  \
+    X(row_log_softmax_forward, (cgp_dtype type, void *y, const void *x, int64_t rows,          \
+                                int64_t width))                                                \
+    X(row_log_softmax_backward, (cgp_dtype type, void *dx, const void *y, const void *dy,      \
+                                 int64_t rows, int64_t width, bool add))                       \
     /* copy from one type to another */                                                        \
     X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
     /* set sum[c] to the sum of x[row, c], or add it; blocks of 64 rows, `stride` apart */        \

@@ -54,7 +54,7 @@ typedef struct cgp__cpu_loss {
     bool add;
 } cgp__cpu_loss;
 
-/* Elements of BCE_WITH_LOGITS, MSE or SMOOTH_L1, one after the other. */
+/* Elements of a loss of elements, one after the other. */
 typedef struct cgp__cpu_element_loss {
     cgp_op_kind op;
     /* Type of x, targets and dx. */

@@ -10,6 +10,10 @@ static double within(double x, double low, double high) {
     return x < low ? low : x > high ? high : x;
 }
 
+static double at_most(double x, double limit) {
+    return x > limit ? limit : x;
+}
+
 static double sigmoid(double x) {
     return 1.0 / (1.0 + exp(-x));
 }
@@ -45,6 +49,10 @@ static double value_of(cgp_function function, double x, double a, double b) {
         return x <= 0.0 ? a * expm1(b * x) : x;
     case CGP_FUNCTION_SOFTPLUS:
         return (float)(a * x) > (float)b ? x : softplus(a * x) / a;
+    case CGP_FUNCTION_BCE_ONE:
+        return at_most(-log(x), 100.0);
+    case CGP_FUNCTION_BCE_ZERO:
+        return at_most(-log1p(-x), 100.0);
     default:
         return x * tanh(softplus(x));
     }
@@ -82,6 +90,10 @@ static double gradient_of(cgp_function function, double x, double dy, double a, 
         return x <= 0.0 ? dy * a * b * exp(b * x) : dy;
     case CGP_FUNCTION_SOFTPLUS:
         return (float)(a * x) > (float)b ? dy : dy * sigmoid(a * x);
+    case CGP_FUNCTION_BCE_ONE:
+        return -dy * (1.0 - x) / fmax((1.0 - x) * x, 1e-12);
+    case CGP_FUNCTION_BCE_ZERO:
+        return dy * x / fmax((1.0 - x) * x, 1e-12);
     default:
         return dy * mish_slope(x);
     }

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- softmax of each row of C. Reference kernels.
+/* softmax.c -- softmax of each row of C, and its log. Reference kernels.
  *
- *     y = exp(x - m) / sum(exp(x - m)), m = max x     dx = y (dy - sum(dy y))
+ *     SOFTMAX        y = exp(x - m) / sum, sum = sum(exp(x - m))     dx = y (dy - sum(dy y))
+ *     LOG_SOFTMAX    y = (x - m) - log(sum)                          dx = dy - exp(y) sum(dy)
  *
- * backward_input needs y. The output y may be x, and dx may be dy unless the kernel adds to dx: a
- * row's sums are complete before the row is written. */
+ * m is max x. backward_input needs y. The output y may be x, and dx may be dy unless the kernel
+ * adds to dx: a row's sums are complete before the row is written. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-static void softmax_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+static void forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
+    const bool logs = spec->op == CGP_OP_LOG_SOFTMAX;
     for (int64_t row = 0; row < rows; row++) {
         const int64_t at = row * width;
         double max = -INFINITY, sum = 0.0;
@@ -20,25 +22,29 @@ static void softmax_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *
             sum += exp(cgp__ref_load(spec->type, args->x[0], at + c) - max);
         for (int64_t c = 0; c < width; c++) {
             const double x = cgp__ref_load(spec->type, args->x[0], at + c);
-            cgp__ref_write(spec->type, args->y, at + c, (float)(exp(x - max) / sum));
+            cgp__ref_write(spec->type, args->y, at + c,
+                           (float)(logs ? (x - max) - log(sum) : exp(x - max) / sum));
         }
     }
 }
 
-static void softmax_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+static void input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
+    const bool logs = spec->op == CGP_OP_LOG_SOFTMAX;
     for (int64_t row = 0; args->dx[0] && row < rows; row++) {
         const int64_t at = row * width;
         double sum = 0.0;
         for (int64_t c = 0; c < width; c++)
             sum += (double)cgp__ref_load(spec->type, args->dy, at + c) *
-                   cgp__ref_load(spec->type, args->y, at + c);
+                   (logs ? 1.0 : cgp__ref_load(spec->type, args->y, at + c));
         for (int64_t c = 0; c < width; c++) {
             const double y = cgp__ref_load(spec->type, args->y, at + c);
             const double dy = cgp__ref_load(spec->type, args->dy, at + c);
-            cgp__ref_store(spec->type, args->dx[0], at + c, cgp__ref_adds(spec, 0), y * (dy - sum));
+            cgp__ref_store(spec->type, args->dx[0], at + c, cgp__ref_adds(spec, 0),
+                           logs ? dy - exp(y) * sum : y * (dy - sum));
         }
     }
 }
 
-const cgp__ref_op cgp__ref_softmax = {.run = {softmax_forward, softmax_input}};
+const cgp__ref_op cgp__ref_softmax = {.run = {forward, input}};
+const cgp__ref_op cgp__ref_log_softmax = {.run = {forward, input}};

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* classes.h -- scores of classes: SOFTMAX, ARGMAX; and all losses.
+/* classes.h -- scores of classes: SOFTMAX, LOG_SOFTMAX, ARGMAX; and all losses.
  *
  *  op               x[0]               x[1], x[2]       y          saved                  param
  *  SOFTMAX          [n,R,C]            -                [n,R,C]    -                      -
+ *  LOG_SOFTMAX      [n,R,C]            -                [n,R,C]    -                      -
  *  ARGMAX           [n,R,in]           -                [n,R]      -                      -
  *  CROSS_ENTROPY    logits [n,R,in]    targets [n,R],   -          max, log_sum [n,R]     -
  *                                      weights [n,R]
  *  BCE_WITH_LOGITS  logits [n,R,C]     targets, same    -          -                      -
  *  MSE, SMOOTH_L1   [n,R,C]            targets, same    -          -                      -
+ *  WEIGHTED_MEAN    [n,R,C]            factors, same    -          -                      -
  *
  * `in` is the number of classes. CROSS_ENTROPY may have no weights; then x[2] is NULL. With p[c] =
  * softmax(x)[c], a row's loss and its gradient are
@@ -15,7 +17,9 @@
  *     weight ((1 - smoothing) -log p[target] + smoothing mean_c -log p[c])
  *     loss_scale weight (p[c] - (1 - smoothing) (c == target) - smoothing / in)
  *
- * Weights have the spec's type. Targets of the last three have the spec's type. */
+ * Weights have the spec's type. Targets and factors of the last four have the spec's type. An
+ * element of WEIGHTED_MEAN has the loss x factor, and the gradient loss_scale factor. It may have
+ * a third input, whose sum over the mini-batch divides the loss; kernels do not read it. */
 #ifndef CGPIPE_EXT_OPS_CLASSES_H
 #define CGPIPE_EXT_OPS_CLASSES_H
 

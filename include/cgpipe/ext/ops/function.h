@@ -24,6 +24,8 @@
  *  SOFTPLUS         x if a x > b,                   1 if a x > b,
  *                   else log(1 + exp(a x)) / a      else 1 / (1 + exp(-a x))
  *  MISH             x t, t = tanh(log(1 + exp(x)))  t + x (1 - t^2) / (1 + exp(-x))
+ *  BCE_ONE          -max(log(x), -100)              -(1 - x) / max((1 - x) x, 1e-12)
+ *  BCE_ZERO         -max(log(1 - x), -100)          x / max((1 - x) x, 1e-12)
  *
  * If x is NaN, y is NaN, and comparisons with x are false. A limit of HARDTANH and CLAMP may be
  * infinite: there is none, also for an infinite y. In bf16, backward of HARDTANH rounds its limits,
@@ -47,7 +49,9 @@
     X(LOG)                                                                                         \
     X(ELU)                                                                                         \
     X(SOFTPLUS)                                                                                    \
-    X(MISH)
+    X(MISH)                                                                                        \
+    X(BCE_ONE)                                                                                     \
+    X(BCE_ZERO)
 
 /** Return true for the functions of FUNCTION_OF_Y. */
 static inline bool cgp_function_is_of_y(cgp_function function) {

@@ -10,6 +10,7 @@
  *     MSE          d^2                                           slope = 2 d
  *     SMOOTH_L1    d^2 / (2 beta) if |d| < beta                  slope = d / beta
  *                  |d| - beta / 2 elsewhere                      slope = sign(d)
+ *     WEIGHTED_MEAN x t                                          slope = t
  *
  * dx = scale slope. Losses are f32; their sum is double, in LANES lanes. dx and x may share
  * memory. */
@@ -51,6 +52,17 @@ INLINE vec smooth_l1_slope(vec x, vec target, float beta) {
     return pick(size < beta, d / beta, sign);
 }
 
+INLINE vec product(vec x, vec target, float beta) {
+    (void)beta;
+    return x * target;
+}
+
+INLINE vec product_slope(vec x, vec target, float beta) {
+    (void)x;
+    (void)beta;
+    return target;
+}
+
 /* A loss, or its slope. Must be INLINE, so that the loops contain no calls. */
 typedef vec of_element(vec x, vec target, float beta);
 
@@ -80,6 +92,8 @@ INLINE void forward(cgp_dtype type, const cgp__cpu_element_loss *a) {
         sum_losses(type, a, mse);
     else if (a->op == CGP_OP_SMOOTH_L1)
         sum_losses(type, a, smooth_l1);
+    else if (a->op == CGP_OP_WEIGHTED_MEAN)
+        sum_losses(type, a, product);
     else
         sum_losses(type, a, bce);
 }
@@ -120,6 +134,8 @@ INLINE void backward(cgp_dtype type, const cgp__cpu_element_loss *a) {
         set_slopes(type, a, mse_slope);
     else if (a->op == CGP_OP_SMOOTH_L1)
         set_slopes(type, a, smooth_l1_slope);
+    else if (a->op == CGP_OP_WEIGHTED_MEAN)
+        set_slopes(type, a, product_slope);
     else
         set_slopes(type, a, bce_slope);
 }

@@ -55,6 +55,22 @@ INLINE vec within(vec x, float low, float high) {
     return pick(x < low, splat(low), pick(x > high, splat(high), x));
 }
 
+INLINE vec at_most(vec x, float limit) {
+    return pick(x > limit, splat(limit), x);
+}
+
+INLINE vec at_least(vec x, float limit) {
+    return pick(x < limit, splat(limit), x);
+}
+
+/* log(1 - x), without cancellation near 0: log(u) (x / (1 - u)), where u is 1 - x, rounded. Source:
+ * Kahan's log1p, in Goldberg 1991, "What every computer scientist should know about floating-point
+ * arithmetic", theorem 4. */
+INLINE vec log_one_minus(vec x) {
+    const vec u = 1.0f - x;
+    return pick(u == 1.0f, -x, log_of(u) * (x / (1.0f - u)));
+}
+
 INLINE vec softplus(vec x, float a, float b) {
     const vec u = a * x;
     return pick(u > b, x, (pick(u < 0.0f, splat(0.0f), u) + log_one_plus(exp_of_minus_abs(u))) / a);
@@ -105,6 +121,10 @@ INLINE vec value_of(cgp_function function, vec x, float a, float b) {
         return pick(x <= 0.0f, a * exp_minus_one(b * x), x);
     case CGP_FUNCTION_SOFTPLUS:
         return softplus(x, a, b);
+    case CGP_FUNCTION_BCE_ONE:
+        return at_most(-log_of(x), 100.0f);
+    case CGP_FUNCTION_BCE_ZERO:
+        return at_most(-log_one_minus(x), 100.0f);
     default:
         return mish(x);
     }
@@ -138,6 +158,10 @@ INLINE vec gradient_of(cgp_function function, vec x, vec dy, float a, float b) {
         return pick(x <= 0.0f, dy * (a * b * exp_or_zero(b * x)), dy);
     case CGP_FUNCTION_SOFTPLUS:
         return pick(a * x > b, dy, dy * logistic(a * x));
+    case CGP_FUNCTION_BCE_ONE:
+        return -dy * (1.0f - x) / at_least((1.0f - x) * x, 1e-12f);
+    case CGP_FUNCTION_BCE_ZERO:
+        return dy * x / at_least((1.0f - x) * x, 1e-12f);
     default:
         return dy * mish_slope(x);
     }

@@ -9,11 +9,13 @@ static cgp__cpu_element_loss loss_of(const cgp__cpu_call *call, int64_t begin, i
     const cgp_kernel_args *args = call->args;
     const cgp_kernel_spec *spec = &call->kernel->spec;
     void *dx = args->dx[0];
+    /* backward of WEIGHTED_MEAN has no x */
+    const void *x = args->x[0] ? args->x[0] : args->x[1];
     return (cgp__cpu_element_loss){.op = spec->op,
                                    .type = spec->type,
                                    .n = end - begin,
                                    .beta = (float)cgp_spec_element_loss(spec)->beta,
-                                   .x = cgp__cpu_at(spec->type, args->x[0], begin),
+                                   .x = cgp__cpu_at(spec->type, x, begin),
                                    .targets = cgp__cpu_at(spec->type, args->x[1], begin),
                                    .dx = dx ? cgp__cpu_at(spec->type, dx, begin) : NULL,
                                    .scale = cgp__loss_scale(args),
@@ -74,3 +76,4 @@ static cgp_status input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
 ELEMENT_LOSS(bce_with_logits)
 ELEMENT_LOSS(mse)
 ELEMENT_LOSS(smooth_l1)
+ELEMENT_LOSS(weighted_mean)

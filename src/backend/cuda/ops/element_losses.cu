@@ -10,6 +10,7 @@
  *     MSE          d^2                                           slope = 2 d
  *     SMOOTH_L1    d^2 / (2 beta) if |d| < beta                  slope = d / beta
  *                  |d| - beta / 2 elsewhere                      slope = sign(d)
+ *     WEIGHTED_MEAN x t                                          slope = t
  *
  * dx = scale slope. Losses are float and are summed in double: first the elements of each sample,
  * in the order that rows.cuh gives for a buffer, then the samples in order. The gradient dx may
@@ -54,6 +55,15 @@ struct smooth_l1 {
     }
 };
 
+struct weighted_mean {
+    static __device__ float loss(float x, float factor, float) {
+        return x * factor;
+    }
+    static __device__ float slope(float, float factor, float) {
+        return factor;
+    }
+};
+
 /* Sum the losses of a part of a sample, in one thread block. */
 template <class T, class Of>
 __global__ void element_loss_forward(double *losses, const T *x, const T *targets, int64_t size,
@@ -89,9 +99,10 @@ static cudaError_t forward_of(const cgp_kernel_spec *spec, const cgp_kernel_args
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    return spec->op == CGP_OP_MSE         ? forward_of<mse, T>(spec, args, stream)
-           : spec->op == CGP_OP_SMOOTH_L1 ? forward_of<smooth_l1, T>(spec, args, stream)
-                                          : forward_of<bce, T>(spec, args, stream);
+    return spec->op == CGP_OP_MSE             ? forward_of<mse, T>(spec, args, stream)
+           : spec->op == CGP_OP_SMOOTH_L1     ? forward_of<smooth_l1, T>(spec, args, stream)
+           : spec->op == CGP_OP_WEIGHTED_MEAN ? forward_of<weighted_mean, T>(spec, args, stream)
+                                              : forward_of<bce, T>(spec, args, stream);
 }
 
 template <class Of> struct scaled_slope {
@@ -106,17 +117,19 @@ template <class Of> struct scaled_slope {
 template <class Of, class T>
 static cudaError_t input_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             cudaStream_t stream) {
-    return map((T *)args->dx[0], (const T *)args->x[0], (const T *)args->x[1], elements(spec),
-               adds(spec, 0), stream, scaled_slope<Of>{args->values, args->loss, beta_of(spec)});
+    const void *x = args->x[0] ? args->x[0] : args->x[1]; /* WEIGHTED_MEAN has no x */
+    return map((T *)args->dx[0], (const T *)x, (const T *)args->x[1], elements(spec), adds(spec, 0),
+               stream, scaled_slope<Of>{args->values, args->loss, beta_of(spec)});
 }
 
 template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
     if (!args->dx[0]) return cudaSuccess;
-    return spec->op == CGP_OP_MSE         ? input_of<mse, T>(spec, args, stream)
-           : spec->op == CGP_OP_SMOOTH_L1 ? input_of<smooth_l1, T>(spec, args, stream)
-                                          : input_of<bce, T>(spec, args, stream);
+    return spec->op == CGP_OP_MSE             ? input_of<mse, T>(spec, args, stream)
+           : spec->op == CGP_OP_SMOOTH_L1     ? input_of<smooth_l1, T>(spec, args, stream)
+           : spec->op == CGP_OP_WEIGHTED_MEAN ? input_of<weighted_mean, T>(spec, args, stream)
+                                              : input_of<bce, T>(spec, args, stream);
 }
 
 /* Return the workspace size in bytes: one sum for each part. */
@@ -130,3 +143,4 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
 const cgp__cuda_op cgp__cuda_bce_with_logits = ELEMENT_LOSS;
 const cgp__cuda_op cgp__cuda_mse = ELEMENT_LOSS;
 const cgp__cuda_op cgp__cuda_smooth_l1 = ELEMENT_LOSS;
+const cgp__cuda_op cgp__cuda_weighted_mean = ELEMENT_LOSS;

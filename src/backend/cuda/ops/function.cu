@@ -20,6 +20,22 @@ __device__ static inline float within(float x, float low, float high) {
     return x < low ? low : x > high ? high : x;
 }
 
+__device__ static inline float at_most(float x, float limit) {
+    return x > limit ? limit : x;
+}
+
+__device__ static inline float at_least(float x, float limit) {
+    return x < limit ? limit : x;
+}
+
+/* log(1 - x), without cancellation near 0: log(u) (x / (1 - u)), where u is 1 - x, rounded. Source:
+ * Kahan's log1p, in Goldberg 1991, "What every computer scientist should know about floating-point
+ * arithmetic", theorem 4. */
+__device__ static inline float log_one_minus(float x) {
+    const float u = 1.0f - x;
+    return u == 1.0f ? -x : log_f32(u) * (x / (1.0f - u));
+}
+
 __device__ static inline float softplus(float x, float a, float b) {
     const float u = a * x;
     return u > b ? x : ((u < 0.0f ? 0.0f : u) + log_one_plus(exp_of_minus_abs(u))) / a;
@@ -70,6 +86,10 @@ __device__ static inline float value_of(int function, float x, float a, float b)
         return x <= 0.0f ? a * exp_minus_one(b * x) : x;
     case CGP_FUNCTION_SOFTPLUS:
         return softplus(x, a, b);
+    case CGP_FUNCTION_BCE_ONE:
+        return at_most(-log_f32(x), 100.0f);
+    case CGP_FUNCTION_BCE_ZERO:
+        return at_most(-log_one_minus(x), 100.0f);
     default:
         return mish(x);
     }
@@ -102,6 +122,10 @@ __device__ static inline float gradient_of(int function, float x, float dy, floa
         return x <= 0.0f ? dy * (a * b * exp_or_zero(b * x)) : dy;
     case CGP_FUNCTION_SOFTPLUS:
         return a * x > b ? dy : dy * logistic(a * x);
+    case CGP_FUNCTION_BCE_ONE:
+        return -dy * (1.0f - x) / at_least((1.0f - x) * x, 1e-12f);
+    case CGP_FUNCTION_BCE_ZERO:
+        return dy * x / at_least((1.0f - x) * x, 1e-12f);
     default:
         return dy * mish_slope(x);
     }
