@@ -257,8 +257,11 @@ static cgp_status divide_loss(const cgp_model *model, const cgp__node *loss,
     const cgp__op *op = cgp__op_find(loss->kind);
     *divisor = (double)count;
     if (loss->kind == CGP_OP_CUSTOM) return CGP_OK;
-    if (((const cgp__attributes *)loss->use.attributes)->sum) *divisor = 1;
-    if (*divisor == 1 || !op->sum_weights || loss->n_inputs < 3) return CGP_OK;
+    if (((const cgp__attributes *)loss->use.attributes)->sum) {
+        *divisor = 1;
+        return CGP_OK;
+    }
+    if (!op->sum_weights || loss->n_inputs < 3) return CGP_OK;
     const int targets = targets_of(model, loss), weights = model->values[loss->inputs[2]].input;
     *divisor = op->sum_weights(&loss->use, targets < 0 ? NULL : context->inputs[targets]->data,
                                context->inputs[weights]->data, samples);
