@@ -25,6 +25,17 @@ def of_images():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.Conv2d(4, 3, 1))
 
 
+class Penalized(nn.Module):
+    """Returns a loss with a penalty of the weights, which is added once, not for each sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.shift = net(), nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        return (self.net(x) + self.shift).square().mean() + 0.1 * self.shift.square().sum()
+
+
 ROWS, IMAGES = (N, 6), (N, 3, 6, 5)
 
 
@@ -78,6 +89,8 @@ class Losses(unittest.TestCase):
         self.compare(lambda y, t: sum([F.mse_loss(y, t) / 3, F.huber_loss(y, t, delta=0.4) * 2]),
                      torch.randn(N, 3))
         self.refused(lambda y, t: F.mse_loss(y, t) + 1, torch.randn(N, 3), "a sum of losses")
+        self.refused(lambda y, t: F.mse_loss(y, t, reduction="sum") / (y.shape[0] + 1),
+                     torch.randn(N, 3), "number of samples")
         self.refused(lambda y, t: -0.5 * F.mse_loss(y, t), torch.randn(N, 3),
                      "a loss times a number above 0")
         self.refused(lambda y, t: F.mse_loss(y, t) ** 2, torch.randn(N, 3), "a loss at the end")
@@ -96,10 +109,112 @@ class Losses(unittest.TestCase):
             with self.subTest(loss=loss):
                 self.compare(loss, pixels, of_images(), IMAGES)
         self.compare(nn.CrossEntropyLoss(weights), classes, precision="bf16", bound=0.03)
-        self.refused(nn.CrossEntropyLoss(weights, label_smoothing=0.1), classes,
-                     "either weights or label smoothing")
-        self.refused(nn.CrossEntropyLoss(reduction="none"), classes, "reduction mean or sum")
-        self.refused(nn.BCEWithLogitsLoss(pos_weight=weights), torch.rand(N, 3), "without weights")
+
+    def test_a_single_target_that_counts_has_its_weight(self):
+        loss = nn.CrossEntropyLoss(torch.tensor([0.2, 1.5, 3.0]), ignore_index=1)
+        target = torch.tensor([0, 1, 1, 1, 1, 1, 1, 1])
+        module, x = net(), torch.randn(ROWS)
+        model = cgpipe.from_torch(module, (x,), loss=loss, example_target=target, verify=False)
+        with cgpipe.Pipeline(model, batch=N, chunks=2) as pipeline:
+            self.assertAlmostEqual(pipeline.evaluate(x, target),
+                                   float(loss(module(x), target).detach()), 5)
+
+    def test_weights_with_label_smoothing(self):
+        classes, weights = torch.randint(0, 3, (N,)), torch.tensor([0.2, 0.7, 3.0])
+        classes[:4] = torch.tensor([0, 1, 2, 1])
+        for reduction in ("mean", "sum"):
+            self.compare(nn.CrossEntropyLoss(weights, label_smoothing=0.1, reduction=reduction,
+                                             ignore_index=0), classes)
+        pixels = torch.randint(0, 3, (N, 4, 3))
+        pixels[:3, 2:] = 255
+        self.compare(nn.CrossEntropyLoss(weights, label_smoothing=0.1, ignore_index=255), pixels,
+                     of_images(), IMAGES)
+        self.compare(nn.CrossEntropyLoss(weights, label_smoothing=0.1), classes, precision="bf16",
+                     bound=0.03)
+
+    def test_probabilities_as_targets(self):
+        weights, target = torch.tensor([0.2, 1.5, 3.0]), torch.randn(N, 3).softmax(1)
+        for loss in (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(weights, label_smoothing=0.2),
+                     nn.CrossEntropyLoss(weights, reduction="sum")):
+            with self.subTest(loss=loss):
+                self.compare(loss, target)
+        self.compare(lambda y, t: -(t * y.log_softmax(1)).sum(1).mean(), target)
+
+    def test_log_probabilities(self):
+        target, weights = torch.randint(0, 3, (N,)), torch.tensor([0.2, 1.5, 3.0])
+        target[:] = torch.tensor([0, 1, 2, 0, 1, 0, 1, 1])
+        pixels = torch.randint(0, 3, (N, 4, 3))
+        for loss in (nn.NLLLoss(), nn.NLLLoss(weights, ignore_index=2),
+                     nn.NLLLoss(reduction="sum")):
+            with self.subTest(loss=loss):
+                self.compare(lambda y, t: loss(F.log_softmax(y, 1), t), target)
+                self.compare(lambda y, t: loss(F.logsigmoid(y), t), target)  # not normalized
+        self.compare(lambda y, t: nn.NLLLoss(weights)(nn.LogSoftmax(1)(y), t), pixels, of_images(),
+                     IMAGES)
+        self.compare(lambda y, t: F.nll_loss(F.log_softmax(y, 2), t), pixels, of_images(), IMAGES)
+        self.compare(lambda y, t: -y.log_softmax(1).gather(1, t[:, None]).mean(), target)
+        self.refused(lambda y, t: y.log_softmax(0).mean(), target, "log_softmax within a sample")
+        self.refused(lambda y, t: y.gather(1, t[:, None].expand(-1, 2)).mean(), target,
+                     "gather of one element")
+
+    def test_binary_cross_entropy(self):
+        target, weights = torch.rand(N, 3), torch.tensor([0.2, 1.5, 3.0])
+        target[:3] = torch.eye(3)
+        for loss in (nn.BCELoss(), nn.BCELoss(weights), nn.BCELoss(reduction="sum")):
+            with self.subTest(loss=loss):
+                self.compare(lambda y, t: loss(y.sigmoid(), t), target)
+        for loss in (nn.BCEWithLogitsLoss(pos_weight=weights), nn.BCEWithLogitsLoss(weights),
+                     nn.BCEWithLogitsLoss(weights, reduction="sum", pos_weight=weights)):
+            with self.subTest(loss=loss):
+                self.compare(loss, target)
+        self.compare(nn.BCEWithLogitsLoss(pos_weight=weights), target, precision="bf16", bound=0.03)
+
+    def test_divergence(self):
+        target = torch.randn(N, 3).softmax(1)
+        target[:2] = torch.tensor([[0.0, 1.0, 0.0], [1e-4, 0.5, 0.4999]])
+        for reduction in ("batchmean", "sum", "mean"):
+            loss = nn.KLDivLoss(reduction=reduction)
+            self.compare(lambda y, t: loss(y.log_softmax(1), t), target)
+        loss = nn.KLDivLoss(reduction="batchmean", log_target=True)
+        self.compare(lambda y, t: loss(y.log_softmax(1), t), target.clamp_min(1e-3).log())
+        self.compare(lambda y, t: loss(t, y.log_softmax(1)), target.clamp_min(1e-3).log())
+
+    def test_losses_that_are_reduced_later(self):
+        target, classes = torch.randn(N, 3), torch.randint(0, 3, (N,))
+        for loss in (nn.MSELoss(reduction="none"), nn.L1Loss(reduction="none"),
+                     nn.HuberLoss(reduction="none", delta=0.3),
+                     nn.SmoothL1Loss(reduction="none", beta=0.3),
+                     nn.SmoothL1Loss(reduction="none", beta=0)):
+            with self.subTest(loss=loss):
+                self.compare(lambda y, t: loss(y, t).sum(1).mean(0) - 0.5 * loss(y, t).mean()
+                             + loss(y, t).sum() / y.shape[0], target)
+        self.compare(lambda y, t: F.mse_loss(y, t, reduction="sum") / (2 * y.shape[0]), target)
+        self.compare(lambda y, t: F.cross_entropy(y, t, reduction="none").mean(), classes)
+        self.compare(lambda y, t: F.nll_loss(y.log_softmax(1), t, reduction="none").sum(), classes)
+        self.compare(lambda y, t: -y.log_softmax(1).mean() * 2, classes)
+
+    def test_sums_divided_by_sums(self):
+        classes = torch.tensor([0, 1, 2, 0, 0, 1, 0, 2])
+        self.compare(lambda y, t: (F.cross_entropy(y, t, reduction="none") * (t != 0)).sum()
+                     / (t != 0).sum(), classes)
+        weights = torch.rand(N, 3)
+        self.compare(lambda y, t: (y * y * t).sum() / t.sum(), weights)
+        self.refused(lambda y, t: (y * y * t).sum() / (2 * t).sum(), weights, "mean|sum")
+        self.refused(lambda y, t: (y * t).mean() / t.sum(), weights, "a sum divided by")
+
+    def test_penalties_of_weights(self):
+        x, theirs = torch.randn(ROWS), Penalized()
+        module = copy.deepcopy(theirs)
+        model = cgpipe.from_torch(module, (x,), fallback=False)
+        with cgpipe.Pipeline(model, stages=2, chunks=3, batch=N,
+                             optimizer=cgpipe.SGD(lr=0.1)) as pipeline:
+            got = pipeline.step(x)
+        expected = theirs(x)
+        expected.backward()
+        torch.optim.SGD(theirs.parameters(), lr=0.1).step()
+        self.assertLessEqual(abs(got - float(expected)), 1e-5 * float(expected))
+        for a, b in zip(module.parameters(), theirs.parameters()):
+            self.assertLessEqual(float((a - b).norm()), 1e-5 * float(b.norm()))
 
     def test_weights_over_accumulated_steps(self):
         x, target = torch.randn(ROWS), torch.randint(0, 3, (N,))

@@ -311,7 +311,7 @@ def _outputs(t: Translator, program: Any,
     for i, x in enumerate(found):
         if isinstance(x, Loss):
             for term in x.terms:
-                t.graph.loss(term.op, term.inputs, term.attributes, term.weight)
+                term.add(t)
             outputs.append(("loss", len(t.graph.losses) - 1))
             continue
         try:

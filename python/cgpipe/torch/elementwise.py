@@ -11,6 +11,7 @@ from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.choices import choose
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Layout, count
+from cgpipe.torch.mean_losses import as_float
 from cgpipe.torch.registry import OPS, need, op
 from cgpipe.torch.translator import Constant, Loss, Parameter, Translator, Turned
 
@@ -58,8 +59,8 @@ def native_dropout(t: Translator, x: Any, p: float, train: bool) -> List[Any]:
 
 
 @op("neg")
-def neg(t: Translator, x: Any) -> Value:
-    return t.unary("scale", x, {"slope": -1})
+def neg(t: Translator, x: Any) -> Any:
+    return x.scaled(-1) if isinstance(x, Loss) else t.unary("scale", x, {"slope": -1})
 
 
 @op("mul", "multiply")
@@ -74,6 +75,8 @@ def mul(t: Translator, a: Any, b: Any) -> Any:
         a, b = b, a
     if isinstance(b, Parameter) and not isinstance(b, Turned) and not isinstance(a, Parameter):
         return _scaled(t, t.value(a), b)
+    if isinstance(a, Value) or isinstance(b, Value):
+        a, b = as_float(a), as_float(b)
     return t.binary("multiply", a, b)
 
 
@@ -130,8 +133,10 @@ def addcmul(t: Translator, x: Any, a: Any, b: Any, value: float = 1) -> Any:
 
 
 @op("sub", "subtract")
-def sub(t: Translator, a: Any, b: Any, alpha: float = 1) -> Value:
+def sub(t: Translator, a: Any, b: Any, alpha: float = 1) -> Any:
     need(alpha == 1, "sub with alpha of 1")
+    if isinstance(a, Loss) and isinstance(b, Loss):
+        return a.plus(b.scaled(-1))
     return t.binary("subtract", a, b)
 
 

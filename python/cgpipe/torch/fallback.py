@@ -25,8 +25,8 @@ from cgpipe.torch.region import Operand, Region, output_operand
 from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import SMALL
 from cgpipe.torch.subgraph import Part, are_apart, function_of
-from cgpipe.torch.translator import (Constant, Outside, Parameter, Samples, Translator, Unsupported,
-                                     shape_of)
+from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Samples, Translator,
+                                     Unsupported, shape_of)
 from cgpipe.torch.watch import CaptureError, TranslatorError, hooks_of, is_inside, name_of
 
 __all__ = ["Nodes", "Unread", "attempt_alone", "attempt_with_fallback"]
@@ -212,6 +212,8 @@ class Nodes:
             x = env[node]
             if isinstance(x, Samples):
                 continue
+            if isinstance(x, Loss):
+                raise Unread(node)
             if _is_fixed(x) or not isinstance(x, (Value, Scores, Outside, Constant)):
                 fixed[node] = x.tensor if _is_fixed(x) else x
                 continue

@@ -12,14 +12,16 @@ import torch
 
 from cgpipe.torch.attention import Scores
 from cgpipe.torch.graph import Value
+from cgpipe.torch.mean_losses import quotient
 from cgpipe.torch.registry import OPS, need, op
-from cgpipe.torch.translator import Constant, Loss, Parameter, Translator
+from cgpipe.torch.translator import Constant, Loss, Outside, Parameter, Samples, Translator
 
 __all__: List[str] = []
 
 #: The functions of cgp_function (cgpipe/op.h), by number.
 OF_Y = ("hardtanh", "sqrt", "rsqrt", "reciprocal", "exp")
-OF_X = ("clamp", "hardsigmoid", "hardswish", "abs", "log", "elu", "softplus", "mish")
+OF_X = ("clamp", "hardsigmoid", "hardswish", "abs", "log", "elu", "softplus", "mish", "bce_one",
+        "bce_zero")
 NUMBERS = {name: number for number, name in enumerate(OF_Y + OF_X)}
 
 #: A limit beyond the range of float32, which is none.
@@ -155,6 +157,8 @@ def glu(t: Translator, x: Any, dim: int = -1) -> Value:
 def div(t: Translator, a: Any, b: Any, rounding_mode: Any = None) -> Any:
     """The quotient of two tensors is a product with the reciprocal, which rounds once more."""
     need(rounding_mode is None, "div without rounding_mode")
+    if isinstance(a, Loss) and isinstance(b, (Loss, Outside, Samples)):
+        return quotient(t, a, b)
     divisor = t.number(b)
     if divisor is not None:
         return (a.scaled(1 / divisor) if isinstance(a, (Loss, Scores))

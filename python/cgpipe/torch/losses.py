@@ -1,37 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translation of losses. A loss ends the module: it may be multiplied by numbers above 0 and added
 to other losses. The engine divides the sum over all micro-batches, so a mean is that of the whole
-mini-batch."""
+mini-batch. Forms that no loss of the engine has are made of other ops (mean_losses.py)."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from cgpipe.torch import broadcast
+from cgpipe.torch.functions import NO_LIMIT, function
 from cgpipe.torch.graph import Value
-from cgpipe.torch.layout import count
+from cgpipe.torch.layout import BATCH, count
+from cgpipe.torch.mean_losses import Before, mean_of, products
 from cgpipe.torch.registry import need, op
 from cgpipe.torch.translator import Constant, Loss, Outside, Term, Translator
 
 __all__: List[str] = []
 
-MEAN, SUM = 1, 2
-
-
-class _Weights:
-    """A node that PyTorch evaluates before each step: weights of targets, 0 for ignored ones."""
-
-    op = "call_function"
-
-    def __init__(self, targets: Any, weights: Any, ignore: int) -> None:
-        self.args, self.weights, self.ignore = (targets,), weights, ignore
-        self.kwargs: Dict[str, Any] = {}
-
-    def target(self, targets: Any) -> Any:
-        kept = targets != self.ignore
-        return self.weights[torch.where(kept, targets, 0)] * kept
+NONE, MEAN, SUM = 0, 1, 2
 
 
 def _reduced(reduction: int, attributes: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
@@ -71,46 +59,100 @@ def _of_differences(t: Translator, name: str, x: Any, targets: Any, reduction: i
     return _of_elements(t, name, a, b, reduction, attributes, weight)
 
 
+def _finished(t: Translator, y: Value, reduction: int) -> Any:
+    """Return the losses of elements, their mean or their sum."""
+    return y if reduction == NONE else mean_of(t, y, sums=reduction == SUM)
+
+
 @op("mse_loss")
-def mse(t: Translator, x: Any, targets: Any, reduction: int = MEAN) -> Loss:
+def mse(t: Translator, x: Any, targets: Any, reduction: int = MEAN) -> Any:
+    if reduction == NONE:
+        d = t.binary("subtract", x, targets)
+        return t.binary("multiply", d, d)
     return _of_differences(t, "mse", x, targets, reduction)
 
 
 @op("l1_loss")
-def l1(t: Translator, x: Any, targets: Any, reduction: int = MEAN) -> Loss:
+def l1(t: Translator, x: Any, targets: Any, reduction: int = MEAN) -> Any:
+    if reduction == NONE:
+        return function(t, "abs", t.binary("subtract", x, targets))
     return _of_differences(t, "smooth_l1", x, targets, reduction, {"beta": 0})
 
 
 @op("smooth_l1_loss")
 def smooth_l1(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
-              beta: float = 1.0) -> Loss:
+              beta: float = 1.0) -> Any:
+    if reduction == NONE:
+        return (l1(t, x, targets, NONE) if beta == 0 else
+                t.unary("scale", huber(t, x, targets, NONE, beta), {"slope": 1 / beta}))
     return _of_differences(t, "smooth_l1", x, targets, reduction, {"beta": beta})
 
 
 @op("huber_loss")
-def huber(t: Translator, x: Any, targets: Any, reduction: int = MEAN, delta: float = 1.0) -> Loss:
+def huber(t: Translator, x: Any, targets: Any, reduction: int = MEAN, delta: float = 1.0) -> Any:
+    """Of single elements it is m (d - m / 2), with d = |x - target| and m = min(d, delta)."""
+    if reduction == NONE:
+        d = l1(t, x, targets, NONE)
+        m = function(t, "hardtanh", d, -NO_LIMIT, delta)
+        return t.binary("multiply", m,
+                        t.binary("subtract", d, t.unary("scale", m, {"slope": 0.5})))
     return _of_differences(t, "smooth_l1", x, targets, reduction, {"beta": delta}, delta)
 
 
+# --- binary cross-entropy ---
+
+
+def _one_minus(t: Translator, x: Any) -> Value:
+    return t.binary("add", t.unary("scale", x, {"slope": -1}), 1.0)
+
+
 @op("binary_cross_entropy_with_logits")
-def bce(t: Translator, logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None,
-        reduction: int = MEAN) -> Loss:
-    need(weight is None and pos_weight is None,
-         "binary_cross_entropy_with_logits without weights")
-    return _of_elements(t, "bce_with_logits", logits, targets, reduction)
+def bce_with_logits(t: Translator, logits: Any, targets: Any, weight: Any = None,
+                    pos_weight: Any = None, reduction: int = MEAN) -> Any:
+    """With weights it is w ((1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)))."""
+    if weight is None and pos_weight is None and reduction != NONE:
+        return _of_elements(t, "bce_with_logits", logits, targets, reduction)
+    x, target = t.value(logits), t.value(targets)
+    loss = function(t, "softplus", t.unary("scale", x, {"slope": -1}), 1.0, NO_LIMIT)
+    if pos_weight is not None:
+        need(isinstance(pos_weight, Constant), "pos_weight that is constant")
+        more = t.binary("multiply", target, Constant(pos_weight.tensor - 1, pos_weight.batched))
+        loss = t.binary("multiply", t.binary("add", more, 1.0), loss)
+    y = t.binary("add", t.binary("multiply", _one_minus(t, target), x), loss)
+    return _finished(t, products(t, [y, weight]), reduction)
+
+
+@op("binary_cross_entropy")
+def bce(t: Translator, x: Any, targets: Any, weight: Any = None, reduction: int = MEAN) -> Any:
+    """t BCE_ONE(x) + (1 - t) BCE_ZERO(x)."""
+    x, target = t.value(x), t.value(targets)
+    one = t.binary("multiply", function(t, "bce_one", x), target)
+    zero = t.binary("multiply", function(t, "bce_zero", x), _one_minus(t, target))
+    return _finished(t, products(t, [t.binary("add", one, zero), weight]), reduction)
+
+
+# --- classes ---
 
 
 @op("cross_entropy_loss")
 def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None,
-                  reduction: int = MEAN, ignore: int = -100, smoothing: float = 0.0) -> Loss:
-    need(weight is None or smoothing == 0,
-         "cross_entropy_loss with either weights or label smoothing")
+                  reduction: int = MEAN, ignore: int = -100, smoothing: float = 0.0) -> Any:
+    if reduction == NONE or (weight is not None and smoothing > 0) or _is_float(targets):
+        scores = t.apply("log_softmax", logits, min(1, len(t.value(logits).layout.dims) - 1))
+        if _is_float(targets):
+            return _of_probabilities(t, scores, targets, weight, reduction, smoothing)
+        return _of_classes(t, scores, targets, weight, reduction, ignore, smoothing)
+    return _softmax_loss(t, t.value(logits), targets, weight, reduction, ignore, smoothing)
+
+
+def _softmax_loss(t: Translator, x: Value, targets: Any, weight: Any, reduction: int, ignore: int,
+                  smoothing: float) -> Loss:
+    """Return the engine's cross-entropy of logits."""
     attributes = _reduced(reduction, {"ignore": ignore})
     if smoothing:
         attributes["smoothing"] = smoothing
-    x = t.value(logits)
     dims = x.layout.dims
-    last = x.with_layout(x.layout.with_dims([dims[0], *dims[2:], dims[1]]))
+    last = _classes_last(x)
     rest = [axis for axis in last.layout.logical() if axis not in dims[1]]
     number = t.graph.arrange(last, [rest, dims[1]] if rest else [dims[1]])
     found, layout = t.integers(targets)
@@ -119,14 +161,122 @@ def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None,
     number = t.graph.reshape(number, [*(shape if rest else []), count(dims[1])])
     inputs = [number, found]
     if weight is not None:
-        inputs.append(_weights(t, targets, weight, ignore))
+        inputs.append(t.value(_weights(targets, weight, ignore)).number)
     return _loss("cross_entropy", inputs, attributes)
 
 
-def _weights(t: Translator, targets: Any, weight: Any, ignore: int) -> int:
-    """Return the value of the targets' weights."""
-    need(isinstance(weight, Constant) and isinstance(targets, Outside)
-         and isinstance(targets.node, torch.fx.Node),
-         "cross_entropy_loss with constant weights of targets that are inputs, or follow from them")
-    node = _Weights(targets.node, weight.tensor.to(torch.float32), ignore)
-    return t.value(Outside(node, targets.shape, torch.float32)).number
+def _classes_last(x: Value) -> Value:
+    dims = x.layout.dims
+    return x.with_layout(x.layout.with_dims([dims[0], *dims[2:], dims[1]]))
+
+
+@op("nll_loss_nd", "nll_loss")
+def nll(t: Translator, scores: Any, targets: Any, weight: Any = None, reduction: int = MEAN,
+        ignore: int = -100) -> Any:
+    x = t.value(scores)
+    logits = _logits_of(t, x)
+    if logits is not None and reduction != NONE:
+        return _softmax_loss(t, logits, targets, weight, reduction, ignore, 0.0)
+    return _of_classes(t, x, targets, weight, reduction, ignore, 0.0)
+
+
+def _logits_of(t: Translator, x: Value) -> Optional[Value]:
+    """Return the argument of the log_softmax over classes that made a value; None: nothing did."""
+    node = next((node for node in t.graph.nodes if node["output"] == x.number), None)
+    own = list(x.layout.dims[1])
+    if (node is None or node.get("op") != "log_softmax" or not own
+            or x.layout.order[-len(own):] != own
+            or t.graph.shape(x.number)[-1] != count(own)):
+        return None
+    return Value(node["inputs"][0], x.layout)
+
+
+def _of_classes(t: Translator, x: Value, targets: Any, weight: Any, reduction: int, ignore: int,
+                smoothing: float) -> Any:
+    """Return the loss of log-probabilities x [N, C, ...]: -sum_c (labels x), where labels are
+    computed before each step; a mean is divided by the sum of the targets' weights."""
+    node, shape = _of_integers(targets)
+    classes = count(x.layout.dims[1])
+    of_class = torch.ones(classes) if weight is None else _constant(weight)
+
+    def labels(given: Any) -> Any:
+        kept = (given != ignore).unsqueeze(-1)
+        hot = torch.nn.functional.one_hot(torch.where(given != ignore, given, 0).long(), classes)
+        return ((1 - smoothing) * hot + smoothing / classes) * of_class * kept
+    found = Outside(Before(node, labels), [*shape, (False, classes)], torch.float32)
+    y = t.unary("scale", t.apply("sum", t.binary("multiply", _classes_last(x), found), -1),
+                {"slope": -1})
+    if reduction != MEAN:
+        return _finished(t, y, reduction)
+    return mean_of(t, y, True, _weights(targets, Constant(of_class), ignore))
+
+
+def _of_probabilities(t: Translator, x: Value, targets: Any, weight: Any, reduction: int,
+                      smoothing: float) -> Any:
+    """Return the loss of log-probabilities x for targets that are probabilities."""
+    target = t.value(targets)
+    if smoothing:
+        target = t.binary("add", t.unary("scale", target, {"slope": 1 - smoothing}),
+                          smoothing / count(x.layout.dims[1]))
+    own = _classes_last(t.binary("multiply", x, target))
+    y = products(t, [own, None if weight is None else Constant(_constant(weight))])
+    return _finished(t, t.unary("scale", t.apply("sum", y, -1), {"slope": -1}), reduction)
+
+
+@op("kl_div")
+def kl_div(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
+           log_target: bool = False) -> Any:
+    """Without log_target it is t log(t) - t x, with 0 log(0) = 0: log is that of at least 1e-38."""
+    x, target = t.value(x), t.value(targets)
+    if log_target:
+        y = t.binary("multiply", function(t, "exp", target), t.binary("subtract", target, x))
+    else:
+        logs = function(t, "log", function(t, "clamp", target, 1.2e-38, NO_LIMIT))
+        y = t.binary("multiply", target, t.binary("subtract", logs, x))
+    return _finished(t, y, reduction)
+
+
+@op("gather")
+def gather(t: Translator, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Value:
+    """With one index a row it is the sum of x times 1 at the index, and 0 elsewhere."""
+    x = t.value(x)
+    node, shape = _of_integers(index)
+    dim = x.layout.dim(dim)
+    sizes = [(BATCH in axes, count(axes)) for axes in x.layout.dims]
+    need(dim > 0 and shape == [*sizes[:dim], (False, 1), *sizes[dim + 1:]],
+         "gather of one element along a dimension of a sample")
+    size = sizes[dim][1]
+
+    def hot(given: Any) -> Any:
+        return torch.nn.functional.one_hot(given.squeeze(dim).long(), size).movedim(-1, dim).float()
+    found = Outside(Before(node, hot), sizes, torch.float32)
+    y: Value = t.apply("sum", t.binary("multiply", x, found), [dim], True)
+    return y
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, Value) or (isinstance(x, (Outside, Constant)) and (
+        x.dtype if isinstance(x, Outside) else x.tensor.dtype).is_floating_point)
+
+
+def _constant(weight: Any) -> torch.Tensor:
+    need(isinstance(weight, Constant), "a loss with constant weights of classes")
+    return weight.tensor.to(torch.float32)  # type: ignore[no-any-return]
+
+
+def _of_integers(targets: Any) -> Tuple[Any, Any]:
+    """Return the node of targets, and their shape."""
+    need(isinstance(targets, Outside) and isinstance(targets.node, torch.fx.Node),
+         "a loss of targets that are inputs, or follow from them")
+    return targets.node, targets.shape
+
+
+def _weights(targets: Any, weight: Any, ignore: int) -> Outside:
+    """Return the weights of targets: 0 for ignored ones."""
+    node, shape = _of_integers(targets)
+    of_class = _constant(weight)
+
+    def weights(given: Any) -> Any:
+        kept = given != ignore
+        return of_class[torch.where(kept, given, 0)] * kept
+    return Outside(Before(node, weights), shape, torch.float32)

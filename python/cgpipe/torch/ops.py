@@ -17,6 +17,7 @@ from cgpipe.torch import masks
 from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
+from cgpipe.torch.mean_losses import mean_of, reduces_all
 from cgpipe.torch.registry import OPS, names, need, new_axes, op
 from cgpipe.torch.translator import (Constant, Outside, Parameter, Translator, Turned,
                                      Unsupported)
@@ -77,15 +78,23 @@ def addmm(t: Translator, bias: Any, x: Any, weight: Any, beta: float = 1,
 
 @op("softmax")
 def softmax(t: Translator, x: Any, dim: int, dtype: Any = None) -> Any:
-    if isinstance(x, Scores):
-        return x.softmax(dim)
+    return x.softmax(dim) if isinstance(x, Scores) else _of_rows(t, "softmax", x, dim)
+
+
+@op("log_softmax")
+def log_softmax(t: Translator, x: Any, dim: int, dtype: Any = None) -> Value:
+    return _of_rows(t, "log_softmax", x, dim)
+
+
+def _of_rows(t: Translator, name: str, x: Any, dim: int) -> Value:
+    """Add an op on rows along a dimension."""
     x = t.whole(x)
     dims = list(x.layout.dims)
     dim = x.layout.dim(dim)
-    need(BATCH not in dims[dim], "softmax within a sample")
+    need(BATCH not in dims[dim], f"{name} within a sample")
     last = x.with_layout(x.layout.with_dims(dims[:dim] + dims[dim + 1:] + [dims[dim]]))
     number, layout, _ = rows(t, last)
-    y = t.graph.add("softmax", [number], t.graph.shape(number))
+    y = t.graph.add(name, [number], t.graph.shape(number))
     return Value(y, Layout(dims, layout.order))
 
 
@@ -135,9 +144,21 @@ def embedding(t: Translator, weight: Any, ids: Any, padding_idx: int = -1,
 # --- sums ---
 
 
+def _is_loss(t: Translator, x: Value, dim: Any, keepdim: bool) -> bool:
+    """Return whether a mean or sum is one number with a gradient, as a loss is."""
+    return reduces_all(x, dim) and not keepdim and t.graph.has_gradient(x.number)
+
+
+def _is_input(t: Translator, x: Value, dim: Any) -> bool:
+    """Return whether a sum adds up an input, as the divisor of a loss does."""
+    return reduces_all(x, dim) and any(entry["value"] == x.number for entry in t.graph.inputs)
+
+
 @op("mean")
-def mean(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+def mean(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     x = t.value(x)
+    if _is_loss(t, x, dim, keepdim):
+        return mean_of(t, x)
     need(dim is not None and dim != [], "mean within a sample: over dimensions")
     dims = sorted(x.layout.dim(d) for d in ([dim] if isinstance(dim, int) else dim))
     need(all(BATCH not in x.layout.dims[d] for d in dims),
@@ -157,9 +178,11 @@ def mean(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: A
 
 
 @op("sum")
-def sum_(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+def sum_(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     """A sum is the mean times the number of its terms."""
     x = t.value(x)
+    if _is_loss(t, x, dim, keepdim) or _is_input(t, x, dim):
+        return mean_of(t, x, sums=True)
     dims = [dim] if isinstance(dim, int) else list(dim or [])
     need(bool(dims) and all(BATCH not in x.layout.dims[x.layout.dim(d)] for d in dims),
          "sum within a sample: over dimensions, not 0, the samples'")

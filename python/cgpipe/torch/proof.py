@@ -68,7 +68,8 @@ class Proof:
 
 
 def _draw(examples: Sequence[Tensor], samples: int, other: bool) -> List[Tensor]:
-    """Return ``samples`` rows of the example. ``other``: permuted, and floats perturbed by 10 %."""
+    """Return ``samples`` rows of the example. ``other``: permuted, and floats perturbed by 10 %;
+    probabilities stay within 0 and 1."""
     generator = torch.Generator().manual_seed(7)
     rows = torch.arange(samples) % examples[0].shape[0]
     if other:
@@ -78,7 +79,8 @@ def _draw(examples: Sequence[Tensor], samples: int, other: bool) -> List[Tensor]
     for x in examples:
         x = x.detach()[rows]
         if other and x.is_floating_point():
-            x = x * (1 + 0.1 * torch.randn(x.shape, generator=generator))
+            moved = x * (1 + 0.1 * torch.randn(x.shape, generator=generator))
+            x = moved.clamp(0, 1) if bool(((x >= 0) & (x <= 1)).all()) else moved
         found.append(x.contiguous())
     return found
 

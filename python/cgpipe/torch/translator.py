@@ -75,6 +75,20 @@ class Term:
     attributes: Dict[str, Any]
     weight: float = 1.0
 
+    def scaled(self, factor: float) -> "Term":
+        """Return the loss times a number.
+
+        Raises:
+            Unsupported: The number is not above 0.
+        """
+        if not 0 < factor < math.inf:
+            raise Unsupported("a loss times a number above 0")
+        return replace(self, weight=factor * self.weight)
+
+    def add(self, t: "Translator") -> None:
+        """Add the loss to the graph."""
+        t.graph.loss(self.op, self.inputs, self.attributes, self.weight)
+
 
 class Loss:
     """A scalar loss: a weighted sum of losses of the graph."""
@@ -86,11 +100,9 @@ class Loss:
         """Return the loss times a number.
 
         Raises:
-            Unsupported: The number is not above 0.
+            Unsupported: A term takes no such number.
         """
-        if not 0 < factor < math.inf:
-            raise Unsupported("a loss times a number above 0")
-        return Loss([replace(term, weight=factor * term.weight) for term in self.terms])
+        return Loss([term.scaled(factor) for term in self.terms])
 
     def plus(self, other: Any) -> "Loss":
         """Return the sum of two losses; the other may be the number 0.
