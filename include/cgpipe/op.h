@@ -255,6 +255,12 @@ struct cgp_op {
 
     /** Must be NULL; reserved for kernels on devices that cannot call host functions. */
     const void *device;
+
+    /** Return the bytes that forward of n samples allocates by itself, outside the plan, and keeps
+     *  until its backward; -1: not known. Plans of training count them for the micro-batches in
+     *  flight (cgp_plan_device.outside_bytes). A memory limit includes them, and is refused if they
+     *  are not known. NULL: none. */
+    int64_t (*outside_bytes)(const cgp_op_node *node, int64_t n);
 };
 
 /* --- functions for ops to call --- */

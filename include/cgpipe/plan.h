@@ -241,6 +241,9 @@ typedef struct cgp_plan_device {
     int ordinal;
     /** Memory limit of the plan on this device; 0: no limit. */
     int64_t limit_bytes;
+    /** Bytes that custom ops keep outside the plan, at most (cgp_op.outside_bytes). They are not in
+     *  `planned_bytes`; the memory limit is for both. */
+    int64_t outside_bytes;
 } cgp_plan_device;
 
 /**

@@ -180,7 +180,8 @@ class cgp_plan_device(Structure):
                 ("slot_bytes", c_int64), ("workspace_bytes", c_int64), ("transfer_bytes", c_int64),
                 ("activation_bytes", c_int64), ("planned_bytes", c_int64), ("step_bytes", c_int64),
                 ("host_bytes", c_int64), ("receive_bytes", c_int64), ("rank", c_int),
-                ("variants", c_int), ("ordinal", c_int), ("limit_bytes", c_int64)]
+                ("variants", c_int), ("ordinal", c_int), ("limit_bytes", c_int64),
+                ("outside_bytes", c_int64)]
 
 
 class cgp_plan_edge(Structure):

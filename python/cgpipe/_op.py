@@ -10,7 +10,8 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c
 
 from cgpipe._c import cgp_shape
 
-__all__ = ["INFER", "MAX", "RUN", "STRUCTS", "cgp_op", "cgp_op_run", "cgp_op_shapes", "cgp_op_type"]
+__all__ = ["INFER", "MAX", "OUTSIDE", "RUN", "STRUCTS", "cgp_op", "cgp_op_run", "cgp_op_shapes",
+           "cgp_op_type"]
 
 #: CGP_OP_MAX_INPUTS, and the limits of saved values, parameters and state.
 MAX = 4
@@ -50,6 +51,7 @@ class cgp_op_run(Structure):
 INFER = CFUNCTYPE(c_int, c_void_p, POINTER(cgp_op_type), POINTER(cgp_op_shapes))
 RUN = CFUNCTYPE(c_int, POINTER(cgp_op_run))
 FLOPS = CFUNCTYPE(c_double, c_void_p, c_int)
+OUTSIDE = CFUNCTYPE(c_int64, c_void_p, c_int64)
 
 
 class cgp_op(Structure):
@@ -62,7 +64,7 @@ class cgp_op(Structure):
                 ("dx_in_place", c_bool), ("forward", RUN), ("backward_input", RUN),
                 ("backward_weight", RUN), ("end_of_step", c_void_p), ("workspace", c_void_p),
                 ("flops", FLOPS), ("count", c_void_p), ("upper_bound", c_void_p),
-                ("device", c_void_p)]
+                ("device", c_void_p), ("outside_bytes", OUTSIDE)]
 
     def __init__(self, name: str, n_inputs: int) -> None:
         super().__init__(struct_size=ctypes.sizeof(cgp_op), name=name.encode(), n_inputs=n_inputs)

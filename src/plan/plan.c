@@ -17,6 +17,7 @@
 #include "plan/budget.h"
 #include "plan/list.h"
 #include "plan/memory/devices.h"
+#include "plan/memory/outside.h"
 #include "plan/precision.h"
 
 /* Check a model whose loss the caller computes. */
@@ -183,8 +184,8 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
     int64_t activation = 0, all = 0;
     for (int d = 0; d < plan->placement.n_devices; d++) {
         const cgp_plan_device *info = &plan->placement.devices[d].info;
-        activation += info->activation_bytes;
-        all += info->planned_bytes;
+        activation += info->activation_bytes + info->outside_bytes;
+        all += cgp__limited_bytes(info);
     }
     if (activation < all / 2)
         return "most of it is parameters, gradients and optimizer: a smaller model, or an "
@@ -205,12 +206,12 @@ static const char *section_text(const char *name, int64_t bytes, char text[64]) 
 }
 
 char *cgp__device_needs_text(const cgp_plan_device *i, char *text, size_t size) {
-    char number[5][32], packed[64], step[64], receive[64];
+    char number[5][32], packed[64], step[64], receive[64], outside[64];
     snprintf(
         text, size,
         "device %s: needs %s (parameters, gradients, optimizer and state %s%s, slots %s, "
-        "workspace %s, transfer %s%s%s)",
-        i->name, cgp_bytes_text(i->planned_bytes, number[0], sizeof number[0]),
+        "workspace %s, transfer %s%s%s%s)",
+        i->name, cgp_bytes_text(cgp__limited_bytes(i), number[0], sizeof number[0]),
         cgp_bytes_text(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes + i->state_bytes,
                        number[1], sizeof number[1]),
         section_text("packed", i->packed_bytes, packed),
@@ -218,7 +219,8 @@ char *cgp__device_needs_text(const cgp_plan_device *i, char *text, size_t size) 
         cgp_bytes_text(i->workspace_bytes, number[3], sizeof number[3]),
         cgp_bytes_text(i->transfer_bytes, number[4], sizeof number[4]),
         section_text("step", i->step_bytes, step),
-        section_text("receive", i->receive_bytes, receive));
+        section_text("receive", i->receive_bytes, receive),
+        section_text("outside the plan", i->outside_bytes, outside));
     return text;
 }
 
@@ -226,7 +228,7 @@ cgp_status cgp__plan_check_limits(const cgp_plan *plan) {
     char text[512], limit[32];
     for (int d = 0; d < plan->placement.n_devices; d++) {
         const cgp_plan_device *i = &plan->placement.devices[d].info;
-        if (i->limit_bytes == 0 || i->planned_bytes <= i->limit_bytes) continue;
+        if (i->limit_bytes == 0 || cgp__limited_bytes(i) <= i->limit_bytes) continue;
         return cgp_fail(CGP_ELIMIT, "%s but its memory is limited to %s (%s)",
                         cgp__device_needs_text(i, text, sizeof text),
                         cgp_bytes_text(i->limit_bytes, limit, sizeof limit),
@@ -274,6 +276,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     cgp__size_step_memory(placement, setup, &plan->parameters, &plan->states);
     cgp__size_staging(placement, setup, &plan->results);
     add_up(plan);
+    CGP_TRY(cgp__count_outside(placement, setup));
     return count_variants(plan);
 }
 

@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "partition/local_search.h"
 #include "plan/budget.h"
+#include "plan/memory/outside.h"
 #include "plan/plan.h"
 #include "schedule/table.h"
 
@@ -89,7 +90,7 @@ static cgp_status describe(const cgp__plan_search *s, const trial *t, const cgp_
         .balance = choice->balance};
     *choice = described;
     for (int d = 0; d < t->devices; d++) {
-        const int64_t bytes = cgp_plan_device_at(plan, d)->planned_bytes;
+        const int64_t bytes = cgp__limited_bytes(cgp_plan_device_at(plan, d));
         if (bytes <= choice->bytes) continue;
         choice->bytes = bytes;
         choice->device = d;
@@ -101,14 +102,15 @@ static cgp_status describe(const cgp__plan_search *s, const trial *t, const cgp_
 static int64_t fullest(const cgp_plan *plan) {
     int64_t bytes = 0;
     for (int d = 0; d < plan->placement.n_devices; d++)
-        bytes = cgp__max(bytes, cgp_plan_device_at(plan, d)->planned_bytes);
+        bytes = cgp__max(bytes, cgp__limited_bytes(cgp_plan_device_at(plan, d)));
     return bytes;
 }
 
 static bool keeps_limits(const cgp_plan *plan) {
     for (int d = 0; d < plan->placement.n_devices; d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
-        if (device->limit_bytes > 0 && device->planned_bytes > device->limit_bytes) return false;
+        if (device->limit_bytes > 0 && cgp__limited_bytes(device) > device->limit_bytes)
+            return false;
     }
     return true;
 }
@@ -117,7 +119,7 @@ static bool keeps_limits(const cgp_plan *plan) {
 static bool set_caps(trial *t, const cgp_plan *plan) {
     for (int d = 0; d < t->devices; d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
-        const int64_t beyond = device->planned_bytes - t->bytes[d];
+        const int64_t beyond = cgp__limited_bytes(device) - t->bytes[d];
         t->caps[d] = device->limit_bytes > 0 ? device->limit_bytes - beyond : INT64_MAX / 2;
         if (t->caps[d] <= 0) return false;
     }

@@ -67,6 +67,57 @@ TEST_CASE(an_op_knows_when_it_is_recomputed) {
     }
 }
 
+static int64_t outside; /* bytes for a sample; -1: not known */
+
+static int64_t outside_bytes(const cgp_op_node *node, int64_t n) {
+    (void)node;
+    return outside < 0 ? -1 : outside * n;
+}
+
+/* Plan a model whose first layer has an op with memory outside the plan. Return the plan, or NULL
+ * if it is refused. */
+static cgp_plan *plan_outside(cgp_model *model, cgp_recompute recompute, int64_t limit) {
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = options();
+    o.stages = 2;
+    o.recompute = recompute;
+    o.memory_limit = limit;
+    return cgp_plan_create(&plan, model, &o) == CGP_OK ? plan : NULL;
+}
+
+/* The first of two stages has two micro-batches in flight, of 2 samples each. With recomputation,
+ * the op may keep the latest forward and the one that is recomputed. */
+TEST_CASE(limits_count_the_memory_that_an_op_keeps_outside_the_plan) {
+    cgp_op keeper = custom_relu;
+    keeper.outside_bytes = outside_bytes;
+    parts p = begin();
+    p.x = cgp_op_apply(p.model, &keeper, &p.x, NULL, NULL);
+    cgp_model *model = finish(&p);
+    for (int mode = 0; mode <= CGP_RECOMPUTE_ALWAYS; mode++) {
+        outside = 100000;
+        cgp_plan *plan = plan_outside(model, (cgp_recompute)mode, 0);
+        const cgp_plan_device *device = cgp_plan_device_at(plan, 0);
+        const int64_t planned = device->planned_bytes;
+        assert_int_equal(device->outside_bytes, 2 * 2 * 100000);
+        assert_int_equal(cgp_plan_device_at(plan, 1)->outside_bytes, 0);
+        cgp_plan_destroy(plan);
+        plan = plan_outside(model, (cgp_recompute)mode, planned + 400000);
+        assert_non_null(plan);
+        cgp_plan_destroy(plan);
+        assert_null(plan_outside(model, (cgp_recompute)mode, planned + 399999));
+        assert_message("device cpu:0: needs ");
+        assert_message(", outside the plan 390.6 KiB) but its memory is limited to ");
+        outside = -1;
+        assert_null(plan_outside(model, (cgp_recompute)mode, INT64_C(1) << 40));
+        assert_message("custom_relu: its memory outside the plan is not known, so it cannot be "
+                       "counted in the memory limit of device cpu:0");
+        plan = plan_outside(model, (cgp_recompute)mode, 0);
+        assert_non_null(plan);
+        cgp_plan_destroy(plan);
+    }
+    cgp_model_destroy(model);
+}
+
 /* The meter measures its input: after each step, mean' = (mean + mean |features|) / 2. The mean
  * starts at 0.5. */
 TEST_CASE(state_changes_once_a_step) {
