@@ -45,6 +45,9 @@ class Device:
     planned_bytes: int
     #: Process that has the device.
     rank: int
+    #: Bytes that PyTorch keeps in regions (docs/reference/torch-ops.md), at most: measured, outside
+    #: of ``planned_bytes``, but within a memory limit.
+    outside_bytes: int = 0
 
 
 class Plan(_c.Handle):
@@ -104,6 +107,8 @@ class Plan(_c.Handle):
         if model._captured is not None:
             model._captured.regions.check(devices or (), deferred_batch_norm,
                                           options.ranks)
+            if options.memory_limit and not inference:
+                model._captured.regions.check_limit()
         handle = ctypes.c_void_p()
         try:
             _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle,
@@ -162,7 +167,7 @@ class Plan(_c.Handle):
             d = _c.lib.cgp_plan_device_at(self._handle, i).contents
             found.append(Device(_c.text(d.name), tuple(d.stage_list[:d.stages]), d.parameter_bytes,
                                 d.gradient_bytes, d.optimizer_bytes, d.activation_bytes,
-                                d.planned_bytes, d.rank))
+                                d.planned_bytes, d.rank, d.outside_bytes))
         return found
 
     @property
@@ -237,7 +242,7 @@ class Plan(_c.Handle):
         for i, stage in enumerate(self.stages):
             lines.append(f"stage {i} on {self.devices[stage.device].name}: "
                          f"{_layers(stage.layers)}, forward {stage.forward_flops:.3g} FLOPs")
-        return "\n".join(lines + _table(self.devices)) + "\n"
+        return "\n".join(lines + _table(self.devices) + _outside(self)) + "\n"
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -255,7 +260,8 @@ class Plan(_c.Handle):
                      f"{device.planned_bytes:,}"]
             rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
                         + "</tr>")
-        return f"<table><tr>{header}</tr>{''.join(rows)}</table>{self.svg()}"
+        outside = "".join(f"<p>{html.escape(line)}</p>" for line in _outside(self))
+        return f"<table><tr>{header}</tr>{''.join(rows)}</table>{outside}{self.svg()}"
 
     def __repr__(self) -> str:
         return (f"<cgpipe.Plan of {self.model.name}: balance {' '.join(map(str, self.balance))}, "
@@ -348,6 +354,17 @@ def _table(devices: Sequence[Device]) -> List[str]:
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.ljust(width) if i < 2 else cell.rjust(width)
                       for i, (cell, width) in enumerate(zip(row, widths))) for row in rows]
+
+
+def _outside(plan: Plan) -> List[str]:
+    """Return lines about memory outside the plan: of PyTorch in regions."""
+    captured = plan.model._captured
+    if captured is None or not captured.regions or plan.inference:
+        return []
+    if not all(region.kept_bytes for region in captured.regions.all):
+        return ["outside the plan: PyTorch in regions, not measured (verify=True measures it)"]
+    return [f"outside the plan: PyTorch in regions keeps up to {d.outside_bytes:,} bytes on "
+            f"{d.name} (measured)" for d in plan.devices if d.outside_bytes]
 
 
 def _destroy(handle: Any, model: Model) -> None:

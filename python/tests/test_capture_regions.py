@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import cgpipe
-from cgpipe.errors import ArgumentError
+from cgpipe.errors import ArgumentError, LimitError
 from cgpipe.torch import CaptureError
 from cgpipe.torchgpipe import GPipe
 
@@ -228,6 +228,69 @@ class Regions(unittest.TestCase):
             model = cgpipe.from_torch(nn.Sequential(module), (torch.randn(4, width),),
                                       input_gradients=True)
             self.assertRegex(model.report(), f"^0 .*; keeps {kept} a sample; ")
+
+    def test_plans_count_the_memory_that_autograd_keeps(self):
+        module = nn.Sequential(nn.Linear(8, 8), Part(lambda m, y, x: y.cumsum(1).sort(1).values),
+                               nn.Linear(8, 8))
+        x, target = torch.randn(8, 8), torch.randn(8, 8)
+        model = cgpipe.from_torch(module, (x,), loss=nn.MSELoss(), example_target=target)
+        kept = model._captured.regions.all[0].kept_bytes
+        self.assertGreater(kept[3], kept[2])
+        for recompute in ("never", "always"):
+            options = {"stages": 2, "balance": [2, 1], "chunks": 4, "batch": 12,
+                       "recompute": recompute}
+            plan = cgpipe.plan(model, **options)
+            first, second = plan.devices  # two micro-batches of 3 samples in flight
+            self.assertEqual((first.outside_bytes, second.outside_bytes), (2 * kept[3], 0))
+            line = f"outside the plan: PyTorch in regions keeps up to {2 * kept[3]:,} bytes"
+            self.assertIn(f"{line} on cpu:0 (measured)\n", str(plan))
+            self.assertIn(line, plan._repr_html_())
+            limit = first.planned_bytes + first.outside_bytes
+            cgpipe.plan(model, memory=limit, **options)
+            with self.assertRaisesRegex(LimitError, "^device cpu:0: needs .*, outside the plan .*"
+                                        r"\) but its memory is limited to "):
+                cgpipe.plan(model, memory=limit - 1, **options)
+        self.assertNotIn("outside", str(cgpipe.plan(model, inference=True, batch=16)))
+        model = cgpipe.from_torch(module, (x,), loss=nn.MSELoss(), example_target=target,
+                                  verify=False)
+        self.assertIn("not measured (verify=True measures it)", str(cgpipe.plan(model, batch=16)))
+        with self.assertRaisesRegex(ArgumentError, "^1: cumsum, sort: PyTorch runs it .* its "
+                                    r"memory is not measured \(verify=True"):
+            cgpipe.plan(model, batch=16, memory="1GiB")
+
+    def test_regions_read_any_number_of_tensors(self):
+        class Many(nn.Module):
+            def __init__(self, function):
+                super().__init__()
+                self.parts = nn.ModuleList(nn.Linear(8, 4) for _ in range(11))
+                self.few = nn.ParameterList([nn.Parameter(torch.randn(4)) for _ in range(6)])
+                self.whole, self.function = Whole(), function
+
+            def forward(self, x):
+                return self.function(self, [part(x) for part in self.parts], x)
+
+        class Whole(nn.Module):
+            def forward(self, x, *tensors):
+                y = sum(tensors) * x[:, :4]
+                return y.sin() if float(y.detach().sum()) > -1e9 else y
+
+        functions = {
+            "ops": lambda m, t, x: torch.stack([*t, *(t[0] * p for p in m.few)],
+                                               1).cumsum(1).sum(1),
+            "a module": lambda m, t, x: m.whole(x, *t)}
+        x = torch.randn(6, 8)
+        for name, function in functions.items():
+            module, bits = nn.Sequential(nn.Linear(8, 8), Many(function), nn.Linear(4, 4)), None
+            expected = gradients(copy.deepcopy(module), x, 3)
+            self.assertEqual(torchs(cgpipe.from_torch(module, (x,), verify=False)),
+                             ["cumsum"] if name == "ops" else ["Whole"])
+            for balance, checkpoint in LAYOUTS:
+                model = GPipe(copy.deepcopy(module), balance, chunks=3, checkpoint=checkpoint)
+                found = gradients(model, x)
+                bits = bits or found
+                with self.subTest(name, balance=balance):
+                    self.same(found, expected, name)
+                    self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits)))
 
     def test_pytorch_has_the_threads_that_are_asked_for_and_the_callers_afterwards(self):
         counts, before = [], torch.get_num_threads()

@@ -21,6 +21,7 @@ from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import Layout, MixesSamples, Unlike
 from cgpipe.torch.finding import Finding, untraceable
 from cgpipe.torch.opaque import CALLS, Call, record, traced
+from cgpipe.torch.packing import pack
 from cgpipe.torch.region import Operand, Region, output_operand
 from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import SMALL
@@ -241,10 +242,13 @@ class Nodes:
         return self._add(region, read)
 
     def _add(self, region: Region, inputs: Sequence[Tuple[int, Operand]]) -> List[Value]:
-        values, region.inputs = [number for number, _ in inputs], [x for _, x in inputs]
         room = MAX - (len(region.parameters) > MAX)
-        if not 1 <= len(values) <= room:
-            raise Unsupported(f"1 to {room} tensors with samples as arguments")
+        if not inputs:
+            raise Unsupported("a tensor with samples as an argument")
+        values, region.inputs, region.slots = pack(self.t.graph, inputs, room)
+        if len(values) > room:
+            raise Unsupported(f"at most {room - 1} integer tensors among more than {room} with "
+                              "samples as arguments")
         self._nodes.append([])
         values += self._carriers(-(-len(region.parameters) // MAX) - 1)
         return self._outputs(region, values)

@@ -26,10 +26,11 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe import _c
-from cgpipe._op import INFER, MAX, RUN, cgp_op
+from cgpipe._op import INFER, MAX, OUTSIDE, RUN, cgp_op
 from cgpipe.errors import CgpipeError
 from cgpipe.torch.finding import Finding
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
+from cgpipe.torch.measured import of_samples
 from cgpipe.torch.surroundings import (PROOF_SEED, add_storage, buffers_replaced, counting,
                                        evaluating, put, seeded, threads, unscaled, without_hooks)
 from cgpipe.torch.watch import attributes_of, set_back
@@ -37,7 +38,7 @@ from cgpipe.torch.watch import attributes_of, set_back
 if TYPE_CHECKING:
     from cgpipe.torch.regions import Regions
 
-__all__ = ["Operand", "Region", "output_operand"]
+__all__ = ["Operand", "Region", "memory_of", "output_operand"]
 
 _TYPES = {torch.float32: (ctypes.c_float, torch.float32)}
 _INTEGER = (ctypes.c_int32, torch.int32)
@@ -48,7 +49,7 @@ _ACCUMULATION = threading.Lock()
 # --- memory ---
 
 
-def _memory(address: int, sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+def memory_of(address: int, sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     """Return a tensor over memory of the plan."""
     c_type, found = _TYPES.get(dtype, _INTEGER)
     elements = 1
@@ -64,13 +65,13 @@ class Operand:
         self.layout, self.dtype = layout, dtype
         axes = [axis for dim in layout.dims for axis in dim]
         place = {id(axis): i + 1 for i, axis in enumerate(layout.order)}
-        self._order = [0 if axis is BATCH else place[id(axis)] for axis in axes]
-        self._sizes = [axis.size for axis in layout.order]
+        self.order = [0 if axis is BATCH else place[id(axis)] for axis in axes]
+        self.sizes = [axis.size for axis in layout.order]
         self.elements = count(layout.order)
 
     def view(self, address: int, samples: int) -> Tensor:
         """Return a view of memory with the axes in PyTorch's order."""
-        return _memory(address, [samples, *self._sizes], self.dtype).permute(self._order)
+        return memory_of(address, [samples, *self.sizes], self.dtype).permute(self.order)
 
     def shape(self, samples: int) -> List[int]:
         """Return the shape of the tensor in PyTorch."""
@@ -130,12 +131,14 @@ class Region:
     scales: bool = False
     #: Whether it has a checkpoint(use_reentrant=True).
     reentrant: bool = False
-    #: Which inputs require a gradient.
+    #: Which values of the op require a gradient.
     requires: List[bool] = field(default_factory=list)
     #: Names of the ops if the region is a part of the module; (): it is the whole module.
     only: Sequence[str] = ()
     #: Bytes that PyTorch keeps from forward to backward, for the numbers of samples of the proof.
     kept_bytes: Dict[int, int] = field(default_factory=dict)
+    #: For each input, the index of its value among the op's inputs (packing.py).
+    slots: List[int] = field(default_factory=list)
     #: Permutations of the parameters' memory to PyTorch's order; (): none.
     orders: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
     ops: List[Any] = field(default_factory=list)
@@ -154,6 +157,11 @@ class Region:
         return f"{path}: {', '.join(self.only)}" if self.only else path
 
     @property
+    def values(self) -> int:
+        """Number of the op's inputs, without a token."""
+        return max(self.slots) + 1
+
+    @property
     def scaled(self) -> List[Tensor]:
         """The weight that forward scales."""
         return [self.module.weight] if self.scales else []
@@ -167,8 +175,9 @@ class Region:
         for name in names[:-1]:
             first = MAX * (len(names) - 1 - len(self.ops))
             self.ops.append(self._carrier(name, first, min(first + MAX, len(self.parameters))))
-        op = cgp_op(names[-1], len(self.inputs) + (len(names) > 1))
-        op.input_needs_x = (1 << len(self.inputs)) - 1
+        op = cgp_op(names[-1], self.values + (len(names) > 1))
+        op.input_needs_x = (1 << self.values) - 1
+        op.outside_bytes = OUTSIDE(lambda _node, samples: of_samples(self.kept_bytes, samples))
         op.weight_in_input = bool(self.parameters)
         total = sum(output.elements for output in self.outputs)
         sizes = ([a.size for a in self.outputs[0].layout.order] or [1]
@@ -183,11 +192,11 @@ class Region:
         op.weight_in_input = True
 
         def forward(run: Any) -> None:
-            _memory(run.y, [run.n]).zero_()
+            memory_of(run.y, [run.n]).zero_()
 
         def backward(run: Any) -> None:
             if run.dx[0]:
-                _memory(run.dx[0], [run.n]).zero_()
+                memory_of(run.dx[0], [run.n]).zero_()
             self._write_gradients(run, first, end)
         op.infer = INFER(self._infer([1], first, end))
         op.forward = RUN(self._guarded(forward))
@@ -235,15 +244,15 @@ class Region:
         samples, leaves = run.n, []
         given: List[Tensor] = []
         for k, operand in enumerate(self.inputs):
-            x = operand.read(run.x[k], samples)
-            if gradient and self.requires[k]:
+            x = operand.read(run.x[self.slots[k]], samples)
+            if gradient and self.requires[self.slots[k]]:
                 x = x.detach().requires_grad_()
             leaves.append(x)
             given.append(x.clone() if k in self.writes else x)
         proving = self.regions.proving
         seed = None if not self.draws else key if proving is None else PROOF_SEED
         evaluates = self.regions.training and not run.training and not self.only
-        places = {*run.x[:len(self.inputs)], *(x.untyped_storage().data_ptr() for x in [
+        places = {*run.x[:self.values], *(x.untyped_storage().data_ptr() for x in [
             *self.module.parameters(), *self.module.buffers()])} if proving else set()
         count: Any = counting(places) if proving and gradient else contextlib.nullcontext({})
         with torch.set_grad_enabled(gradient), seeded(seed), count as kept, \
@@ -259,7 +268,7 @@ class Region:
             for x in [*leaves, *results]:
                 add_storage(kept, x, places)
             self.kept_bytes[samples] = sum(kept.values())
-        return _Run(run.x[:len(self.inputs)], leaves, results)
+        return _Run(run.x[:self.values], leaves, results)
 
     def _call_first(self, run: Any, key: int, gradient: bool) -> _Run:
         """Run a forward, and write what it has written to the buffers."""
@@ -347,14 +356,14 @@ class Region:
             operand.write(run.y, run.n, result)
             return
         total = sum(output.elements for output in self.outputs)
-        rows = _memory(run.y, [run.n, total])[:, first:first + operand.elements]
+        rows = memory_of(run.y, [run.n, total])[:, first:first + operand.elements]
         rows.copy_(_rows(result, operand, run.n))
 
     def _backward(self, run: Any) -> None:
         key = self._key(run)
         found = self._kept.pop((threading.get_ident(), key), None)
         # Inputs that are recomputed may be in other memory than in forward.
-        if found is None or found.places != run.x[:len(self.inputs)]:
+        if found is None or found.places != run.x[:self.values]:
             found = self._call_again(run, key, True)
         self._before.pop((threading.get_ident(), key), None)
         wanted = [x for x in found.leaves if x.requires_grad]
@@ -368,11 +377,12 @@ class Region:
         of = {id(x): gradient for x, gradient in zip([*wanted, *parameters], gradients)}
         name = self.ops[-1].name.decode()
         for k, (operand, x) in enumerate(zip(self.inputs, found.leaves)):
-            (self.regions.asked if of.get(id(x)) is None else self.regions.passed).add((name, k))
-            if run.dx[k]:
-                operand.write(run.dx[k], run.n, of.get(id(x)))
-        if run.dx[len(self.inputs)] if len(self.inputs) < MAX else None:
-            _memory(run.dx[len(self.inputs)], [run.n]).zero_()
+            slot = self.slots[k]
+            (self.regions.asked if of.get(id(x)) is None else self.regions.passed).add((name, slot))
+            if run.dx[slot]:
+                operand.write(run.dx[slot], run.n, of.get(id(x)))
+        if run.dx[self.values] if self.values < MAX else None:
+            memory_of(run.dx[self.values], [run.n]).zero_()
         self.regions.reached.update(name for name, p in self.parameters
                                     if of.get(id(p)) is not None)
         self._waiting[threading.get_ident()] = [of.get(id(p)) for _, p in self.parameters]
@@ -399,7 +409,7 @@ class Region:
         if len(self.outputs) == 1:
             return [self.outputs[0].view(run.dy, run.n).reshape(self.outputs[0].shape(run.n))]
         total = sum(output.elements for output in self.outputs)
-        rows, first, found = _memory(run.dy, [run.n, total]), 0, []
+        rows, first, found = memory_of(run.dy, [run.n, total]), 0, []
         for operand in self.outputs:
             found.append(_from_rows(rows[:, first:first + operand.elements], operand, run.n))
             first += operand.elements
@@ -410,7 +420,7 @@ class Region:
         waiting = self._waiting[threading.get_ident()]
         for k in range(first, end):
             shape, order = self.orders[k]
-            memory, gradient = _memory(run.dparameters[k - first], shape), waiting[k]
+            memory, gradient = memory_of(run.dparameters[k - first], shape), waiting[k]
             waiting[k] = None
             if gradient is None:
                 memory.zero_()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
 from cgpipe.torch.finding import ITSELF, called, fold
+from cgpipe.torch.measured import bytes_of, of_a_sample
 from cgpipe.torch.region import Region
 from cgpipe.torch.surroundings import put
 
@@ -89,6 +90,18 @@ class Regions:
         array = (ctypes.c_void_p * max(1, len(ops)))(*[ctypes.addressof(op) for op in ops])
         return array, len(ops)
 
+    def check_limit(self) -> None:
+        """Raise if a plan of training has a memory limit, but memory of regions is not known.
+
+        Raises:
+            ArgumentError: It is not.
+        """
+        for region in self.all:
+            if not region.kept_bytes:
+                raise ArgumentError(f"{region.name}: PyTorch runs it inside the pipeline, and its "
+                                    "memory is not measured (verify=True measures it): no "
+                                    "memory_limit is expected")
+
     def check(self, devices: Sequence[str], deferred_batch_norm: bool, ranks: int = 1) -> None:
         """Raise unless a plan with these options can run the regions.
 
@@ -140,8 +153,8 @@ class Regions:
         share = (f"{100 * seconds / self.seconds:.0f} % of the time" if self.seconds
                  else "has not run")
         paths = ", ".join(fold(region.path for region in regions)) or ITSELF
-        kept = sum(_of_a_sample(region.kept_bytes) for region in regions if region.kept_bytes)
-        keeps = f"keeps {_bytes(kept)} a sample; " if kept else ""
+        kept = sum(of_a_sample(region.kept_bytes) for region in regions if region.kept_bytes)
+        keeps = f"keeps {bytes_of(kept)} a sample; " if kept else ""
         return f"{paths} ({kind}): {share}; {keeps}{text}"
 
     def warn(self) -> None:
@@ -187,17 +200,3 @@ class Regions:
         self.passed.clear()
         for region in self.all:
             region.forget()
-
-
-def _of_a_sample(counts: Dict[int, int]) -> float:
-    """Return how many bytes one more sample takes, from the bytes of numbers of samples."""
-    least, most = min(counts), max(counts)
-    return ((counts[most] - counts[least]) / (most - least) if most > least
-            else counts[least] / least)
-
-
-def _bytes(number: float) -> str:
-    units = ["B", "KiB", "MiB", "GiB"]
-    while number >= 1024 and len(units) > 1:
-        number, units = number / 1024, units[1:]
-    return f"{number:.3g} {units[0]}"
