@@ -17,6 +17,7 @@
 
 #include "model/model.h"
 #include "plan/memory/devices.h"
+#include "plan/memory/outside.h"
 #include "plan/plan.h"
 #include "plan/segments.h"
 #include "schedule/table.h"
@@ -55,7 +56,7 @@ static int64_t excess(const cgp_plan *plan) {
     int64_t most = INT64_MIN;
     for (int d = 0; d < plan->placement.n_devices; d++) {
         const cgp_plan_device *i = &plan->placement.devices[d].info;
-        if (i->limit_bytes > 0) most = cgp__max(most, i->planned_bytes - i->limit_bytes);
+        if (i->limit_bytes > 0) most = cgp__max(most, cgp__limited_bytes(i) - i->limit_bytes);
     }
     return most;
 }
@@ -63,7 +64,7 @@ static int64_t excess(const cgp_plan *plan) {
 static int64_t fullest(const cgp_plan *plan) {
     int64_t most = 0;
     for (int d = 0; d < plan->placement.n_devices; d++)
-        most = cgp__max(most, plan->placement.devices[d].info.planned_bytes);
+        most = cgp__max(most, cgp__limited_bytes(&plan->placement.devices[d].info));
     return most;
 }
 
@@ -145,7 +146,7 @@ static bool choose(budget *b, bool middle) {
 static void note(budget *b, const cgp_plan *plan) {
     for (int d = 0; d < b->devices; d++) {
         device_search *s = &b->search[d];
-        const int64_t bytes = plan->placement.devices[d].info.planned_bytes;
+        const int64_t bytes = cgp__limited_bytes(&plan->placement.devices[d].info);
         if (s->limit == 0) continue;
         s->beyond = bytes - estimate(s, s->point);
         if (bytes <= s->limit)
@@ -181,7 +182,7 @@ static cgp_status begin(budget *b, const cgp_plan *first) {
         int64_t kept = 0;
         for (int i = 0; i < s->chain.n; i++)
             kept += s->chain.kept[i];
-        s->beyond = device->planned_bytes - kept;
+        s->beyond = cgp__limited_bytes(device) - kept;
         s->point = s->fails = -1;
         s->fits = last_point(s) + 1;
     }

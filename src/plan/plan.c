@@ -321,7 +321,7 @@ static cgp_status refuse_budget(const cgp_plan *plan, const cgp_plan_options *o)
     int64_t least = 0;
     for (int d = 0; d < plan->placement.n_devices; d++) {
         const cgp_plan_device *i = &plan->placement.devices[d].info;
-        const bool exceeds = i->limit_bytes > 0 && i->planned_bytes > i->limit_bytes;
+        const bool exceeds = i->limit_bytes > 0 && cgp__limited_bytes(i) > i->limit_bytes;
         if (exceeds && (!device || i->planned_bytes > device->planned_bytes)) device = i;
     }
     CGP_TRY(cgp__plan_budget_least(plan->setup.model, o, &least));
