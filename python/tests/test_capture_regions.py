@@ -289,7 +289,7 @@ class Regions(unittest.TestCase):
                 found = gradients(model, x)
                 bits = bits or found
                 with self.subTest(name, balance=balance):
-                    self.same(found, expected, name)
+                    same(self, found, expected, name)
                     self.assertTrue(all(a is b or torch.equal(a, b) for a, b in zip(found, bits)))
 
     def test_pytorch_has_the_threads_that_are_asked_for_and_the_callers_afterwards(self):
