@@ -163,5 +163,6 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
     CGP_TRY(cli_take_devices(options));
     if (options->config) CGP_TRY(cli_run_file_read(options));
     if (options->resume) return CGP_OK;
+    cli_stages_by_ranks(options);
     return cli_run_options_resolve(options);
 }

@@ -7,6 +7,7 @@
 #include "options/schedule_file.h"
 #include "options/table.h"
 #include "options/values.h"
+#include "ranks.h"
 #include "text.h"
 
 #include <cgpipe/optim.h>
@@ -154,6 +155,13 @@ cgp_status cli_take_devices(cli_run_options *options) {
     options->stages = count;
     options->given[CLI_OPTION_STAGES] = options->stages_by_devices = true;
     return CGP_OK;
+}
+
+void cli_stages_by_ranks(cli_run_options *options) {
+    const bool spread = (options->command & (CLI_TRAIN | CLI_BENCH | CLI_CHECK)) != 0;
+    if (!spread || options->given[CLI_OPTION_STAGES] || options->balance.layers.count > 0) return;
+    if (cli_schedule_is_file(options->schedule) || is(options->transport, "inproc")) return;
+    if (cli_ranks_launched() > 1) options->stages = cli_ranks_launched();
 }
 
 /* --- traces --- */

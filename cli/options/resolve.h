@@ -22,6 +22,10 @@ bool cli_leaves_gpu(const cli_run_options *options);
  * devices unless it is given. Fails with CGP_EINVAL or CGP_ENOMEM. */
 CGP_MUST_CHECK cgp_status cli_take_devices(cli_run_options *options);
 
+/* Set --stages to the number of processes of a launcher, if neither --stages, numbers of --balance
+ * nor a schedule file determines it, and the command runs in all of them. */
+void cli_stages_by_ranks(cli_run_options *options);
+
 /* The formats of --trace, by a file's suffix: .json, .svg, .txt; NONE: another suffix. */
 typedef enum cli_trace_format {
     CLI_TRACE_NONE = -1,

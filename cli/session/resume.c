@@ -118,7 +118,10 @@ static cgp_status share_record(cli_run *run) {
 cgp_status cli_resume_options(cli_run *run) {
     if (!run->options.resume) return CGP_OK;
     CGP_TRY(share_record(run));
-    if (run->before) CGP_TRY(inherit(run));
+    if (run->before)
+        CGP_TRY(inherit(run));
+    else
+        cli_stages_by_ranks(&run->options);
     return cli_run_options_resolve(&run->options);
 }
 

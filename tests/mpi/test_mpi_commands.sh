@@ -58,8 +58,9 @@ check "a plug-in beside a copy of the program" [ $? = 0 ]
 
 # shellcheck disable=SC2317 # called by check
 is_plain() { ! grep -q -e $'\r' -e $'\x1b' "$1"; }
-TERM=xterm run 2 train $model --stages 2 --data "$work/text.txt" --batch 8 --steps 4 --lr 0.01 --run "$work/run"
+TERM=xterm run 2 train $model --data "$work/text.txt" --batch 8 --steps 4 --lr 0.01 --run "$work/run"
 check "train: exit codes 0" codes_are "0 0"
+check "train: a stage for each rank" grep -q '^pipeline  *2 stages, ' "$work/out"
 check "train: no escape, no return" is_plain "$work/out"
 TERM=xterm run 1 train --resume --run "$work/run" --steps 8
 check "train on one rank: exit codes 0" codes_are "0"
