@@ -71,8 +71,9 @@ static cgp_status find_model(cli_run_options *options, cli_model *model) {
         return cgp_fail(CGP_EINVAL, "--model: expected bench gpt2, got bench %s (leave it out)",
                         options->operand);
     const char *text = benchmark ? BENCH_MODEL : options->operand;
-    CGP_TRY(
-        cli_model_parse(model, options->model ? options->model : text, 0, NULL, options->plugin));
+    CGP_TRY(options->model
+                ? cli_model_parse(model, options->model, 0, NULL, options->plugin)
+                : cli_model_parse(model, text, 0, options->operand_source, options->plugin));
     CGP_TRY(cli_model_expect_kernels(model));
     CGP_TRY(cli_model_agree(model));
     return cli_model_resolve(model, options);

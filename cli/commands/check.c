@@ -96,11 +96,13 @@ static cgp_status run(cli_session *session, const cli_run_options *options, cons
 }
 
 /* Return the options for one stage without recomputation, in one process, by the simplest
- * schedule. */
+ * schedule. A limit and a plan file are for the devices of the other layout. */
 static cli_run_options in_one_stage(const cli_run_options *options) {
     cli_run_options one = *options;
     one.stages = one.virtual_stages = 1;
     one.group = 0;
+    one.memory_limit = 0;
+    one.planned = (cli_planned){0};
     one.transport = "inproc";
     one.schedule = "gpipe";
     one.recompute = "never";

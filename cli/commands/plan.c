@@ -8,6 +8,7 @@
 #include "report/output.h"
 #include "report/report.h"
 #include "session/prediction.h"
+#include "session/saved_plan.h"
 #include "session/session.h"
 #include "text.h"
 
@@ -40,6 +41,7 @@ static cgp_status report(const cli_session *session, const cli_run_options *opti
     const double seconds = timeline.makespan, bubble = timeline.bubble_makespan;
     const double step = update > 0 ? seconds + update : NAN;
     cgp_schedule_timeline_release(&timeline);
+    CGP_TRY(cli_saved_plan_write(session));
     CGP_TRY(cli_print_plan(out, session));
     CGP_TRY(cli_print_layout(out, session));
     json_t *o = cli_plan_json(session);
@@ -57,12 +59,14 @@ static cgp_status report(const cli_session *session, const cli_run_options *opti
 }
 
 int cli_plan(const cli_run_options *options) {
+    const char *needs = options->given[CLI_OPTION_CHOICE] ? "choice" : NULL;
     if (options->search && options->layout)
         return cli_report(cgp_fail(CGP_EINVAL,
                                    "--layout: expected no --search (add it to a command "
                                    "that the search prints)"),
                           true);
     if (options->search) return cli_plan_search(options);
+    if (needs) return cli_report(cgp_fail(CGP_EINVAL, "--%s: expected --search", needs), true);
     cli_run_options resolved = *options;
     cli_session session = {0};
     int code = cli_report(make(&session, &resolved), true);

@@ -32,12 +32,20 @@ static bool equal(const cli_run_options *a, const cli_run_options *b, int id) {
     return same;
 }
 
+/* Tell whether an option has the value of `from`, where a text that is missing is the default. */
+static bool keeps(const cli_run_options *options, const cli_run_options *from, int id) {
+    if (from->given[id]) return equal(options, from, id);
+    const char *preset = cli_option_preset(from->command, id);
+    return cli_options[id].kind == CLI_TEXT && preset &&
+           strcmp(preset, *(const char *const *)cli_option_value(options, id)) == 0;
+}
+
 bool cli_option_dropped(const cli_run_options *options, const cli_run_options *from, int id) {
     for (size_t i = 0; i < sizeof together / sizeof together[0]; i++) {
         const int other = (int)together[i].given;
         if (id < (int)together[i].first || id > (int)together[i].last || !options->given[other])
             continue;
-        if (!from->given[other] || !equal(options, from, other)) return true;
+        if (!keeps(options, from, other)) return true;
     }
     return false;
 }

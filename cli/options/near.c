@@ -40,6 +40,8 @@ static const struct {
     {",device,num-devices,n-devices,backend,accelerator,", CLI_OPTION_DEVICES},
     {",threads,num-threads,n-threads,nthreads,omp-num-threads,", CLI_OPTION_THREADS_PER_DEVICE},
     {",device-memory,memory,max-memory,device-mem,gpu-memory,", CLI_OPTION_MEMORY_LIMIT},
+    {",save-plan,write-plan,", CLI_OPTION_PLAN_OUT},
+    {",load-plan,plan-file,", CLI_OPTION_PLAN},
     {",checkpointing,checkpoint-activations,activation-checkpointing,gradient-checkpointing,remat,"
      "recompute-granularity,recompute-activations,", CLI_OPTION_RECOMPUTE},
     {",dtype,bf16,fp16,tf32,allow-tf32,amp,mixed-precision,half,autocast,", CLI_OPTION_PRECISION},

@@ -60,6 +60,14 @@ typedef struct cli_steps {
     bool epochs;
 } cli_steps;
 
+/* What the plan of --plan is of; all NULL: not given. */
+typedef struct cli_planned {
+    const char *model;        /* its text with all sizes */
+    const char *model_sha256; /* of the model's file; NULL: a model of the zoo */
+    const char *graph_sha256; /* of the model's graph */
+    cli_names devices;        /* their names, one each */
+} cli_planned;
+
 /* The command line with defaults filled in. A copy may be changed; it borrows the memory of the
  * original and is not released. To keep memory of its own, first set its `kept` to NULL. */
 typedef struct cli_run_options {
@@ -72,19 +80,21 @@ typedef struct cli_run_options {
     const char *operand_source;
     const char *target; /* TO of convert, NAME of new model; NULL: missing */
     cli_names words;    /* COMMAND of supervise */
+    cli_planned planned;
 
     cli_names data, devices, trace, lr_milestones, freeze, parameter_groups;
     cli_balance balance;
     cli_counts ranks;
     const char *run, *model, *plugin, *schedule, *recompute, *precision, *convolution, *weights,
         *prompt, *json;
-    const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config;
+    const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config, *plan,
+        *plan_out;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out, *layout;
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, ops, nesterov,
         decay_all, help, verbose, quiet, wait;
     bool deferred_batch_norm, decode, end_of_text, add_special_tokens, verify_messages;
-    bool search, search_chunks;
-    int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
+    bool search, search_chunks, explain, all;
+    int64_t choice, interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
         message_bytes;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;

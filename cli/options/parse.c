@@ -4,6 +4,7 @@
 
 #include "options/json.h"
 #include "options/near.h"
+#include "options/plan_file.h"
 #include "options/resolve.h"
 #include "options/run_file.h"
 #include "options/table.h"
@@ -149,6 +150,17 @@ static void find_model(cli_run_options *options) {
     if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
 }
 
+/* Read --plan, and then --config, which sets what neither the command line nor the plan has. */
+static cgp_status read_files(cli_run_options *options) {
+    if (options->plan) CGP_TRY(cli_plan_file_read(options));
+    if (options->config) CGP_TRY(cli_run_file_read(options));
+    if (!options->plan || options->operand) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "--plan %s: is for the file %s, whose path the plan does not have (give MODEL "
+                    "on the command line)",
+                    options->plan, options->planned.model);
+}
+
 cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int argc,
                                  char **argv) {
     *options = (cli_run_options){.command = command};
@@ -161,7 +173,7 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
     find_model(options);
     if (command == CLI_TRAIN) CGP_TRY(cli_options_expect_utf8(options));
     CGP_TRY(cli_take_devices(options));
-    if (options->config) CGP_TRY(cli_run_file_read(options));
+    CGP_TRY(read_files(options));
     if (options->resume) return CGP_OK;
     cli_stages_by_ranks(options);
     return cli_run_options_resolve(options);

@@ -7,10 +7,10 @@
 
 typedef struct cli_run_options cli_run_options;
 
-/* Parse argv[0 .. argc-1] (the arguments after the command), read --config, and resolve the
- * options. With --resume the options stay unresolved: the caller then calls
+/* Parse argv[0 .. argc-1] (the arguments after the command), read --plan and --config, and resolve
+ * the options. With --resume the options stay unresolved: the caller then calls
  * cli_run_options_inherit() and cli_run_options_resolve(). Fails with CGP_EINVAL, or with CGP_EIO
- * for the run file. */
+ * or CGP_EFORMAT for a file. */
 CGP_MUST_CHECK cgp_status cli_run_options_parse(cli_run_options *options, unsigned command,
                                                 int argc, char **argv);
 

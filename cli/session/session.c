@@ -9,6 +9,7 @@
 #include "session/eval_metrics.h"
 #include "session/inputs.h"
 #include "session/plan_options.h"
+#include "session/saved_plan.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -24,7 +25,7 @@ cgp_status cli_session_make_plan(cli_session *session) {
     if (status == CGP_OK) status = cli_plan_options_balance(&options, session);
     if (status == CGP_OK) status = cgp_plan_create(&session->plan, session->model, &options.plan);
     cli_plan_options_release(&options);
-    return status;
+    return status == CGP_OK ? cli_saved_plan_check_devices(session) : status;
 }
 
 /* Freeze parameters; the message of a failure, which begins with "freeze: ", gets the dashes of the
@@ -45,7 +46,7 @@ cgp_status cli_session_model(cli_session *session, const cli_run_options *run_op
     CGP_TRY(cli_model_create(&session->model, &session->of));
     for (int i = 0; i < run_options->freeze.count; i++)
         CGP_TRY(freeze(session->model, run_options->freeze.values[i]));
-    return CGP_OK;
+    return cli_saved_plan_check_model(session);
 }
 
 cgp_status cli_session_plan(cli_session *session, const cli_run_options *run_options,

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_file.h -- plan files (docs/reference/plan-files.md): the model of a plan, its devices, and
+ * every option that the plan depends on. `cgpipe plan --plan-out` writes them, --plan reads them.
+ *
+ * An option on the command line overrides the plan's, and the plan's overrides the run file's. */
+#ifndef CGPIPE_CLI_PLAN_FILE_H
+#define CGPIPE_CLI_PLAN_FILE_H
+
+#include <cgpipe/base.h>
+
+#include <jansson.h>
+
+typedef struct cli_run_options cli_run_options;
+typedef struct cli_planned cli_planned;
+
+/* Read --plan: MODEL, unless the command line names one; every option that the command has and that
+ * is not given; and what the plan is of, in `planned`. Fails with CGP_EIO or CGP_EFORMAT, or with
+ * CGP_EINVAL for a file of another version; the message begins with the path. */
+CGP_MUST_CHECK cgp_status cli_plan_file_read(cli_run_options *options);
+
+/* Return a plan file: `planned`, and the values of these options. Owned. */
+json_t *cli_plan_file_json(const cli_run_options *options, const cli_planned *planned);
+
+#endif

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search.c -- see search.h. */
+#include "session/search.h"
+
+#include "options/json.h"
+#include "options/options.h"
+#include "options/table.h"
+#include "session/plan_options.h"
+#include "session/prediction.h"
+#include "session/session.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the search --- */
+
+/* Numbers of a balance are for the stages of one schedule. */
+cgp_search_options cli_search_options(const cli_session *session, bool chunks) {
+    const cli_run_options *options = session->options;
+    cgp_search_options search = cgp_search_options_default();
+    search.balances = options->balance.layers.count == 0;
+    search.schedules = !options->given[CLI_OPTION_SCHEDULE] && search.balances;
+    search.virtual_stages = !options->given[CLI_OPTION_VIRTUAL] && search.balances;
+    search.recomputes = !options->given[CLI_OPTION_RECOMPUTE];
+    search.chunks = chunks && !options->given[CLI_OPTION_CHUNKS] && !session->of.layers;
+    return search;
+}
+
+static cgp_status search_with_costs(const cli_session *session, const cgp_plan_options *options,
+                                    cgp_search_options *search, cgp_search_result *found) {
+    cli_prediction prediction;
+    cgp_status status = cli_prediction_read(&prediction, session);
+    search->costs = prediction.costs.rows;
+    search->samples = prediction.costs.samples;
+    search->sizes = prediction.costs.sizes;
+    search->messages = &prediction.messages;
+    if (status == CGP_OK) status = cgp_plan_search(session->model, options, search, found);
+    cli_prediction_release(&prediction);
+    return status;
+}
+
+cgp_status cli_search(cli_session *session, cgp_search_options *search, cgp_search_result *found) {
+    cli_plan_options options;
+    *found = (cgp_search_result){0};
+    cgp_status status = cli_plan_options_make(&options, session);
+    if (status == CGP_OK && !search->balances) status = cli_plan_options_balance(&options, session);
+    if (status == CGP_OK && session->options->costs)
+        status = search_with_costs(session, &options.plan, search, found);
+    else if (status == CGP_OK)
+        status = cgp_plan_search(session->model, &options.plan, search, found);
+    cli_plan_options_release(&options);
+    return status;
+}
+
+void cli_search_take(cli_run_options *options, const cgp_search_choice *choice) {
+    const size_t n = (size_t)choice->stages;
+    int *balance = cli_run_options_keep(options, cli_calloc(n, sizeof *balance));
+    memcpy(balance, choice->balance, n * sizeof *balance);
+    options->balance = (cli_balance){.layers = {balance, choice->stages}};
+    options->chunks = choice->chunks;
+    options->recompute = cgp_recompute_name(choice->recompute);
+    if (!choice->schedule) return;
+    options->schedule = choice->schedule;
+    options->virtual_stages = choice->virtual_stages;
+}
+
+/* --- the command --- */
+
+/* Return "2,2,3". Freed by the caller. */
+static char *balance_text(const cgp_search_choice *choice) {
+    char *text = cli_text("%d", choice->balance[0]);
+    for (int j = 1; j < choice->stages; j++) {
+        char *longer = cli_text("%s,%d", text, choice->balance[j]);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* Append an option to the text, which is replaced. */
+static char *append(char *text, const char *name, const char *value) {
+    char *word = value ? cli_shell_word(value) : NULL;
+    char *longer = cli_text("%s --%s%s%s", text, name, word ? " " : "", word ? word : "");
+    free(word);
+    free(text);
+    return longer;
+}
+
+static char *append_number(char *text, const char *name, int64_t number) {
+    char value[CLI_NUMBER];
+    snprintf(value, sizeof value, "%" PRId64, number);
+    return append(text, name, value);
+}
+
+/* Append paths, each as a word. */
+static char *append_paths(char *text, const char *name, const cli_names *paths) {
+    for (int i = 0; i < paths->count; i++) {
+        char *word = cli_shell_word(paths->values[i]);
+        char *longer =
+            i == 0 ? cli_text("%s --%s %s", text, name, word) : cli_text("%s %s", text, word);
+        free(word);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* Return a value of cli_options_json() as the option's argument; NULL: a flag. Freed by the
+ * caller. */
+static char *argument_text(const json_t *value) {
+    char *text = NULL;
+    size_t i;
+    json_t *item;
+    if (json_is_boolean(value)) return NULL;
+    if (json_is_string(value)) return cli_text("%s", json_string_value(value));
+    if (!json_is_array(value)) return json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    json_array_foreach(value, i, item) {
+        char *one = argument_text(item);
+        char *longer = cli_text("%s%s%s", text ? text : "", text ? "," : "", one ? one : "");
+        free(one);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* Append an option with its value. */
+static char *append_option(char *text, const cli_run_options *options, int id) {
+    if (cli_options[id].kind == CLI_PATHS)
+        return append_paths(text, cli_options[id].name, cli_option_value(options, id));
+    json_t *value = cli_option_json(options, id);
+    char *argument = argument_text(value);
+    text = append(text, cli_options[id].name, argument);
+    free(argument);
+    json_decref(value);
+    return text;
+}
+
+/* Tell whether the command gets an option from the choice, or does not have it. */
+static bool is_chosen(int id) {
+    return id == CLI_OPTION_SCHEDULE || id == CLI_OPTION_VIRTUAL || id == CLI_OPTION_CHUNKS ||
+           id == CLI_OPTION_RECOMPUTE || id == CLI_OPTION_BALANCE ||
+           id == CLI_OPTION_MEMORY_LIMIT || id == CLI_OPTION_COSTS ||
+           !cli_option_taken(id, CLI_TRAIN) ||
+           ((cli_options[id].flags & CLI_ONCE) != 0 && id != CLI_OPTION_RUN);
+}
+
+char *cli_search_words(const cli_run_options *options, const cgp_search_choice *choice) {
+    const cgp_schedule_info *info =
+        choice->schedule ? cgp_schedule_info_find(choice->schedule) : NULL;
+    char *balance = balance_text(choice), *text = cli_text("%s", "");
+    text = append(text, "schedule", choice->schedule ? choice->schedule : options->schedule);
+    if (info && info->any_virtual) text = append_number(text, "virtual", choice->virtual_stages);
+    text = append_number(text, "chunks", choice->chunks);
+    text = append(text, "recompute", cgp_recompute_name(choice->recompute));
+    text = append(text, "balance", balance);
+    free(balance);
+    return text;
+}
+
+char *cli_search_command(const cli_session *session, const cgp_search_choice *choice,
+                         int64_t limit) {
+    const cli_run_options *options = session->options;
+    char *operand = cli_shell_word(options->operand ? options->operand : "");
+    char *text = cli_text("cgpipe %s %s", session->of.layers ? "plan" : "train", operand);
+    char *words = cli_search_words(options, choice);
+    free(operand);
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        if (options->given[id] && !is_chosen(id)) text = append_option(text, options, id);
+    }
+    char *command = cli_text("%s%s", text, words);
+    free(words);
+    free(text);
+    return limit > 0 ? append_number(command, "memory-limit", limit) : command;
+}
+
+cgp_status cli_search_add_least(const cli_session *session, const cgp_search_result *found) {
+    char *message = cli_text("%s", cgp_message());
+    char *command = cli_search_command(session, &found->least, found->least.bytes);
+    const cgp_status status = cgp_fail(CGP_ELIMIT, "%s; this fits: %s", message, command);
+    free(command);
+    free(message);
+    return status;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search.h -- search the options of a plan that are not given, for plan --search and for trainings
+ * whose defaults do not fit. */
+#ifndef CGPIPE_CLI_SEARCH_H
+#define CGPIPE_CLI_SEARCH_H
+
+#include <cgpipe/planner.h>
+
+typedef struct cli_run_options cli_run_options;
+typedef struct cli_session cli_session;
+
+/* Tell what the search may change: what is not given. Micro-batches change the bits of a step, and
+ * the statistics of batch norms, so they are searched only if `chunks`. */
+cgp_search_options cli_search_options(const cli_session *session, bool chunks);
+
+/* Search plans of the session's model, with the costs of --costs. See cgp_plan_search(). Release
+ * *found in any case. */
+CGP_MUST_CHECK cgp_status cli_search(cli_session *session, cgp_search_options *search,
+                                     cgp_search_result *found);
+
+/* Set the options that a choice decides. Their memory is kept by the options. */
+void cli_search_take(cli_run_options *options, const cgp_search_choice *choice);
+
+/* Return the options of a choice as words: " --schedule zb-v --chunks 4 ...". The caller frees
+ * them. */
+char *cli_search_words(const cli_run_options *options, const cgp_search_choice *choice);
+
+/* Return the command that trains with a choice within a limit (0: none), or plans a table of layers
+ * so. Freed by the caller. */
+char *cli_search_command(const cli_session *session, const cgp_search_choice *choice,
+                         int64_t limit);
+
+/* Add the command that fits to the message of CGP_ELIMIT, and return that status. */
+CGP_MUST_CHECK cgp_status cli_search_add_least(const cli_session *session,
+                                               const cgp_search_result *found);
+
+#endif
