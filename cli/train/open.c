@@ -111,6 +111,7 @@ static cgp_status print_start(const training *t) {
     fprintf(t->run.out, "run          %s\n", cli_shown(t->run.directory.path));
     if (t->run.options.auto_devices)
         fprintf(t->run.out, "devices      auto: %s\n", t->run.options.auto_devices);
+    if (t->fitted) fprintf(t->run.out, "search       %s\n", t->fitted);
     if (!brief && cli_leaves_gpu(&t->run.options))
         fprintf(t->run.out, "devices      cpu, though a GPU is here: --devices cuda:0\n");
     if (verbose)

@@ -84,7 +84,7 @@ cgp_status cli_train_resolve(training *t) {
     CGP_TRY(cli_session_model(&t->run.session, options, &model));
     CGP_TRY(check_text(t));
     if (cli_epochs_option(options)) CGP_TRY(count_epochs(t));
-    CGP_TRY(cli_session_make_plan(&t->run.session));
+    CGP_TRY(cli_train_plan(t));
     CGP_TRY(cgp_pipeline_check_memory(t->run.session.plan, NULL));
     t->data.units = cli_data_units_of(t->run.session.model);
     return cli_resume_check_model(&t->run);

@@ -35,10 +35,14 @@ typedef struct training {
     training_line line;
     /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */
     const char *stopped;
+    const char *fitted; /* the plan that was searched, for print; NULL: the defaults fit */
 } training;
 
 /* resolve.c: take the options of a run, check them, and make model and plan. */
 CGP_MUST_CHECK cgp_status cli_train_resolve(training *t);
+
+/* fit.c: make the plan; if the defaults do not fit, search it. */
+CGP_MUST_CHECK cgp_status cli_train_plan(training *t);
 
 /* open.c: open data and run directory, and print what will be trained. */
 CGP_MUST_CHECK cgp_status cli_train_open(training *t);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_plan_file.sh SOURCE_DIR BUILD_DIR -- plan files: what --plan-out writes and --plan reads, which
-# options win, what is refused.
+# options win, what is refused. Trainings whose defaults exceed --memory-limit.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -107,4 +107,28 @@ check "the plan of a graph file" test "$code $(jq -r .model_sha256 graph.json)" 
 echo >>mine.json
 fails 2 "mine.json: differs from the file of graph.json ..." train mine.json --plan graph.json $train
 
+# --- trainings within a limit ---
+
+run train $model $words $train --run fits --memory-limit 900K
+check "the defaults fit: nothing is searched" test "$code $(option schedule fits) $(grep -c '^search ' "$out")" = "0 1f1b 0"
+run train $model $words $train --run limited --memory-limit 800K
+check "the defaults do not fit: exit code 0" exits 0
+check "... one line says what is taken" test "$(grep -c '^search  .* plans within 800.0 KiB: --schedule ' "$out")" = 1
+check "... the plan that plan --search finds" test "$(jq -c '[.options.schedule, .options.recompute, .options.balance]' limited/run.json)" = \
+    "$(jq -c '.choices[0] | [.schedule, .recompute, .balance]' found.json)"
+check "... micro-batches and weights stay" cmp default/latest/weights.safetensors limited/latest/weights.safetensors
+run train --resume --run limited --steps 4
+check "... resume keeps it" test "$code $(option recompute limited) $(grep -c '^search ' "$out")" = "0 $(jq -r .options.recompute best.json) 0"
+run train $model --stages 2 --batch 16 $train --run chunks --memory-limit 800K
+check "... also with the default number of micro-batches" test "$code $(option chunks chunks) $(option schedule chunks)" = "0 8 eager-1f1b"
+run train $model $words $train --run given --memory-limit 800K --recompute always+selective --schedule 1f1b
+check "options given stay" test "$code $(option schedule given) $(option recompute given)" = "0 1f1b always+selective"
+fails 1 "device cpu:0: needs ..." train $model $words $train --run none --memory-limit 100K --schedule 1f1b --recompute never --balance 4,4
+run train $model $words $train --run "no run" --memory-limit 100K
+check "an impossible limit: the least that would do" grep -q 'no plan fits in 100.0 KiB; the least that would do is [0-9]* bytes, with .*: device cpu:.: needs' "$err"
+eval "set -- $(grep -o 'train gpt2:.*' "$err")"
+run "$@"
+check "... the command that fits" test "$code $(option memory_limit "no run")" = "0 $(grep -o 'memory-limit [0-9]*' <<<"$*" | cut -d ' ' -f 2)"
+run train resnet:depth=8,image=16,classes=10 --data shapes --stages 2 --batch 8 --chunks 4 --steps 1 --run norms --memory-limit 1300K
+check "batch norms keep their micro-batches" test "$code $(option chunks norms)" = "0 4"
 finish

@@ -219,7 +219,7 @@ fails 1 "run directory /proc/cgpipe: cannot be written ..." \
 fails 1 "run directory a/b/c: cannot be made ..." train $model --data text.txt --run a/b/c
 fails 1 "run directory text.txt: is a file, expected a directory" \
     train $model --data text.txt --run text.txt
-fails 1 "device cpu:0: ..." train $model --data text.txt --memory-limit 100K
+fails 1 "search: no plan fits in 100.0 KiB; ..." train $model --data text.txt --memory-limit 100K
 fails 1 "nowhere/x.json: cannot be written ..." \
     train $model --data text.txt --json nowhere/x.json
 if [ "$(id -u)" -ne 0 ]; then
@@ -351,7 +351,7 @@ fails 1 "run directory one: has a run already (--resume continues it, --overwrit
     train $model --data text.txt $small --run one
 check "refused run: the directory is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
 fails 1 "missing.txt: no such file" train $model --data missing.txt --run one --overwrite
-fails 1 "device cpu:0: ..." \
+fails 1 "search: no plan fits in 100.0 KiB; ..." \
     train $model --data text.txt --run one --overwrite --memory-limit 100K
 check "failed --overwrite: the directory is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
 run train $model --data text.txt --batch 8 --steps 2 --run one --overwrite
