@@ -310,16 +310,27 @@ typedef struct lifetime {
     int first, last;
 } lifetime;
 
-/* An offset at which ranges of one size lie, and their lifetimes, ascending. */
+/* An offset at which ranges of one size lie, and their lifetimes, ascending. Ranges of one size are
+ * placed in order of time: lifetimes before `next` end before the current range begins. */
 typedef struct address {
     int64_t at, bytes;
     lifetime *lives;
-    int n, capacity;
+    int n, capacity, next;
 } address;
+
+/* Bytes from .. to - 1. */
+typedef struct span {
+    int64_t from, to;
+} span;
 
 typedef struct fitter {
     address list[MOST_ADDRESSES];
     int n;
+    /* [n] the addresses by offset */
+    int by_offset[MOST_ADDRESSES];
+    /* bytes that are in use while the current range lives: apart, and ascending */
+    span busy[MOST_ADDRESSES];
+    int n_busy;
     /* [kinds x MOST_ADDRESSES] the kind has had the address */
     bool *had;
 } fitter;
@@ -331,35 +342,44 @@ static int descending_bytes(const void *a, const void *b) {
 }
 
 /* Return true if no range at an address lives while `range` does. */
-static bool is_idle(const address *a, const cgp__pool_range *range) {
-    int low = 0, high = a->n;
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (a->lives[middle].last < range->first)
-            low = middle + 1;
+static bool is_idle(address *a, const cgp__pool_range *range) {
+    while (a->next < a->n && a->lives[a->next].last < range->first)
+        a->next++;
+    return a->next == a->n || a->lives[a->next].first > range->last;
+}
+
+/* Set the busy spans. */
+static void find_busy(fitter *f, const cgp__pool_range *range) {
+    f->n_busy = 0;
+    for (int i = 0; i < f->n; i++) {
+        address *a = &f->list[f->by_offset[i]];
+        const span used = {a->at, a->at + a->bytes};
+        if (is_idle(a, range)) continue;
+        span *before = f->n_busy > 0 ? &f->busy[f->n_busy - 1] : NULL;
+        if (before && used.from <= before->to)
+            before->to = cgp__max(before->to, used.to);
         else
-            high = middle;
+            f->busy[f->n_busy++] = used;
     }
-    return low == a->n || a->lives[low].first > range->last;
 }
 
-/* Return true if an offset is free as long as a range lives. */
-static bool is_free(const fitter *f, int64_t at, const cgp__pool_range *range) {
-    for (int i = 0; i < f->n; i++) {
-        const address *a = &f->list[i];
-        if (a->at < at + range->bytes && at < a->at + a->bytes && !is_idle(a, range)) return false;
+/* Return the lowest address that the kind has had and that is free; -1: none. */
+static int lowest_had(const fitter *f, const bool *had, int64_t bytes) {
+    for (int i = 0, k = 0; i < f->n; i++) {
+        const int64_t at = f->list[f->by_offset[i]].at;
+        while (k < f->n_busy && f->busy[k].to <= at)
+            k++;
+        if (had[f->by_offset[i]] && (k == f->n_busy || f->busy[k].from >= at + bytes))
+            return f->by_offset[i];
     }
-    return true;
+    return -1;
 }
 
-/* Return the lowest free offset: 0, or the end of an address. */
-static int64_t lowest_free(const fitter *f, const cgp__pool_range *range) {
-    int64_t best = is_free(f, 0, range) ? 0 : INT64_MAX;
-    for (int i = 0; i < f->n; i++) {
-        const int64_t at = f->list[i].at + f->list[i].bytes;
-        if (at < best && is_free(f, at, range)) best = at;
-    }
-    return best;
+static int64_t lowest_free(const fitter *f, int64_t bytes) {
+    int64_t at = 0;
+    for (int k = 0; k < f->n_busy && f->busy[k].from < at + bytes; k++)
+        at = f->busy[k].to;
+    return at;
 }
 
 /* Find or add an address; -1: too many. */
@@ -368,20 +388,21 @@ static int find_address(fitter *f, int64_t at, int64_t bytes) {
     while (i < f->n && (f->list[i].at != at || f->list[i].bytes != bytes))
         i++;
     if (i == MOST_ADDRESSES) return -1;
-    if (i == f->n) f->list[f->n++] = (address){.at = at, .bytes = bytes};
+    if (i < f->n) return i;
+    int k = f->n++;
+    f->list[i] = (address){.at = at, .bytes = bytes};
+    for (; k > 0 && f->list[f->by_offset[k - 1]].at > at; k--)
+        f->by_offset[k] = f->by_offset[k - 1];
+    f->by_offset[k] = i;
     return i;
 }
 
 /* Place a range. Set *gives_up if there are too many addresses. */
 static cgp_status fit(fitter *f, cgp__pool_range *range, bool *gives_up) {
     bool *had = f->had + (size_t)range->kind * MOST_ADDRESSES;
-    int found = -1;
-    for (int i = 0; i < f->n; i++) {
-        if (had[i] && (found < 0 || f->list[i].at < f->list[found].at) &&
-            is_free(f, f->list[i].at, range))
-            found = i;
-    }
-    if (found < 0) found = find_address(f, lowest_free(f, range), range->bytes);
+    find_busy(f, range);
+    int found = lowest_had(f, had, range->bytes);
+    if (found < 0) found = find_address(f, lowest_free(f, range->bytes), range->bytes);
     *gives_up = found < 0;
     if (found < 0) return CGP_OK;
     address *a = &f->list[found];
@@ -407,6 +428,8 @@ static cgp_status place_first_fit(cgp__pool_range *ranges, int n, int n_kinds, i
     if (status == CGP_OK) qsort(order, (size_t)n, sizeof *order, descending_bytes);
     for (int i = 0; i < n && status == CGP_OK && !gives_up; i++) {
         if (order[i]->bytes == 0) break;
+        for (int k = 0; i > 0 && order[i]->bytes < order[i - 1]->bytes && k < f->n; k++)
+            f->list[k].next = 0;
         status = fit(f, order[i], &gives_up);
         gives_up = gives_up || (int64_t)f->n * n > MOST_WORK;
         *bytes = cgp__max(*bytes, order[i]->at + order[i]->bytes);
