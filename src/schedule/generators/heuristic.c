@@ -65,6 +65,7 @@ typedef struct builder {
     const double *cost[CGP__COMPUTE_KINDS]; /* [n] costs of F, I and W; NULL: each costs 1 */
     double latency;
     double *first_backward; /* [n] earliest start of the first I */
+    double *patience;       /* [n] the device may wait so long after its first F */
     device *devices;        /* [n] */
     /* [n x m] earliest starts of each (stage, micro-batch): [0] of F, [1] of I */
     double *arrival[2];
@@ -146,11 +147,22 @@ static int earlier(const builder *b, int r, int q) {
     return b->devices[q].start < b->devices[r].start ? q : r;
 }
 
-/* Choose the next action of device r again, and update the tree. */
+/* Choose the next action of device r again, and update the tree, which has only its start. */
 static void update(builder *b, int r) {
+    const double before = b->devices[r].start;
     choose(b, r);
+    if (b->devices[r].start == before) return;
     for (int p = (b->leaves + r) / 2; p > 0; p /= 2)
         b->winner[p] = earlier(b, b->winner[2 * p], b->winner[2 * p + 1]);
+}
+
+/* Update device r after its action, and the neighbour that waits for the output. With FILL_LONGEST
+ * update both neighbours, because the action may have changed the longest wait. */
+static void update_around(builder *b, int r, cgp_action_kind kind) {
+    const bool both = b->policy->filling == FILL_LONGEST;
+    update(b, r);
+    if (r > 0 && (both || kind == CGP_ACTION_I)) update(b, r - 1);
+    if (r + 1 < b->n && (both || kind == CGP_ACTION_F)) update(b, r + 1);
 }
 
 static void reset(builder *b) {
@@ -163,7 +175,9 @@ static void reset(builder *b) {
     for (int p = 1; p < 2 * b->leaves; p++)
         b->winner[p] = p >= b->leaves && p < b->leaves + b->n ? p - b->leaves : b->n;
     for (int r = 0; r < b->n; r++)
-        update(b, r);
+        choose(b, r);
+    for (int p = b->leaves - 1; p > 0; p--)
+        b->winner[p] = earlier(b, b->winner[2 * p], b->winner[2 * p + 1]);
 }
 
 /* Set the arrival times that follow from an action. */
@@ -194,17 +208,28 @@ typedef struct length {
     double span, makespan;
 } length;
 
-/* Build the lists to the end. No micro-batch waits for a later micro-batch, so some device can
- * always run. */
-static length build(builder *b, const policy *chosen, bool append) {
+/* Set the waits beyond which a device's span exceeds `span` by more than rounding. */
+static void set_patience(builder *b, double span) {
+    for (int r = 0; r < b->n; r++) {
+        const double work =
+            cost_of(b, CGP_ACTION_F, r) + cost_of(b, CGP_ACTION_I, r) + cost_of(b, CGP_ACTION_W, r);
+        b->patience[r] = span * (1.0 + 1e-6) - b->m * work;
+    }
+}
+
+/* Build the lists to the end, or until the span exceeds `longest`. No micro-batch waits for a later
+ * micro-batch, so some device can always run. */
+static length build(builder *b, const policy *chosen, double longest, bool append) {
     length out = {0.0, 0.0};
     b->policy = chosen;
+    set_patience(b, longest);
     reset(b);
     for (int64_t left = 3 * (int64_t)b->n * b->m; left > 0; left--) {
         const int r = b->winner[1];
+        const cgp_action_kind kind = b->devices[r].next;
         run(b, r, append);
-        for (int k = r > 0 ? r - 1 : 0; k <= r + 1 && k < b->n; k++)
-            update(b, k);
+        if (b->devices[r].waited > b->patience[r]) return (length){INFINITY, INFINITY};
+        update_around(b, r, kind);
     }
     for (int r = 0; r < b->n; r++) {
         out.span = fmax(out.span, b->devices[r].clock - b->devices[r].begin);
@@ -232,14 +257,14 @@ static bool next_policy(policy *p) {
 static void build_shortest(builder *b) {
     /* ZB-H2 keeps up to 2n - 1 micro-batches in flight. */
     policy trial = {.fixed = b->max >= 2 * b->n - 1 ? 2 : 1}, best = trial;
-    length shortest = build(b, &trial, false);
+    length shortest = build(b, &trial, INFINITY, false);
     while (next_policy(&trial)) {
-        const length now = build(b, &trial, false);
+        const length now = build(b, &trial, shortest.span, false);
         if (!is_shorter(now, shortest)) continue;
         shortest = now;
         best = trial;
     }
-    build(b, &best, true);
+    build(b, &best, INFINITY, true);
 }
 
 /* --- set-up --- */
@@ -268,7 +293,7 @@ cgp_status cgp__generate_heuristic(cgp_schedule *s, const cgp_schedule_options *
                           [CGP_ACTION_I] = o->backward_input,
                           [CGP_ACTION_W] = o->backward_weight},
                  .latency = o->latency};
-    double *numbers = cgp__calloc(n + 2 * cells, sizeof *numbers);
+    double *numbers = cgp__calloc(2 * n + 2 * cells, sizeof *numbers);
     b.devices = cgp__calloc(n, sizeof *b.devices);
     for (b.leaves = 1; b.leaves < b.n; b.leaves *= 2)
         ;
@@ -276,7 +301,8 @@ cgp_status cgp__generate_heuristic(cgp_schedule *s, const cgp_schedule_options *
     const bool enough = numbers && b.devices && b.winner;
     if (enough) {
         b.first_backward = numbers;
-        b.arrival[0] = numbers + n;
+        b.patience = numbers + n;
+        b.arrival[0] = b.patience + n;
         b.arrival[1] = b.arrival[0] + cells;
         find_first_backward(&b);
         build_shortest(&b);
@@ -284,5 +310,5 @@ cgp_status cgp__generate_heuristic(cgp_schedule *s, const cgp_schedule_options *
     free(b.winner);
     free(b.devices);
     free(numbers);
-    return enough ? CGP_OK : cgp__no_memory("schedule", (n + 2 * cells) * sizeof *numbers);
+    return enough ? CGP_OK : cgp__no_memory("schedule", (2 * n + 2 * cells) * sizeof *numbers);
 }
