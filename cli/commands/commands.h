@@ -38,6 +38,7 @@ int cli_bench(const cli_run_options *options);
 int cli_bench_transport(const cli_run_options *options); /* bench transport */
 int cli_check(const cli_run_options *options);
 int cli_schedule(const cli_run_options *options);
+int cli_schedule_all(const cli_run_options *options);     /* schedule --all */
 int cli_schedule_compare(const cli_run_options *options); /* schedule --compare */
 
 #endif

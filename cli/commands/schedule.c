@@ -372,6 +372,7 @@ static cgp_status list_schedules(const cli_run_options *run_options) {
 int cli_schedule(const cli_run_options *run_options) {
     drawing d = {.options = run_options};
     if (run_options->list) return cli_report(list_schedules(run_options), false);
+    if (run_options->all) return cli_schedule_all(run_options);
     /* Without --check, a wrong schedule is an error of the command line. */
     const bool spec = !run_options->check;
     int code = cli_report(check_outputs(run_options), true);

@@ -539,6 +539,14 @@ run schedule --list --json list.json
 check "schedule --list: a line on each, after the first" lines 17 "$out"
 check "schedule --list: memory on 4 devices" has "v-half            0.75  less memory than 1f1b" "$out"
 check "schedule --list --json: the same" test "$(grep -c '"rule"' list.json)" -eq 16
+run schedule --all --stages 4 --chunks 8 --json all.json
+check "schedule --all: the shortest step first" test "$(sed -n 4p "$out")" = "interleaved-zb         4      24.75    3.03 %       1  16 16 16 16"
+check "schedule --all: half-stages beside 1f1b's" has "v-half                 2       27.5   12.73 %    0.75  6 6 6 6" "$out"
+check "schedule --all --json: the same" test "$(grep -c '"memory_of_1f1b"' all.json)" -eq 22
+run schedule --all --stages 5 --chunks 7
+check "schedule --all: what does not exist is named" has "not for these numbers: dualpipe-v" "$out"
+fails 2 "--cost-f: cannot be with --all (leave out one)" schedule --all --cost-f 2
+fails 2 "--all: expected no NAME, got 1f1b (leave out one)" schedule --all 1f1b
 run schedule zb-v --stages 2 --chunks 4 --csv-transfers
 cp "$out" zb-v.csv
 check "schedule --csv-transfers: a line per device and nothing else" lines 2 zb-v.csv
