@@ -87,7 +87,7 @@ typedef struct cgp_search_options {
     /** Try every schedule. [true] */
     bool schedules;
     /** Try 2, 3, 4, 6 and 8 stages on each device, for schedules with any number. Only with
-     *  `schedules`. [true] */
+     *  `schedules`. Else try schedules with the options' `virtual_stages`; 0: any. [true] */
     bool virtual_stages;
     /** Try every recomputation mode. [true] */
     bool recomputes;

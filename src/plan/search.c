@@ -124,7 +124,7 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
 static cgp_status try_virtual(cgp__plan_search *s, const cgp_schedule_info *info,
                               cgp_plan_options *o, cgp_search_result *out) {
     static const int numbers[] = {2, 3, 4, 6, 8};
-    const int given = s->given.virtual_stages;
+    const int given = s->options->virtual_stages ? 0 : s->given.virtual_stages;
     o->schedule = info->name;
     o->virtual_stages = info->virtual_stages;
     if (!s->options->virtual_stages || !info->any_virtual) {
