@@ -59,7 +59,9 @@ static cgp_status report(const cli_session *session, const cli_run_options *opti
 }
 
 int cli_plan(const cli_run_options *options) {
-    const char *needs = options->given[CLI_OPTION_CHOICE] ? "choice" : NULL;
+    const char *needs = options->given[CLI_OPTION_CHOICE] ? "choice"
+                        : options->explain                ? "explain"
+                                                          : NULL;
     if (options->search && options->layout)
         return cli_report(cgp_fail(CGP_EINVAL,
                                    "--layout: expected no --search (add it to a command "

@@ -2,6 +2,7 @@
 /* plan_search.c -- cgpipe plan --search: print the fastest plans that fit, and the command that
  * trains with the best one. */
 #include "commands/commands.h"
+#include "commands/plan_explain.h"
 
 #include "errors.h"
 #include "files.h"
@@ -82,12 +83,11 @@ static void print_choices(FILE *out, const cli_session *session, const cgp_searc
     fprintf(out, "\n%s\n", command);
 }
 
+/* Without a balance: what was tried, whose makespan is 0 if no plan of it fits. */
 static json_t *choice_json(const cgp_search_choice *choice, bool timed) {
-    json_t *balance = json_array();
-    for (int j = 0; j < choice->stages; j++)
-        json_array_append_new(balance, json_integer(choice->balance[j]));
+    json_t *balance = choice->balance ? cli_integers_json(choice->balance, choice->stages) : NULL;
     return json_pack(
-        "{s:s*, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:i}", "schedule", choice->schedule,
+        "{s:s*, s:i, s:i, s:s, s:o*, s:o, s:o, s:o, s:o, s:I, s:i}", "schedule", choice->schedule,
         "virtual", choice->virtual_stages, "chunks", choice->chunks, "recompute",
         cgp_recompute_name(choice->recompute), "balance", balance,
         timed ? "run_seconds_simulated" : "flops_simulated", cli_real_json(choice->makespan),
@@ -96,12 +96,19 @@ static json_t *choice_json(const cgp_search_choice *choice, bool timed) {
         "planned_bytes_fullest", (json_int_t)choice->bytes, "fullest_device", choice->device);
 }
 
+static json_t *choices_json(const cgp_search_choice *choices, int n, bool timed) {
+    json_t *list = json_array();
+    for (int k = 0; k < n; k++)
+        json_array_append_new(list, choice_json(&choices[k], timed));
+    return list;
+}
+
 static json_t *result_json(const cli_session *session, const cgp_search_result *found,
                            const char *command) {
-    json_t *choices = json_array(), *o = json_object();
-    for (int k = 0; k < found->n; k++)
-        json_array_append_new(choices,
-                              choice_json(&found->choices[k], session->options->costs != NULL));
+    const bool timed = session->options->costs != NULL;
+    json_t *choices = choices_json(found->choices, found->n, timed), *o = json_object();
+    if (session->options->explain)
+        json_object_set_new(o, "tried", choices_json(found->tried, found->n_tried, timed));
     cli_options_json(o, session->options, CLI_LIST_GIVEN);
     cli_json_add(o, "{s:s, s:I, s:s, s:o}", "model", session->model_spec, "plans",
                  (json_int_t)found->plans, "command", command, "choices", choices);
@@ -126,6 +133,7 @@ static cgp_status report(cli_session *session, cli_run_options *options,
     const cgp_search_choice *choice = &found->choices[options->choice - 1];
     char *command = cli_search_command(session, choice, options->memory_limit);
     print_choices(cli_info_stream(options), session, found, command);
+    if (options->explain) cli_plan_explain(cli_info_stream(options), found, choice);
     cgp_status status = cli_json_write(options, result_json(session, found, command));
     free(command);
     return status == CGP_OK ? write_plan(session, options, choice) : status;

@@ -141,6 +141,11 @@ typedef struct cgp_search_result {
     cgp_search_choice *choices;
     int n;
     int64_t plans; /**< Plans made. */
+    /** [n_tried] What was planned, in order: each schedule, number of stages on a device, number of
+     *  micro-batches and recomputation mode, with its best plan that fits. If none fits, `makespan`
+     *  is 0, and `bytes` are those of its smallest plan. `balance` is NULL. */
+    cgp_search_choice *tried;
+    int n_tried;
     /** After CGP_ELIMIT, the plan with the smallest fullest device; else all 0. A search with a
      *  memory limit of `least.bytes` and no other limits finds a plan; with one byte less it finds
      *  none. */
@@ -159,7 +164,7 @@ typedef struct cgp_search_result {
  * @param[in]  options  Options that the search does not change, with the memory limits. `balance`
  *                      is read only if it is fixed. A `table` fixes the schedule. Borrowed.
  * @param[in]  search   Borrowed; NULL for all defaults.
- * @param[out] out      Filled on success, and with `least` after CGP_ELIMIT.
+ * @param[out] out      Filled on success, and with `tried` and `least` after CGP_ELIMIT.
  *
  * @retval CGP_EINVAL  No plan can be made; the message is of the first one.
  * @retval CGP_ELIMIT  No plan fits; the message has the least memory that would do, and what needs

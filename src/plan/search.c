@@ -76,11 +76,53 @@ static cgp_status refuse(cgp__plan_search *s, cgp_status status) {
 
 /* --- what is tried --- */
 
+/* Add what was tried: a plan that fits, or the smallest one. */
+static cgp_status record(cgp__plan_search *s, const cgp_search_choice *plan, bool fits) {
+    cgp_search_result *out = s->result;
+    if (!out || plan->stages == 0) return CGP_OK;
+    if (!cgp__grow(&out->tried, &s->tried_capacity, out->n_tried + 1, sizeof *out->tried))
+        return cgp__no_memory("search", sizeof *out->tried);
+    cgp_search_choice *tried = &out->tried[out->n_tried++];
+    *tried = *plan;
+    tried->balance = NULL;
+    if (!fits) tried->makespan = tried->update = tried->bubble = 0;
+    return CGP_OK;
+}
+
+/* Try a recomputation mode. */
+static cgp_status try_mode(cgp__plan_search *s, const cgp_plan_options *o,
+                           cgp_search_choice *choice, cgp__fit *fit) {
+    const cgp_search_choice before = s->least;
+    s->least = (cgp_search_choice){0};
+    cgp_status status = cgp__search_balances(s, o, choice, fit);
+    if (status == CGP_OK)
+        status = record(s, *fit == CGP__FITS_NOT ? &s->least : choice, *fit != CGP__FITS_NOT);
+    if (status != CGP_OK) {
+        free(choice->balance);
+        choice->balance = NULL;
+    }
+    const cgp_search_choice now = s->least;
+    const bool smaller = now.stages > 0 && (before.stages == 0 || now.bytes < before.bytes);
+    free(smaller ? before.balance : now.balance);
+    s->least = smaller ? now : before;
+    return status;
+}
+
+/* Replace the last entry of what was tried. */
+static void describe_last(cgp_search_result *result, const cgp_search_choice *choice) {
+    cgp_search_choice *last = &result->tried[result->n_tried - 1];
+    *last = *choice;
+    last->balance = NULL;
+}
+
 /* Complete a choice by budget; on failure free it and the best one. */
 static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
                            cgp_search_choice *choice, cgp_search_choice *best) {
     const cgp_status status = cgp__search_complete(s, o, choice);
-    if (status == CGP_OK) return CGP_OK;
+    if (status == CGP_OK) {
+        if (s->result) describe_last(s->result, choice);
+        return CGP_OK;
+    }
     free(choice->balance);
     free(best->balance);
     return status;
@@ -100,7 +142,7 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
                         (ordered && fits[i] == CGP__FITS_FASTEST && dominates(modes[i], modes[k]));
         if (dominated) continue;
         o->recompute = modes[k];
-        const cgp_status status = cgp__search_balances(s, o, &choice, &fits[k]);
+        const cgp_status status = try_mode(s, o, &choice, &fits[k]);
         if (status != CGP_OK) {
             free(best.balance);
             return refuse(s, status);
@@ -186,6 +228,7 @@ static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
     *out = *s;
     out->options = &options;
     out->least = (cgp_search_choice){0};
+    out->result = NULL;
     out->given.memory_limit = limit;
     options.most = 1;
     if (only) {
@@ -197,6 +240,7 @@ static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
     if (*fits) free(choices[0].balance);
     out->options = s->options;
     out->given = s->given;
+    out->result = s->result;
     return status;
 }
 
@@ -316,8 +360,10 @@ cgp_status cgp_plan_search(const cgp_model *model, const cgp_plan_options *optio
     CGP__NEED(options);
     CGP__NEED(out);
     const cgp_search_options defaults = cgp_search_options_default();
-    cgp__plan_search s = {
-        .model = model, .options = search_options ? search_options : &defaults, .given = *options};
+    cgp__plan_search s = {.model = model,
+                          .options = search_options ? search_options : &defaults,
+                          .given = *options,
+                          .result = out};
     CGP_TRY(check(s.options, options));
     s.alone = s.options->recomputes;
     *out = (cgp_search_result){0};
@@ -349,6 +395,7 @@ void cgp_search_result_release(cgp_search_result *result) {
     for (int k = 0; k < result->n; k++)
         free(result->choices[k].balance);
     free(result->choices);
+    free(result->tried);
     free(result->least.balance);
     *result = (cgp_search_result){0};
 }

@@ -15,6 +15,9 @@ typedef struct cgp__plan_search {
     /* other modes are tried by themselves, not as candidates of a plan by budget */
     bool alone;
     int64_t plans;
+    /* gets what is tried; NULL: not while the least memory is searched */
+    cgp_search_result *result;
+    int tried_capacity;
     /* the plan with the smallest fullest device so far; its balance is owned */
     cgp_search_choice least;
     /* why the first plan could not be made; CGP_OK: all could */

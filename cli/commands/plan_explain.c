@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_explain.c -- see plan_explain.h.
+ *
+ * A device's step has four parts: F and B, recomputation, the update, and the time in which it is
+ * idle. Let b be the bubble of a makespan T, and r recomputation as a fraction of F and B. On
+ * average, a device spends (1 - b) T / (1 + r) on F and B, and r times that on recomputation. It is
+ * idle for b T. */
+#include "commands/plan_explain.h"
+
+#include "text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORK, RECOMPUTED, IDLE, UPDATE, PARTS };
+static const char *const parts[] = {"F and B", "recomputation", "idle", "update"};
+
+static double step_of(const cgp_search_choice *c) {
+    return c->makespan + c->update;
+}
+
+static double part_of(const cgp_search_choice *c, int part) {
+    const double busy = (1 - c->bubble) * c->makespan, work = busy / (1 + c->recomputed);
+    const double all[] = {
+        [WORK] = work, [RECOMPUTED] = busy - work, [IDLE] = c->makespan - busy, c->update};
+    return all[part];
+}
+
+static bool fits(const cgp_search_choice *c) {
+    return c->makespan > 0;
+}
+
+/* Tell whether `a` comes before `b`: plans that fit by their steps, others by their bytes. */
+static bool before(const cgp_search_choice *a, const cgp_search_choice *b) {
+    if (fits(a) != fits(b)) return fits(a);
+    return fits(a) ? step_of(a) < step_of(b) : a->bytes < b->bytes;
+}
+
+static bool same_text(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static bool same_schedule(const cgp_search_choice *a, const cgp_search_choice *b) {
+    return same_text(a->schedule, b->schedule) && a->virtual_stages == b->virtual_stages;
+}
+
+/* --- output --- */
+
+/* Print what a plan loses against the best one, as percentages of the best step. */
+static void print_loss(FILE *out, const cgp_search_choice *c, const cgp_search_choice *best) {
+    char bytes[32];
+    if (!fits(c)) {
+        fprintf(out, "does not fit: needs %s\n", cgp_bytes_text(c->bytes, bytes, sizeof bytes));
+        return;
+    }
+    fprintf(out, "%+6.1f %%", 100 * (step_of(c) / step_of(best) - 1));
+    for (int part = 0, n = 0; part < PARTS; part++) {
+        const double loss = 100 * (part_of(c, part) - part_of(best, part)) / step_of(best);
+        if (fabs(loss) >= 0.05) fprintf(out, "%s %s %+.1f", n++ ? "," : ":", parts[part], loss);
+    }
+    fprintf(out, "\n");
+}
+
+/* Print the parts of the step, in percent. */
+static void print_best(FILE *out, const cgp_search_choice *best) {
+    fprintf(out, "\nthe step with %s, %d stage%s on a device, %d micro-batches, recompute %s:\n ",
+            best->schedule ? best->schedule : "the file", best->virtual_stages,
+            best->virtual_stages == 1 ? "" : "s", best->chunks,
+            cgp_recompute_name(best->recompute));
+    for (int part = 0, n = 0; part < PARTS; part++) {
+        const double share = 100 * part_of(best, part) / step_of(best);
+        if (share >= 0.05) fprintf(out, "%s %s %.1f %%", n++ ? "," : "", parts[part], share);
+    }
+    fprintf(out, "\n");
+}
+
+/* Return the best of what was tried with the schedule of entry i; -1: an earlier entry has it. */
+static int best_of(const cgp_search_result *found, int i) {
+    int best = i;
+    for (int k = 0; k < found->n_tried; k++) {
+        if (!same_schedule(&found->tried[k], &found->tried[i])) continue;
+        if (k < i) return -1;
+        if (before(&found->tried[k], &found->tried[best])) best = k;
+    }
+    return best;
+}
+
+static int compare(const void *a, const void *b) {
+    const cgp_search_choice *const *x = a, *const *y = b;
+    return before(*x, *y) ? -1 : before(*y, *x) ? 1 : 0;
+}
+
+/* Print a line for each other schedule and number of stages on a device. */
+static void print_schedules(FILE *out, const cgp_search_result *found,
+                            const cgp_search_choice *best) {
+    const cgp_search_choice **list = cli_calloc((size_t)found->n_tried, sizeof(void *));
+    int n = 0;
+    for (int i = 0; i < found->n_tried; i++) {
+        const int k = best_of(found, i);
+        if (k >= 0 && !same_schedule(&found->tried[k], best)) list[n++] = &found->tried[k];
+    }
+    qsort(list, (size_t)n, sizeof(void *), compare);
+    if (n > 0) fprintf(out, "\nother schedules, with their best mode, in %% of that step:\n");
+    for (int k = 0; k < n; k++) {
+        fprintf(out, "  %-14s %d  %6d  %-21s  ", list[k]->schedule ? list[k]->schedule : "(file)",
+                list[k]->virtual_stages, list[k]->chunks, cgp_recompute_name(list[k]->recompute));
+        print_loss(out, list[k], best);
+    }
+    free(list);
+}
+
+/* Find a mode of the best schedule and micro-batches; NULL: it was not planned. */
+static const cgp_search_choice *find_mode(const cgp_search_result *found,
+                                          const cgp_search_choice *best, cgp_recompute mode) {
+    for (int k = 0; k < found->n_tried; k++) {
+        const cgp_search_choice *c = &found->tried[k];
+        if (same_schedule(c, best) && c->chunks == best->chunks && c->recompute == mode) return c;
+    }
+    return NULL;
+}
+
+/* Print a line for each other mode, unless --recompute has fixed the mode. */
+static void print_modes(FILE *out, const cgp_search_result *found, const cgp_search_choice *best) {
+    bool fixed = true;
+    for (int k = 0; k < found->n_tried; k++)
+        fixed = fixed && found->tried[k].recompute == best->recompute;
+    if (fixed) return;
+    fprintf(out, "\nother modes of that schedule:\n");
+    for (int mode = 0; mode <= (int)CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE; mode++) {
+        if (mode == (int)best->recompute) continue;
+        const cgp_search_choice *c = find_mode(found, best, (cgp_recompute)mode);
+        fprintf(out, "  %-21s  ", cgp_recompute_name((cgp_recompute)mode));
+        if (c)
+            print_loss(out, c, best);
+        else
+            fprintf(out, "not planned: a mode with less recomputation fits\n");
+    }
+}
+
+void cli_plan_explain(FILE *out, const cgp_search_result *found, const cgp_search_choice *choice) {
+    print_best(out, choice);
+    print_schedules(out, found, choice);
+    print_modes(out, found, choice);
+}

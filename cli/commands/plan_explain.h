@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_explain.h -- plan --search --explain. */
+#ifndef CGPIPE_CLI_PLAN_EXPLAIN_H
+#define CGPIPE_CLI_PLAN_EXPLAIN_H
+
+#include <cgpipe/planner.h>
+
+#include <stdio.h>
+
+/* Print where the step of a choice goes, what the best plan of each other schedule loses against
+ * it, and the same for the other recomputation modes of its schedule. */
+void cli_plan_explain(FILE *out, const cgp_search_result *found, const cgp_search_choice *choice);
+
+#endif
