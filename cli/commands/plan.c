@@ -61,6 +61,7 @@ static cgp_status report(const cli_session *session, const cli_run_options *opti
 int cli_plan(const cli_run_options *options) {
     const char *needs = options->given[CLI_OPTION_CHOICE] ? "choice"
                         : options->explain                ? "explain"
+                        : options->search_precision       ? "search-precision"
                                                           : NULL;
     if (options->search && options->layout)
         return cli_report(cgp_fail(CGP_EINVAL,

@@ -115,7 +115,9 @@ static const cgp_search_choice *find_mode(const cgp_search_result *found,
                                           const cgp_search_choice *best, cgp_recompute mode) {
     for (int k = 0; k < found->n_tried; k++) {
         const cgp_search_choice *c = &found->tried[k];
-        if (same_schedule(c, best) && c->chunks == best->chunks && c->recompute == mode) return c;
+        if (same_schedule(c, best) && c->chunks == best->chunks && c->recompute == mode &&
+            c->precision == best->precision)
+            return c;
     }
     return NULL;
 }

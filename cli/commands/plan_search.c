@@ -33,6 +33,9 @@ static cgp_status check(const cli_run_options *options) {
                                     "the numbers are for");
     if (options->search_chunks && options->given[CLI_OPTION_CHUNKS])
         return cgp_fail(CGP_EINVAL, "--search-chunks: cannot be with --chunks (leave out one)");
+    if (options->search_precision && (options->given[CLI_OPTION_PRECISION] || options->costs))
+        return cgp_fail(CGP_EINVAL, "--search-precision: cannot be with --%s (leave out one)",
+                        options->costs ? "costs" : "precision");
     if (options->plan)
         return cgp_fail(CGP_EINVAL, "--plan: cannot be with --search, as the file has all that is "
                                     "searched (leave out one)");
@@ -43,6 +46,7 @@ static cgp_status check(const cli_run_options *options) {
 static cgp_status find(cli_session *session, cgp_search_result *found) {
     const bool chunks = session->options->search_chunks || cgp_model_states(session->model) == 0;
     cgp_search_options search = cli_search_options(session, chunks);
+    search.precisions = session->options->search_precision;
     CGP_TRY(check(session->options));
     return cli_search(session, &search, found);
 }
@@ -62,10 +66,12 @@ static void print_choice(FILE *out, const cli_session *session, const cgp_search
         fprintf(out, "  %9.4f s  %9.1f", step_of(choice), (double)options->batch / step_of(choice));
     else
         fprintf(out, "  %6.3f", step_of(choice) / best);
-    fprintf(out, "  %5.1f %%  %10s  %-14s  %7d  %6d  %-21s  %8.1f %%\n", 100 * choice->bubble,
+    fprintf(out, "  %5.1f %%  %10s  %-14s  %7d  %6d  %-21s  %8.1f %%", 100 * choice->bubble,
             cgp_bytes_text(choice->bytes, bytes, sizeof bytes),
             choice->schedule ? choice->schedule : "(file)", choice->virtual_stages, choice->chunks,
             cgp_recompute_name(choice->recompute), 100 * choice->recomputed);
+    if (options->search_precision) fprintf(out, "  %s", cgp_precision_name(choice->precision));
+    fputc('\n', out);
 }
 
 static void print_choices(FILE *out, const cli_session *session, const cgp_search_result *found,
@@ -76,8 +82,9 @@ static void print_choices(FILE *out, const cli_session *session, const cgp_searc
             cli_shown(options->costs));
     fprintf(out, options->costs ? "%2s  %11s  %9s" : "%2s  %6s%s", "", "step",
             options->costs ? "samples/s" : "");
-    fprintf(out, "  %7s  %10s  %-14s  %7s  %6s  %-21s  %10s\n", "bubble", "fullest", "schedule",
-            "virtual", "chunks", "recompute", "recomputed");
+    fprintf(out, "  %7s  %10s  %-14s  %7s  %6s  %-21s  %10s%s\n", "bubble", "fullest", "schedule",
+            "virtual", "chunks", "recompute", "recomputed",
+            options->search_precision ? "  precision" : "");
     for (int k = 0; k < found->n; k++)
         print_choice(out, session, &found->choices[k], step_of(&found->choices[0]), k + 1);
     fprintf(out, "\n%s\n", command);
@@ -87,11 +94,12 @@ static void print_choices(FILE *out, const cli_session *session, const cgp_searc
 static json_t *choice_json(const cgp_search_choice *choice, bool timed) {
     json_t *balance = choice->balance ? cli_integers_json(choice->balance, choice->stages) : NULL;
     return json_pack(
-        "{s:s*, s:i, s:i, s:s, s:o*, s:o, s:o, s:o, s:o, s:I, s:i}", "schedule", choice->schedule,
-        "virtual", choice->virtual_stages, "chunks", choice->chunks, "recompute",
-        cgp_recompute_name(choice->recompute), "balance", balance,
-        timed ? "run_seconds_simulated" : "flops_simulated", cli_real_json(choice->makespan),
-        "step_seconds_simulated", cli_real_json(timed ? step_of(choice) : NAN), "bubble_simulated",
+        "{s:s*, s:i, s:i, s:s, s:s, s:o*, s:o, s:o, s:o, s:o, s:I, s:i}", "schedule",
+        choice->schedule, "virtual", choice->virtual_stages, "chunks", choice->chunks, "recompute",
+        cgp_recompute_name(choice->recompute), "precision", cgp_precision_name(choice->precision),
+        "balance", balance, timed ? "run_seconds_simulated" : "flops_simulated",
+        cli_real_json(choice->makespan), "step_seconds_simulated",
+        cli_real_json(timed ? step_of(choice) : NAN), "bubble_simulated",
         cli_real_json(choice->bubble), "recomputed", cli_real_json(choice->recomputed),
         "planned_bytes_fullest", (json_int_t)choice->bytes, "fullest_device", choice->device);
 }

@@ -93,7 +93,7 @@ typedef struct cli_run_options {
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, ops, nesterov,
         decay_all, help, verbose, quiet, wait;
     bool deferred_batch_norm, decode, end_of_text, add_special_tokens, verify_messages;
-    bool search, search_chunks, explain, all;
+    bool search, search_chunks, search_precision, explain, all;
     int64_t choice, interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
         message_bytes;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;

@@ -61,6 +61,7 @@ void cli_search_take(cli_run_options *options, const cgp_search_choice *choice) 
     options->balance = (cli_balance){.layers = {balance, choice->stages}};
     options->chunks = choice->chunks;
     options->recompute = cgp_recompute_name(choice->recompute);
+    options->precision = cgp_precision_name(choice->precision);
     if (!choice->schedule) return;
     options->schedule = choice->schedule;
     options->virtual_stages = choice->virtual_stages;
@@ -141,7 +142,7 @@ static char *append_option(char *text, const cli_run_options *options, int id) {
 /* Tell whether the command gets an option from the choice, or does not have it. */
 static bool is_chosen(int id) {
     return id == CLI_OPTION_SCHEDULE || id == CLI_OPTION_VIRTUAL || id == CLI_OPTION_CHUNKS ||
-           id == CLI_OPTION_RECOMPUTE || id == CLI_OPTION_BALANCE ||
+           id == CLI_OPTION_RECOMPUTE || id == CLI_OPTION_BALANCE || id == CLI_OPTION_PRECISION ||
            id == CLI_OPTION_MEMORY_LIMIT || id == CLI_OPTION_COSTS ||
            !cli_option_taken(id, CLI_TRAIN) ||
            ((cli_options[id].flags & CLI_ONCE) != 0 && id != CLI_OPTION_RUN);
@@ -156,6 +157,8 @@ char *cli_search_words(const cli_run_options *options, const cgp_search_choice *
     text = append_number(text, "chunks", choice->chunks);
     text = append(text, "recompute", cgp_recompute_name(choice->recompute));
     text = append(text, "balance", balance);
+    if (choice->precision != CGP_PRECISION_F32)
+        text = append(text, "precision", cgp_precision_name(choice->precision));
     free(balance);
     return text;
 }

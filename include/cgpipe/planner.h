@@ -107,12 +107,14 @@ typedef struct cgp_search_options {
     const cgp_message_costs *messages;
     /** The number of choices to keep, >= 1. [10] */
     int most;
+    /** Try bf16 beside the options' f32, without `costs`. It rounds otherwise. [false] */
+    bool precisions;
 } cgp_search_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_search_options cgp_search_options_default(void) {
     cgp_search_options options = {
-        sizeof(cgp_search_options), true, true, true, true, false, NULL, NULL, 0, NULL, 10};
+        sizeof(cgp_search_options), true, true, true, true, false, NULL, NULL, 0, NULL, 10, false};
     return options;
 }
 
@@ -131,19 +133,20 @@ typedef struct cgp_search_choice {
     double recomputed;
     int64_t bytes; /**< Planned bytes of the fullest device. */
     int device;    /**< The fullest device. */
+    cgp_precision precision;
 } cgp_search_choice;
 
 /** The result of cgp_plan_search(). Free it with cgp_search_result_release(). */
 typedef struct cgp_search_result {
-    /** [n] The best first: by makespan and update, then by bytes. One for each schedule, number of
-     *  stages on a device, and number of micro-batches: its fastest recomputation mode that
-     *  fits. */
+    /** [n] The best first: by makespan and update, then f32, then by bytes. One for each schedule,
+     *  number of stages on a device, and number of micro-batches: its fastest recomputation mode
+     *  and precision that fit. */
     cgp_search_choice *choices;
     int n;
     int64_t plans; /**< Plans made. */
     /** [n_tried] What was planned, in order: each schedule, number of stages on a device, number of
-     *  micro-batches and recomputation mode, with its best plan that fits. If none fits, `makespan`
-     *  is 0, and `bytes` are those of its smallest plan. `balance` is NULL. */
+     *  micro-batches, precision and recomputation mode, with its best plan that fits. If none fits,
+     *  `makespan` is 0, and `bytes` are those of its smallest plan. `balance` is NULL. */
     cgp_search_choice *tried;
     int n_tried;
     /** After CGP_ELIMIT, the plan with the smallest fullest device; else all 0. A search with a
@@ -171,16 +174,16 @@ typedef struct cgp_search_result {
  *                     it.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: a balance and a plan for each schedule, mode and number of micro-batches;
- * after CGP_ELIMIT a few times that.
+ * Threads: any. Cost: a balance and a plan for each schedule, mode, precision and number of
+ * micro-batches; after CGP_ELIMIT a few times that.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_search(const cgp_model *model,
                                                   const cgp_plan_options *options,
                                                   const cgp_search_options *search,
                                                   cgp_search_result *out);
 
-/** Set schedule, virtual_stages, chunks, recompute and balance of options. The balance is borrowed
- *  from the choice. Threads: any. */
+/** Set schedule, virtual_stages, chunks, recompute, precision and balance of options. The balance
+ *  is borrowed from the choice. Threads: any. */
 CGP_API void cgp_search_choice_apply(const cgp_search_choice *choice, cgp_plan_options *options);
 
 /** Free the arrays of a result, which may be all zero. */

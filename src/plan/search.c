@@ -37,6 +37,7 @@ static int rank_of(cgp_recompute mode) {
 
 /* Tell whether a step with mode `a` takes at most as long as with mode `b`. */
 static bool dominates(cgp_recompute a, cgp_recompute b) {
+    if (a == CGP_RECOMPUTE_BUDGET) return false;
     if (b == CGP_RECOMPUTE_BUDGET) return a == CGP_RECOMPUTE_NEVER;
     return rank_of(a) <= rank_of(b) &&
            cgp_recompute_is_selective(a) <= cgp_recompute_is_selective(b);
@@ -44,6 +45,7 @@ static bool dominates(cgp_recompute a, cgp_recompute b) {
 
 bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b) {
     const double of_a = a->makespan + a->update, of_b = b->makespan + b->update;
+    if (of_a == of_b && a->precision != b->precision) return a->precision == CGP_PRECISION_F32;
     return of_a != of_b ? of_a < of_b : a->bytes < b->bytes;
 }
 
@@ -95,6 +97,7 @@ static cgp_status try_mode(cgp__plan_search *s, const cgp_plan_options *o,
     const cgp_search_choice before = s->least;
     s->least = (cgp_search_choice){0};
     cgp_status status = cgp__search_balances(s, o, choice, fit);
+    choice->precision = s->least.precision = o->precision;
     if (status == CGP_OK)
         status = record(s, *fit == CGP__FITS_NOT ? &s->least : choice, *fit != CGP__FITS_NOT);
     if (status != CGP_OK) {
@@ -120,6 +123,7 @@ static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
                            cgp_search_choice *choice, cgp_search_choice *best) {
     const cgp_status status = cgp__search_complete(s, o, choice);
     if (status == CGP_OK) {
+        choice->precision = o->precision;
         if (s->result) describe_last(s->result, choice);
         return CGP_OK;
     }
@@ -128,27 +132,31 @@ static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
     return status;
 }
 
-/* Try the recomputation modes of a schedule; keep the best plan that fits. */
+/* Try the recomputation modes of a schedule, and those of bf16 after them; keep the best plan that
+ * fits. */
 static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search_result *out) {
+    const bool ordered = o->table || !cgp__schedule_needs_costs(o->schedule);
+    const bool wide = s->options->precisions && s->given.precision == CGP_PRECISION_F32;
     cgp_search_choice best = {0};
-    cgp__fit fits[MODES] = {CGP__FITS_NOT};
-    for (int k = 0; k < MODES; k++) {
-        const bool ordered =
-            o->table || !cgp__schedule_needs_costs(o->schedule) || modes[k] == CGP_RECOMPUTE_BUDGET;
-        bool dominated = !s->options->recomputes && modes[k] != s->given.recompute;
+    cgp__fit fits[2 * MODES] = {CGP__FITS_NOT};
+    for (int k = 0; k < (wide ? 2 : 1) * MODES; k++) {
+        const cgp_recompute mode = modes[k % MODES];
+        bool dominated = !s->options->recomputes && mode != s->given.recompute;
         cgp_search_choice choice = {0};
         for (int i = 0; i < k; i++)
-            dominated = dominated ||
-                        (ordered && fits[i] == CGP__FITS_FASTEST && dominates(modes[i], modes[k]));
+            dominated =
+                dominated || ((ordered || mode == CGP_RECOMPUTE_BUDGET) &&
+                              fits[i] == CGP__FITS_FASTEST && dominates(modes[i % MODES], mode));
         if (dominated) continue;
-        o->recompute = modes[k];
+        o->recompute = mode;
+        o->precision = k < MODES ? s->given.precision : CGP_PRECISION_BF16;
         const cgp_status status = try_mode(s, o, &choice, &fits[k]);
         if (status != CGP_OK) {
             free(best.balance);
             return refuse(s, status);
         }
         if (fits[k] == CGP__FITS_NOT) continue;
-        if (modes[k] == CGP_RECOMPUTE_BUDGET && s->alone &&
+        if (mode == CGP_RECOMPUTE_BUDGET && s->alone &&
             (!best.balance || cgp__choice_better(&choice, &best)))
             CGP_TRY(complete(s, o, &choice, &best));
         if (best.balance && !cgp__choice_better(&choice, &best)) {
@@ -234,6 +242,7 @@ static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
     if (only) {
         cgp_search_choice_apply(only, &out->given);
         options.schedules = options.virtual_stages = options.recomputes = options.chunks = false;
+        options.precisions = false;
     }
     const cgp_status status = try_all(out, &result);
     *fits = result.n > 0;
@@ -333,6 +342,8 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
     if (!o->balances && (o->schedules || o->virtual_stages) && !given->table && given->balance)
         return cgp_fail(CGP_EINVAL, "search: a fixed balance needs a fixed schedule with fixed "
                                     "virtual_stages (balances, or neither)");
+    if (o->precisions && o->costs)
+        return cgp_fail(CGP_EINVAL, "search: costs are for one precision (costs, or precisions)");
     if (o->costs && (!o->samples || o->sizes < 1))
         return cgp_fail(CGP_EINVAL, "search: expected samples for %d sizes of costs", o->sizes);
     const char *name = given->table ? NULL : cgp__schedule_name_of(given);
@@ -385,6 +396,7 @@ void cgp_search_choice_apply(const cgp_search_choice *choice, cgp_plan_options *
     options->balance = choice->balance;
     options->chunks = choice->chunks;
     options->recompute = choice->recompute;
+    options->precision = choice->precision;
     if (!choice->schedule) return;
     options->schedule = choice->schedule;
     options->virtual_stages = choice->virtual_stages;

@@ -39,7 +39,8 @@ cgp_status cgp__search_balances(cgp__plan_search *search, const cgp_plan_options
 cgp_status cgp__search_complete(cgp__plan_search *search, const cgp_plan_options *options,
                                 cgp_search_choice *choice);
 
-/* Return whether a is better than b: its step takes less time or, if equal, fewer bytes. */
+/* Return whether a is better than b: its step takes less time or, if equal, it is in f32 or has
+ * fewer bytes. */
 bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b);
 
 #endif

@@ -66,10 +66,18 @@ run plan $model --stages 2 --batch 8 --search --memory-limit "$limit"
 check "the least memory is found" exits 0
 run plan $model --stages 2 --batch 8 --search --memory-limit $((limit - 1))
 check "one byte less is refused" exits 1
+run plan $model --stages 2 --batch 8 --search --search-precision --memory-limit $((limit - 1)) --json found.json
+check "--search-precision: bf16 where f32 does not fit" jq -e '[.choices[].precision] | unique == ["bf16"]' found.json
+plan_command "$out"
+check "--search-precision: the command" exits 0
+run plan $model --stages 2 --batch 8 --chunks 4 --search --search-precision --json found.json
+check "--search-precision: f32 where it fits" jq -e '[.choices[].precision] | unique == ["f32"]' found.json
 
 fails 2 "--balance time: cannot be with --search, ..." plan $model --search --balance time
 fails 2 "--balance: --search needs its --schedule too, ..." plan $model --search --balance 4,4 --stages 2
 fails 2 "--search-chunks: cannot be with --chunks (leave out one)" plan $model --search --search-chunks --chunks 2
+fails 2 "--search-precision: cannot be with --precision (leave out one)" plan $model --search --search-precision --precision bf16
+fails 2 "--search-precision: cannot be with --costs (leave out one)" plan $model --search --search-precision --costs costs.json
 fails 2 "--schedule: expected a name of ..." plan $model --search --schedule zb
 fails 2 "--stages 99: the model has 8 layers ..." plan $model --search --stages 99
 finish
