@@ -208,6 +208,27 @@ class cgp_balance_size_options(_Struct):
                 ("parameter_scale", c_double)]
 
 
+class cgp_search_options(_Struct):
+    _fields_ = [("struct_size", c_size_t), ("schedules", c_bool), ("virtual_stages", c_bool),
+                ("recomputes", c_bool), ("balances", c_bool), ("chunks", c_bool),
+                ("costs", POINTER(cgp_layer_cost)), ("samples", POINTER(c_int64)),
+                ("sizes", c_int), ("messages", c_void_p), ("most", c_int), ("precisions", c_bool)]
+
+
+class cgp_search_choice(Structure):
+    _fields_ = [("schedule", c_char_p), ("virtual_stages", c_int), ("chunks", c_int),
+                ("recompute", c_int), ("stages", c_int), ("balance", POINTER(c_int)),
+                ("makespan", c_double), ("update", c_double), ("bubble", c_double),
+                ("recomputed", c_double), ("bytes", c_int64), ("device", c_int),
+                ("precision", c_int)]
+
+
+class cgp_search_result(Structure):
+    _fields_ = [("choices", POINTER(cgp_search_choice)), ("n", c_int), ("plans", c_int64),
+                ("tried", POINTER(cgp_search_choice)), ("n_tried", c_int),
+                ("least", cgp_search_choice)]
+
+
 class cgp_pipeline_times(Structure):
     _fields_ = [("seconds", c_double), ("forward_seconds", c_double),
                 ("backward_seconds", c_double), ("bubble", c_double), ("gap_seconds", c_double),
@@ -292,7 +313,8 @@ class cgp_transport(Structure):
 
 STRUCTS = [cgp_shape, cgp_tensor, cgp_lr_schedule, cgp_optim_group, cgp_optim, cgp_plan_options,
            cgp_plan_stage, cgp_plan_device, cgp_plan_edge, cgp_layer_cost, cgp_profile_options,
-           cgp_balance_size_options, cgp_pipeline_times, cgp_save_options, cgp_action, cgp_edge,
+           cgp_balance_size_options, cgp_search_options, cgp_search_choice, cgp_search_result,
+           cgp_pipeline_times, cgp_save_options, cgp_action, cgp_edge,
            cgp_schedule_info, cgp_schedule_options, cgp_schedule_report, cgp_schedule_costs,
            cgp_schedule_timeline, cgp_schedule_comparison, cgp_transport_links,
            cgp_transport_agreement, cgp_transport_failures, cgp_transport]
@@ -351,6 +373,11 @@ cgp_status cgp_convolution_parse(cgp_convolution *, const char *)
 cgp_status cgp_precision_parse(cgp_precision *, const char *)
 int cgp_plan_options_stages(const cgp_plan_options *)
 cgp_status cgp_plan_create(cgp_plan **, const cgp_model *, const cgp_plan_options *)
+cgp_status cgp_plan_search(const cgp_model *, const cgp_plan_options *, \
+const cgp_search_options *, cgp_search_result *)
+void cgp_search_choice_apply(const cgp_search_choice *, cgp_plan_options *)
+void cgp_search_result_release(cgp_search_result *)
+const char *cgp_recompute_name(cgp_recompute)
 void cgp_plan_destroy(cgp_plan *)
 cgp_status cgp_plan_hash(const cgp_plan *, char *)
 int cgp_plan_stages(const cgp_plan *)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from cgpipe import _c, _ranks
+from cgpipe import _c, _ranks, _search
 from cgpipe._schedule import Schedule, Timeline
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Model, measure_layers
@@ -56,12 +56,13 @@ class Plan(_c.Handle):
     def __init__(self, model: Model, stages: Optional[int] = None,
                  schedule: Union[None, str, Schedule] = None, chunks: int = 1, batch: int = 1, *,
                  balance: Union[None, str, Sequence[int]] = None, virtual_stages: int = 0,
-                 group: int = 0, recompute: str = "never", optimizer: Any = None,
+                 group: int = 0, recompute: Optional[str] = None, optimizer: Any = None,
                  inference: bool = False, devices: Union[None, int, Sequence[str]] = None,
                  threads: int = 1, memory_limit: Union[int, str] = 0,
                  external_loss: bool = False, precision: str = "f32",
                  deferred_batch_norm: bool = False, convolution: str = "direct",
-                 ranks: Optional[int] = None) -> None:
+                 ranks: Optional[int] = None,
+                 memory: Union[None, int, str] = None) -> None:
         """See :func:`plan`."""
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
@@ -93,28 +94,34 @@ class Plan(_c.Handle):
         elif schedule is not None:
             options.schedule = _c.encode(schedule, "schedule")
         options.recompute, options.optim = (
-            _c.parse("recompute", recompute), self.optimizer._struct())
+            _c.parse("recompute", recompute or "never"), self.optimizer._struct())
         options.inference, options.external_loss, options.deferred_batch_norm = (
             inference, external_loss, deferred_batch_norm)
-        options.threads_per_device, options.memory_limit = threads, _bytes(memory_limit)
+        if memory is not None and memory_limit:
+            raise ArgumentError("memory: one limit is expected, got memory_limit beside it")
+        options.threads_per_device = threads
+        options.memory_limit = _bytes(memory_limit if memory is None else memory)
         options.ranks = _ranks.number(ranks)
         options.precision, options.convolution = (
             _c.parse("precision", precision), _c.parse("convolution", convolution))
         if balance is not None:
             options.balance = self._balance(balance)
-        #: Whether values stay in place from forward to backward; None: bf16 values are copied.
-        self.keeps_values = recompute.startswith("never") if precision == "f32" else None
         if model._captured is not None:
             model._captured.regions.check(devices or (), deferred_batch_norm,
                                           options.ranks)
             if options.memory_limit and not inference:
                 model._captured.regions.check_limit()
         handle = ctypes.c_void_p()
+        given = {"schedule": schedule is not None, "virtual_stages": virtual_stages > 0,
+                 "recompute": recompute is not None, "balance": balance is not None}
+        searches = memory is not None and not isinstance(balance, str)
         try:
-            _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle,
-                                            ctypes.byref(options)))
+            mode = _search.create(handle, model._handle, options, given if searches else None)
         except ArgumentError as error:
             raise _ranks.hint(error, ranks) from None
+        #: Whether values stay in place from forward to backward; None: bf16 values are copied.
+        self.keeps_values = ((mode or recompute or "never").startswith("never")
+                             if precision == "f32" else None)
         self._handle = handle
         # The library borrowed these members only during the call.
         options.table = options.schedule = options.devices = options.balance = None
@@ -304,14 +311,17 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         deferred_batch_norm: Update running statistics once per mini-batch.
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.
-        memory: Another name of ``memory_limit``.
+        memory: As ``memory_limit``, but if the defaults need more, the fastest plan that fits is
+            searched: schedule, stages on a device, balance and recomputation, unless they are
+            given. The chunks stay, so the result has the same bits.
         example: A module's example input or inputs, a tensor [N, ...] or a list of them.
         ranks: Number of processes, each with at least one device. None: as many as ``mpirun``
             started; 1: each trains alone.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.
-        LimitError: A device would need more than its limit; the message has a suggestion.
+        LimitError: A device would need more than its limit; the message has a suggestion, or with
+            ``memory`` the least that would do.
     """
     if not isinstance(model, Model) and hasattr(model, "named_parameters"):
         if stages is not None and not isinstance(stages, int):
@@ -324,11 +334,7 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         model = from_torch(model, example if many else (example,), verify=False)
         if not model._captured.graph["losses"] and not options.get("inference"):
             options.setdefault("external_loss", True)
-    if memory is not None:
-        if "memory_limit" in options:
-            raise ArgumentError("memory: one limit is expected, got memory_limit beside it")
-        options["memory_limit"] = memory
-    return Plan(model, stages, schedule, chunks, batch, **options)
+    return Plan(model, stages, schedule, chunks, batch, memory=memory, **options)
 
 
 def _bytes(size: Union[int, str]) -> int:

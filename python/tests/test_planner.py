@@ -97,6 +97,37 @@ class Plans(unittest.TestCase):
         self.assertEqual(
             sum(cgpipe.plan(model, stages=2, convolution="winograd", balance="time").balance), 8)
 
+    def test_memory_searches_what_is_not_given(self):
+        model, options = support.model(layers=8), {"stages": 2, "chunks": 4, "batch": 64}
+        default = cgpipe.plan(model, **options)
+        most = max(device.planned_bytes for device in default.devices)
+        self.assertEqual(cgpipe.plan(model, memory=most, **options).balance, default.balance)
+        fitted = cgpipe.plan(model, memory=most - 4096, **options)
+        self.assertLess(max(device.planned_bytes for device in fitted.devices), most)
+        self.assertEqual((fitted.chunks, fitted.batch), (4, 64))
+        kept = cgpipe.plan(model, memory=most - 4096, schedule="1f1b", balance=default.balance,
+                           **options)
+        self.assertEqual((kept.schedule.name, kept.balance), ("1f1b", default.balance))
+        with self.assertRaisesRegex(errors.LimitError, "the least that would do is [0-9]+ bytes"):
+            cgpipe.plan(model, memory=1000, **options)
+        for fixed in ({"memory_limit": most - 4096},
+                      {"memory": most - 4096, "recompute": "never", "schedule": "1f1b",
+                       "balance": default.balance}):
+            with self.assertRaises(errors.LimitError):
+                cgpipe.plan(model, **options, **fixed)
+
+    def test_memory_keeps_the_bits(self):
+        options = {"stages": 2, "chunks": 4, "batch": 64}
+        plan = cgpipe.plan(support.model(layers=8), **options)
+        less = max(device.planned_bytes for device in plan.devices) - 4096
+        hashes = []
+        for more in ({}, {"memory": less}):
+            pipeline = cgpipe.Pipeline(support.model(layers=8), **options, **more)
+            pipeline.step(*support.batch(64))
+            hashes.append(pipeline.weights_sha256)
+        self.assertNotEqual(pipeline.plan.hash, plan.hash)
+        self.assertEqual(hashes[0], hashes[1])
+
     def test_a_table_is_taken(self):
         table = cgpipe.Schedule.from_csv(cgpipe.schedule("1f1b", 2, 4).to_csv())
         self.assertEqual(
