@@ -129,7 +129,7 @@ static void print_modes(FILE *out, const cgp_search_result *found, const cgp_sea
         fixed = fixed && found->tried[k].recompute == best->recompute;
     if (fixed) return;
     fprintf(out, "\nother modes of that schedule:\n");
-    for (int mode = 0; mode <= (int)CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE; mode++) {
+    for (int mode = 0; mode <= (int)CGP_RECOMPUTE_BUDGET; mode++) {
         if (mode == (int)best->recompute) continue;
         const cgp_search_choice *c = find_mode(found, best, (cgp_recompute)mode);
         fprintf(out, "  %-21s  ", cgp_recompute_name((cgp_recompute)mode));

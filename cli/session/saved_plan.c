@@ -8,6 +8,7 @@
 #include "session/session.h"
 #include "text.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,11 +57,22 @@ cgp_status cli_saved_plan_write(const cli_session *session) {
 
 static const char again[] = "make a plan of this one: cgpipe plan MODEL --search --plan-out FILE";
 
+static cgp_status check_number(const cli_session *session) {
+    const cli_planned *planned = &session->options->planned;
+    if (session->options->stages == planned->devices.count) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "--plan %s: devices: expected %d, as planned, got %" PRId64
+                    " (leave out --stages and --devices; or make a plan for these: cgpipe plan "
+                    "MODEL --search --plan-out FILE)",
+                    session->options->plan, planned->devices.count, session->options->stages);
+}
+
 cgp_status cli_saved_plan_check_model(const cli_session *session) {
     const cli_planned *planned = &session->options->planned;
     const char *path = session->options->plan, *file = planned->model_sha256;
     char graph[65];
     if (!planned->model) return CGP_OK;
+    CGP_TRY(check_number(session));
     if (strcmp(planned->model, session->model_spec) != 0)
         return cgp_fail(CGP_EINVAL, "--plan %s: model: expected %s, the plan's, got %s (%s)", path,
                         planned->model, session->model_spec, again);
@@ -84,12 +96,6 @@ cgp_status cli_saved_plan_check_devices(const cli_session *session) {
     const cli_planned *planned = &session->options->planned;
     const int n = cgp_plan_devices(session->plan);
     if (!planned->model) return CGP_OK;
-    if (n != planned->devices.count)
-        return cgp_fail(CGP_EINVAL,
-                        "--plan %s: devices: expected %d, as planned, got %d (leave out --stages "
-                        "and --devices; or make a plan for these: cgpipe plan MODEL --search "
-                        "--plan-out FILE)",
-                        session->options->plan, planned->devices.count, n);
     for (int d = 0; d < n; d++) {
         const char *name = cgp_plan_device_at(session->plan, d)->name;
         if (!same_kind(name, planned->devices.values[d]))

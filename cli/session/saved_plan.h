@@ -11,8 +11,8 @@ typedef struct cli_session cli_session;
 /* Write the session's plan to --plan-out, atomically; without the option, do nothing. */
 CGP_MUST_CHECK cgp_status cli_saved_plan_write(const cli_session *session);
 
-/* Fail with CGP_EINVAL if the session's model, or the kinds of its plan's devices, differ from
- * those of --plan. */
+/* Fail with CGP_EINVAL if the session's model or number of devices, or the kinds of its plan's
+ * devices, differ from those of --plan. */
 CGP_MUST_CHECK cgp_status cli_saved_plan_check_model(const cli_session *session);
 CGP_MUST_CHECK cgp_status cli_saved_plan_check_devices(const cli_session *session);
 
