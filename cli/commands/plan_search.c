@@ -9,6 +9,7 @@
 #include "json_value.h"
 #include "options/json.h"
 #include "report/output.h"
+#include "session/prediction.h"
 #include "session/saved_plan.h"
 #include "session/search.h"
 #include "session/session.h"
@@ -33,9 +34,13 @@ static cgp_status check(const cli_run_options *options) {
                                     "the numbers are for");
     if (options->search_chunks && options->given[CLI_OPTION_CHUNKS])
         return cgp_fail(CGP_EINVAL, "--search-chunks: cannot be with --chunks (leave out one)");
-    if (options->search_precision && (options->given[CLI_OPTION_PRECISION] || options->costs))
+    if (options->search_precision &&
+        (options->given[CLI_OPTION_PRECISION] || cli_prediction_has(options)))
         return cgp_fail(CGP_EINVAL, "--search-precision: cannot be with --%s (leave out one)",
-                        options->costs ? "costs" : "precision");
+                        options->given[CLI_OPTION_PRECISION] ? "precision"
+                        : options->costs                     ? "costs"
+                        : options->cluster                   ? "cluster"
+                                                             : "tflops");
     if (options->plan)
         return cgp_fail(CGP_EINVAL, "--plan: cannot be with --search, as the file has all that is "
                                     "searched (leave out one)");
@@ -62,7 +67,7 @@ static void print_choice(FILE *out, const cli_session *session, const cgp_search
     const cli_run_options *options = session->options;
     char bytes[32];
     fprintf(out, "%2d", number);
-    if (options->costs)
+    if (cli_prediction_has(options))
         fprintf(out, "  %9.4f s  %9.1f", step_of(choice), (double)options->batch / step_of(choice));
     else
         fprintf(out, "  %6.3f", step_of(choice) / best);
@@ -77,11 +82,11 @@ static void print_choice(FILE *out, const cli_session *session, const cgp_search
 static void print_choices(FILE *out, const cli_session *session, const cgp_search_result *found,
                           const char *command) {
     const cli_run_options *options = session->options;
+    const bool timed = cli_prediction_has(options);
     fprintf(out, "%s: the fastest of %" PRId64 " plans that fit, with costs %s%s\n\n",
-            session->model_spec, found->plans, options->costs ? "of " : "in FLOPs",
-            cli_shown(options->costs));
-    fprintf(out, options->costs ? "%2s  %11s  %9s" : "%2s  %6s%s", "", "step",
-            options->costs ? "samples/s" : "");
+            session->model_spec, found->plans, timed ? "of " : "in FLOPs",
+            cli_shown(timed ? cli_prediction_source(options) : NULL));
+    fprintf(out, timed ? "%2s  %11s  %9s" : "%2s  %6s%s", "", "step", timed ? "samples/s" : "");
     fprintf(out, "  %7s  %10s  %-14s  %7s  %6s  %-21s  %10s%s\n", "bubble", "fullest", "schedule",
             "virtual", "chunks", "recompute", "recomputed",
             options->search_precision ? "  precision" : "");
@@ -113,7 +118,7 @@ static json_t *choices_json(const cgp_search_choice *choices, int n, bool timed)
 
 static json_t *result_json(const cli_session *session, const cgp_search_result *found,
                            const char *command) {
-    const bool timed = session->options->costs != NULL;
+    const bool timed = cli_prediction_has(session->options);
     json_t *choices = choices_json(found->choices, found->n, timed), *o = json_object();
     if (session->options->explain)
         json_object_set_new(o, "tried", choices_json(found->tried, found->n_tried, timed));

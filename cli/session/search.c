@@ -28,6 +28,17 @@ cgp_search_options cli_search_options(const cli_session *session, bool chunks) {
     return search;
 }
 
+/* Return the memory of the smallest device of a cluster; 0: not known. */
+static int64_t smallest_memory(const cli_cluster *cluster, int devices) {
+    int64_t bytes = 0;
+    for (int d = 0; d < devices && d < cluster->devices; d++) {
+        const int64_t own = cluster->device[d].memory_bytes;
+        if (own > 0 && (bytes == 0 || own < bytes)) bytes = own;
+    }
+    return bytes;
+}
+
+/* Without --memory-limit, a cluster's memory is the limit. */
 static cgp_status search_with_costs(const cli_session *session, const cgp_plan_options *options,
                                     cgp_search_options *search, cgp_search_result *found) {
     cli_prediction prediction;
@@ -36,7 +47,10 @@ static cgp_status search_with_costs(const cli_session *session, const cgp_plan_o
     search->samples = prediction.costs.samples;
     search->sizes = prediction.costs.sizes;
     search->messages = &prediction.messages;
-    if (status == CGP_OK) status = cgp_plan_search(session->model, options, search, found);
+    cgp_plan_options limited = *options;
+    if (limited.memory_limit == 0)
+        limited.memory_limit = smallest_memory(&prediction.cluster, options->stages);
+    if (status == CGP_OK) status = cgp_plan_search(session->model, &limited, search, found);
     cli_prediction_release(&prediction);
     return status;
 }
@@ -46,7 +60,7 @@ cgp_status cli_search(cli_session *session, cgp_search_options *search, cgp_sear
     *found = (cgp_search_result){0};
     cgp_status status = cli_plan_options_make(&options, session);
     if (status == CGP_OK && !search->balances) status = cli_plan_options_balance(&options, session);
-    if (status == CGP_OK && session->options->costs)
+    if (status == CGP_OK && cli_prediction_has(session->options))
         status = search_with_costs(session, &options.plan, search, found);
     else if (status == CGP_OK)
         status = cgp_plan_search(session->model, &options.plan, search, found);

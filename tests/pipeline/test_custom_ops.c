@@ -105,12 +105,12 @@ TEST_CASE(limits_count_the_memory_that_an_op_keeps_outside_the_plan) {
         assert_non_null(plan);
         cgp_plan_destroy(plan);
         assert_null(plan_outside(model, (cgp_recompute)mode, planned + 399999));
-        assert_message("device cpu:0: needs ");
+        assert_message(":0: needs ");
         assert_message(", outside the plan 390.6 KiB) but its memory is limited to ");
         outside = -1;
         assert_null(plan_outside(model, (cgp_recompute)mode, INT64_C(1) << 40));
         assert_message("custom_relu: its memory outside the plan is not known, so it cannot be "
-                       "counted in the memory limit of device cpu:0");
+                       "counted in the memory limit of device ");
         plan = plan_outside(model, (cgp_recompute)mode, 0);
         assert_non_null(plan);
         cgp_plan_destroy(plan);
