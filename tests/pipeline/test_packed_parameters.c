@@ -11,7 +11,7 @@
 
 #include "backend/registry.h"
 
-enum { KERNELS = 1024, LAYERS = 3, WIDTH = 8, VOCAB = 11 };
+enum { KERNELS = 1024, LAYERS = 3, WIDTH = 8, VOCAB = 11, ROWS = 40 };
 
 static const test_sizes sizes = {LAYERS, 4, WIDTH, 2, VOCAB, 0, false, false};
 
@@ -297,6 +297,62 @@ TEST_CASE(the_room_of_a_limit_has_packed_weights) {
         }
     }
     cgp_model_destroy(model);
+}
+
+/* A linear layer of one column, and one that reads it. */
+static cgp_model *narrow_model(bool transposed) {
+    const cgp_init init = {CGP_INIT_NORMAL, 0.5};
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "narrow"));
+    cgp_value y = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){ROWS, 3});
+    const cgp_value t = cgp_model_input(model, "t", CGP_I32, 1, (int64_t[]){ROWS});
+    cgp_model_layer(model, "a");
+    y = cgp_linear(model, y, "a", (cgp_linear_options){.out = 1, .init = init});
+    y = cgp_linear(model, y, "b",
+                   (cgp_linear_options){.out = 7, .init = init, .transposed = transposed});
+    cgp_model_loss_cross_entropy(model, y, t, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+/* Train a step in bf16; digest: [65] of the weights after it. */
+static void train_narrow(const cgp_model *model, int64_t limit, char *digest) {
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    double loss;
+    float x[4 * ROWS * 3];
+    int32_t target[4 * ROWS];
+    const cgp_tensor in = {CGP_F32, {3, {4, ROWS, 3}}, x}, to = {CGP_I32, {2, {4, ROWS}}, target};
+    cgp_plan_options o = options_of(1, NULL);
+    o.precision = CGP_PRECISION_BF16;
+    o.memory_limit = limit;
+    o.batch = 4;
+    o.chunks = 2;
+    for (int i = 0; i < 4 * ROWS * 3; i++) {
+        x[i] = (float)(i % 5) - 2;
+        target[i / 3] = i % 7;
+    }
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    assert_ok(cgp_pipeline_step(pipeline, (const cgp_tensor *const[]){&in, &to}, 2, &loss));
+    assert_ok(cgp_optim_step(pipeline));
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, digest));
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+}
+
+/* The copies of a weight with one row for forward and for backward are not the same, though their
+ * sizes and strides are. */
+TEST_CASE(weights_of_one_row_are_packed_for_each_direction) {
+    test_needs_cpu();
+    for (int transposed = 0; transposed < 2; transposed++) {
+        char digests[2][65];
+        cgp_model *model = narrow_model(transposed);
+        train_narrow(model, 0, digests[0]);
+        train_narrow(model, (int64_t)1 << 30, digests[1]);
+        assert_string_equal(digests[0], digests[1]);
+        cgp_model_destroy(model);
+    }
 }
 
 /* Compare losses, evaluations, predictions and weights with and without prepacked weights. */

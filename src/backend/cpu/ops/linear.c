@@ -111,10 +111,12 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
 
 static int64_t packed_bytes(const cgp_kernel_spec *spec, int *layout) {
     const cgp_op_linear *g = cgp_spec_linear(spec);
+    const bool forward = spec->direction == CGP_OP_FORWARD;
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return 0;
-    *layout = weight_of(spec, NULL).column == 1 ? CGP__PREPACKED_ROWS : CGP__PREPACKED_COLUMNS;
-    return spec->direction == CGP_OP_FORWARD ? cgp__tiles_packed_bytes(g->out, g->in)
-                                             : cgp__tiles_packed_bytes(g->in, g->out);
+    /* Strides do not tell the layouts apart if the weight has one row or column. */
+    *layout = forward == g->transposed ? CGP__PREPACKED_ROWS : CGP__PREPACKED_COLUMNS;
+    return forward ? cgp__tiles_packed_bytes(g->out, g->in)
+                   : cgp__tiles_packed_bytes(g->in, g->out);
 }
 
 static void pack(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
