@@ -25,7 +25,7 @@
 typedef struct outcome {
     double loss;
     int n_gradients, n_outputs;
-    float **gradients;   /* [n_gradients] */
+    float **gradients;   /* [n_gradients]; NULL: a frozen parameter */
     cgp_tensor *outputs; /* [n_outputs] f32 or i32, for the whole batch */
     char weights[65], states[65];
 } outcome;
@@ -74,6 +74,7 @@ static cgp_status step(const cli_session *session, const cli_inputs *inputs, out
     out->gradients = cli_calloc((size_t)parameters, sizeof *out->gradients);
     out->n_gradients = parameters;
     for (int p = 0; p < parameters; p++) {
+        if (cgp_model_parameter_frozen(session->model, p)) continue;
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(session->model, p));
         if (cli_rank() == 0) out->gradients[p] = cli_calloc((size_t)count, sizeof(float));
         CGP_TRY(cgp_pipeline_get_gradient(session->pipeline, p, out->gradients[p]));
@@ -152,6 +153,14 @@ static bool compare_outputs(FILE *out, const outcome *a, const outcome *b) {
     return true;
 }
 
+/* Return the number of parameters that are not frozen. */
+static int count_gradients(const cgp_model *model) {
+    int count = 0;
+    for (int p = 0; p < cgp_model_parameters(model); p++)
+        count += !cgp_model_parameter_frozen(model, p);
+    return count;
+}
+
 /* Compare gradients in backward order. Return the number of parameters whose gradients differ, and
  * the name of the first in *first. */
 static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a, const outcome *b,
@@ -160,6 +169,7 @@ static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a
     for (int p = cgp_model_parameters(model) - 1; p >= 0; p--) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, p));
         const char *name = cgp_model_parameter_name(model, p);
+        if (cgp_model_parameter_frozen(model, p)) continue;
         if (equal(different == 0 ? out : NULL, "gradient of ", name, CGP_F32, a->gradients[p],
                   b->gradients[p], count))
             continue;
@@ -169,7 +179,7 @@ static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a
         fprintf(out,
                 "gradients: %d of %d parameters differ; the above is the first that backward "
                 "computes\n",
-                different, cgp_model_parameters(model));
+                different, count_gradients(model));
     return different;
 }
 
@@ -193,7 +203,7 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
     fprintf(out, "the same to the bit: loss %.9g, ", b->loss);
     if (a->n_outputs > 1) fprintf(out, "%d outputs, ", a->n_outputs);
     fprintf(out, "%s%d gradients, states, weights after the update\n",
-            a->n_outputs == 1 ? "output, " : "", cgp_model_parameters(model));
+            a->n_outputs == 1 ? "output, " : "", count_gradients(model));
     return true;
 }
 

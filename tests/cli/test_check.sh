@@ -72,6 +72,8 @@ jq '(.parameters[] | select(.name == "transformer.wte.weight").shape) = [30, 16]
 run train ./narrow.json --data random --batch 4 --steps 2 --run random
 check "--data random: a smaller vocabulary of tokens than of logits" exits 0
 
+run check $small --freeze '*wte*' --stages 2 --batch 4 --chunks 2
+check "frozen parameters have no gradient to compare" exits 0
 fails 2 "check: MODEL is missing (cgpipe check gpt2:layers=2)" check
 fails 2 "--stages 9: the model has 6 layers ..." check $small --stages 9
 
