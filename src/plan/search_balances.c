@@ -187,11 +187,11 @@ static cgp_status try_each(cgp__plan_search *s, trial *t, cgp_search_choice *bes
         status = plan_it(s, t, &choice, &fits, &room);
         fastest = fmin(fastest, choice.makespan + choice.update);
         if (status == CGP_OK && fits && (!best->balance || cgp__choice_better(&choice, best))) {
-            free(best->balance);
+            const cgp_search_choice worse = *best;
             *best = choice;
-        } else {
-            free(choice.balance);
+            choice = worse;
         }
+        free(choice.balance);
     } while (status == CGP_OK && advance(t->balance, t->stages));
     if (best->balance)
         *fit = best->makespan + best->update <= fastest ? CGP__FITS_FASTEST : CGP__FITS_SLOWER;
