@@ -247,8 +247,7 @@ class Regions(unittest.TestCase):
             self.assertIn(line, plan._repr_html_())
             limit = first.planned_bytes + first.outside_bytes
             cgpipe.plan(model, memory=limit, **options)
-            with self.assertRaisesRegex(LimitError, "^device cpu:0: needs .*, outside the plan .*"
-                                        r"\) but its memory is limited to "):
+            with self.assertRaisesRegex(LimitError, "device cpu:0: needs .*, outside the plan "):
                 cgpipe.plan(model, memory=limit - 1, **options)
         self.assertNotIn("outside", str(cgpipe.plan(model, inference=True, batch=16)))
         model = cgpipe.from_torch(module, (x,), loss=nn.MSELoss(), example_target=target,
