@@ -59,7 +59,14 @@ static int next_node(const graph *g, const int *waits, const bool *done) {
     return best;
 }
 
-/* Append a node to the table; its inputs are in the table already. */
+static bool reads(const cli_layer_row *row, int input) {
+    for (int k = 0; k < row->n_inputs; k++) {
+        if (row->inputs[k] == input) return true;
+    }
+    return false;
+}
+
+/* Append a node to the table; its inputs are in the table already. An edge may be there twice. */
 static void append(const graph *g, int node, int *place, cli_layer_table *out) {
     const cli_layer_row *from = &g->nodes.rows[node];
     place[node] = -1;
@@ -69,8 +76,8 @@ static void append(const graph *g, int node, int *place, cli_layer_table *out) {
     row->cost = from->cost;
     row->output_bytes = from->output_bytes;
     for (int e = 0; e < g->n_edges; e++) {
-        if (g->edges[e].to == node && place[g->edges[e].from] >= 0)
-            cli_layer_row_read(row, place[g->edges[e].from]);
+        const int input = g->edges[e].to == node ? place[g->edges[e].from] : -1;
+        if (input >= 0 && !reads(row, input)) cli_layer_row_read(row, input);
     }
 }
 

@@ -218,8 +218,10 @@ TEST_CASE(except_last_fills_one_saved_slot_per_stage_at_a_time) {
 TEST_CASE(an_unknown_mode_changes_nothing) {
     bool recomputed[MAX_CHUNKS];
     cgp_schedule *schedule = create("gpipe", 2, 2, CGP_RECOMPUTE_NEVER);
-    assert_status(cgp_schedule_recompute(schedule, (cgp_recompute)6), CGP_EINVAL);
-    assert_message("got mode 6");
+    assert_status(cgp_schedule_recompute(schedule, (cgp_recompute)7), CGP_EINVAL);
+    assert_message("got unknown mode");
+    assert_status(cgp_schedule_recompute(schedule, CGP_RECOMPUTE_BUDGET), CGP_EINVAL);
+    assert_message("got budget, which needs a plan");
     assert_int_equal(count_recomputed(schedule, 0, recomputed), 0);
     cgp_schedule_destroy(schedule);
 }
