@@ -59,7 +59,7 @@ TEST_CASE(memory_takes_its_bytes) {
     speed.optim = cgp_optim_sgd(0.1, 0, false, 0);
     speed.precision = CGP_PRECISION_BF16;
     assert_ok(cgp_layer_costs_estimate(model, &speed, N, costs));
-    close_to(costs[1].forward_seconds, (x / 2 + weight + bias + y / 2) / 100.0);
+    close_to(costs[1].forward_seconds, (x / 2.0 + weight + bias + y / 2.0) / 100.0);
     close_to(costs[1].update_seconds, 3 * (weight + bias) / 100.0);
     cgp_model_destroy(model);
 }
