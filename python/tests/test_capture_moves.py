@@ -57,13 +57,27 @@ FUNCTIONS = {
     "by indices": (lambda x: x[:, torch.tensor([3, 0, -1, 3])], [ROWS]),
     "by a table of indices": (lambda x: x[:, :, torch.tensor([[3, 0], [1, 1], [2, 5]])], [ROWS]),
     "zeros like": (lambda x: torch.cat([x, torch.zeros_like(x), x.new_ones(x.shape)], 1), [ROWS]),
-    "where": (lambda x: torch.where(torch.arange(12) % 3 == 0, x, -2.0), [ROWS]),
-    "where of two": (lambda x, y: torch.where(torch.arange(5)[:, None] < 3, x, y), [ROWS, ROWS]),
-    "masked_fill": (lambda x: x.masked_fill(torch.arange(12) % 3 == 0, 4.0), [ROWS]),
     "addcmul": (lambda x, y: torch.addcmul(x, y, y, value=0.3), [ROWS, ROWS]),
     "windows": (lambda x: x.view(-1, 3, 2, 3, 5, 1).permute(0, 4, 2, 3, 1, 5).flatten(2) * 2,
                 [IMAGE]),
 }
+
+
+#: Choices between tensors that a layer has made, and which are finite.
+CHOICES = {
+    "where": (lambda x: torch.where(torch.arange(12) % 3 == 0, x, -2.0), [ROWS]),
+    "where of two": (lambda x, y: torch.where(torch.arange(5)[:, None] < 3, x, y), [ROWS, ROWS]),
+    "masked_fill": (lambda x: x.masked_fill(torch.arange(12) % 3 == 0, 4.0), [ROWS]),
+}
+
+
+class AfterLayer(nn.Module):
+    def __init__(self, function, width):
+        super().__init__()
+        self.function, self.layer = function, nn.Linear(width, width)
+
+    def forward(self, *inputs):
+        return self.function(*(self.layer(x) for x in inputs))
 
 
 class Attention(nn.Module):
@@ -114,6 +128,12 @@ class Moves(unittest.TestCase):
         for name, (function, shapes) in FUNCTIONS.items():
             with self.subTest(name):
                 self.captured(Function(function), *[torch.randn(shape) for shape in shapes])
+
+    def test_choices_equal_pytorch(self):
+        for name, (function, shapes) in CHOICES.items():
+            with self.subTest(name):
+                self.captured(AfterLayer(function, shapes[0][-1]),
+                              *[torch.randn(shape) for shape in shapes])
 
     def test_ties_of_a_pool_give_the_gradient_to_the_first(self):
         x, pool, found = torch.randint(0, 2, VOLUME).float(), nn.MaxPool3d(2, 1), []
