@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import cgpipe
 from cgpipe.errors import ArgumentError
-from cgpipe.torch import CaptureError, export, proof
+from cgpipe.torch import CaptureError, export, ops, proof
 from cgpipe.torchgpipe import GPipe
 
 
@@ -136,10 +136,10 @@ class Exact(unittest.TestCase):
             module = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
             return cgpipe.from_torch(module, (torch.randn(4, 64),), **options).report()
         text = r"^proof: {} tensors equal PyTorch's, for 3 and 2 samples; \d+\.\d s{}$"
-        self.assertRegex(report(), text.format(5, ""))
-        with mock.patch.multiple(proof, BOUNDS={"outputs": 0, "gradients": 0}, UNPROVABLE=0.0):
+        self.assertRegex(report(), text.format(7, ""))
+        with mock.patch.multiple(proof, EXACT=0.0, UNPROVABLE=0.0):
             self.assertRegex(report(), text.format(
-                r"\d", "; not provable, for roundings change .*: .*the gradient of 0.weight.*"))
+                r"\d", "; not provable, for roundings change .*: .*the gradient of 2.weight.*"))
         self.assertEqual(report(verify=False), "not proven")
 
     def test_code_sees_which_inputs_and_results_require_a_gradient(self):
@@ -163,16 +163,37 @@ class Exact(unittest.TestCase):
         def counted(m, x):
             m.count = getattr(m, "count", 0) + 1
             return m.a(x)
+
+        def hooked(m, x):
+            y = m.a(x)
+            if y.requires_grad:
+                y.register_hook(lambda gradient: gradient * 2)
+            return m.b(y)
         found = {"count is set by forward": counted,
-                 "output 0: differs from PyTorch's": lambda m, x: m.a(x) * random.random(),
+                 r"1\.a: the gradient of its result differs .*, in 1: mul \(test_capture_exact.py":
+                     lambda m, x: m.a(x) * random.random(),
                  "under no_grad": lambda m, x: m.a(x) * 2 if torch.is_grad_enabled() else m.a(x),
-                 "0.weight: its gradient differs": lambda m, x: Reverse.apply(m.a(x))}
+                 r"1\.a: the gradient of its result differs .*, in 1: mul \(torch_support.py":
+                     lambda m, x: m.b(Reverse.apply(m.a(x))),
+                 r"\.bias: its gradient differs .*, in .*1\.a: linear": hooked}
         with mock.patch.object(export, "watching",
                                lambda module: contextlib.nullcontext(lambda: None)):
             for text, function in found.items():
                 module = nn.Sequential(nn.Linear(8, 8), Part(function))
                 with self.subTest(text), self.assertRaisesRegex(CaptureError, text):
                     cgpipe.from_torch(module, (torch.randn(4, 8),), fallback=False)
+
+    def test_a_proof_compares_layer_by_layer(self):
+        def far(function):
+            layers = [nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU(inplace=True))
+                      for _ in range(8)]
+            module = nn.Sequential(*layers, Part(function), nn.Linear(8, 3))
+            return cgpipe.from_torch(module, (torch.randn(4, 8),))
+        self.assertNotIn("not provable", far(lambda m, x: m.a(x)).report())
+        # 1e-4 of one layer's gradient is found, however many layers there are.
+        with mock.patch.dict(ops.OPS, {"detach": lambda t, x: x}):
+            with self.assertRaisesRegex(CaptureError, "8.b: the gradient of its result differs"):
+                far(lambda m, x: m.a(x) + 1e-4 * m.b(x).detach())
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from cgpipe.torch import (elementwise, functions, losses, norms,  # noqa: F401  they register ops
                           proof, views, volumes)
+from cgpipe.torch.boundaries import chosen, cuts_of
 from cgpipe.torch.captured import Captured, Named
 from cgpipe.torch.convex import Plan, stateful_nodes
 from cgpipe.torch.evaluate import Evaluator
@@ -63,25 +64,33 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     check_cuts(module, cut_at)
     flat, examples = prepare(module, example_inputs, example_kwargs)
 
+    fine = False
+
     def attempt(opaque: Sequence[str]) -> Captured:
-        program = export(module, flat, examples, opaque)
+        bounds = chosen(module, fine) if proof.wanted(verify) else {}
+        program = export(module, flat, examples, opaque, bounds)
         try:
             return translate(program, flat, module, examples, cut_at, name or type(module).__name__,
                              fallback)
         except Exception as error:
             raise_fault(Finding(""), error)
-    captured: Captured = (attempt_with_fallback(module, flat, examples, attempt) if fallback
-                          else attempt_alone(module, flat, examples, attempt))
-    if proof.wanted(verify):
+    failed: Optional[CaptureError] = None
+    while True:
+        captured: Captured = (attempt_with_fallback(module, flat, examples, attempt, failed)
+                              if fallback else attempt_alone(module, flat, examples, attempt))
         try:
-            captured.proof = proof.prove(flat, captured, examples)
-        except CaptureError as error:
-            if not fallback or not error.paths:
+            if proof.wanted(verify):
+                captured.proof = proof.prove(flat, captured, examples, fine)
+            captured.regions.restart_times()
+            return captured
+        except proof.Different:
+            if fine:
                 raise
-            captured = attempt_with_fallback(module, flat, examples, attempt, error)
-            captured.proof = proof.prove(flat, captured, examples)
-    captured.regions.restart_times()
-    return captured
+            fine = True  # a proof with all boundaries names the module, or passes
+        except CaptureError as error:
+            if not fallback or not error.paths or failed is not None:
+                raise
+            failed = error
 
 
 def prepare(module: nn.Module, example_inputs: Sequence[Any],
@@ -162,6 +171,9 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
                         program.guard, _tensors(program.exported, module, states), found_regions,
                         walk.live_places())
     captured.wants, captured.has_own_modes = flat.wants, program.has_own_modes
+    captured.origins = {node["output"]: place for place, nodes in zip(walk.places, walk.added)
+                        for node in nodes}
+    captured.cuts = cuts_of(graph, walk.env, program.boundaries, captured.targets())
     _find_requires(captured, t.graph.nodes, module)
     _check_outside(captured, evaluator, examples)
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe.errors import ArgumentError
+from cgpipe.torch.boundaries import Cut, Key
 from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Guard
 from cgpipe.torch.graph import MAX_RANK, from_memory, to_memory
@@ -74,6 +75,9 @@ class Captured:
     regions: Regions
     #: All ops in order, and where they run.
     places: List[Place] = field(default_factory=list)
+    #: Boundaries of layers (boundaries.py), and what has made each value of the graph.
+    cuts: Dict[Key, Cut] = field(default_factory=dict)
+    origins: Dict[int, Place] = field(default_factory=dict)
     #: The result of its proof (proof.py); None: it was not proven.
     proof: Optional[Any] = None
     #: Whether evaluation may take another path than training (modes.py).
@@ -113,6 +117,10 @@ class Captured:
         """Return what gradients of the losses' targets would reach in PyTorch: the engine has
         none."""
         return self._behind({x for loss in self.graph["losses"] for x in loss["inputs"][1:]}, set())
+
+    def targets(self) -> Set[int]:
+        """Return the values on which a loss's target depends."""
+        return self._targets()[0]
 
     def are_targets(self) -> List[bool]:
         """Return for each input of the module whether a loss's target depends on it."""

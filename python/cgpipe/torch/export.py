@@ -25,6 +25,7 @@ from sympy import Symbol
 from torch import Tensor, nn
 from torch.utils._sympy.printers import PythonPrinter
 
+from cgpipe.torch.boundaries import Key, marking, unmark
 from cgpipe.torch.finding import Finding, called, line_of, untraceable
 from cgpipe.torch.modes import has_own_modes, noting_reads
 from cgpipe.torch.watch import (CaptureError, buffers_kept, buffers_replaced_since, check_hooks,
@@ -63,6 +64,10 @@ class _Form:
     #: What to do at the end of a forward.
     after: Callable[[], None] = staticmethod(_nothing)
 
+    def __init__(self) -> None:
+        #: Results of modules that a trace returns too (boundaries.py).
+        self.marks: List[Tuple[Key, Tensor]] = []
+
 
 class Flat(nn.Module):
     """A module that maps positional tensors to a tuple of tensors. flatten() makes its forward."""
@@ -83,11 +88,12 @@ class Flat(nn.Module):
             leaves[place] = tensor
         args, kwargs = torch.utils._pytree.tree_unflatten(leaves, self._spec)
         tables = tables_of(self.module)
+        self.form.marks.clear()
         found, self.form.spec = torch.utils._pytree.tree_flatten(self.module(*args, **kwargs))
         self.form.replaced = buffers_replaced_since(tables)
         self.form.after()
         self.form.leaves = [None if isinstance(x, Tensor) else x for x in found]
-        return tuple(x for x in found if isinstance(x, Tensor))
+        return (*(x for x in found if isinstance(x, Tensor)), *(x for _, x in self.form.marks))
 
 
 def flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[Any]) -> Flat:
@@ -161,12 +167,14 @@ class Program:
     guard: Guard
     #: Whether evaluation may take another path (modes.py).
     has_own_modes: bool = False
+    #: The nodes of the results that are boundaries of layers.
+    boundaries: Dict[Key, Any] = field(default_factory=dict)
 
 
 def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
-           opaque: Sequence[str] = ()) -> Program:
+           opaque: Sequence[str] = (), bounds: Optional[Dict[str, nn.Module]] = None) -> Program:
     """Export a flat module in its current mode. Buffers keep their values. ``opaque``: paths of
-    modules whose calls are nodes (opaque.py).
+    modules whose calls are nodes (opaque.py). ``bounds``: modules whose results are boundaries.
 
     Raises:
         CaptureError: The module cannot be exported, or the exported program would lose a part of
@@ -180,7 +188,8 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
         for m in cumulative:  # -1 means cumulative to the engine; PyTorch would use a tensor
             m.momentum = -1.0
         try:
-            with buffers_kept(module), watching(module) as flat.form.after, torch.enable_grad(), \
+            with marking(bounds or {}, flat.form.marks), buffers_kept(module), \
+                    watching(module) as flat.form.after, torch.enable_grad(), \
                     warnings.catch_warnings(), _quiet(), _without_collection(), \
                     noting_reads() as reads:
                 warnings.simplefilter("ignore")
@@ -189,7 +198,7 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
                          for path, _, key in (x.rpartition(".") for x in flat.form.replaced)]
                 if names:
                     raise CaptureError(names[0], [finding.path for finding in names], names)
-                found = _functional(program)
+                found = _functional(program, [key for key, _ in flat.form.marks])
             found.has_own_modes = any(m.training for m in module.modules()) and (
                 reads.found or has_own_modes(found.exported.graph_module.graph, module))
             return found
@@ -202,6 +211,7 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
             raise CaptureError(found, [found.path]) from error
         finally:
             flat.form.after = _nothing
+            flat.form.marks.clear()
             for m in cumulative:
                 m.momentum = None
 
@@ -240,7 +250,7 @@ def _trace(flat: Flat, examples: Sequence[Tensor]) -> Any:
     return exporter(flat, given, dynamic_shapes=shapes, strict=False)
 
 
-def _functional(program: Any) -> Program:
+def _functional(program: Any, marks: Sequence[Key]) -> Program:
     def error(node: Any, text: str) -> CaptureError:
         return CaptureError(finding_of(node, text), [path_of(node)])
     guard = _guard(program)
@@ -248,7 +258,8 @@ def _functional(program: Any) -> Program:
     detach_regions(program.graph_module)
     program.graph_module.recompile()
     try:
-        return Program(program.run_decompositions({}), guard)
+        exported = program.run_decompositions({})
+        return Program(exported, guard, boundaries=unmark(exported, marks))
     except Exception as failure:
         raise CaptureError("its graph of ops cannot be made functional by PyTorch",
                            [""]) from failure

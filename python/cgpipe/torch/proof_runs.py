@@ -7,33 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from cgpipe.torch.boundaries import visiting
 from cgpipe.torch.captured import Captured
-from cgpipe.torch.engine import Engine, Options
+from cgpipe.torch.engine import Engine
+from cgpipe.torch.graph import from_memory, to_memory
 from cgpipe.torch.opaque import original, replaced
+from cgpipe.torch.proof_cuts import Feed, Notes, Run, Tensors, difference, moved
+from cgpipe.torch.proof_pieces import Piece, pieces_of
 from cgpipe.torch.surroundings import PROOF_SEED, put, seeded
 from cgpipe.torch.watch import CaptureError, attributes_kept, buffers_kept
 from cgpipe.worker import Worker
 
-__all__ = ["Eager", "Ours", "Run"]
-
-#: Roundings by which parameters and inputs are moved.
-MOVED = 4 * 2.0 ** -23
-
-
-@dataclass
-class Run:
-    """The tensors of a forward and backward, by name; None: no gradient."""
-
-    outputs: Dict[str, Optional[Tensor]]
-    gradients: Dict[str, Optional[Tensor]]
-
+__all__ = ["Draw", "Eager", "Ours"]
 
 class _NoDropout(TorchFunctionMode):
     """Leave out dropout."""
@@ -83,12 +75,29 @@ def _replaced(module: nn.Module, parameters: Dict[str, Tensor]) -> Iterator[None
             table[key] = p
 
 
-def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Return a tensor whose elements are moved by a few roundings."""
-    if not tensor.is_floating_point():
-        return tensor
-    noise = torch.rand(tensor.shape, generator=generator) * 2 - 1
-    return (tensor.detach() * (1 + MOVED * noise)).requires_grad_(tensor.requires_grad)
+@dataclass
+class Draw:
+    """Inputs, and what PyTorch makes of them. ``seeds``: gradients of the outputs."""
+
+    inputs: List[Tensor]
+    expected: Run
+    seeds: List[Tensor]
+    #: How much the engine's tensors differ, by kind and name.
+    far: Dict[Tuple[str, Any], float] = field(default_factory=dict)
+    values: Dict[int, Tensor] = field(default_factory=dict)
+    #: Sums of gradients that are not complete.
+    sums: Dict[Tuple[str, Any], Optional[Tensor]] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> int:
+        """Return the number of samples."""
+        return int(self.inputs[0].shape[0])
+
+    def compare(self, kind: str, name: Any, x: Optional[Tensor]) -> None:
+        """Note how much a tensor of the engine differs from PyTorch's."""
+        expected = getattr(self.expected, kind)
+        if name in expected:
+            self.far[kind, name] = difference(x, expected[name])
 
 
 class Eager:
@@ -99,6 +108,7 @@ class Eager:
         self.flat, self.captured = flat, captured
         module: Any = flat.module
         self.module: nn.Module = module
+        self.modules = dict(self.module.named_modules(remove_duplicate=False))
         self.parameters: Dict[str, Tensor] = {name: p for name, p in self.module.named_parameters()
                                               if p.requires_grad}
         #: Gradients of the outputs of the last run, and the shapes of its outputs for a sample.
@@ -110,20 +120,45 @@ class Eager:
         with _kept(self.module, self.captured), torch.no_grad(), _NoDropout():
             return list(self.flat(*inputs))
 
-    def run(self, inputs: Sequence[Tensor], moved: Optional[torch.Generator] = None) -> Run:
-        """Run forward and backward; ``moved``: with parameters and inputs moved."""
+    def run(self, inputs: Sequence[Tensor]) -> Run:
+        """Run forward and backward, and note the results at cuts."""
         given = [x.detach().clone().requires_grad_(want)
                  for x, want in zip(inputs, self.captured.wants)]
         # Detached, so that no hook of a parameter runs.
         parameters = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-        if moved is not None:
-            given = [_moved(x, moved) for x in given]
-            parameters = {name: _moved(p, moved) for name, p in parameters.items()}
+        notes = Notes(self.captured.cuts, inputs[0].shape[0])
+        found = self._run(given, parameters, notes)
+        found.results, found.result_gradients = notes.values, notes.gradients
+        found.strides, found.requires, found.alone = notes.strides, notes.requires, notes.alone
+        return found
+
+    def again(self, inputs: Sequence[Tensor], expected: Run, generator: Optional[torch.Generator],
+              wanted: Optional[Set[str]] = None) -> Run:
+        """Run each layer again on its values of a run, all of them and the parameters moved
+        if there is a generator. ``wanted``: modules that are called; the others have their results
+        from the run."""
+        moves = [x.detach().clone().requires_grad_(want)
+                 for x, want in zip(inputs, self.captured.wants)]
+        given = [moved(x, generator) for x in moves]
+        parameters = {name: moved(p.detach().requires_grad_(), generator)
+                      for name, p in self.parameters.items()}
+        feed = Feed(self.captured.cuts, expected, generator, wanted)
+        found = self._run(given, parameters, feed)
+        found.results = feed.results
+        found.result_gradients = {
+            number: None if x.grad is None else to_memory(x.grad, feed.layouts[number])
+            for number, x in feed.leaves.items()}
+        return found
+
+    def _run(self, given: List[Tensor], parameters: Dict[str, Tensor], cuts: Any) -> Run:
+        bounds = {path: self.modules[path] for path in {cut.path for cut in
+                                                        self.captured.cuts.values()}}
         with _kept(self.module, self.captured) as changed, torch.enable_grad(), _NoDropout(), \
                 seeded(PROOF_SEED), _replaced(self.module, parameters), self._seeded():
-            outputs = self.flat(*given)
+            with visiting(bounds, cuts.visit, cuts.skip):
+                outputs = self.flat(*given)
             self.shapes = [y.shape[1:] if y.dim() else None for y in outputs]
-            found = self._backward(outputs, given, parameters)
+            found = self._backward(outputs, given, parameters, cuts)
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
         self._check_attributes(changed)
         return Run({**self.named(outputs), **buffers}, found)
@@ -154,23 +189,23 @@ class Eager:
             return torch.zeros_like(y)
         return torch.randn(y.shape, generator=generator)
 
-    def named(self, outputs: Sequence[Tensor]) -> Dict[str, Optional[Tensor]]:
+    def named(self, outputs: Sequence[Tensor]) -> Tensors:
         """Return the outputs and the loss by name."""
         kinds = [kind for kind, _ in self.captured.outputs]
-        found: Dict[str, Optional[Tensor]] = {
+        found: Tensors = {
             f"output {i}": y.detach() for i, (y, kind) in enumerate(zip(outputs, kinds))
             if kind == "output"}
         losses = [y.detach() for y, kind in zip(outputs, kinds) if kind == "loss"]
         return {**found, "loss": torch.stack(losses).sum()} if losses else found
 
     def _backward(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor],
-                  parameters: Dict[str, Tensor]) -> Dict[str, Optional[Tensor]]:
+                  parameters: Dict[str, Tensor], cuts: Any) -> Tensors:
         if [s.shape for s in self.seeds] != [y.shape for y in outputs]:
             generator = torch.Generator().manual_seed(5)
             self.seeds = [self._seed(y, kind, generator)
                           for y, (kind, _) in zip(outputs, self.captured.outputs)]
-        pairs = [(y, seed) for y, seed in zip(outputs, self.seeds)
-                 if y.requires_grad and bool(seed.any())]
+        pairs = [(y, cuts.move(seed)) for y, seed in zip(outputs, self.seeds)
+                 if y.requires_grad and bool(seed.any())] + cuts.seeds()
         names = [*parameters, *(f"input {i}" for i, x in enumerate(inputs) if x.requires_grad)]
         leaves = [*parameters.values(), *(x for x in inputs if x.requires_grad)]
         if not pairs or not leaves:
@@ -188,91 +223,169 @@ def _without_dropout(graph: Dict[str, Any]) -> Dict[str, Any]:
 
 
 class Ours:
-    """Runs a captured module by the engine, as one stage."""
+    """Runs a captured module by the engine, in pieces of one stage each."""
 
-    def __init__(self, captured: Captured, module: nn.Module) -> None:
-        self.captured = replace(captured, graph=_without_dropout(captured.graph))
+    def __init__(self, captured: Captured, module: nn.Module, draws: Sequence[Draw],
+                 join: bool) -> None:
+        self.captured, self.module, self.draws, self.join = captured, module, draws, join
         self.tensors = {**dict(module.named_parameters(remove_duplicate=False)),
                         **dict(module.named_buffers(remove_duplicate=False))}
         # The name that PyTorch gives a parameter that has several.
         first = {id(p): name for name, p in module.named_parameters()}
         self.names = {name: first[id(p)]
                       for name, p in module.named_parameters(remove_duplicate=False)}
-        self.module, self.worker = module, Worker()
-        self.engine: Optional[Engine] = None
+        self.worker = Worker()
+        #: The pieces that have computed a tensor, by kind and name.
+        self.pieces: Dict[Tuple[str, Any], List[Piece]] = {}
+        self._inputs = self._wants()
+        self._input_names = {f"input {i}": i for i in self._inputs.values()}
 
-    def run(self, inputs: Sequence[Tensor], seeds: Sequence[Tensor]) -> Run:
-        """Run forward and backward."""
+    def run(self) -> None:
+        """Run forward and backward of all pieces for each draw. Sets ``got`` of the draws."""
+        graph = replace(self.captured, graph=_without_dropout(self.captured.graph))
+        requires = set().union(*(draw.expected.requires for draw in self.draws))
+        for draw in self.draws:
+            draw.values, draw.far = self._values(draw), {}
+            for name, b in self.module.named_buffers():
+                draw.compare("outputs", name, b)
+        pieces = pieces_of(graph, requires | set(self._inputs), self.join)
+        for piece in pieces:
+            for name in self._gradients_of(piece):
+                self.pieces.setdefault(name, []).append(piece)
+        for piece in pieces:
+            self._run_piece(piece)
+
+    def _run_piece(self, piece: Piece) -> None:
+        engine: Optional[Engine] = None
         regions = self.captured.regions
         regions.proving = _NoDropout
         try:
-            with _kept(self.module, self.captured):
-                found = self._run(inputs, seeds)
-                # All buffers: what PyTorch alone writes to would be lost.
-                buffers = {name: b.clone() for name, b in self.module.named_buffers()}
-                return Run({**buffers, **found.outputs}, found.gradients)
+            for draw in self.draws:
+                if engine is None or piece.losses or draw.samples > engine.samples:
+                    engine = None  # first free its memory
+                    engine = piece.engine(self.worker, draw.samples)
+                # The engine alone writes to nothing of the module's.
+                with (_kept(self.module, self.captured) if piece.regions
+                      else contextlib.nullcontext()):
+                    self._copy(piece, engine)
+                    self._step(piece, engine, draw)
+                    self._take_buffers(piece, engine, draw)
         finally:
             regions.proving = None
 
-    def _run(self, inputs: Sequence[Tensor], seeds: Sequence[Tensor]) -> Run:
-        captured, samples = self.captured, inputs[0].shape[0]
-        wants = self._wants()
-        engine = self.engine = self._engine(samples, wants)
-        self._copy(engine)
-        outputs = captured.new_outputs(samples)
-        gradients = captured.new_input_gradients(inputs, wants)
-        given = captured.to_engine([x.detach() for x in inputs])
+    def _values(self, draw: Draw) -> Dict[int, Tensor]:
+        """Return the values that pieces read, in the engine's memory order."""
+        given = self.captured.to_engine([x.detach() for x in draw.inputs])
+        numbers = [entry["value"] for entry in self.captured.graph["inputs"]]
+        return {**dict(zip(numbers, given)), **self._shaped(draw.expected.results)}
+
+    def _shaped(self, tensors: Tensors) -> Dict[int, Tensor]:
+        """Return tensors at cuts with the shapes of their values."""
+        values = self.captured.graph["values"]
+        return {number: x.view(x.shape[0], *values[number]["shape"])
+                for number, x in tensors.items() if x is not None}
+
+    def _wants(self) -> Dict[int, int]:
+        """Return which inputs get a gradient, except targets: their values, and their index."""
+        captured = self.captured
+        entries = iter(captured.graph["inputs"])
+        wanted = [(next(entries)["value"], i, want and not is_target)
+                  for i, (want, layout, is_target) in enumerate(
+                      zip(captured.wants, captured.inputs, captured.are_targets()))
+                  if layout is not None]
+        return {value: i for value, i, want in wanted if want}
+
+    def _step(self, piece: Piece, engine: Engine, draw: Draw) -> None:
+        captured, call = self.captured, self.worker.call
+        given = [draw.values[x] for x in piece.inputs]
+        outputs = [torch.empty([draw.samples, *piece.shape(i)])
+                   for i in range(len(piece.outputs))]
+        gradients = piece.new_gradients(given)
         if captured.has_batch_norm and not captured.training:
             # Nothing has a gradient through the fixed statistics of a batch norm.
-            self.worker.call(engine.predict, given, outputs)
-            return Run(self._outputs(outputs), {})
-        if captured.graph["losses"]:
-            loss = torch.tensor(self.worker.call(engine.step, given, gradients))
-            found: Dict[str, Optional[Tensor]] = {"loss": loss}
+            if outputs:
+                call(engine.predict, given, outputs)
+            self._compare_outputs(piece, draw, outputs)
+            return
+        if piece.losses:
+            loss = call(engine.step, given, gradients)
+            self._note("outputs", "loss", piece)
+            draw.compare("outputs", "loss", torch.tensor(loss))
         else:
-            self.worker.call(engine.forward, given, outputs)
-            found = self._outputs(outputs)
-            self.worker.call(engine.backward, captured.output_gradients(seeds, samples), gradients)
-        states = {entry.name: view.clone() for view, entry in zip(engine.states, captured.states)}
-        return Run({**found, **states}, self._gradients(engine, inputs, gradients))
+            call(engine.forward, given, outputs)
+            self._compare_outputs(piece, draw, outputs)
+            call(engine.backward, self._seeds(piece, draw), gradients)
+        own = {self.names[entry.name]: view if piece.captured.has_gradient(i) else None
+               for i, (entry, view) in enumerate(zip(piece.captured.parameters, engine.gradients))}
+        found = [*own.values(), *(x for x, want in zip(gradients, piece.wants) if want)]
+        for (kind, name), x in zip(self._gradients_of(piece), found):
+            self._add(piece, draw, kind, name, x)
 
-    def _engine(self, samples: int, wants: Tuple[bool, ...]) -> Engine:
-        """Return an engine: the last one, if its plan is for so many samples or more."""
-        external = not self.captured.graph["losses"]
-        if self.engine is not None and external and samples <= self.engine.samples:
-            return self.engine
-        self.engine = None  # first free its memory
-        found: Engine = self.worker.call(Engine, self.worker, self.captured,
-                                         Options(external_loss=external), samples, wants)
-        return found
+    def _gradients_of(self, piece: Piece) -> List[Tuple[str, Any]]:
+        """Return the gradients that a piece computes, by kind and name."""
+        names = dict.fromkeys(self.names[entry.name] for entry in piece.captured.parameters)
+        read = [x for x, want in zip(piece.inputs, piece.wants) if want]
+        return [*(("gradients", name) for name in names),
+                *(("gradients", f"input {self._inputs[x]}") if x in self._inputs
+                  else ("result_gradients", x) for x in read)]
 
-    def _wants(self) -> Tuple[bool, ...]:
-        """Return which inputs get a gradient: those that the graph reads, except targets."""
+    def _add(self, piece: Piece, draw: Draw, kind: str, name: Any, x: Optional[Tensor]) -> None:
+        """Add a piece's gradient to the sum, and compare the sum after the last piece."""
+        before = draw.sums.pop((kind, name), None)
+        total = before if x is None else x if before is None else before.add_(x)
+        if piece is not self.pieces[kind, name][-1]:
+            draw.sums[kind, name] = x.clone() if total is x and x is not None else total
+            return
+        if name in self._input_names and total is not None:
+            layout = self.captured.inputs[self._input_names[name]]
+            assert layout is not None
+            total = from_memory(total, layout)
+        expected = draw.expected.result_gradients.get(name)
+        if kind == "result_gradients" and total is not None and expected is not None:
+            total = total.view_as(expected)
+        draw.compare(kind, name, total)
+
+    def _note(self, kind: str, name: Any, piece: Piece) -> None:
+        pieces = self.pieces.setdefault((kind, name), [])
+        if piece not in pieces:
+            pieces.append(piece)
+
+    def _compare_outputs(self, piece: Piece, draw: Draw, outputs: Sequence[Tensor]) -> None:
         captured = self.captured
-        return tuple(layout is not None and not is_target and want
-                     for want, layout, is_target in zip(captured.wants, captured.inputs,
-                                                        captured.are_targets()))
+        for number, y in zip(piece.outputs, outputs):
+            self._note("results", number, piece)
+            draw.compare("results", number, y.view_as(draw.expected.results[number])
+                         if number in draw.expected.results else None)
+            for i, (kind, k) in enumerate(captured.outputs):
+                if kind == "output" and captured.graph["outputs"][k] == number:
+                    self._note("outputs", f"output {i}", piece)
+                    draw.compare("outputs", f"output {i}", from_memory(y, captured.layouts[k]))
 
-    def _outputs(self, outputs: Sequence[Tensor]) -> Dict[str, Optional[Tensor]]:
-        places = [i for i, (kind, _) in enumerate(self.captured.outputs) if kind == "output"]
-        return {f"output {i}": y for i, y in zip(places, self.captured.to_torch(outputs))}
+    def _seeds(self, piece: Piece, draw: Draw) -> List[Tensor]:
+        """Return the gradients of a piece's outputs."""
+        captured = self.captured
+        numbers = captured.graph["outputs"]
+        last = dict(zip(numbers, captured.output_gradients(draw.seeds, draw.samples)))
+        known = {**self._shaped(draw.expected.result_gradients), **last}
+        return [known[x] if x in known else torch.zeros([draw.samples, *piece.shape(i)])
+                for i, x in enumerate(piece.outputs)]
 
-    def _copy(self, engine: Engine) -> None:
+    def _copy(self, piece: Piece, engine: Engine) -> None:
         with torch.no_grad():
-            for views, entries in ((engine.parameters, self.captured.parameters),
-                                   (engine.states, self.captured.states)):
+            for views, entries in ((engine.parameters, piece.captured.parameters),
+                                   (engine.states, piece.captured.states)):
                 for view, entry in zip(views, entries):
                     view.copy_(self.tensors[entry.name].view_as(view))
         self.worker.call(engine.call, "parameters_changed")
 
-    def _gradients(self, engine: Engine, inputs: Sequence[Tensor],
-                   gradients: Sequence[Optional[Tensor]]) -> Dict[str, Optional[Tensor]]:
-        captured = self.captured
-        found: Dict[str, Optional[Tensor]] = {
-            self.names[entry.name]: view.clone() if captured.has_gradient(i) else None
-            for i, (view, entry) in enumerate(zip(engine.gradients, captured.parameters))}
-        for i, (x, want) in enumerate(zip(captured.input_gradients_to_torch(gradients),
-                                          self._wants())):
-            if want:
-                found[f"input {i}"] = x
-        return found
+    def _take_buffers(self, piece: Piece, engine: Engine, draw: Draw) -> None:
+        """Take what the piece has written to buffers: its own states, and those of regions."""
+        for view, entry in zip(engine.states, piece.captured.states):
+            draw.compare("outputs", entry.name, view)
+            self._note("outputs", entry.name, piece)
+        if piece.regions:
+            own = {id(b) for region in piece.regions for b in region.buffers}
+            for name, b in self.module.named_buffers():
+                if id(b) in own:
+                    draw.compare("outputs", name, b)
+                    self._note("outputs", name, piece)

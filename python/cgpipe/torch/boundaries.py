@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boundaries of layers: the tensors at which a proof (proof.py) cuts a module.
+
+    chosen()    the modules whose results are boundaries
+    visiting()  call a function with each result while the module runs
+    unmark()    the nodes of an exported program that have these results
+    cuts_of()   their values in the graph
+
+A trace marks a result by returning a copy of it as one more output of the whole module."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import (Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence,
+                    Tuple)
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe.torch.graph import Value
+from cgpipe.torch.layout import BATCH, Layout, count
+from cgpipe.torch.opaque import replaced
+from cgpipe.torch.translator import Part
+
+__all__ = ["Cut", "Key", "chosen", "cuts_of", "is_fresh", "marking", "unmark", "visiting"]
+
+#: A result: the module's path, the number of its call, and which tensor of the result: 0, the
+#: result is this tensor; above 0, its place in a tuple, list or dictionary.
+Key = Tuple[str, int, int]
+#: The function itself: a trace watches the module's attribute.
+_is_grad_enabled = torch.is_grad_enabled
+
+
+class Cut(NamedTuple):
+    """A boundary: its value in the graph, with the layout of PyTorch's tensor."""
+
+    path: str
+    number: int
+    layout: Layout
+
+
+def chosen(module: nn.Module, fine: bool) -> Dict[str, nn.Module]:
+    """Return the modules whose results are boundaries, by path. ``fine``: all modules. Otherwise
+    those of several parts, and those with parameters, but not a convolution in front of its norm:
+    what follows a norm may jump at a rounding (relu), and then gets the same values."""
+    found: Dict[str, nn.Module] = {}
+
+    def descend(path: str, parent: nn.Module) -> None:
+        children = list(parent.named_children())
+        for (name, child), (_, after) in zip(children, [*children[1:], ("", None)]):
+            own = f"{path}.{name}" if path else name
+            if fine or _is_boundary(child, after):
+                found[own] = child
+            descend(own, child)
+    descend("", module)
+    paths = {id(child): path for path, child in found.items()}
+    return {path: child for path, child in found.items() if paths[id(child)] == path}
+
+
+def _is_boundary(module: nn.Module, after: Optional[nn.Module]) -> bool:
+    """Return whether a module's result is one; ``after``: the next part of the same module."""
+    if isinstance(module, nn.Sequential):
+        return False  # it has the result of its last part
+    if len(module._modules) > 1:
+        return True
+    return bool(module._parameters) and (_is_norm(module) or not _is_norm(after))
+
+
+def _is_norm(module: Optional[nn.Module]) -> bool:
+    own = [] if module is None else [p for p in module._parameters.values() if p is not None]
+    return bool(own) and all(p.dim() == 1 for p in own)
+
+
+# --- calls ---
+
+#: visit(key, result, arguments) -> the tensor that takes the result's place.
+Visit = Callable[[Key, Tensor, Any], Tensor]
+#: skip(path, number of the call) -> the module's result, without a call; None: call it.
+Skip = Callable[[str, int], Optional[Tensor]]
+
+
+@contextlib.contextmanager
+def visiting(modules: Dict[str, nn.Module], visit: Visit,
+             skip: Optional[Skip] = None) -> Iterator[None]:
+    """Call ``visit`` with the tensors of each result of these modules, while they run."""
+    calls: Dict[str, int] = {}
+
+    def call(path: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        number = calls[path] = calls.get(path, -1) + 1
+        found = None if skip is None else skip(path, number)
+        if found is not None:
+            return found
+        y = module._call_impl(*args, **kwargs)
+        if isinstance(y, Tensor):
+            return visit((path, number, 0), y, (args, kwargs))
+        if type(y) not in (tuple, list, dict):
+            return y
+        leaves, spec = torch.utils._pytree.tree_flatten(y)
+        new = [visit((path, number, i), x, (args, kwargs)) if isinstance(x, Tensor) else x
+               for i, x in enumerate(leaves, 1)]
+        same = all(a is b for a, b in zip(leaves, new))
+        return y if same else torch.utils._pytree.tree_unflatten(new, spec)
+    free = {path: m for path, m in modules.items() if "_compiled_call_impl" not in m.__dict__}
+    with replaced(free, call):
+        yield
+
+
+def is_fresh(y: Tensor, arguments: Any) -> bool:
+    """Return whether a result has other memory than the arguments: not that of a write in place."""
+    place = y.untyped_storage().data_ptr()
+    return all(x.untyped_storage().data_ptr() != place
+               for x in torch.utils._pytree.tree_leaves(arguments) if isinstance(x, Tensor))
+
+
+# --- an exported program ---
+
+
+@contextlib.contextmanager
+def marking(modules: Dict[str, nn.Module], marks: List[Tuple[Key, Tensor]]) -> Iterator[None]:
+    """Add a copy of each result to ``marks`` while a module is traced. Results without gradient
+    mode are left out: their gradients take other ways."""
+    def visit(key: Key, y: Tensor, _: Any) -> Tensor:
+        if y.dtype == torch.float32 and _is_grad_enabled():
+            marks.append((key, y.clone()))
+        return y
+    with visiting(modules, visit):
+        yield
+
+
+def unmark(exported: Any, keys: Sequence[Key]) -> Dict[Key, Any]:
+    """Remove the marks from a functional program, its last outputs; return the nodes that they are
+    copies of."""
+    if not keys:
+        return {}
+    graph = exported.graph_module.graph
+    output = next(reversed(graph.nodes))
+    every, first = output.args[0], len(output.args[0]) - len(keys)
+    output.args = (tuple(every[:first]),)
+    del exported.graph_signature.output_specs[first:]
+    found: Dict[Key, Any] = {}
+    for key, node in zip(keys, every[first:]):
+        if node.target is torch.ops.aten.clone.default:
+            found[key] = node.args[0]
+            if not node.users:
+                graph.erase_node(node)
+    return found
+
+
+def cuts_of(graph: Dict[str, Any], env: Dict[Any, Any], nodes: Dict[Key, Any],
+            targets: Iterable[int]) -> Dict[Key, Cut]:
+    """Return the boundaries that are values of a graph. ``env``: what nodes have become, in order;
+    ``targets``: values that losses compare with."""
+    first: Dict[int, Any] = {}  # a view that comes later has a part of the gradient alone
+    for node, x in env.items():
+        if isinstance(x, Part):
+            if x.source.made is not None:
+                first.setdefault(x.source.made, node)
+        elif isinstance(x, Value):
+            first.setdefault(x.number, node)
+    made = {node["output"] for node in graph["nodes"]}
+    kept = {*graph["outputs"], *targets, *(x for loss in graph["losses"] for x in loss["inputs"])}
+    found: Dict[Key, Cut] = {}
+    for key, node in nodes.items():
+        x = env.get(node)
+        if (type(x) is Value and first[x.number] is node and x.number in made
+                and x.number not in kept and _is_whole(x, graph)):
+            kept.add(x.number)
+            found[key] = Cut(key[0], x.number, x.layout)
+    return found
+
+
+def _is_whole(x: Value, graph: Dict[str, Any]) -> bool:
+    """Return whether a tensor [N, ...] has all elements of its value once."""
+    layout, value = x.layout, graph["values"][x.number]
+    return (value["dtype"] == "f32" and layout.has_batch and layout.dims[0] == (BATCH,)
+            and not any(axis.repeated for axis in layout.logical())
+            and count(layout.order) == math.prod(value["shape"]))
