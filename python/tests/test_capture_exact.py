@@ -195,6 +195,13 @@ class Exact(unittest.TestCase):
             with self.assertRaisesRegex(CaptureError, "8.b: the gradient of its result differs"):
                 far(lambda m, x: m.a(x) + 1e-4 * m.b(x).detach())
 
+    def test_a_mean_that_is_zero_is_proven(self):
+        module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8),
+                               nn.Conv2d(8, 8, 1, bias=False),
+                               nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(512, 4))
+        model = cgpipe.from_torch(module, (torch.randn(4, 3, 8, 8),))
+        self.assertNotIn("running_mean", model.report())
+
 
 if __name__ == "__main__":
     unittest.main()

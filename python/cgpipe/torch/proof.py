@@ -182,7 +182,7 @@ class _Comparison:
                                    "does not contain the parameter")
         sizes = {key: size(getattr(expected, key[0])[key[1]]) for key in draw.far}
         # A gradient that is zero but for rounding, such as that of a bias before a batch norm, is
-        # compared with the largest of its layer.
+        # compared with the largest of its layer. So is the mean of what has none.
         largest: Dict[_Name, float] = {}
         for key, own in sizes.items():
             layer = key[0], self._layer(key)
@@ -195,7 +195,10 @@ class _Comparison:
         return scales
 
     def _layer(self, key: _Name) -> Any:
-        """Return the layer of a tensor: of a gradient, the innermost module with a boundary."""
+        """Return the layer of a tensor: of a gradient, the innermost module with a boundary; of a
+        running statistic, its module."""
+        if key[0] == "outputs" and str(key[1]).endswith(("running_mean", "running_var")):
+            return str(key[1]).rpartition(".")[0]
         if key[0] != "gradients":
             return key[1]
         paths, path = set(self.paths.values()), str(key[1]).rpartition(".")[0]
