@@ -51,28 +51,11 @@ typedef struct budget {
 
 /* --- plans --- */
 
-/* Return the largest excess of a device over its limit; 0 or less: the plan fits. */
-static int64_t excess(const cgp_plan *plan) {
-    int64_t most = INT64_MIN;
-    for (int d = 0; d < plan->placement.n_devices; d++) {
-        const cgp_plan_device *i = &plan->placement.devices[d].info;
-        if (i->limit_bytes > 0) most = cgp__max(most, cgp__limited_bytes(i) - i->limit_bytes);
-    }
-    return most;
-}
-
-static int64_t fullest(const cgp_plan *plan) {
-    int64_t most = 0;
-    for (int d = 0; d < plan->placement.n_devices; d++)
-        most = cgp__max(most, cgp__limited_bytes(&plan->placement.devices[d].info));
-    return most;
-}
-
 static bool is_better(const cgp_plan *a, const cgp_plan *b) {
-    const int64_t x = excess(a), y = excess(b);
+    const int64_t x = cgp__plan_excess(a), y = cgp__plan_excess(b);
     const double of_a = a->actions.timeline.makespan, of_b = b->actions.timeline.makespan;
     if (x > 0 || y > 0) return x < y;
-    return of_a != of_b ? of_a < of_b : fullest(a) < fullest(b);
+    return of_a != of_b ? of_a < of_b : cgp__plan_fullest(a) < cgp__plan_fullest(b);
 }
 
 /* Keep a plan if it is the best so far, else destroy it. */
@@ -98,7 +81,7 @@ static bool is_recomputing(const cgp_plan *plan) {
 }
 
 static bool fits(const cgp_plan *plan) {
-    return plan && excess(plan) <= 0;
+    return plan && cgp__plan_excess(plan) <= 0;
 }
 
 /* --- points --- */
@@ -234,7 +217,7 @@ static cgp_status try_base(budget *b, cgp_recompute base) {
     CGP_TRY(make(b, &b->options, base, NULL, &first));
     cgp_status status = b->search ? CGP_OK : reserve(b, first);
     if (status == CGP_OK) (void)keep_balance(b, first);
-    if (status == CGP_OK && excess(first) > 0) status = search_base(b, first, base);
+    if (status == CGP_OK && cgp__plan_excess(first) > 0) status = search_base(b, first, base);
     consider(b, first);
     return status;
 }
@@ -249,7 +232,7 @@ static cgp_status try_mode(budget *b, const cgp_plan_options *options, cgp_recom
 
 static cgp_status search(budget *b, const cgp_plan_options *options, bool all) {
     CGP_TRY(try_base(b, CGP_RECOMPUTE_NEVER));
-    if (excess(b->best) == INT64_MIN)
+    if (cgp__plan_excess(b->best) == INT64_MIN)
         return cgp_fail(CGP_EINVAL,
                         "recompute: budget needs a memory limit, got none (memory_limit "
                         "or --memory-limit, or a device such as cpu:0@2GiB)");
@@ -288,7 +271,7 @@ static cgp_status fits_within(const cgp_model *model, const cgp_plan_options *op
     o.memory_limit = limit;
     CGP_TRY(cgp__plan_budget(&plan, model, &o, true));
     *yes = fits(plan);
-    *bytes = fullest(plan);
+    *bytes = cgp__plan_fullest(plan);
     cgp_plan_destroy(plan);
     return CGP_OK;
 }

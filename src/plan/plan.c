@@ -224,6 +224,22 @@ char *cgp__device_needs_text(const cgp_plan_device *i, char *text, size_t size) 
     return text;
 }
 
+int64_t cgp__plan_fullest(const cgp_plan *plan) {
+    int64_t most = 0;
+    for (int d = 0; d < plan->placement.n_devices; d++)
+        most = cgp__max(most, cgp__limited_bytes(&plan->placement.devices[d].info));
+    return most;
+}
+
+int64_t cgp__plan_excess(const cgp_plan *plan) {
+    int64_t most = INT64_MIN;
+    for (int d = 0; d < plan->placement.n_devices; d++) {
+        const cgp_plan_device *i = &plan->placement.devices[d].info;
+        if (i->limit_bytes > 0) most = cgp__max(most, cgp__limited_bytes(i) - i->limit_bytes);
+    }
+    return most;
+}
+
 cgp_status cgp__plan_check_limits(const cgp_plan *plan) {
     char text[512], limit[32];
     for (int d = 0; d < plan->placement.n_devices; d++) {
@@ -322,7 +338,7 @@ static cgp_status refuse_budget(const cgp_plan *plan, const cgp_plan_options *o)
     for (int d = 0; d < plan->placement.n_devices; d++) {
         const cgp_plan_device *i = &plan->placement.devices[d].info;
         const bool exceeds = i->limit_bytes > 0 && cgp__limited_bytes(i) > i->limit_bytes;
-        if (exceeds && (!device || i->planned_bytes > device->planned_bytes)) device = i;
+        if (exceeds && (!device || cgp__limited_bytes(i) > cgp__limited_bytes(device))) device = i;
     }
     CGP_TRY(cgp__plan_budget_least(plan->setup.model, o, &least));
     cgp__device_needs_text(device, needs, sizeof needs);

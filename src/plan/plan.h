@@ -42,6 +42,13 @@ cgp_status cgp__plan_make_with(cgp_plan **out, const cgp_model *model,
 /* Write what a device needs: "device cpu:0: needs 53.58 MiB (parameters, ..)". Returns text. */
 char *cgp__device_needs_text(const cgp_plan_device *device, char *text, size_t size);
 
+/* Return the bytes of the fullest device, as its memory limit counts them. */
+int64_t cgp__plan_fullest(const cgp_plan *plan);
+
+/* Return the largest excess of a device over its memory limit; 0 or less: the plan fits. INT64_MIN:
+ * there are no limits. */
+int64_t cgp__plan_excess(const cgp_plan *plan);
+
 /* Return CGP_ELIMIT if a device exceeds its memory limit. */
 cgp_status cgp__plan_check_limits(const cgp_plan *plan);
 

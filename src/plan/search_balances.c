@@ -99,22 +99,6 @@ static cgp_status describe(const cgp__plan_search *s, const trial *t, const cgp_
     return simulate(s, plan, choice);
 }
 
-static int64_t fullest(const cgp_plan *plan) {
-    int64_t bytes = 0;
-    for (int d = 0; d < plan->placement.n_devices; d++)
-        bytes = cgp__max(bytes, cgp__limited_bytes(cgp_plan_device_at(plan, d)));
-    return bytes;
-}
-
-static bool keeps_limits(const cgp_plan *plan) {
-    for (int d = 0; d < plan->placement.n_devices; d++) {
-        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
-        if (device->limit_bytes > 0 && cgp__limited_bytes(device) > device->limit_bytes)
-            return false;
-    }
-    return true;
-}
-
 /* Set the caps of the next balance. Return false if a device has no room. */
 static bool set_caps(trial *t, const cgp_plan *plan) {
     for (int d = 0; d < t->devices; d++) {
@@ -137,8 +121,8 @@ static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choi
                   : cgp__plan_make(&plan, s->model, &t->options));
     cgp_status status = CGP_OK;
     s->plans++;
-    *fits = keeps_limits(plan);
-    if (s->least.stages == 0 || fullest(plan) < s->least.bytes)
+    *fits = cgp__plan_excess(plan) <= 0;
+    if (s->least.stages == 0 || cgp__plan_fullest(plan) < s->least.bytes)
         status = describe(s, t, plan, &s->least);
     if (status == CGP_OK) status = describe(s, t, plan, choice);
     *room = *fits || set_caps(t, plan);
