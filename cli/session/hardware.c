@@ -47,17 +47,16 @@ static cgp_status find_speed(const cli_session *session, const cli_cluster *clus
     return CGP_OK;
 }
 
-/* Set the sizes of micro-batches: powers of 2 up to the mini-batch, and that of this plan. */
+/* Set the sizes of micro-batches: this plan's, and powers of 2 up to the mini-batch. */
 static void choose_sizes(cli_costs *costs, const cli_run_options *options) {
     const int64_t own = (options->batch + options->chunks - 1) / options->chunks;
-    bool taken = false;
-    for (int64_t size = 1; costs->sizes < CLI_COSTS_SIZES - 1; size *= 2) {
-        if (!taken && own <= size) costs->samples[costs->sizes++] = own;
-        if (own != size && size <= options->batch) costs->samples[costs->sizes++] = size;
-        taken = taken || own <= size;
-        if (size >= options->batch) break;
+    int64_t size = 1;
+    for (; size < own && costs->sizes < CLI_COSTS_SIZES - 1; size *= 2)
+        costs->samples[costs->sizes++] = size;
+    costs->samples[costs->sizes++] = own;
+    for (; size <= options->batch && costs->sizes < CLI_COSTS_SIZES; size *= 2) {
+        if (size > own) costs->samples[costs->sizes++] = size;
     }
-    if (!taken) costs->samples[costs->sizes++] = own;
 }
 
 cgp_status cli_hardware_costs(cli_costs *costs, const cli_session *session,
