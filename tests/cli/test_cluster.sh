@@ -123,6 +123,12 @@ check "plan --cluster: with the speed of a precision" test \
     "$(jq -s '.[0].run_seconds_simulated / .[1].run_seconds_simulated * 1000 | round' one.json bf16.json)" = 4000
 run plan $gpt2 --stages 4 --batch 4 --chunks 2 --cluster gpus.json --json four_stages.json
 check "plan --cluster: with the links of the file" jq -e '.run_seconds_simulated > 1000' four_stages.json
+jq '.devices[].memory_bytes = 200000' gpus.json >small.json
+run plan $gpt2 --stages 2 --batch 4 --chunks 2 --cluster small.json --search
+check "search --cluster: the memory of the devices is the limit" \
+    grep -q 'no plan fits in 195.3 KiB; the least that would do is' "$err"
+run plan $gpt2 --stages 2 --batch 4 --chunks 2 --cluster gpus.json --search
+check "search --cluster: with estimated costs" has "with costs of gpus.json" "$out"
 fails 1 "gpus.json: devices[0].flops_per_second: expected a number for tf32 (or --costs FILE, or --tflops)" \
     plan $gpt2 --precision tf32 --cluster gpus.json
 unequal() { # LINE JQ
