@@ -60,7 +60,7 @@ typedef struct cli_steps {
     bool epochs;
 } cli_steps;
 
-/* What the plan of --plan is of; all NULL: not given. */
+/* The model and the devices for which the plan of --plan was made; all NULL: not given. */
 typedef struct cli_planned {
     const char *model;        /* its text with all sizes */
     const char *model_sha256; /* of the model's file; NULL: a model of the zoo */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a layer of a decoder model is. */
+/* Roles of layers in a decoder model. */
 typedef enum role {
     EMBEDDING, /* of tokens or positions */
     BLOCK,

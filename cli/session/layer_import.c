@@ -29,8 +29,8 @@ typedef struct graph {
     const char *path;
     int line;
     cli_layer_table nodes; /* in the order of the file */
-    int64_t *number;       /* [nodes.capacity] of each node */
-    bool *left_out;        /* [nodes.capacity] the node is the model's input */
+    int64_t *number;       /* [nodes.n] the file's number of each node */
+    bool *left_out;        /* [nodes.n] the node is the model's input */
     int n_edges;
     edge *edges;
 } graph;
