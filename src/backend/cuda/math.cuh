@@ -127,9 +127,9 @@ __device__ static inline float log_one_plus(float e) {
  * last place. */
 __device__ static inline float log_f32(float x) {
     const bool tiny = x < 0x1p-126f;
-    const int bits = (int)__float_as_uint(tiny ? x * 0x1p24f : x);
-    const int k = (bits - 0x3f3504f3) >> 23; /* sqrt(1/2) */
-    const float f = __uint_as_float((unsigned)bits - ((unsigned)k << 23)) - 1.0f;
+    const unsigned bits = __float_as_uint(tiny ? x * 0x1p24f : x);
+    const int k = (int)(bits - 0x3f3504f3u) >> 23; /* sqrt(1/2) */
+    const float f = __uint_as_float(bits - ((unsigned)k << 23)) - 1.0f;
     const float s = f / (2.0f + f), z = s * s, power = (float)(k - (tiny ? 24 : 0));
     float sum = 1.0f / 9.0f;
     sum = fmaf(sum, z, 1.0f / 7.0f);

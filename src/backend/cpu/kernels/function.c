@@ -31,9 +31,9 @@ INLINE vec exp_minus_one(vec x) {
  * 1e-9 of the result. A denormal x is scaled by 2^24 before. */
 INLINE vec log_of(vec x) {
     const ivec tiny = x < 0x1p-126f;
-    const ivec bits = (ivec)pick(tiny, x * 0x1p24f, x);
-    const ivec k = (bits - 0x3f3504f3) >> 23; /* sqrt(1/2) */
-    const vec f = (vec)(bits - (k << 23)) - 1.0f, s = f / (2.0f + f), z = s * s;
+    const uvec bits = (uvec)pick(tiny, x * 0x1p24f, x);
+    const ivec k = (ivec)(bits - 0x3f3504f3u) >> 23; /* sqrt(1/2) */
+    const vec f = (vec)(bits - ((uvec)k << 23)) - 1.0f, s = f / (2.0f + f), z = s * s;
     const vec power = __builtin_convertvector(k - (tiny & 24), vec);
     vec sum = splat(1.0f / 9.0f);
     sum = multiply_add(sum, z, splat(1.0f / 7.0f));
