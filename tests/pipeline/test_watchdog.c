@@ -726,8 +726,10 @@ TEST_CASE(a_worker_that_waited_for_another_device_touches_no_plan) {
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
     assert_true(inside_team(pipeline)->threads[0].stuck && inside_team(pipeline)->threads[1].stuck);
     cgp_pipeline_destroy(pipeline);
-    for (int d = 0; d < 2; d++)
+    for (int d = 0; d < 2; d++) {
+        free(w.plan->placement.devices[d].slots.input);
         free(w.plan->placement.devices[d].name);
+    }
     memset(w.plan->placement.devices, 0, 2 * sizeof *w.plan->placement.devices);
     const int threads = count_threads();
     atomic_store(&kernels_hang, false);
