@@ -5,7 +5,8 @@
  * A schedule has one ordered list of actions per device. A generator (`gpipe`, `1f1b`, `zb-h1` ...)
  * makes it, or it is read from CSV. After that, cgp_schedule_recompute() adds recomputations, and
  * cgp_schedule_lower() adds transfers. In every generator, backward runs in ascending order of
- * micro-batch, so weight gradients add up in one order under every schedule.
+ * micro-batch, so weight gradients add up in one order under every schedule. Gradient groups add no
+ * actions: B, I or W of a group's last micro-batch ends with its additions.
  *
  * Threads: a schedule has no locks. A call that changes a schedule needs exclusive access; calls
  * that take it as const may run concurrently. */
@@ -352,6 +353,12 @@ typedef struct cgp_schedule_costs {
     /** [edges] Buffers, >= 1 [unbounded]. SEND waits while all are in use; taking a message frees
      *  one. A posted receive occupies one buffer. */
     const int *capacity;
+    /** [stages] Time of one addition of partial sums of gradients, after I and after W [0]. B takes
+     *  both. With gradient groups (cgp_plan_options), the last micro-batch of a group ends with the
+     *  additions of the tree. */
+    const double *add_input, *add_weight;
+    /** Gradient groups, a power of two up to 1024 [0: 1]. */
+    int gradient_groups;
 } cgp_schedule_costs;
 
 /** Times of a step: simulated, in the unit of its costs, or measured, in seconds from the start of
@@ -413,9 +420,9 @@ typedef struct cgp_schedule_timeline {
  * @param[in]  costs  Borrowed; NULL for all defaults.
  * @param[out] out    Filled on success only.
  *
- * @retval CGP_EINVAL  A cost is negative or not finite, a capacity is < 1, a rule of
- *                     cgp_schedule_check() is broken, or the schedule deadlocks with this capacity
- *                     (the message has the cycle).
+ * @retval CGP_EINVAL  A cost is negative or not finite, a capacity is < 1, gradient_groups is no
+ *                     power of two, a rule of cgp_schedule_check() is broken, or the schedule
+ *                     deadlocks with this capacity (the message has the cycle).
  * @retval CGP_ESTATE  Not lowered.
  * @retval CGP_ENOMEM
  *

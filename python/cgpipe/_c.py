@@ -272,7 +272,9 @@ class cgp_schedule_costs(_Struct):
     _fields_ = [("forward", POINTER(c_double)), ("backward_input", POINTER(c_double)),
                 ("backward_weight", POINTER(c_double)), ("recompute", POINTER(c_double)),
                 ("latency", POINTER(c_double)), ("transfer", POINTER(c_double)),
-                ("transfers_block", c_bool), ("capacity", POINTER(c_int))]
+                ("transfers_block", c_bool), ("capacity", POINTER(c_int)),
+                ("add_input", POINTER(c_double)), ("add_weight", POINTER(c_double)),
+                ("gradient_groups", c_int)]
 
 
 class cgp_schedule_timeline(Structure):

@@ -48,13 +48,19 @@ static bool ascends(const cgp_schedule *schedule, int stage, cgp_action_kind kin
     return true;
 }
 
-bool cgp__schedule_ascends(const cgp_schedule *schedule) {
+bool cgp__schedule_backward_ascends(const cgp_schedule *schedule) {
     for (int j = 0; j < schedule->stages; j++) {
-        if (!ascends(schedule, j, CGP_ACTION_F) || !ascends(schedule, j, CGP_ACTION_I) ||
-            !ascends(schedule, j, CGP_ACTION_W))
+        if (!ascends(schedule, j, CGP_ACTION_I) || !ascends(schedule, j, CGP_ACTION_W))
             return false;
     }
     return true;
+}
+
+bool cgp__schedule_ascends(const cgp_schedule *schedule) {
+    for (int j = 0; j < schedule->stages; j++) {
+        if (!ascends(schedule, j, CGP_ACTION_F)) return false;
+    }
+    return cgp__schedule_backward_ascends(schedule);
 }
 
 bool cgp__schedule_forward_first(const cgp_schedule *schedule) {

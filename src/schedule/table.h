@@ -133,6 +133,9 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
  * micro-batch. */
 bool cgp__schedule_ascends(const cgp_schedule *schedule);
 
+/* True if the backward passes of each stage come in ascending order of micro-batch. */
+bool cgp__schedule_backward_ascends(const cgp_schedule *schedule);
+
 /* True if no device has a forward after a backward. */
 bool cgp__schedule_forward_first(const cgp_schedule *schedule);
 

@@ -82,7 +82,7 @@ static void find_costs(const cgp_schedule *s, sample *samples, int n, double *me
 /* --- parts --- */
 
 /* Simulate the lists with durations by kind and stage, or with the measured durations. */
-static cgp_status find_makespan(const cgp_schedule *s, const double *duration,
+static cgp_status find_makespan(const cgp_schedule *s, const cgp__durations *duration,
                                 const cgp_schedule_timeline *measured, double *makespan) {
     cgp__simulator x;
     CGP_TRY(cgp__simulator_create(&x, s));
@@ -129,15 +129,16 @@ static void add_idle(const double simulated[3], double makespan, double *parts) 
 /* costs: [2][CGP__COMPUTE_KINDS][stages], medians and means. */
 static cgp_status compare(const cgp_schedule *s, const cgp_schedule_timeline *measured,
                           const double *costs, cgp_schedule_comparison *c) {
-    const double *median = costs, *mean = costs + CGP__COMPUTE_KINDS * (size_t)s->stages;
-    CGP_TRY(find_makespan(s, mean, NULL, &c->equal_makespan));
+    const cgp__durations median = {.action = costs},
+                         mean = {.action = costs + CGP__COMPUTE_KINDS * (size_t)s->stages};
+    CGP_TRY(find_makespan(s, &mean, NULL, &c->equal_makespan));
     CGP_TRY(find_makespan(s, NULL, measured, &c->varied_makespan));
-    CGP_TRY(cgp__simulate_durations(s, median, &c->planned));
+    CGP_TRY(cgp__simulate_durations(s, &median, &c->planned));
     for (int d = 0; d < s->devices; d++) {
         double *parts = c->parts[d];
         add_measured(s, measured, d, parts);
-        const double simulated[3] = {c->equal_makespan - cgp__compute_time(s, mean, d),
-                                     c->planned.makespan - cgp__compute_time(s, median, d),
+        const double simulated[3] = {c->equal_makespan - cgp__compute_time(s, &mean, d),
+                                     c->planned.makespan - cgp__compute_time(s, &median, d),
                                      c->varied_makespan - parts[CGP_PART_COMPUTE]};
         add_idle(simulated, measured->makespan, parts);
     }

@@ -127,7 +127,7 @@ static node last_of(const path *p) {
 
 /* Walk back along the critical path and mark it. No action comes twice in a schedule that ran. Only
  * a measured step from a file, which may never have run, can lead into a cycle. */
-static void walk(const path *p, const double *duration, cgp_schedule_timeline *t) {
+static void walk(const path *p, const cgp__durations *durations, cgp_schedule_timeline *t) {
     for (node at = last_of(p); at.number >= 0; at = before(p, at)) {
         const int position = position_of(p, at);
         const cgp_action *a = &p->s->lists[at.device][position];
@@ -135,12 +135,12 @@ static void walk(const path *p, const double *duration, cgp_schedule_timeline *t
         t->critical[at.device][position] = true;
         if (cgp__is_transfer(a->kind)) continue;
         t->critical_path[a->kind] +=
-            duration ? duration[(size_t)a->kind * (size_t)p->s->stages + (size_t)a->stage]
-                     : t->end[at.device][position] - t->start[at.device][position];
+            durations ? cgp__duration_of(durations, p->s, a)
+                      : t->end[at.device][position] - t->start[at.device][position];
     }
 }
 
-cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *duration,
+cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const cgp__durations *durations,
                                    const cgp_schedule_costs *costs,
                                    cgp_schedule_timeline *timeline) {
     const size_t edges = (size_t)schedule->n_edges, cells = edges * (size_t)schedule->chunks;
@@ -151,7 +151,7 @@ cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *d
     const bool enough = p.transfers && done;
     if (enough) {
         find_transfers(&p, done);
-        walk(&p, duration, timeline);
+        walk(&p, durations, timeline);
     }
     free(done);
     free(p.transfers);

@@ -11,6 +11,7 @@
  * small. Then cgp__simulator_min_capacity() raises c. */
 #include "schedule/simulator/simulator.h"
 
+#include "schedule/gradient_groups.h"
 #include "schedule/simulator/timeline.h"
 
 #include <float.h>
@@ -24,6 +25,9 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
     CGP_TRY(cgp__cost_check("cost of recompute", costs->recompute, s->stages));
     CGP_TRY(cgp__cost_check("latency", costs->latency, s->n_edges));
     CGP_TRY(cgp__cost_check("cost of transfer", costs->transfer, s->n_edges));
+    CGP_TRY(cgp__cost_check("cost of add_input", costs->add_input, s->stages));
+    CGP_TRY(cgp__cost_check("cost of add_weight", costs->add_weight, s->stages));
+    if (costs->gradient_groups != 0) CGP_TRY(cgp__gradient_groups_check(costs->gradient_groups));
     for (int e = 0; costs->capacity && e < s->n_edges; e++) {
         if (costs->capacity[e] < 1)
             return cgp_fail(CGP_EINVAL, "capacity: expected 1 or more, got %d (edge %d)",
@@ -47,9 +51,11 @@ enum { MAX_PARTS = 1 << 20 };
 typedef struct scaled_costs {
     double scale;               /* multiplies all times below: parts, or parts x 2^-128 */
     int *stages_on;             /* [devices] */
-    double *duration;           /* [CGP__COMPUTE_KINDS][stages], in one block with the next two */
+    double *duration;           /* [CGP__COMPUTE_KINDS][stages], in one block with the next three */
+    double *addition;           /* [CGP__COMPUTE_KINDS][stages] */
     double *latency, *transfer; /* [edges] */
     cgp_schedule_costs costs;   /* the scaled costs; its arrays are the arrays above */
+    cgp__durations durations;   /* the arrays above */
 } scaled_costs;
 
 static void release_costs(scaled_costs *c) {
@@ -86,6 +92,11 @@ static void fill_times(scaled_costs *c, const cgp_schedule *s, const cgp_schedul
         c->duration[(size_t)CGP_ACTION_W * n + j] = weight;
         c->duration[(size_t)CGP_ACTION_R * n + j] =
             costs->recompute ? costs->recompute[j] * scale : forward;
+        const double add_input = costs->add_input ? costs->add_input[j] * scale : 0.0;
+        const double add_weight = costs->add_weight ? costs->add_weight[j] * scale : 0.0;
+        c->addition[(size_t)CGP_ACTION_B * n + j] = add_input + add_weight;
+        c->addition[(size_t)CGP_ACTION_I * n + j] = add_input;
+        c->addition[(size_t)CGP_ACTION_W * n + j] = add_weight;
     }
     for (int e = 0; e < s->n_edges; e++) {
         c->latency[e] = costs->latency ? costs->latency[e] * scale : 0.0;
@@ -93,19 +104,21 @@ static void fill_times(scaled_costs *c, const cgp_schedule *s, const cgp_schedul
     }
 }
 
+/* Release with release_costs() in any case. */
 static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
                               const cgp_schedule_costs *costs) {
     const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages, edges = (size_t)s->n_edges;
-    const size_t times = cells + 2 * edges;
+    const size_t times = 2 * cells + 2 * edges;
     double max = 0.0, actions = 1.0;
     *c = (scaled_costs){.costs = *costs,
                         .stages_on = cgp__calloc((size_t)s->devices, sizeof *c->stages_on),
                         .duration = cgp__calloc(times, sizeof *c->duration)};
-    if (!c->stages_on || !c->duration) {
-        release_costs(c);
+    if (!c->stages_on || !c->duration)
         return cgp__no_memory("schedule: simulate", times * sizeof *c->duration);
-    }
-    c->latency = c->duration + cells;
+    c->addition = c->duration + cells;
+    c->durations = (cgp__durations){c->duration, costs->gradient_groups > 1 ? c->addition : NULL,
+                                    costs->gradient_groups};
+    c->latency = c->addition + cells;
     c->transfer = c->latency + edges;
     if (costs->latency) c->costs.latency = c->latency;
     if (costs->transfer) c->costs.transfer = c->transfer;
@@ -116,8 +129,8 @@ static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
     fill_times(c, s, costs, find_parts(s, costs, c->stages_on));
     for (size_t i = 0; i < times; i++)
         max = fmax(max, c->duration[i]);
-    /* Factor 2: a message takes a transfer and a latency. Factor devices: the total busy time is
-     * compared with devices x makespan. */
+    /* Factor 2: a message takes a transfer and a latency, and a stage has fewer additions than
+     * backward actions. Factor devices: the total busy time is compared with devices x makespan. */
     if (max > DBL_MAX / (2.0 * actions * s->devices)) fill_times(c, s, costs, c->scale * 0x1p-128);
     return CGP_OK;
 }
@@ -151,20 +164,27 @@ static void count_buffers(const cgp__simulator *x, int *free_capacity) {
     }
 }
 
-double cgp__compute_time(const cgp_schedule *s, const double *duration, int device) {
+double cgp__duration_of(const cgp__durations *d, const cgp_schedule *s, const cgp_action *a) {
+    const size_t at = (size_t)a->kind * (size_t)s->stages + (size_t)a->stage;
+    if (!d->addition || d->addition[at] == 0.0) return d->action[at];
+    return d->action[at] +
+           cgp__gradient_place_of(a->microbatch, s->chunks, d->groups).additions * d->addition[at];
+}
+
+double cgp__compute_time(const cgp_schedule *s, const cgp__durations *durations, int device) {
     double sum = 0.0;
     for (int i = 0; i < s->counts[device]; i++) {
         const cgp_action *a = &s->lists[device][i];
-        if (!cgp__is_transfer(a->kind)) sum += duration[(size_t)a->kind * s->stages + a->stage];
+        if (!cgp__is_transfer(a->kind)) sum += cgp__duration_of(durations, s, a);
     }
     return sum;
 }
 
 /* Fill in a timeline. If `ticks`, leave out the free capacities and the critical path. */
-static cgp_status simulate(cgp__simulator *x, const double *duration,
+static cgp_status simulate(cgp__simulator *x, const cgp__durations *durations,
                            const cgp_schedule_costs *costs, bool ticks, cgp_schedule_timeline *t) {
     const cgp_schedule *s = x->schedule;
-    cgp__simulation set = {.duration = duration,
+    cgp__simulation set = {.duration = durations,
                            .latency = costs->latency,
                            .transfer = costs->transfer,
                            .blocking = costs->transfers_block,
@@ -184,19 +204,19 @@ static cgp_status simulate(cgp__simulator *x, const double *duration,
         CGP_TRY(cgp__simulator_run(x, NULL));
     }
     for (int device = 0; device < s->devices; device++)
-        t->busy[device] = cgp__compute_time(s, duration, device);
+        t->busy[device] = cgp__compute_time(s, durations, device);
     cgp__timeline_summarise(t, s);
-    return ticks ? CGP_OK : cgp__find_critical_path(s, duration, costs, t);
+    return ticks ? CGP_OK : cgp__find_critical_path(s, durations, costs, t);
 }
 
-static cgp_status make_timeline(const cgp_schedule *schedule, const double *duration,
+static cgp_status make_timeline(const cgp_schedule *schedule, const cgp__durations *durations,
                                 const cgp_schedule_costs *costs, bool ticks,
                                 cgp_schedule_timeline *out) {
     cgp_schedule_timeline t = {0};
     cgp__simulator x = {0};
     cgp_status status = cgp__timeline_create(&t, schedule, false);
     if (status == CGP_OK) status = cgp__simulator_create(&x, schedule);
-    if (status == CGP_OK) status = simulate(&x, duration, costs, ticks, &t);
+    if (status == CGP_OK) status = simulate(&x, durations, costs, ticks, &t);
     if (status == CGP_OK)
         *out = t;
     else
@@ -216,8 +236,9 @@ cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedul
     costs = costs ? costs : &free_messages;
     CGP_TRY(cgp__rules_check(schedule, NULL));
     CGP_TRY(check_costs(schedule, costs));
-    CGP_TRY(scale_costs(&scaled, schedule, costs));
-    const cgp_status status = make_timeline(schedule, scaled.duration, &scaled.costs, false, &t);
+    cgp_status status = scale_costs(&scaled, schedule, costs);
+    if (status == CGP_OK)
+        status = make_timeline(schedule, &scaled.durations, &scaled.costs, false, &t);
     if (status == CGP_OK) unscale(&t, schedule, scaled.scale);
     release_costs(&scaled);
     if (status != CGP_OK) return status;
@@ -229,9 +250,9 @@ cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedul
     return CGP_OK;
 }
 
-cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const double *duration,
+cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const cgp__durations *durations,
                                    cgp_schedule_timeline *out) {
-    return make_timeline(schedule, duration, &free_messages, false, out);
+    return make_timeline(schedule, durations, &free_messages, false, out);
 }
 
 cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out) {
@@ -241,7 +262,8 @@ cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeli
     if (!duration) return cgp__no_memory("schedule: simulate", cells * sizeof *duration);
     for (size_t i = 0; i < cells; i++)
         duration[i] = 1.0;
-    const cgp_status status = make_timeline(schedule, duration, &free_messages, true, out);
+    const cgp_status status =
+        make_timeline(schedule, &(cgp__durations){.action = duration}, &free_messages, true, out);
     free(duration);
     return status;
 }

@@ -123,7 +123,7 @@ static bool step(cgp__simulator *x, int device) {
     } else if (set->measured) {
         d->clock += set->measured->end[device][position] - set->measured->start[device][position];
     } else if (set->duration) {
-        d->clock += set->duration[(size_t)a->kind * x->schedule->stages + a->stage];
+        d->clock += cgp__duration_of(set->duration, x->schedule, a);
     }
     if (set->start) set->start[device][position] = start;
     if (set->end) set->end[device][position] = d->clock;

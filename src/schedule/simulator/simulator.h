@@ -33,9 +33,21 @@ cgp_status cgp__list_order_check_capacity(const cgp__list_order *o, const cgp_sc
 
 /* --- simulator.c --- */
 
+/* Times of compute actions. Arrays are borrowed. */
+typedef struct cgp__durations {
+    const double *action; /* [CGP__COMPUTE_KINDS][stages] */
+    /* [CGP__COMPUTE_KINDS][stages] time of an addition of partial sums after an action; NULL: 0 */
+    const double *addition;
+    int groups; /* gradient groups, if `addition` */
+} cgp__durations;
+
+/* Return the time of a compute action, with the additions at its end. */
+double cgp__duration_of(const cgp__durations *durations, const cgp_schedule *schedule,
+                        const cgp_action *action);
+
 /* The settings of a run, from the caller: all borrowed, NULL allowed. */
 typedef struct cgp__simulation {
-    const double *duration; /* [CGP__COMPUTE_KINDS][stages]; NULL: nothing takes time */
+    const cgp__durations *duration; /* NULL: nothing takes time */
     /* the times of this step replace `duration`; NULL: they do not */
     const cgp_schedule_timeline *measured;
     const double *latency; /* [edges]; NULL: 0 */
@@ -97,19 +109,18 @@ cgp_status cgp__simulator_min_capacity(cgp__simulator *x, int *capacity);
  * critical path. Checks the rules. */
 cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out);
 
-/* Simulate with `duration` [CGP__COMPUTE_KINDS][stages] and messages that take no time. The
- * schedule must keep the rules. */
-cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const double *duration,
+/* Simulate with messages that take no time. The schedule must keep the rules. */
+cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const cgp__durations *durations,
                                    cgp_schedule_timeline *out);
 
 /* Return the sum of the durations of a device's compute actions. */
-double cgp__compute_time(const cgp_schedule *schedule, const double *duration, int device);
+double cgp__compute_time(const cgp_schedule *schedule, const cgp__durations *durations, int device);
 
 /* --- critical.c --- */
 
-/* Fill in timeline->critical and critical_path from start and end. For a measured step, `duration`
+/* Fill in timeline->critical and critical_path from start and end. For a measured step, `durations`
  * and `costs` are NULL. */
-cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *duration,
+cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const cgp__durations *durations,
                                    const cgp_schedule_costs *costs,
                                    cgp_schedule_timeline *timeline);
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gradient_groups.c -- see gradient_groups.h. */
+#include "schedule/gradient_groups.h"
+
+cgp_status cgp__gradient_groups_check(int groups) {
+    int below = 1;
+    if (groups < 1 || groups > CGP__MAX_GRADIENT_GROUPS)
+        return cgp_fail(CGP_EINVAL, "gradient groups: expected 1 to %d, got %d",
+                        CGP__MAX_GRADIENT_GROUPS, groups);
+    while (2 * below <= groups)
+        below *= 2;
+    if (below == groups) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "gradient groups: expected a power of two, got %d (%d and %d are the nearest)",
+                    groups, below, 2 * below);
+}
+
+/* Return true if the groups first .. next - 1 have a micro-batch. */
+static bool has_any(int first, int next, int microbatches, int groups) {
+    const int64_t m = microbatches;
+    return next * m / groups > first * m / groups;
+}
+
+/* Return true if the sibling of group g's ancestor, `level` levels above the groups, has a
+ * micro-batch. */
+static bool has_sibling(int g, int level, int microbatches, int groups) {
+    const int first = ((g >> level) ^ 1) << level;
+    return has_any(first, first + (1 << level), microbatches, groups);
+}
+
+cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int groups) {
+    const int64_t m = microbatches;
+    const int g = (int)(cgp__ceil_div((int64_t)(microbatch + 1) * groups, m) - 1);
+    cgp__gradient_place place = {.group = g};
+    for (int level = 0; 1 << level < groups; level++)
+        place.buffer += (g >> level & 1) && has_sibling(g, level, microbatches, groups);
+    if (microbatch + 1 < (g + 1) * m / groups) return place;
+    for (int level = 0; 1 << level < groups; level++) {
+        const bool right = g >> level & 1, sibling = has_sibling(g, level, microbatches, groups);
+        if (!right && sibling) break;
+        place.additions += sibling;
+    }
+    return place;
+}
+
+/* The last group has the largest stack: one buffer for each level at which its ancestor has a left
+ * sibling with micro-batches. An ancestor `level` levels below the root has ceil(M / 2^level)
+ * micro-batches, and shares them with its sibling if they are two or more. */
+int cgp__gradient_partials(int microbatches, int groups) {
+    int levels = 0;
+    while (1 << levels < groups && 1 << levels < microbatches)
+        levels++;
+    return levels;
+}
