@@ -188,8 +188,8 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *
  * The mini-batch is split along its leading dimension into micro-batches of the planned size; the
  * last micro-batch may be smaller. Gradients are overwritten: the first micro-batch writes them,
- * and the others add, in ascending order (cgp_pipeline_set_accumulation() changes this). Update the
- * parameters with cgp_optim_step() afterwards.
+ * and the others add, in ascending order (cgp_pipeline_set_accumulation() and the plan's
+ * gradient_groups change this). Update the parameters with cgp_optim_step() afterwards.
  *
  * States (running statistics) change at the end, if the step succeeded and its numbers are finite.
  * These numbers are the loss, the accumulators of built-in norms and, with `clip_norm`, the norm of
@@ -279,6 +279,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
  * cgp_pipeline_zero_grad(), overwrites them. So the update uses the sum of the gradients of all
  * steps since the last update. They add up in ascending order of micro-batches. The micro-batches
  * of a step, but not its dropout masks, follow those of the step before it as in one mini-batch.
+ *
+ * With gradient groups, the first group of a step adds to the earlier gradients. Then the groups of
+ * this step are added as without accumulation.
  *
  * While it is on, cgp_optim_step(), not each step, computes the norm for `clip_norm`. States
  * change at the end of each step, even if that norm then is not finite. If the numbers of one step

@@ -4,7 +4,7 @@
  * A plan partitions a model into stages, orders their work by a schedule, and lays out each
  * device's memory:
  *
- *     parameters + gradients + optimizer + state + packed
+ *     parameters + gradients + optimizer + state + partial gradients + packed
  *     + slots + workspace + step + transfer + receive
  *
  * `step` holds the values of a step, on devices that do not share the host's memory. `receive`
@@ -120,6 +120,13 @@ typedef struct cgp_plan_options {
     int ranks;
     /** [direct] */
     cgp_convolution convolution;
+    /** G: a power of two, 1 to 1024. The M micro-batches of a mini-batch are cut into G contiguous
+     *  groups: floor(g M / G) .. floor((g + 1) M / G) - 1. Inside a group, gradients add up in
+     *  ascending order. Groups are added in a complete binary tree; a group without micro-batches
+     *  is skipped. So the bits of gradients depend on G and M, and not on where groups run. The
+     *  tree needs up to log2 G more gradient buffers (`partial_gradient_bytes`). With G > 1 a
+     *  `table` must have a backward in ascending order of micro-batch. [1: ascending order] */
+    int gradient_groups;
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -143,7 +150,8 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
                                 CGP_PRECISION_F32,
                                 false,
                                 1,
-                                CGP_CONVOLUTION_DIRECT};
+                                CGP_CONVOLUTION_DIRECT,
+                                1};
     return options;
 }
 
@@ -170,7 +178,8 @@ typedef enum cgp_balance_goal {
  * balances are simulated. Equal arguments give equal balances on every machine.
  *
  * Memory is an estimate: parameters with their gradients and optimizer states, inputs of stages,
- * and the values that backward reads, times the micro-batches in flight. Messages take no time.
+ * and the values that backward reads, times the micro-batches in flight. Messages, and additions of
+ * gradient groups, take no time.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Borrowed.
@@ -220,7 +229,7 @@ typedef struct cgp_plan_device {
     int64_t workspace_bytes;
     /** The device's buffers for messages to other devices, also of processes on this host. */
     int64_t transfer_bytes;
-    /** All bytes except parameters, gradients, optimizer, state and packed. */
+    /** All bytes except parameters, gradients, optimizer, state, partial gradients and packed. */
     int64_t activation_bytes;
     int64_t planned_bytes; /**< Sum of all. */
     /** Values that change from step to step, and scalars, on a device that does not share the
@@ -244,6 +253,8 @@ typedef struct cgp_plan_device {
     /** Bytes that custom ops keep outside the plan, at most (cgp_op.outside_bytes). They are not in
      *  `planned_bytes`; the memory limit is for both. */
     int64_t outside_bytes;
+    /** Partial sums of gradients, with gradient groups. */
+    int64_t partial_gradient_bytes;
 } cgp_plan_device;
 
 /**

@@ -66,7 +66,9 @@ typedef struct cgp_message_costs {
  * @param[in]  costs     [layers] of a micro-batch of cgp_plan_microbatch() samples, from
  *                       cgp_layer_costs_at(). Borrowed.
  * @param[in]  messages  Borrowed; NULL: messages take no time.
- * @param[out] timeline  Filled on success only. Without the optimizer's update.
+ * @param[out] timeline  Filled on success only. Without the optimizer's update. An addition of
+ *                       gradient groups takes the share of the update's time that its reads and
+ *                       writes have.
  * @param[out] update    Seconds of the update on the slowest device; 0 if the costs have none. May
  *                       be NULL.
  *

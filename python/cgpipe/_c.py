@@ -161,7 +161,8 @@ class cgp_plan_options(_Struct):
                 ("recompute", c_int), ("optim", cgp_optim), ("inference", c_bool),
                 ("devices", POINTER(c_char_p)), ("threads_per_device", c_int),
                 ("memory_limit", c_int64), ("external_loss", c_bool), ("precision", c_int),
-                ("deferred_batch_norm", c_bool), ("ranks", c_int), ("convolution", c_int)]
+                ("deferred_batch_norm", c_bool), ("ranks", c_int), ("convolution", c_int),
+                ("gradient_groups", c_int)]
 
 
 class cgp_plan_stage(Structure):
@@ -181,7 +182,7 @@ class cgp_plan_device(Structure):
                 ("activation_bytes", c_int64), ("planned_bytes", c_int64), ("step_bytes", c_int64),
                 ("host_bytes", c_int64), ("receive_bytes", c_int64), ("rank", c_int),
                 ("variants", c_int), ("ordinal", c_int), ("limit_bytes", c_int64),
-                ("outside_bytes", c_int64)]
+                ("outside_bytes", c_int64), ("partial_gradient_bytes", c_int64)]
 
 
 class cgp_plan_edge(Structure):

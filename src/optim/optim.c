@@ -149,3 +149,15 @@ cgp_update_values cgp__optim_values(const cgp_optim *optim, int64_t step) {
                                .correction2_sqrt = sqrt(1 - pow(optim->beta2, (double)step)),
                                .gradient_scale = 1};
 }
+
+int cgp__update_passes(const cgp_optim *optim) {
+    switch (optim->kind) {
+    case CGP_OPTIM_ADAM:
+    case CGP_OPTIM_ADAMW:
+        return 7;
+    case CGP_OPTIM_RMSPROP:
+        return optim->momentum > 0 ? 7 : 5;
+    default:
+        return optim->momentum > 0 ? 5 : 3;
+    }
+}

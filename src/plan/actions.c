@@ -44,6 +44,12 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
     if (!cgp__has_backward(table))
         return cgp_fail(CGP_EINVAL, "schedule %s: expected a backward to train with, got none",
                         table->name);
+    if (plan->setup.gradient_groups > 1 && !cgp__schedule_backward_ascends(table))
+        return cgp_fail(CGP_EINVAL,
+                        "schedule %s: does not run the backward of each stage in ascending order "
+                        "of micro-batch, which %d gradient groups need (1 group, or another "
+                        "schedule)",
+                        table->name, plan->setup.gradient_groups);
     if (!cgp__schedule_ascends(table))
         cgp_log(CGP_LOG_WARN, "plan",
                 "schedule %s does not run the micro-batches of each stage in ascending order: "
@@ -107,16 +113,19 @@ cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *o) {
 
 /* --- table --- */
 
-/* Return the FLOPs of F, I, W and R, [4][stages]. */
+/* Return the FLOPs of F, I, W, R and of an addition of partial sums after I and after W,
+ * [6][stages]. */
 static double *stage_costs(const cgp_plan *plan) {
     const size_t n = (size_t)plan->placement.n_stages;
-    double *costs = cgp__calloc(4 * n, sizeof *costs);
+    double *costs = cgp__calloc(6 * n, sizeof *costs);
     for (size_t j = 0; costs && j < n; j++) {
         const cgp_plan_stage *stage = &plan->placement.stages[j].info;
         costs[j] = stage->forward_flops;
         costs[n + j] = stage->backward_flops - stage->weight_flops;
         costs[2 * n + j] = stage->weight_flops;
         costs[3 * n + j] = stage->recompute_flops;
+        costs[4 * n + j] = (double)plan->placement.stages[j].input_gradients;
+        costs[5 * n + j] = (double)plan->placement.stages[j].weight_gradients;
     }
     return costs;
 }
@@ -302,7 +311,10 @@ static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
     const cgp_schedule_costs given = {.forward = costs,
                                       .backward_input = costs + n,
                                       .backward_weight = costs + 2 * n,
-                                      .recompute = costs + 3 * n};
+                                      .recompute = costs + 3 * n,
+                                      .add_input = costs + 4 * n,
+                                      .add_weight = costs + 5 * n,
+                                      .gradient_groups = plan->setup.gradient_groups};
     CGP_TRY(cgp_schedule_simulate(plan->actions.schedule, &given, &plan->actions.timeline));
     for (int e = 0; e < plan->messages.n_edges; e++) {
         const int max = plan->actions.timeline.free_capacity[e];
@@ -320,7 +332,7 @@ cgp_status cgp__make_actions(cgp_plan *plan, const cgp_plan_options *o) {
     double *costs = stage_costs(plan);
     cgp_status status =
         costs ? CGP_OK
-              : cgp__no_memory("plan: costs", 4 * (size_t)plan->placement.n_stages * sizeof *costs);
+              : cgp__no_memory("plan: costs", 6 * (size_t)plan->placement.n_stages * sizeof *costs);
     if (status == CGP_OK && !o->table) status = generate(plan, o, costs);
     if (status == CGP_OK) status = freeze_table(plan, o);
     if (status == CGP_OK && o->external_loss && !cgp__schedule_forward_first(plan->actions.table))

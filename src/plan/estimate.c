@@ -8,6 +8,7 @@
 
 #include "model/model.h"
 #include "op/op.h"
+#include "optim/optim.h"
 #include "partition/partition.h"
 #include "plan/precision.h"
 
@@ -69,19 +70,6 @@ static cgp_status time_kernels(void *self, const cgp_model *model, const cgp__no
     return CGP_OK;
 }
 
-/* Return how many times an update reads or writes a number of a parameter's size. */
-static int update_passes(const cgp_optim *optim) {
-    switch (optim->kind) {
-    case CGP_OPTIM_ADAM:
-    case CGP_OPTIM_ADAMW:
-        return 7;
-    case CGP_OPTIM_RMSPROP:
-        return optim->momentum > 0 ? 7 : 5;
-    default:
-        return optim->momentum > 0 ? 5 : 3;
-    }
-}
-
 static bool good(double value) {
     return value >= 0 && isfinite(value);
 }
@@ -106,7 +94,7 @@ cgp_status cgp_layer_costs_estimate(const cgp_model *model, const cgp_device_spe
     estimate e = {speed, arithmetic.type};
     CGP_TRY(cgp__layer_costs(model, samples, arithmetic, &(cgp__timer){time_kernels, &e}, costs));
     for (int i = 0; i < model->n_layers && speed->bytes_per_second > 0; i++)
-        costs[i].update_seconds = (double)costs[i].parameter_bytes * update_passes(&speed->optim) /
-                                  speed->bytes_per_second;
+        costs[i].update_seconds = (double)costs[i].parameter_bytes *
+                                  cgp__update_passes(&speed->optim) / speed->bytes_per_second;
     return CGP_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "plan/memory/devices.h"
 #include "plan/plan.h"
+#include "schedule/gradient_groups.h"
 
 void cgp__list_release(cgp__list *list) {
     free(list->actions);
@@ -22,14 +23,16 @@ static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomput
                                                                 : CGP__FORWARD_SAVED;
 }
 
-/* The state while a list is bound. begun_... [stages]: set when a stage's first forward, input
- * backward or weight backward is bound. recomputed [stages x chunks]: set if the micro-batch has an
- * R, so that its F saves nothing. */
+/* The state while a list is bound. begun_forward [stages]: set when a stage's first forward is
+ * bound. input_group, weight_group [stages]: 1 + gradient group of the last micro-batch whose input
+ * backward, or weight backward, is bound; 0: none. recomputed [stages x chunks]: set if the
+ * micro-batch has an R, so that its F saves nothing. */
 typedef struct binder {
     const cgp_plan *plan;
     cgp__minibatch minibatch;
     cgp__list *list;
-    bool *begun_forward, *begun_input, *begun_weight, *recomputed;
+    bool *begun_forward, *recomputed;
+    int *input_group, *weight_group;
     /* [stages x chunks] set while the list is walked from its end: a later action uses the slot */
     bool *input_used, *saved_used, *gradient_used;
     const cgp__slots *slots;
@@ -46,25 +49,45 @@ static bool first_time(bool *begun) {
     return first;
 }
 
-/* Bind the range of calls, and the flags that make the first action of its kind write instead of
- * add. */
-static void bind_calls(const binder *b, cgp_action_kind kind, cgp__variant *v) {
+/* Return true if an action is the first of its gradient group and overwrites gradients. The first
+ * group of a step that adds to earlier gradients does not. */
+static bool overwrites(const binder *b, int *last, int group) {
+    const int before = *last;
+    *last = 1 + group;
+    return before != *last && !(before == 0 && b->minibatch.adds);
+}
+
+/* Bind the flags, buffer and additions of the gradients that a backward action makes. */
+static void bind_gradients(const binder *b, const cgp_action *action, cgp__variant *v) {
+    const cgp__stage_plan *stage = &b->plan->placement.stages[v->stage];
+    const bool input = action->kind != CGP_ACTION_W, weight = action->kind != CGP_ACTION_I;
+    const cgp__gradient_place place = cgp__gradient_place_of(
+        action->microbatch, b->minibatch.chunks, b->plan->setup.gradient_groups);
+    const int group = stage->n_gradients > 0 ? place.group : 0;
+    if (input) v->first = overwrites(b, &b->input_group[v->stage], group);
+    if (weight) v->first_weight = overwrites(b, &b->weight_group[v->stage], group);
+    if ((input && stage->input_gradients > 0) || (weight && stage->weight_gradients > 0)) {
+        v->buffer = place.buffer;
+        v->additions = place.additions;
+    }
+}
+
+/* Bind the range of calls, and what differs between the first action of a kind and later ones. */
+static void bind_calls(const binder *b, const cgp_action *action, cgp__variant *v) {
     const cgp__program *program = &b->plan->placement.stages[v->stage].programs[v->program];
+    const cgp_action_kind kind = action->kind;
     v->begin = kind == CGP_ACTION_W ? program->n_input : 0;
     v->end = kind == CGP_ACTION_I ? program->n_input : program->n;
     if (kind == CGP_ACTION_F) v->first = first_time(&b->begun_forward[v->stage]);
-    const bool writes = !b->minibatch.adds;
-    if (kind == CGP_ACTION_B || kind == CGP_ACTION_I)
-        v->first = first_time(&b->begun_input[v->stage]) && writes;
-    if (kind == CGP_ACTION_B || kind == CGP_ACTION_W)
-        v->first_weight = first_time(&b->begun_weight[v->stage]) && writes;
+    if (v->program == CGP__BACKWARD) bind_gradients(b, action, v);
 }
 
 bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b) {
     return a->stage == b->stage && a->input_slot == b->input_slot &&
            a->saved_slot == b->saved_slot && a->gradient_slot == b->gradient_slot &&
            a->program == b->program && a->begin == b->begin && a->end == b->end &&
-           a->first == b->first && a->first_weight == b->first_weight && a->samples == b->samples;
+           a->first == b->first && a->first_weight == b->first_weight && a->buffer == b->buffer &&
+           a->additions == b->additions && a->samples == b->samples;
 }
 
 /* Find or add a bound instance; -1: out of memory. */
@@ -72,7 +95,7 @@ static int find_variant(binder *b, const cgp__variant *v) {
     cgp__list *list = b->list;
     const int64_t numbers[] = {v->stage,        v->input_slot, v->saved_slot, v->gradient_slot,
                                v->program,      v->begin,      v->end,        v->first,
-                               v->first_weight, v->samples};
+                               v->first_weight, v->buffer,     v->additions,  v->samples};
     const uint64_t hash = cgp__hash(numbers, sizeof numbers);
     uint32_t tried = 0;
     int i;
@@ -149,7 +172,7 @@ static cgp_status bind_action(binder *b, int i) {
         v.program = forward_program(b->plan, b->minibatch, b->recomputed[cell(b, action)]);
     if (action->kind == CGP_ACTION_R) v.program = CGP__RECOMPUTE;
     bind_slots(b, action, &v);
-    if (action->edge < 0) bind_calls(b, action->kind, &v);
+    if (action->edge < 0) bind_calls(b, action, &v);
     bound->variant = find_variant(b, &v);
     return bound->variant < 0 ? cgp__no_memory("list", sizeof v) : CGP_OK;
 }
@@ -193,26 +216,29 @@ cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                  cells = stages * (size_t)minibatch.chunks;
     const cgp_action *actions = cgp_schedule_actions(schedule, device, &list->n);
     const size_t n = (size_t)list->n;
-    bool *flags = cgp__calloc(3 * stages + 4 * cells, sizeof *flags);
+    bool *flags = cgp__calloc(stages + 4 * cells, sizeof *flags);
+    int *last_groups = cgp__calloc(2 * stages, sizeof *last_groups);
     list->actions = cgp__calloc(n, sizeof *list->actions);
     cgp_status status = CGP_OK;
-    if (!flags || !list->actions) status = cgp__no_memory("list", n * sizeof *list->actions);
+    if (!flags || !last_groups || !list->actions)
+        status = cgp__no_memory("list", n * sizeof *list->actions);
     if (status == CGP_OK) {
         binder b = {plan,
                     minibatch,
                     list,
                     flags,
                     flags + stages,
-                    flags + 2 * stages,
-                    flags + 3 * stages,
-                    flags + 3 * stages + cells,
-                    flags + 3 * stages + 2 * cells,
-                    flags + 3 * stages + 3 * cells,
+                    last_groups,
+                    last_groups + stages,
+                    flags + stages + cells,
+                    flags + stages + 2 * cells,
+                    flags + stages + 3 * cells,
                     &plan->placement.devices[device].slots,
                     {0}};
         status = bind_actions(&b, actions);
         cgp__index_release(&b.index);
     }
+    free(last_groups);
     free(flags);
     return status == CGP_OK ? cgp__plan_find_waits(plan, list) : status;
 }

@@ -29,6 +29,9 @@ typedef struct cgp__variant {
     /* Overwrite instead of adding: B and W overwrite weight gradients that weight backward
      * makes. */
     int first_weight;
+    /* With gradient groups: the buffer in which the gradients add up, and the additions at the end
+     * of the action (schedule/gradient_groups.h). 0 if it writes no gradients. */
+    int buffer, additions;
     /* samples of the micro-batch */
     int64_t samples;
     /* filled in by the pipeline: indices of the worker's kernel set and of its captured graphs (-1:
@@ -62,7 +65,8 @@ typedef struct cgp__list {
 typedef struct cgp__minibatch {
     int64_t samples;
     bool forward_only;
-    /* The first micro-batch adds its weight gradients to those of earlier steps. */
+    /* The first micro-batch adds its weight gradients to those of earlier steps; with gradient
+     * groups, the first group alone does so. */
     bool adds;
     int chunks;
 } cgp__minibatch;

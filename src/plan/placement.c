@@ -102,9 +102,11 @@ cgp_status cgp__place_nodes(cgp__placement *placement, const cgp__setup *setup,
 }
 
 void cgp__placement_release(cgp__placement *placement) {
-    for (int j = 0; j < placement->n_stages; j++)
+    for (int j = 0; j < placement->n_stages; j++) {
+        free(placement->stages[j].gradients);
         for (int k = 0; k < CGP__PROGRAMS; k++)
             free(placement->stages[j].programs[k].calls);
+    }
     for (int d = 0; d < placement->n_devices; d++) {
         cgp__slots_release(&placement->devices[d].slots);
         free(placement->devices[d].name);

@@ -19,6 +19,7 @@
 #include "plan/memory/devices.h"
 #include "plan/memory/outside.h"
 #include "plan/precision.h"
+#include "schedule/gradient_groups.h"
 
 /* Check a model whose loss the caller computes. */
 static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model *model) {
@@ -86,6 +87,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
                         o->threads_per_device);
     CGP_TRY(cgp__precision_check("precision", o->precision));
     CGP_TRY(cgp__convolution_check("convolution", o->convolution));
+    CGP_TRY(cgp__gradient_groups_check(o->gradient_groups));
     if (o->memory_limit < 0)
         return cgp_fail(CGP_EINVAL, "memory limit: expected bytes >= 0, got %lld",
                         (long long)o->memory_limit);
@@ -129,6 +131,7 @@ static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_pl
     setup->precision = o->precision;
     setup->convolution = o->convolution;
     setup->ranks = o->ranks;
+    setup->gradient_groups = o->inference ? 1 : o->gradient_groups;
     split_batch(setup, o);
     return cgp__groups_find(&setup->groups, model, &o->optim);
 }
@@ -137,7 +140,8 @@ static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_pl
  * limit. */
 static cgp_status check_size(const cgp__setup *setup, int stages) {
     const cgp_model *model = setup->model;
-    double bytes = 16.0 * (double)cgp_model_parameter_count(model);
+    const int partials = cgp__gradient_partials(setup->chunks, setup->gradient_groups);
+    double bytes = (16.0 + 4.0 * partials) * (double)cgp_model_parameter_count(model);
     for (int v = 0; v < model->n_values; v++)
         bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) * (double)setup->batch *
                  stages;
@@ -164,7 +168,8 @@ static void add_up(cgp_plan *plan) {
         device->gradients = info->parameter_bytes;
         device->optimizer = device->gradients + info->gradient_bytes;
         device->state = device->optimizer + info->optimizer_bytes;
-        device->pool = device->state + info->state_bytes;
+        device->partial_gradients = device->state + info->state_bytes;
+        device->pool = device->partial_gradients + info->partial_gradient_bytes;
         info->slot_bytes = device->slots.bytes;
         device->workspace = device->pool + info->slot_bytes;
         info->planned_bytes = device->workspace + info->workspace_bytes;
@@ -187,6 +192,9 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
         activation += info->activation_bytes + info->outside_bytes;
         all += cgp__limited_bytes(info);
     }
+    if (activation < all / 2 && plan->setup.gradient_groups > 1)
+        return "most of it is parameters, gradients and optimizer: fewer gradient groups, or an "
+               "optimizer with less state";
     if (activation < all / 2)
         return "most of it is parameters, gradients and optimizer: a smaller model, or an "
                "optimizer with less state";
@@ -206,14 +214,15 @@ static const char *section_text(const char *name, int64_t bytes, char text[64]) 
 }
 
 char *cgp__device_needs_text(const cgp_plan_device *i, char *text, size_t size) {
-    char number[5][32], packed[64], step[64], receive[64], outside[64];
+    char number[5][32], partial[64], packed[64], step[64], receive[64], outside[64];
     snprintf(
         text, size,
-        "device %s: needs %s (parameters, gradients, optimizer and state %s%s, slots %s, "
+        "device %s: needs %s (parameters, gradients, optimizer and state %s%s%s, slots %s, "
         "workspace %s, transfer %s%s%s%s)",
         i->name, cgp_bytes_text(cgp__limited_bytes(i), number[0], sizeof number[0]),
         cgp_bytes_text(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes + i->state_bytes,
                        number[1], sizeof number[1]),
+        section_text("partial gradients", i->partial_gradient_bytes, partial),
         section_text("packed", i->packed_bytes, packed),
         cgp_bytes_text(i->slot_bytes, number[2], sizeof number[2]),
         cgp_bytes_text(i->workspace_bytes, number[3], sizeof number[3]),

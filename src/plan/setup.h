@@ -27,6 +27,8 @@ typedef struct cgp__setup {
     /* samples */
     int64_t batch, microbatch;
     int chunks, ranks;
+    /* 1 with `inference` */
+    int gradient_groups;
 } cgp__setup;
 
 /* Return what a plan was made for. */

@@ -6,6 +6,7 @@
 
 #include "model/backward.h"
 #include "model/model.h"
+#include "optim/optim.h"
 #include "plan/plan.h"
 
 /* Add what backward of a stage recomputes to the times of I and W: a layer's forward in proportion
@@ -58,6 +59,24 @@ static void add_times(const cgp_plan *plan, const cgp_layer_cost *costs, double 
     }
 }
 
+/* Set times[2][stages] to the times of an addition of partial sums after I and after W. An addition
+ * and an update both move data at the speed of memory: an addition reads two numbers and writes
+ * one; cgp__update_passes() counts them for an update. */
+static void add_additions(const cgp_plan *plan, const cgp_layer_cost *costs, double *times) {
+    const int n = cgp_plan_stages(plan);
+    for (int j = 0; j < n; j++) {
+        const cgp__stage_plan *stage = &plan->placement.stages[j];
+        const int first = stage->info.first_layer;
+        double update = 0;
+        for (int i = first; i < first + stage->info.layers; i++)
+            update += costs[i].update_seconds;
+        const double all = (double)(stage->input_gradients + stage->weight_gradients),
+                     seconds = update * 3 / cgp__update_passes(&plan->setup.optim);
+        times[j] = all > 0 ? seconds * (double)stage->input_gradients / all : 0;
+        times[n + j] = all > 0 ? seconds * (double)stage->weight_gradients / all : 0;
+    }
+}
+
 /* Set latency[edges] and transfer[edges]. */
 static void add_messages(const cgp_plan *plan, const cgp_message_costs *costs, double *latency,
                          double *transfer) {
@@ -99,29 +118,34 @@ cgp_status cgp_plan_simulate(const cgp_plan *plan, const cgp_layer_cost *costs,
     CGP__NEED(costs);
     CGP__NEED(timeline);
     const size_t n = (size_t)cgp_plan_stages(plan), edges = (size_t)cgp_plan_edges(plan);
-    double *times = cgp__calloc(4 * n + 2 * edges, sizeof *times);
+    double *times = cgp__calloc(6 * n + 2 * edges, sizeof *times);
     int *buffers = cgp__calloc(edges + 1, sizeof *buffers);
     cgp_status status =
-        times && buffers ? CGP_OK : cgp__no_memory("plan: simulation", 4 * n * sizeof *times);
+        times && buffers ? CGP_OK : cgp__no_memory("plan: simulation", 6 * n * sizeof *times);
     if (status == CGP_OK) {
-        double *latency = times + 4 * n, *transfer = latency + edges;
+        double *latency = times + 6 * n, *transfer = latency + edges;
         for (int e = 0; e < (int)edges; e++)
             buffers[e] = cgp_plan_edge_at(plan, e).buffers;
         add_times(plan, costs, times);
+        add_additions(plan, costs, times + 4 * n);
         if (messages) add_messages(plan, messages, latency, transfer);
         status = add_budget(plan, costs, times);
     }
     if (status == CGP_OK) {
-        const double *latency = times + 4 * n, *transfer = latency + edges;
-        status = cgp_schedule_simulate(plan->actions.schedule,
-                                       &(cgp_schedule_costs){.forward = times,
-                                                             .backward_input = times + n,
-                                                             .backward_weight = times + 2 * n,
-                                                             .recompute = times + 3 * n,
-                                                             .latency = latency,
-                                                             .transfer = transfer,
-                                                             .capacity = buffers},
-                                       timeline);
+        const double *latency = times + 6 * n, *transfer = latency + edges;
+        status = cgp_schedule_simulate(
+            plan->actions.schedule,
+            &(cgp_schedule_costs){.forward = times,
+                                  .backward_input = times + n,
+                                  .backward_weight = times + 2 * n,
+                                  .recompute = times + 3 * n,
+                                  .add_input = times + 4 * n,
+                                  .add_weight = times + 5 * n,
+                                  .gradient_groups = plan->setup.gradient_groups,
+                                  .latency = latency,
+                                  .transfer = transfer,
+                                  .capacity = buffers},
+            timeline);
     }
     if (status == CGP_OK && update) *update = slowest_update(plan, costs);
     free(buffers);

@@ -19,10 +19,10 @@ enum { MODES = CGP_RECOMPUTE_BUDGET + 1 };
 enum { STEPS = 3 };
 
 static void print_case(const char *what, const cgp_plan_options *o, const test_outcome *outcome) {
-    print_message("%s: %s, stages %d, batch %d, chunks %d, %s (%d, %d), %s%s, balance", what,
-                  cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
+    print_message("%s: %s, stages %d, batch %d, chunks %d, %s (%d, %d), %s%s, groups %d, balance",
+                  what, cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
                   o->schedule, o->virtual_stages, o->group, cgp_recompute_name(o->recompute),
-                  o->deferred_batch_norm ? ", deferred" : "");
+                  o->deferred_batch_norm ? ", deferred" : "", o->gradient_groups);
     for (int j = 0; o->balance && j < cgp_plan_options_stages(o); j++)
         print_message(" %d", o->balance[j]);
     print_message(", losses %.9g %.9g %.9g, %.12s\n", outcome->losses[0], outcome->losses[1],
@@ -96,6 +96,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
     o.devices = devices;
     o.precision = precision;
     o.deferred_batch_norm = test_between(state, 0, 1);
+    o.gradient_groups = test_between(state, 0, 1) ? 1 << test_between(state, 1, 4) : 1;
     const uint64_t seed = test_random(state);
     test_batch batches[STEPS];
     for (int s = 0; s < STEPS; s++) /* the second mini-batch may be smaller than planned */

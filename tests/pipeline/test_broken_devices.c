@@ -104,6 +104,7 @@ typedef struct breakage {
     size_t bytes;
     int device, ranks;
     const char *devices[2];
+    bool groups; /* with 2 gradient groups, which are added after micro-batch 2 */
 } breakage;
 
 static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
@@ -112,6 +113,7 @@ static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
     o.ranks = b->ranks;
     o.devices = b->devices;
     o.optim.clip_norm = 1;
+    o.gradient_groups = b->groups ? 2 : 1;
     assert_ok(cgp_plan_create(&plan, model, &o));
     make_breakable(plan, b->device);
     return plan;
@@ -134,6 +136,7 @@ static void break_once(const cgp_model *model, const test_batch *batch, const br
     atomic_store(&broken, "");
     assert_message(b->function);
     assert_message(": is broken");
+    if (b->groups) assert_message("stage 1, micro-batch 2, 1B2: add: is broken");
     assert_int_equal(inside_step(pipeline)->steps, updates);
     assert_int_equal(cgp_pipeline_updates(pipeline), 0);
     if (plan->setup.ranks == 1) assert_true(inside_team(pipeline)->failed);
@@ -146,17 +149,21 @@ static void break_once(const cgp_model *model, const test_batch *batch, const br
 TEST_CASE(what_fails_outside_of_actions_ends_the_call_on_all_ranks) {
     uint64_t state = test_seed();
     static const breakage all[] = {
-        {"copy", 0, 1, 1, {"late", "late"}}, /* fails in the copy of input rows, before the list */
-        {"copy", WEIGHT_BYTES, 1, 1, {"cpu", "late"}},
-        {"copy", WEIGHT_BYTES, 0, 1, {"late", "cpu"}},
-        {"copy", WEIGHT_BYTES, 1, 2, {"cpu", "cpu"}},
-        {"add", 0, 0, 2, {"cpu", "cpu"}},
-        {"sum_squares", 0, 1, 1, {"cpu", "cpu"}},
-        {"sum_squares", 0, 0, 2, {"cpu", "cpu"}},
-        {"commit", 0, 1, 1, {"cpu", "cpu"}},
-        {"commit", 0, 1, 2, {"cpu", "cpu"}},
-        {"update", 0, 1, 1, {"cpu", "cpu"}},
-        {"update", 0, 1, 2, {"cpu", "late"}},
+        /* fails in the copy of input rows, before the list */
+        {"copy", 0, 1, 1, {"late", "late"}, false},
+        {"copy", WEIGHT_BYTES, 1, 1, {"cpu", "late"}, false},
+        {"copy", WEIGHT_BYTES, 0, 1, {"late", "cpu"}, false},
+        {"copy", WEIGHT_BYTES, 1, 2, {"cpu", "cpu"}, false},
+        {"add", 0, 0, 2, {"cpu", "cpu"}, false},
+        /* fails at the end of an action */
+        {"add", 0, 1, 1, {"cpu", "late"}, true},
+        {"add", 0, 1, 2, {"cpu", "cpu"}, true},
+        {"sum_squares", 0, 1, 1, {"cpu", "cpu"}, false},
+        {"sum_squares", 0, 0, 2, {"cpu", "cpu"}, false},
+        {"commit", 0, 1, 1, {"cpu", "cpu"}, false},
+        {"commit", 0, 1, 2, {"cpu", "cpu"}, false},
+        {"update", 0, 1, 1, {"cpu", "cpu"}, false},
+        {"update", 0, 1, 2, {"cpu", "late"}, false},
     };
     cgp_model *model = tied_norms();
     test_batch batch;
@@ -172,7 +179,7 @@ TEST_CASE(a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks) {
     test_seed();
     cgp_model *model = tied_norms();
     for (int d = 0; d < 2; d++) {
-        const breakage b = {"copy", WEIGHT_BYTES, d, 2, {"cpu", "cpu"}};
+        const breakage b = {"copy", WEIGHT_BYTES, d, 2, {"cpu", "cpu"}, false};
         cgp_plan *plan = plan_to_break(model, &b);
         cgp_pipeline *pipeline = NULL;
         atomic_store(&broken_bytes, b.bytes);

@@ -103,6 +103,7 @@ static void make_draw(draw *d, uint64_t *state, bool images, bool external) {
     if (test_between(state, 0, 1)) d->options.optim.clip_norm = 1;
     if (d->options.chunks > 1) d->options.batch = 2 * d->options.chunks - 1; /* last: 1 sample */
     d->options.deferred_batch_norm = test_between(state, 0, 1);
+    d->options.gradient_groups = 1 << test_between(state, 0, 3);
     for (int s = 0; s < STEPS; s++)
         test_batch_fill(&d->batches[s], d->model, &d->sizes,
                         s == 1 ? test_between(state, 1, (int)d->options.batch) : d->options.batch,

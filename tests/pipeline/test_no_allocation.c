@@ -96,6 +96,7 @@ static void check(cgp_model *model, int stages, int threads, cgp_recompute recom
     options.chunks = 4; /* the last micro-batch is smaller */
     options.recompute = recompute;
     options.threads_per_device = threads;
+    options.gradient_groups = stages > 1 ? 4 : 1;
     options.optim = cgp_optim_adamw(1e-3, 0.01);
     options.optim.clip_norm = 1;
     assert_ok(cgp_plan_create(&plan, model, &options));

@@ -55,6 +55,7 @@ static const char *change(cgp_plan_options *o, int k) {
     CHANGES(o->precision, CGP_PRECISION_BF16)
     CHANGES(o->convolution, CGP_CONVOLUTION_WINOGRAD)
     CHANGES(o->deferred_batch_norm, true)
+    CHANGES(o->gradient_groups, 2)
     CHANGES(o->ranks, 2)
     CHANGES(o->ranks, 3)
     CHANGES(o->optim.kind, CGP_OPTIM_RMSPROP)

@@ -70,6 +70,7 @@ static int run(const configuration *c) {
     o.chunks = c->chunks;
     o.schedule = c->schedule;
     o.recompute = c->recompute;
+    o.gradient_groups = c->chunks == 8 ? 4 : 1;
     o.optim = cgp_optim_adamw(1e-3, 0.01);
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;

@@ -32,16 +32,22 @@ typedef struct running {
     double loss;
 } running;
 
-static running start(const cgp_model *model, int stages, const test_batch *batch) {
+static running start_groups(const cgp_model *model, int stages, int groups,
+                            const test_batch *batch) {
     running r = {NULL, NULL, 0};
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = stages;
     o.batch = 5;
     o.chunks = 3;
+    o.gradient_groups = groups;
     assert_ok(cgp_plan_create(&r.plan, model, &o));
     assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, 3));
     assert_ok(cgp_pipeline_step(r.pipeline, batch->inputs, batch->n, &r.loss));
     return r;
+}
+
+static running start(const cgp_model *model, int stages, const test_batch *batch) {
+    return start_groups(model, stages, 1, batch);
 }
 
 static void stop(running *r) {
@@ -68,7 +74,7 @@ static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *na
 }
 
 /* If the two untied weights are equal, the gradient of the tied weight is the sum of their
- * gradients. */
+ * gradients. With gradient groups, each of these is a sum of a tree. */
 TEST_CASE(a_tied_gradient_is_the_sum_over_its_uses) {
     static const char wte[] = "transformer.wte.weight", head[] = "lm_head.weight";
     uint64_t state = test_seed();
@@ -79,8 +85,10 @@ TEST_CASE(a_tied_gradient_is_the_sum_over_its_uses) {
     assert_int_equal(cgp_model_parameter_count(tied), cgp_model_parameter_count(untied) - n);
     test_batch batch;
     test_batch_fill(&batch, tied, &sizes, 5, &state);
-    for (int stages = 1; stages <= STAGES; stages++) {
-        running a = start(tied, stages, &batch), b = start(untied, stages, &batch);
+    for (int k = 0; k < 2 * STAGES; k++) {
+        const int stages = 1 + k % STAGES, groups = k < STAGES ? 1 : 4;
+        running a = start_groups(tied, stages, groups, &batch);
+        running b = start_groups(untied, stages, groups, &batch);
         for (int p = 0; p < cgp_model_parameters(untied); p++) {
             const char *name = cgp_model_parameter_name(untied, p);
             float *data = get(tied, a.pipeline, strcmp(name, head) == 0 ? wte : name, false);
@@ -95,8 +103,8 @@ TEST_CASE(a_tied_gradient_is_the_sum_over_its_uses) {
         float *second = get(untied, b.pipeline, head, true);
         for (int64_t i = 0; i < n; i++) {
             if (sum[i] != first[i] + second[i])
-                fail_msg("stages %d, element %d: %.9g, expected %.9g + %.9g", stages, (int)i,
-                         sum[i], first[i], second[i]);
+                fail_msg("stages %d, %d groups, element %d: %.9g, expected %.9g + %.9g", stages,
+                         groups, (int)i, sum[i], first[i], second[i]);
         }
         free(second);
         free(first);

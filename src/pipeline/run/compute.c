@@ -260,6 +260,42 @@ static bool run_calls(const cgp__execution *s, int begin, int end) {
     return join(s, CGP__SITE_END, &forked) == CGP_OK || cgp__fail_on_device(s, -1);
 }
 
+/* Add a buffer of partial sums to the buffer below it, for the gradients that calls begin .. end -
+ * 1 write: one launch for each run of neighbouring buffers. */
+static cgp_status add_partial(const cgp__execution *s, int buffer) {
+    const cgp__worker *worker = s->worker;
+    const int begin = s->variant->begin, end = s->variant->end;
+    char *to = cgp__gradients_at(worker, buffer - 1);
+    const char *from = cgp__gradients_at(worker, buffer);
+    const cgp__written_gradient *g = s->stage->gradients, *last = g + s->stage->n_gradients;
+    while (g < last) {
+        const int64_t offset = g->offset;
+        int64_t bytes = 0;
+        for (; g < last && g->offset == offset + bytes && g->call >= begin && g->call < end; g++)
+            bytes += g->bytes;
+        if (bytes == 0) {
+            g++;
+            continue;
+        }
+        CGP_TRY(worker->backend->kernels.add(worker->device, (float *)(void *)(to + offset),
+                                             (const float *)(const void *)(from + offset),
+                                             bytes / 4));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    }
+    return CGP_OK;
+}
+
+/* The last micro-batch of a gradient group: complete the sums of the tree that end with it. */
+static bool add_partials(const cgp__execution *s) {
+    const int buffer = s->variant->buffer, additions = s->variant->additions;
+    for (int k = 0; k < additions; k++) {
+        const cgp_status status = add_partial(s, buffer - k);
+        if (cgp__is_stopped(s->worker)) return false;
+        if (status != CGP_OK) return cgp__fail_on_device(s, -1);
+    }
+    return true;
+}
+
 /* The calls of an action, starting at call `begin`. */
 typedef struct rest {
     const cgp__execution *execution;
@@ -271,15 +307,18 @@ static cgp_status launch_rest(cgp__worker *worker, const void *what, bool captur
     cgp__execution s = *r->execution;
     (void)worker;
     s.captures = captures;
-    return run_calls(&s, r->begin, s.variant->end) ? CGP_OK : CGP_EDEVICE; /* reported */
+    const bool done = run_calls(&s, r->begin, s.variant->end) && add_partials(&s);
+    return done ? CGP_OK : CGP_EDEVICE; /* reported */
 }
 
-/* Run call `begin` and all later calls as a captured graph, unless kernels are measured. */
+/* Run call `begin`, all later calls and the additions of gradient groups as a captured graph,
+ * unless kernels are measured. */
 static bool run_rest(const cgp__execution *s, int begin) {
     cgp__worker *worker = s->worker;
     const int end = s->variant->end, i = s->variant->graphs;
     const rest r = {s, begin};
-    if (begin == end || i < 0 || worker->measured->node_times) return run_calls(s, begin, end);
+    if (begin == end || i < 0 || worker->measured->node_times)
+        return run_calls(s, begin, end) && add_partials(s);
     cgp__captured *captured =
         cgp__captured_run(worker, i, s->context->training, s->context->with_loss);
     const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);

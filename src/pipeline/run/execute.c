@@ -36,7 +36,7 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
                                                               device->step.row_bytes
                                                     : cgp__worker_at(worker, device->step.values));
     s.base[CGP__PARAMETERS] = worker->parameters;
-    s.base[CGP__GRADIENTS] = worker->gradients;
+    s.base[CGP__GRADIENTS] = cgp__gradients_at(worker, variant->buffer);
     s.base[CGP__STATE] = worker->states;
     s.base[CGP__SCRATCH] = cgp__worker_at(worker, device->state);
     s.base[CGP__PACKED] = cgp__worker_at(worker, device->packed);
@@ -65,6 +65,13 @@ static void prefetch_next(const cgp__execution *s) {
         __builtin_prefetch(s->next[k]);
         __builtin_prefetch((const char *)s->next[k] + 64);
     }
+}
+
+char *cgp__gradients_at(const cgp__worker *worker, int buffer) {
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
+    if (buffer == 0) return worker->gradients;
+    return cgp__worker_at(worker, device->partial_gradients +
+                                      (buffer - 1) * device->written_gradient_bytes);
 }
 
 void *cgp__address(const cgp__execution *s, cgp__location location) {

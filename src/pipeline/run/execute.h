@@ -36,6 +36,9 @@ typedef struct cgp__execution {
 cgp_status cgp__job_run(cgp__worker *worker, void *context);
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end);
 
+/* Return the gradients of the worker's device, or a buffer of partial sums of gradient groups. */
+char *cgp__gradients_at(const cgp__worker *worker, int buffer);
+
 /* Return the address of an operand; NULL: none. */
 void *cgp__address(const cgp__execution *execution, cgp__location location);
 

@@ -19,9 +19,12 @@ typedef struct cgp__device_plan {
     bool local;
     char *name;
     /* Offsets of sections in the device's memory, set by plan.c; packings.c sets `packed`. */
-    int64_t parameters, gradients, optimizer, state, packed, pool, workspace;
+    int64_t parameters, gradients, optimizer, state, partial_gradients, packed, pool, workspace;
     /* Set by parameters.c: bytes of one optimizer state. */
     int64_t optimizer_state_bytes;
+    /* Set by parameters.c: bytes of the gradient buffers that backward writes, which come first.
+     * Each buffer of partial sums has as many. */
+    int64_t written_gradient_bytes;
     /* Set by states.c: bytes of op state, without accumulators and caches. */
     int64_t states_bytes;
     /* Set by slots.c: places in the pool. */

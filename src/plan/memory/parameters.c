@@ -9,8 +9,11 @@
  *     gradients        g0 = g0 + g1 + g2                 g2 = g0
  *
  * So the sum is the same for every balance, and so are the updated copies. A copy that backward
- * does not reach has one buffer, of zeros. A frozen parameter has neither buffers nor optimizer
- * state. */
+ * does not reach has one buffer, of zeros, after all that backward writes. A frozen parameter has
+ * neither buffers nor optimizer state.
+ *
+ * With gradient groups, each buffer that backward writes has buffers of partial sums, at the same
+ * offset in sections of their own (schedule/gradient_groups.h). */
 #include "plan/memory/parameters.h"
 
 #include "model/model.h"
@@ -19,6 +22,7 @@
 #include "plan/placement.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
+#include "schedule/gradient_groups.h"
 
 const cgp__copy *cgp__copy_on(const cgp__parameters *parameters, int parameter, int device) {
     const int *first = &parameters->first_copy[parameter];
@@ -106,9 +110,22 @@ static void place_gradients(placer *r, int p) {
                 r->out->copies[c].gradient = r->out->use_gradient[u];
         }
     }
-    for (int c = r->out->first_copy[p]; c < r->out->first_copy[p + 1]; c++) {
-        if (r->out->copies[c].gradient < 0)
-            r->out->copies[c].gradient = new_buffer(r, p, r->out->copies[c].device);
+}
+
+/* Reserve the buffers of zeros, and the partial sums of all other buffers. */
+static void place_other_gradients(placer *r) {
+    const int partials = cgp__gradient_partials(r->setup->chunks, r->setup->gradient_groups);
+    for (int d = 0; d < r->placement->n_devices; d++) {
+        cgp__device_plan *device = &r->placement->devices[d];
+        device->written_gradient_bytes = device->info.gradient_bytes;
+        device->info.partial_gradient_bytes = partials * device->written_gradient_bytes;
+    }
+    for (int t = 0; t < r->out->n_trained; t++) {
+        const int p = r->out->trained[t];
+        for (int c = r->out->first_copy[p]; c < r->out->first_copy[p + 1]; c++) {
+            if (r->out->copies[c].gradient < 0)
+                r->out->copies[c].gradient = new_buffer(r, p, r->out->copies[c].device);
+        }
     }
 }
 
@@ -139,6 +156,7 @@ cgp_status cgp__place_parameters(cgp__parameters *parameters, const cgp__setup *
         }
         reserve_piece(&r, p);
     }
+    place_other_gradients(&r);
     for (int d = 0; d < placement->n_devices; d++) {
         cgp__device_plan *device = &placement->devices[d];
         device->info.optimizer_bytes =

@@ -194,6 +194,9 @@ int cgp__builder_ascending(const void *a, const void *b);
 /* fuse.c: merge an ADD or a norm, and the in-place RELU after it, into one call. */
 void cgp__program_fuse(const cgp_model *model, cgp__program *program);
 
+/* gradients.c: list the gradient buffers that backward writes; all programs are complete. */
+cgp_status cgp__list_gradients(const cgp_model *model, cgp__stage_plan *stage);
+
 /* prefetch.c: fill the calls' prefetch lists. `saved`: saved values come from an earlier action. */
 void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool saved);
 

@@ -69,6 +69,13 @@ typedef struct cgp__program {
     int n_caller;
 } cgp__program;
 
+/* A gradient buffer that a call of backward writes. */
+typedef struct cgp__written_gradient {
+    /* place in the gradients of the device; the bytes include the padding */
+    int64_t offset, bytes;
+    int call;
+} cgp__written_gradient;
+
 typedef struct cgp__stage_plan {
     cgp_plan_stage info;
     /* Index of the stage among the stages of its device, and range of its nodes, set by
@@ -80,6 +87,11 @@ typedef struct cgp__stage_plan {
     int64_t workspace_bytes;
     /* bytes of a gradient slot, which I fills for W where the saved slot has no room (layout.c) */
     int64_t gradient_slot_bytes;
+    /* the gradient buffers that backward writes, ascending */
+    cgp__written_gradient *gradients;
+    int n_gradients, gradients_capacity;
+    /* numbers in the buffers that I writes, and in those that W writes; B writes all */
+    int64_t input_gradients, weight_gradients;
 } cgp__stage_plan;
 
 /* One of the model's outputs. */

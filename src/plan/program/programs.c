@@ -455,7 +455,7 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
             cgp__program_prefetch(setup, &programs[k], k == CGP__BACKWARD);
         CGP_TRY(count_callers(b, &programs[k]));
     }
-    return CGP_OK;
+    return cgp__list_gradients(b->model, stage);
 }
 
 cgp_status cgp__make_programs(const cgp__program_parts *parts) {
