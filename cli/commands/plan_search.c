@@ -83,9 +83,12 @@ static void print_choices(FILE *out, const cli_session *session, const cgp_searc
                           const char *command) {
     const cli_run_options *options = session->options;
     const bool timed = cli_prediction_has(options);
-    fprintf(out, "%s: the fastest of %" PRId64 " plans that fit, with costs %s%s\n\n",
+    fprintf(out, "%s: the fastest of %" PRId64 " plans that fit, with costs %s%s",
             session->model_spec, found->plans, timed ? "of " : "in FLOPs",
             cli_shown(timed ? cli_prediction_source(options) : NULL));
+    if (options->gradient_groups > 1)
+        fprintf(out, ", %" PRId64 " gradient groups", options->gradient_groups);
+    fputs("\n\n", out);
     fprintf(out, timed ? "%2s  %11s  %9s" : "%2s  %6s%s", "", "step", timed ? "samples/s" : "");
     fprintf(out, "  %7s  %10s  %-14s  %7s  %6s  %-21s  %10s%s\n", "bubble", "fullest", "schedule",
             "virtual", "chunks", "recompute", "recomputed",

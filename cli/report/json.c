@@ -45,6 +45,7 @@ static json_t *device_json(const cgp_plan *plan, int d) {
     put_integer(o, "gradient_bytes", device->gradient_bytes);
     put_integer(o, "optimizer_bytes", device->optimizer_bytes);
     put_integer(o, "state_bytes", device->state_bytes);
+    put_integer(o, "partial_gradient_bytes", device->partial_gradient_bytes);
     put_integer(o, "packed_bytes", device->packed_bytes);
     json_object_set_new(o, "input_slots", inputs);
     json_object_set_new(o, "input_slot_bytes", input_bytes);

@@ -103,6 +103,8 @@ static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
             options->recompute, options->precision,
             strcmp(options->convolution, "direct") != 0 ? ", winograd convolutions" : "",
             options->deferred_batch_norm ? ", deferred batch norm" : "");
+    if (options->gradient_groups > 1)
+        fprintf(out, ", %" PRId64 " gradient groups", options->gradient_groups);
     if (!brief || options->threads_per_device > 1)
         fprintf(out, ", %" PRId64 " %s per device", options->threads_per_device,
                 options->threads_per_device == 1 ? "thread" : "threads");
@@ -262,6 +264,9 @@ static void print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model
     }
     print_device(out, &total, "");
     char bytes[CLI_NUMBER];
+    if (total.partial_gradient_bytes > 0)
+        fprintf(out, "%-7s %10s of the total for partial sums of gradients\n", "",
+                cgp_bytes_text(total.partial_gradient_bytes, bytes, sizeof bytes));
     if (total.packed_bytes > 0)
         fprintf(out, "%-7s %10s of the total for packed parameters\n", "",
                 cgp_bytes_text(total.packed_bytes, bytes, sizeof bytes));

@@ -331,6 +331,7 @@ cgp_plan_device cli_plan_total(const cgp_plan *plan) {
         total.gradient_bytes += device->gradient_bytes;
         total.optimizer_bytes += device->optimizer_bytes;
         total.state_bytes += device->state_bytes;
+        total.partial_gradient_bytes += device->partial_gradient_bytes;
         total.packed_bytes += device->packed_bytes;
         total.slot_bytes += device->slot_bytes;
         total.workspace_bytes += device->workspace_bytes;
