@@ -48,6 +48,8 @@ class Device:
     #: Bytes that PyTorch keeps in regions (docs/reference/torch-ops.md), at most: measured, outside
     #: of ``planned_bytes``, but within a memory limit.
     outside_bytes: int = 0
+    #: Bytes of the partial sums of gradients, with ``gradient_groups``.
+    partial_gradient_bytes: int = 0
 
 
 class Plan(_c.Handle):
@@ -61,7 +63,7 @@ class Plan(_c.Handle):
                  threads: int = 1, memory_limit: Union[int, str] = 0,
                  external_loss: bool = False, precision: str = "f32",
                  deferred_batch_norm: bool = False, convolution: str = "direct",
-                 ranks: Optional[int] = None,
+                 ranks: Optional[int] = None, gradient_groups: int = 1,
                  memory: Union[None, int, str] = None) -> None:
         """See :func:`plan`."""
         if not isinstance(model, Model):
@@ -102,6 +104,9 @@ class Plan(_c.Handle):
         options.threads_per_device = threads
         options.memory_limit = _bytes(memory_limit if memory is None else memory)
         options.ranks = _ranks.number(ranks)
+        #: Number of groups of micro-batches whose gradients are added in a binary tree.
+        self.gradient_groups = _c.integer(gradient_groups, "gradient_groups")
+        options.gradient_groups = self.gradient_groups
         options.precision, options.convolution = (
             _c.parse("precision", precision), _c.parse("convolution", convolution))
         if balance is not None:
@@ -174,7 +179,8 @@ class Plan(_c.Handle):
             d = _c.lib.cgp_plan_device_at(self._handle, i).contents
             found.append(Device(_c.text(d.name), tuple(d.stage_list[:d.stages]), d.parameter_bytes,
                                 d.gradient_bytes, d.optimizer_bytes, d.activation_bytes,
-                                d.planned_bytes, d.rank, d.outside_bytes))
+                                d.planned_bytes, d.rank, d.outside_bytes,
+                                d.partial_gradient_bytes))
         return found
 
     @property
@@ -245,7 +251,9 @@ class Plan(_c.Handle):
 
     def __str__(self) -> str:
         lines = [f"{self.model.name}: {len(self.stages)} stages, batch {self.batch} = "
-                 f"{self.chunks} x {self.microbatch}"]
+                 f"{self.chunks} x {self.microbatch}"
+                 + (f", {self.gradient_groups} gradient groups" if self.gradient_groups > 1
+                    else "")]
         for i, stage in enumerate(self.stages):
             lines.append(f"stage {i} on {self.devices[stage.device].name}: "
                          f"{_layers(stage.layers)}, forward {stage.forward_flops:.3g} FLOPs")
@@ -309,6 +317,9 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
             linear layers multiply with fewer bits, on NVIDIA GPUs alone. The bits of bf16 and tf32
             depend on the kind of processor.
         deferred_batch_norm: Update running statistics once per mini-batch.
+        gradient_groups: A power of two. The micro-batches are cut into that many groups, whose
+            gradients are added in a binary tree; 1: one after the other. The bits of gradients
+            depend on it.
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.
         memory: As ``memory_limit``, but if the defaults need more, the fastest plan that fits is

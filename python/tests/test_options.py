@@ -160,6 +160,26 @@ class Words(unittest.TestCase):
                               for convolution in ("direct", "winograd")}), 4)
         self.assertEqual(planned().hash, planned(precision="f32", convolution="direct").hash)
 
+    def test_gradient_groups_reach_the_plan_and_the_bits(self):
+        x, labels = support.batch(16)
+        self.assertEqual(planned().hash, planned(gradient_groups=1).hash)
+        plan = planned(gradient_groups=4)
+        self.assertEqual([device.partial_gradient_bytes for device in plan.devices],
+                         [2 * device.gradient_bytes for device in plan.devices])
+        self.assertIn("4 gradient groups", str(plan))
+        self.assertNotIn("gradient groups", str(planned()))
+        found = []
+        for options in ({"gradient_groups": 1}, {"gradient_groups": 4, "stages": 1},
+                        {"gradient_groups": 4, "schedule": "zb-h1"}):
+            with cgpipe.Pipeline(planned(**options)) as pipeline:
+                pipeline.step(x, labels, update=False)
+                found.append(pipeline.gradient("0.weight").tobytes())
+        self.assertTrue(found[0] != found[1] == found[2])
+        with self.assertRaisesRegex(errors.ArgumentError, "power of two, got 3 .2 and 4 are"):
+            planned(gradient_groups=3)
+        with self.assertRaisesRegex(TypeError, "gradient_groups: an integer is expected"):
+            planned(gradient_groups=2.5)
+
     def test_devices_reach_the_plan(self):
         self.assertEqual([device.name for device in planned(devices=["cpu", "ref"]).devices],
                          ["cpu:0", "ref:1"])
