@@ -61,13 +61,17 @@ TEST_CASE(every_schedule_is_complete_and_ascends) {
     visit_all(assert_ascending);
 }
 
-TEST_CASE(stages_are_placed_in_a_loop_or_in_a_v) {
+TEST_CASE(stages_are_placed_in_a_loop_in_a_v_or_in_waves) {
     cgp_schedule *loop = test_generate("interleaved", 3, 3, 2);
     cgp_schedule *v = test_generate("zb-v", 3, 5, 0);
+    cgp_schedule *waves = test_generate("wave", 3, 3, 4);
     for (int j = 0; j < 6; j++) {
         assert_int_equal(cgp_schedule_device_of(loop, j), j % 3);
         assert_int_equal(cgp_schedule_device_of(v, j), j < 3 ? j : 5 - j);
+        assert_int_equal(cgp_schedule_device_of(waves, j), j < 3 ? j : 5 - j);
+        assert_int_equal(cgp_schedule_device_of(waves, 6 + j), j < 3 ? j : 5 - j);
     }
+    cgp_schedule_destroy(waves);
     assert_int_equal(cgp_schedule_device_of(v, 6), -1);
     assert_int_equal(cgp_schedule_device_of(v, -1), -1);
     cgp_schedule_destroy(v);
@@ -139,6 +143,10 @@ static bool find_formula(const cgp_schedule_info *info, int n, int m, int v, for
         *out = (formula){0, twice, m < twice ? twice : m};
     else if (is(info, "zb-v"))
         *out = (formula){0, 2 * n, m < twice ? twice : m};
+    else if (is(info, "wave") && v == 1)
+        *out = (formula){3 * (n - 1), min(m, twice), m};
+    else if (is(info, "wave") && v == 2)
+        *out = (formula){4 * (n - 1), 2 * n, multiple};
     else if (is(info, "dualpipe-v"))
         *out = (formula){2 * (n - 1), 2 * n + 1, m};
     else

@@ -167,6 +167,23 @@ TEST_CASE(v_half_and_v_min_keep_to_their_memory) {
     }
 }
 
+/* Up to n micro-batches take 1f1b's memory, and the bubble is proportional to 1 / v. The unit of a
+ * bubble is an F of one of v stages. More micro-batches do not lengthen it. */
+TEST_CASE(more_waves_have_smaller_bubbles_that_do_not_grow) {
+    for (int n = 2; n <= 16; n++) {
+        for (int v = 2; v <= 8; v *= 2) {
+            const test_measures few = measure("wave", n, n, v, NULL);
+            const test_measures many = measure("wave", n, 4 * n, v, NULL);
+            const test_measures more = measure("wave", n, 6 * n, v, NULL);
+            assert_int_equal(few.peak, n * v);
+            assert_true(few.bubble_makespan >= 4 * (n - 1) - 1e-9);
+            assert_true(few.bubble_makespan <= 4.5 * (n - 1) + 1e-9);
+            assert_float_equal(more.bubble_makespan, many.bubble_makespan, 1e-9);
+            assert_true(more.peak == many.peak && more.peak >= n * v);
+        }
+    }
+}
+
 /* If each message has a small latency, return by how many latencies the makespan grows. */
 static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;

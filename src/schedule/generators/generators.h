@@ -20,6 +20,7 @@ typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_opt
  *     heuristic        heuristic.c      1: n micro-batches in flight, 2: 2n
  *     zb_v             zb_v.c
  *     v_block          v_block.c        2: v-half, 3: v-min
+ *     wave             wave.c
  *     dualpipe_v       dualpipe_v.c
  */
 cgp__generator cgp__generate_breadth_first;
@@ -30,6 +31,7 @@ cgp__generator cgp__generate_zero_bubble;
 cgp__generator cgp__generate_heuristic;
 cgp__generator cgp__generate_zb_v;
 cgp__generator cgp__generate_v_block;
+cgp__generator cgp__generate_wave;
 cgp__generator cgp__generate_dualpipe_v;
 
 /* Return the next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2), where done[] counts the

@@ -88,6 +88,11 @@ static const entry entries[] = {
       "from stage to stage both ways; then both ends are compacted.",
       2, false, true, true, V},
      {cgp__generate_v_block, 3}},
+    {{"wave", "a smaller bubble than 1f1b, with backward in one piece",
+      "Hanayo: v = 2w stages on each device, in w waves down the devices and back up; two\n"
+      "neighbours share a device where a wave turns. Alternates forward and backward.",
+      2, true, true, false, V},
+     {cgp__generate_wave, 0}},
     {{"dualpipe-v", "models that communicate within a stage; m >= 2n",
       "Stages r and 2n-1-r; when full, alternates a forward of one and a backward of\n"
       "the other; split backward only at both ends.",

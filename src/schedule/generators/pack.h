@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pack.h -- layouts of repeating blocks, and a list scheduler that packs them.
+ *
+ *     block (offsets of one micro-batch)  ->  lists of all devices  ->  packed lists
+ *              cgp__block_place()              cgp__lay_out()             cgp__pack()
+ */
+#ifndef CGP_SRC_SCHEDULE_GENERATORS_PACK_H
+#define CGP_SRC_SCHEDULE_GENERATORS_PACK_H
+
+#include "schedule/table.h"
+
+/* --- block.c --- */
+
+/* A building block: the ticks of one micro-batch. Micro-batch i has the same ticks, i periods
+ * later. */
+typedef struct cgp__block {
+    const cgp_schedule *schedule; /* its placement */
+    int period;                   /* ticks */
+    bool splits;                  /* the backward is an I, and W takes free ticks */
+    int *forward, *backward;      /* [stages] tick of the F, and of the I or B */
+    int *at;                      /* [devices][period] see block.c */
+} cgp__block;
+
+cgp_status cgp__block_create(cgp__block *block, const cgp_schedule *schedule, int period,
+                             bool splits);
+
+/* Free the arrays of a block, which may be all zero. */
+void cgp__block_release(cgp__block *block);
+
+/* Clear the ticks of a block. */
+void cgp__block_clear(cgp__block *block);
+
+/* Set the tick of a stage's F or backward. The tick modulo the period must be free on the stage's
+ * device. */
+void cgp__block_set(cgp__block *block, bool backward, int stage, int tick);
+
+/* Modulo scheduling: set the first free tick from `from` that is `phase` modulo `stride`, and
+ * return it. `stride` divides the period. */
+int cgp__block_place(cgp__block *block, bool backward, int stage, int from, int phase, int stride);
+
+/* --- pack.c --- */
+
+/* An action of a layout. */
+typedef struct cgp__packed {
+    cgp_action_kind kind;
+    int stage, microbatch;
+    bool done;
+} cgp__packed;
+
+typedef struct cgp__pack_device {
+    cgp__packed *slots; /* the device's actions in the order of the layout */
+    int count, head;    /* all slots before `head` are done */
+    int in_flight;
+    int begin, end; /* ticks in which the first action began and the last one ended */
+} cgp__pack_device;
+
+/* Packs the lists of all devices. A simulation lets each device run the first action of its list
+ * that can run. F, I and W take one tick, B takes two. The order within a stage and kind does not
+ * change. An F overtakes other actions only if at most `max` micro-batches are in flight then,
+ * summed over the stages of its device. A W runs only if nothing else can. */
+typedef struct cgp__packer {
+    const cgp_schedule *schedule; /* its placement: loop, V or waves */
+    int kinds;                    /* actions of a stage and micro-batch: F and B, or F, I and W */
+    int max;
+    bool weight_in_turn; /* a W that is first in its list runs at once */
+    cgp__pack_device *devices;
+    /* [F, I or B][stages][m] the tick from which the action is done; 0: not yet */
+    int *done;
+    cgp__packed *slots;
+    bool *seen; /* [stages of a device][CGP__COMPUTE_KINDS] */
+} cgp__packer;
+
+/* Create a packer for `kinds` actions of each stage and micro-batch, with empty lists of that many
+ * actions. */
+cgp_status cgp__packer_create(cgp__packer *packer, const cgp_schedule *schedule, int kinds);
+
+/* Free the arrays of a packer, which may be all zero. */
+void cgp__packer_release(cgp__packer *packer);
+
+/* Return the largest number of micro-batches in flight on a device if each device runs its list in
+ * order. */
+int cgp__packer_peak(const cgp__packer *packer);
+
+/* Lay out the lists of a packer: the block of each micro-batch. If the block splits backward, each
+ * free tick takes the W of the oldest I that has none yet. block.c */
+void cgp__lay_out(cgp__packer *packer, const cgp__block *block);
+
+typedef struct cgp__pack_times {
+    int makespan, span; /* ticks */
+} cgp__pack_times;
+
+/* Pack the lists, and append the actions to `out`, unless it is NULL. At most max(`max`,
+ * cgp__packer_peak()) micro-batches are in flight. */
+cgp__pack_times cgp__pack(cgp__packer *packer, cgp_schedule *out);
+
+/* --- v_block.c --- */
+
+/* Make the block of v-half (fraction 2) or v-min (3). The block comes from
+ * cgp__v_packer_create(). */
+void cgp__v_block_make(cgp__block *block, int fraction);
+
+/* Return the largest number of half stages in flight in v-half (fraction 2) or v-min (3) on n
+ * devices. */
+int cgp__v_block_peak(int fraction, int n);
+
+/* Create a packer and a block of six ticks for the V placement of a schedule. */
+cgp_status cgp__v_packer_create(cgp__packer *packer, cgp__block *block, const cgp_schedule *s);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wave.c -- Hanayo: v = 2w stages on each device in w waves. The stages go down the devices and
+ * back up, w times. Where they turn, two neighbouring stages share a device, so no message is sent.
+ *
+ *     v = 4, 3 devices        device 0   0     5  6    11
+ *                             device 1    1   4    7  10
+ *                             device 2     2 3      8 9
+ *
+ * Each device alternates F and B, as in 1f1b. Its ticks are cells of three, one for an F and two
+ * for a B, and a micro-batch takes each of the v cells once (block.c). The layout is then packed
+ * (pack.c), in the memory of 1f1b, or in that of the layout if it needs more.
+ *
+ * Up to n micro-batches take 1f1b's memory, and 4(n-1) / v to 4.5(n-1) / v times a device's F are
+ * idle if B takes two F. With more micro-batches the idle time does not grow.
+ *
+ * An odd v is possible: the last wave then ends at the last device.
+ *
+ * Source: Liu et al. 2023, arXiv:2308.15762, section 3; the order of actions is this library's
+ * own. */
+#include "schedule/generators/generators.h"
+#include "schedule/generators/pack.h"
+
+enum { CELL = 3, KINDS = 2 };
+
+static void make_block(cgp__block *block) {
+    const int stages = block->schedule->stages;
+    int tick = 0;
+    for (int j = 0; j < stages; j++)
+        tick = cgp__block_place(block, false, j, tick, 0, CELL) + 1;
+    for (int j = stages - 1; j >= 0; j--)
+        tick = cgp__block_place(block, true, j, tick, 1, CELL) + 2;
+}
+
+cgp_status cgp__generate_wave(cgp_schedule *s, const cgp_schedule_options *options, int variant) {
+    (void)options, (void)variant;
+    cgp__packer packer;
+    cgp__block block;
+    CGP_TRY(cgp__surplus_check(s, (int64_t)s->chunks + 2 * (int64_t)s->devices));
+    CGP_TRY(cgp__packer_create(&packer, s, KINDS));
+    const cgp_status status = cgp__block_create(&block, s, CELL * (s->stages / s->devices), false);
+    if (status == CGP_OK) {
+        make_block(&block);
+        cgp__lay_out(&packer, &block);
+        packer.max = cgp__max(s->stages, cgp__packer_peak(&packer));
+        cgp__pack(&packer, s);
+    }
+    cgp__block_release(&block);
+    cgp__packer_release(&packer);
+    return status;
+}
