@@ -101,7 +101,7 @@ static cgp_status run(cli_session *session, const cli_run_options *options, cons
 static cli_run_options in_one_stage(const cli_run_options *options) {
     cli_run_options one = *options;
     one.stages = one.virtual_stages = 1;
-    one.group = 0;
+    one.group = one.in_flight = 0;
     one.memory_limit = 0;
     one.planned = (cli_planned){0};
     one.transport = "inproc";

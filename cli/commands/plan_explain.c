@@ -7,6 +7,7 @@
  * idle for b T. */
 #include "commands/plan_explain.h"
 
+#include "session/search.h"
 #include "text.h"
 
 #include <math.h>
@@ -42,7 +43,8 @@ static bool same_text(const char *a, const char *b) {
 }
 
 static bool same_schedule(const cgp_search_choice *a, const cgp_search_choice *b) {
-    return same_text(a->schedule, b->schedule) && a->virtual_stages == b->virtual_stages;
+    return same_text(a->schedule, b->schedule) && a->virtual_stages == b->virtual_stages &&
+           a->in_flight == b->in_flight;
 }
 
 /* --- output --- */
@@ -64,8 +66,9 @@ static void print_loss(FILE *out, const cgp_search_choice *c, const cgp_search_c
 
 /* Print the parts of the step, in percent. */
 static void print_best(FILE *out, const cgp_search_choice *best) {
+    char schedule[CLI_SCHEDULE_TEXT];
     fprintf(out, "\nthe step with %s, %d stage%s on a device, %d micro-batches, recompute %s:\n ",
-            best->schedule ? best->schedule : "the file", best->virtual_stages,
+            best->schedule ? cli_search_schedule(best, schedule) : "the file", best->virtual_stages,
             best->virtual_stages == 1 ? "" : "s", best->chunks,
             cgp_recompute_name(best->recompute));
     for (int part = 0, n = 0; part < PARTS; part++) {
@@ -95,6 +98,7 @@ static int compare(const void *a, const void *b) {
 static void print_schedules(FILE *out, const cgp_search_result *found,
                             const cgp_search_choice *best) {
     const cgp_search_choice **list = cli_calloc((size_t)found->n_tried, sizeof(void *));
+    char schedule[CLI_SCHEDULE_TEXT];
     int n = 0;
     for (int i = 0; i < found->n_tried; i++) {
         const int k = best_of(found, i);
@@ -103,7 +107,7 @@ static void print_schedules(FILE *out, const cgp_search_result *found,
     qsort(list, (size_t)n, sizeof(void *), compare);
     if (n > 0) fprintf(out, "\nother schedules, with their best mode, in %% of that step:\n");
     for (int k = 0; k < n; k++) {
-        fprintf(out, "  %-14s %d  %6d  %-21s  ", list[k]->schedule ? list[k]->schedule : "(file)",
+        fprintf(out, "  %-14s %d  %6d  %-21s  ", cli_search_schedule(list[k], schedule),
                 list[k]->virtual_stages, list[k]->chunks, cgp_recompute_name(list[k]->recompute));
         print_loss(out, list[k], best);
     }

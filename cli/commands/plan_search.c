@@ -65,7 +65,7 @@ static double step_of(const cgp_search_choice *choice) {
 static void print_choice(FILE *out, const cli_session *session, const cgp_search_choice *choice,
                          double best, int number) {
     const cli_run_options *options = session->options;
-    char bytes[32];
+    char bytes[32], schedule[CLI_SCHEDULE_TEXT];
     fprintf(out, "%2d", number);
     if (cli_prediction_has(options))
         fprintf(out, "  %9.4f s  %9.1f", step_of(choice), (double)options->batch / step_of(choice));
@@ -73,7 +73,7 @@ static void print_choice(FILE *out, const cli_session *session, const cgp_search
         fprintf(out, "  %6.3f", step_of(choice) / best);
     fprintf(out, "  %5.1f %%  %10s  %-14s  %7d  %6d  %-21s  %8.1f %%", 100 * choice->bubble,
             cgp_bytes_text(choice->bytes, bytes, sizeof bytes),
-            choice->schedule ? choice->schedule : "(file)", choice->virtual_stages, choice->chunks,
+            cli_search_schedule(choice, schedule), choice->virtual_stages, choice->chunks,
             cgp_recompute_name(choice->recompute), 100 * choice->recomputed);
     if (options->search_precision) fprintf(out, "  %s", cgp_precision_name(choice->precision));
     fputc('\n', out);
@@ -102,12 +102,12 @@ static void print_choices(FILE *out, const cli_session *session, const cgp_searc
 static json_t *choice_json(const cgp_search_choice *choice, bool timed) {
     json_t *balance = choice->balance ? cli_integers_json(choice->balance, choice->stages) : NULL;
     return json_pack(
-        "{s:s*, s:i, s:i, s:s, s:s, s:o*, s:o, s:o, s:o, s:o, s:I, s:i}", "schedule",
-        choice->schedule, "virtual", choice->virtual_stages, "chunks", choice->chunks, "recompute",
-        cgp_recompute_name(choice->recompute), "precision", cgp_precision_name(choice->precision),
-        "balance", balance, timed ? "run_seconds_simulated" : "flops_simulated",
-        cli_real_json(choice->makespan), "step_seconds_simulated",
-        cli_real_json(timed ? step_of(choice) : NAN), "bubble_simulated",
+        "{s:s*, s:i, s:i, s:i, s:s, s:s, s:o*, s:o, s:o, s:o, s:o, s:I, s:i}", "schedule",
+        choice->schedule, "virtual", choice->virtual_stages, "in_flight", choice->in_flight,
+        "chunks", choice->chunks, "recompute", cgp_recompute_name(choice->recompute), "precision",
+        cgp_precision_name(choice->precision), "balance", balance,
+        timed ? "run_seconds_simulated" : "flops_simulated", cli_real_json(choice->makespan),
+        "step_seconds_simulated", cli_real_json(timed ? step_of(choice) : NAN), "bubble_simulated",
         cli_real_json(choice->bubble), "recomputed", cli_real_json(choice->recomputed),
         "planned_bytes_fullest", (json_int_t)choice->bytes, "fullest_device", choice->device);
 }

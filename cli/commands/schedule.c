@@ -65,9 +65,10 @@ static cgp_status check_options(const cli_run_options *options) {
         return cgp_fail(CGP_EINVAL, "--check: expected no NAME beside the file, got %s",
                         options->operand);
     if (options->given[CLI_OPTION_STAGES] || options->given[CLI_OPTION_CHUNKS] ||
-        options->given[CLI_OPTION_VIRTUAL] || options->given[CLI_OPTION_GROUP])
-        return cgp_fail(CGP_EINVAL, "--check: the file determines --stages, --chunks, --virtual "
-                                    "and --group (leave them out)");
+        options->given[CLI_OPTION_VIRTUAL] || options->given[CLI_OPTION_GROUP] ||
+        options->given[CLI_OPTION_IN_FLIGHT])
+        return cgp_fail(CGP_EINVAL, "--check: the file determines --stages, --chunks, --virtual, "
+                                    "--group and --in-flight (leave them out)");
     return CGP_OK;
 }
 
@@ -115,6 +116,7 @@ static cgp_status generate(drawing *d) {
     cgp_schedule_options options = cgp_schedule_options_default();
     options.virtual_stages = (int)run_options->virtual_stages;
     options.group = (int)run_options->group;
+    options.in_flight = (int)run_options->in_flight;
     if (info && !info->any_virtual && info->virtual_stages == 1 && run_options->stages < 1 << 24) {
         take_costs(d, (int)run_options->stages);
         options.forward = d->costs[0];

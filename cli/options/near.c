@@ -36,6 +36,7 @@ static const struct {
     {",gpus,num-gpus,n-gpus,ngpus,nproc-per-node,pipeline-parallel-size,"
      "pipeline-model-parallel-size,pp,pp-size,partitions,num-stages,n-stages,", CLI_OPTION_STAGES},
     {",virtual-stages,num-layers-per-virtual-pipeline-stage,interleave,", CLI_OPTION_VIRTUAL},
+    {",max-in-flight,inflight,zero-bubble-max-pending-backward,", CLI_OPTION_IN_FLIGHT},
     {",split,partition,layers-per-stage,", CLI_OPTION_BALANCE},
     {",device,num-devices,n-devices,backend,accelerator,", CLI_OPTION_DEVICES},
     {",threads,num-threads,n-threads,nthreads,omp-num-threads,", CLI_OPTION_THREADS_PER_DEVICE},

@@ -41,6 +41,7 @@ static bool decides(const cli_run_options *options, int id) {
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         if ((int)ids[i] == id) return true;
     }
+    if (id == CLI_OPTION_IN_FLIGHT) return options->in_flight > 0;
     return id == CLI_OPTION_VIRTUAL && info && info->any_virtual;
 }
 

@@ -213,11 +213,13 @@ static cgp_status resolve_table(cli_run_options *options) {
     CGP_TRY(cli_schedule_read(&table, options->schedule));
     const int devices = cgp_schedule_devices(table), chunks = cgp_schedule_chunks(table);
     cgp_schedule_destroy(table);
-    if (options->grid || options->virtual_stages > 0 || options->group > 0)
+    if (options->grid || options->virtual_stages > 0 || options->group > 0 ||
+        options->in_flight > 0)
         return cgp_fail(CGP_EINVAL, "--%s: expected --schedule NAME, got %s",
                         options->grid                 ? "grid"
                         : options->virtual_stages > 0 ? "virtual"
-                                                      : "group",
+                        : options->group > 0          ? "group"
+                                                      : "in-flight",
                         options->schedule);
     if ((options->given[CLI_OPTION_STAGES] && options->stages != devices) ||
         (options->given[CLI_OPTION_CHUNKS] && options->chunks != chunks))

@@ -74,6 +74,7 @@ static void set_numbers(cgp_plan_options *plan, const cli_run_options *options) 
     plan->chunks = (int)options->chunks;
     plan->virtual_stages = (int)options->virtual_stages;
     plan->group = (int)options->group;
+    plan->in_flight = (int)options->in_flight;
     plan->gradient_groups = (int)options->gradient_groups;
     plan->threads_per_device = (int)options->threads_per_device;
     plan->memory_limit = options->memory_limit;

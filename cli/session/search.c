@@ -79,9 +79,19 @@ void cli_search_take(cli_run_options *options, const cgp_search_choice *choice) 
     if (!choice->schedule) return;
     options->schedule = choice->schedule;
     options->virtual_stages = choice->virtual_stages;
+    options->in_flight = choice->in_flight;
 }
 
 /* --- the command --- */
+
+const char *cli_search_schedule(const cgp_search_choice *choice, char text[CLI_SCHEDULE_TEXT]) {
+    const char *name = choice->schedule ? choice->schedule : "(file)";
+    if (choice->in_flight == 0)
+        snprintf(text, CLI_SCHEDULE_TEXT, "%s", name);
+    else
+        snprintf(text, CLI_SCHEDULE_TEXT, "%s %d", name, choice->in_flight);
+    return text;
+}
 
 /* Return "2,2,3". Freed by the caller. */
 static char *balance_text(const cgp_search_choice *choice) {
@@ -155,9 +165,9 @@ static char *append_option(char *text, const cli_run_options *options, int id) {
 
 /* Tell whether the command gets an option from the choice, or does not have it. */
 static bool is_chosen(int id) {
-    return id == CLI_OPTION_SCHEDULE || id == CLI_OPTION_VIRTUAL || id == CLI_OPTION_CHUNKS ||
-           id == CLI_OPTION_RECOMPUTE || id == CLI_OPTION_BALANCE || id == CLI_OPTION_PRECISION ||
-           id == CLI_OPTION_MEMORY_LIMIT || id == CLI_OPTION_COSTS ||
+    return id == CLI_OPTION_SCHEDULE || id == CLI_OPTION_VIRTUAL || id == CLI_OPTION_IN_FLIGHT ||
+           id == CLI_OPTION_CHUNKS || id == CLI_OPTION_RECOMPUTE || id == CLI_OPTION_BALANCE ||
+           id == CLI_OPTION_PRECISION || id == CLI_OPTION_MEMORY_LIMIT || id == CLI_OPTION_COSTS ||
            !cli_option_taken(id, CLI_TRAIN) ||
            ((cli_options[id].flags & CLI_ONCE) != 0 && id != CLI_OPTION_RUN);
 }
@@ -168,6 +178,7 @@ char *cli_search_words(const cli_run_options *options, const cgp_search_choice *
     char *balance = balance_text(choice), *text = cli_text("%s", "");
     text = append(text, "schedule", choice->schedule ? choice->schedule : options->schedule);
     if (info && info->any_virtual) text = append_number(text, "virtual", choice->virtual_stages);
+    if (choice->in_flight) text = append_number(text, "in-flight", choice->in_flight);
     text = append_number(text, "chunks", choice->chunks);
     text = append(text, "recompute", cgp_recompute_name(choice->recompute));
     text = append(text, "balance", balance);

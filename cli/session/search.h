@@ -9,6 +9,8 @@
 typedef struct cli_run_options cli_run_options;
 typedef struct cli_session cli_session;
 
+enum { CLI_SCHEDULE_TEXT = 40 }; /* bytes that hold the text of cli_search_schedule() */
+
 /* Tell what the search may change: what is not given. Micro-batches change the bits of a step, and
  * the statistics of batch norms, so they are searched only if `chunks`. */
 cgp_search_options cli_search_options(const cli_session *session, bool chunks);
@@ -20,6 +22,10 @@ CGP_MUST_CHECK cgp_status cli_search(cli_session *session, cgp_search_options *s
 
 /* Set the options that a choice decides. Their memory is kept by the options. */
 void cli_search_take(cli_run_options *options, const cgp_search_choice *choice);
+
+/* Write the schedule of a choice to `text`, with the number in flight if it has one: "v-flex 6".
+ * Return `text`. */
+const char *cli_search_schedule(const cgp_search_choice *choice, char text[CLI_SCHEDULE_TEXT]);
 
 /* Return the options of a choice as words: " --schedule zb-v --chunks 4 ...". The caller frees
  * them. */

@@ -127,6 +127,8 @@ typedef struct cgp_plan_options {
      *  tree needs up to log2 G more gradient buffers (`partial_gradient_bytes`). With G > 1 a
      *  `table` must have a backward in ascending order of micro-batch. [1: ascending order] */
     int gradient_groups;
+    /** The most micro-batches in flight, as in cgp_schedule_options [0]. */
+    int in_flight;
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -151,7 +153,8 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
                                 false,
                                 1,
                                 CGP_CONVOLUTION_DIRECT,
-                                1};
+                                1,
+                                0};
     return options;
 }
 

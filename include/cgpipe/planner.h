@@ -86,7 +86,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_simulate(const cgp_plan *plan,
 /** Options of cgp_plan_search(): the parts of a plan that it may change, and its costs. */
 typedef struct cgp_search_options {
     size_t struct_size;
-    /** Try every schedule. [true] */
+    /** Try every schedule; with `in_flight` in the plan's options only v-flex. If `in_flight` is 0,
+     *  v-flex is tried with up to five numbers from the least to the most. [true] */
     bool schedules;
     /** Try 2, 3, 4, 6 and 8 stages on each device, for schedules with any number. Only with
      *  `schedules`. Else try schedules with the options' `virtual_stages`; 0: any. [true] */
@@ -136,19 +137,21 @@ typedef struct cgp_search_choice {
     int64_t bytes; /**< Planned bytes of the fullest device. */
     int device;    /**< The fullest device. */
     cgp_precision precision;
+    int in_flight; /**< As in cgp_schedule_options; 0 unless the schedule is v-flex. */
 } cgp_search_choice;
 
 /** The result of cgp_plan_search(). Free it with cgp_search_result_release(). */
 typedef struct cgp_search_result {
     /** [n] The best first: by makespan and update, then f32, then by bytes. One for each schedule,
-     *  number of stages on a device, and number of micro-batches: its fastest recomputation mode
-     *  and precision that fit. */
+     *  number of stages on a device, number in flight, and number of micro-batches: its fastest
+     *  recomputation mode and precision that fit. */
     cgp_search_choice *choices;
     int n;
     int64_t plans; /**< Plans made. */
-    /** [n_tried] What was planned, in order: each schedule, number of stages on a device, number of
-     *  micro-batches, precision and recomputation mode, with its best plan that fits. If none fits,
-     *  `makespan` is 0, and `bytes` are those of its smallest plan. `balance` is NULL. */
+    /** [n_tried] What was planned, in order: each schedule, number of stages on a device, number in
+     *  flight, number of micro-batches, precision and recomputation mode, with its best plan that
+     *  fits. If none fits, `makespan` is 0, and `bytes` are those of its smallest plan. `balance`
+     *  is NULL. */
     cgp_search_choice *tried;
     int n_tried;
     /** After CGP_ELIMIT, the plan with the smallest fullest device; else all 0. A search with a
@@ -184,8 +187,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_search(const cgp_model *model,
                                                   const cgp_search_options *search,
                                                   cgp_search_result *out);
 
-/** Set schedule, virtual_stages, chunks, recompute, precision and balance of options. The balance
- *  is borrowed from the choice. Threads: any. */
+/** Set schedule, virtual_stages, in_flight, chunks, recompute, precision and balance of options.
+ *  The balance is borrowed from the choice. Threads: any. */
 CGP_API void cgp_search_choice_apply(const cgp_search_choice *choice, cgp_plan_options *options);
 
 /** Free the arrays of a result, which may be all zero. */

@@ -91,7 +91,8 @@ CGP_API const char *cgp_recompute_name(cgp_recompute recompute);
 /** Placement of stages: v on each of n devices, n v in all. */
 typedef enum cgp_placement {
     CGP_PLACEMENT_LOOP, /**< Stage j on device j mod n. */
-    /** Stages on devices 0 1 .. n-1 n-1 .. 1 0: the first and the last stage share a device. */
+    /** Stages on devices 0 1 .. n-1 n-1 .. 1 0, then 0 1 .. again. With 2 stages on each device,
+     *  the first and the last stage share one. */
     CGP_PLACEMENT_V,
 } cgp_placement;
 
@@ -124,12 +125,15 @@ typedef struct cgp_schedule_options {
     const double *backward_input;  /**< [stages] Time of I [NULL: 1]. */
     const double *backward_weight; /**< [stages] Time of W [NULL: 1]. */
     double latency;                /**< zb-1p, zb-2p: time of a message between devices [0]. */
+    /** v-flex: the most micro-batches in flight, summed over the two stages of a device: from
+     *  v-min's peak to 2n [0: 2n, 1f1b's memory]. */
+    int in_flight;
 } cgp_schedule_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_schedule_options cgp_schedule_options_default(void) {
     cgp_schedule_options options = {
-        sizeof(cgp_schedule_options), 0, 0, CGP_PLACEMENT_LOOP, NULL, NULL, NULL, 0.0};
+        sizeof(cgp_schedule_options), 0, 0, CGP_PLACEMENT_LOOP, NULL, NULL, NULL, 0.0, 0};
     return options;
 }
 
@@ -147,10 +151,11 @@ static inline cgp_schedule_options cgp_schedule_options_default(void) {
  *
  * @retval CGP_EINVAL  Unknown name (the message has the nearest), n or m < 1, or more than 2^24
  *                     stages x micro-batches. Or an option does not fit the schedule: v, group,
- *                     fewer micro-batches than dualpipe-v needs, a cost.
+ *                     in_flight, fewer micro-batches than dualpipe-v needs, a cost.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: O(actions); for zb-1p and zb-2p, a dozen times O(actions x n).
+ * Threads: any. Cost: O(actions); for zb-1p and zb-2p, a dozen times O(actions x n);
+ * for v-flex, O(actions + 2^18).
  * Source: each generator's file in src/schedule names its paper.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const char *name,

@@ -162,7 +162,7 @@ class cgp_plan_options(_Struct):
                 ("devices", POINTER(c_char_p)), ("threads_per_device", c_int),
                 ("memory_limit", c_int64), ("external_loss", c_bool), ("precision", c_int),
                 ("deferred_batch_norm", c_bool), ("ranks", c_int), ("convolution", c_int),
-                ("gradient_groups", c_int)]
+                ("gradient_groups", c_int), ("in_flight", c_int)]
 
 
 class cgp_plan_stage(Structure):
@@ -221,7 +221,7 @@ class cgp_search_choice(Structure):
                 ("recompute", c_int), ("stages", c_int), ("balance", POINTER(c_int)),
                 ("makespan", c_double), ("update", c_double), ("bubble", c_double),
                 ("recomputed", c_double), ("bytes", c_int64), ("device", c_int),
-                ("precision", c_int)]
+                ("precision", c_int), ("in_flight", c_int)]
 
 
 class cgp_search_result(Structure):
@@ -260,7 +260,7 @@ class cgp_schedule_options(_Struct):
     _fields_ = [("struct_size", c_size_t), ("virtual_stages", c_int), ("group", c_int),
                 ("placement", c_int), ("forward", POINTER(c_double)),
                 ("backward_input", POINTER(c_double)), ("backward_weight", POINTER(c_double)),
-                ("latency", c_double)]
+                ("latency", c_double), ("in_flight", c_int)]
 
 
 class cgp_schedule_report(Structure):

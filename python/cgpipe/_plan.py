@@ -63,7 +63,7 @@ class Plan(_c.Handle):
                  threads: int = 1, memory_limit: Union[int, str] = 0,
                  external_loss: bool = False, precision: str = "f32",
                  deferred_batch_norm: bool = False, convolution: str = "direct",
-                 ranks: Optional[int] = None, gradient_groups: int = 1,
+                 ranks: Optional[int] = None, gradient_groups: int = 1, in_flight: int = 0,
                  memory: Union[None, int, str] = None) -> None:
         """See :func:`plan`."""
         if not isinstance(model, Model):
@@ -91,6 +91,7 @@ class Plan(_c.Handle):
         options.devices = _names(devices)
         options.stages, options.batch, options.chunks = stages, batch, chunks
         options.virtual_stages, options.group = virtual_stages, group
+        options.in_flight = in_flight
         if isinstance(schedule, Schedule):
             options.table = schedule._handle
         elif schedule is not None:
@@ -302,7 +303,7 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         chunks: Number of micro-batches.
         batch: Samples of a mini-batch.
         balance: Layers of each stage, or ``"flops"`` (the default), ``"time"``, ``"size"``.
-        virtual_stages, group: See :func:`cgpipe.schedule`.
+        virtual_stages, group, in_flight: See :func:`cgpipe.schedule`.
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``;
             or ``"budget"``: as little as ``memory_limit``, or the limits of devices, allow.
         optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01. For a PyTorch module also an

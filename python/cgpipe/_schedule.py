@@ -59,7 +59,7 @@ def schedules() -> Dict[str, str]:
 def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, group: int = 0,
              placement: str = "loop", recompute: str = "never", forward: Costs = None,
              backward_input: Costs = None, backward_weight: Costs = None,
-             latency: float = 0.0) -> "Schedule":
+             latency: float = 0.0, in_flight: int = 0) -> "Schedule":
     """Generate a schedule.
 
     Args:
@@ -74,6 +74,7 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
         backward_input: The same for I.
         backward_weight: The same for W.
         latency: Time of a message, for zb-1p and zb-2p.
+        in_flight: Most half stages in flight on a device, for v-flex; 0: 2n, 1f1b's memory.
 
     Raises:
         ArgumentError: The name is unknown (the message has the nearest), or an argument is out of
@@ -83,7 +84,7 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
         raise ArgumentError(f"placement: loop or v is expected, got {placement!r}")
     devices, chunks = _c.integer(devices, "devices"), _c.integer(chunks, "chunks")
     options = _c.cgp_schedule_options(ctypes.sizeof(_c.cgp_schedule_options), virtual_stages, group,
-                                      int(placement == "v"))
+                                      int(placement == "v"), in_flight=in_flight)
     if name in _BY_COSTS:
         options.forward = _doubles(forward, devices, "forward")
         options.backward_input = _doubles(backward_input, devices, "backward_input")

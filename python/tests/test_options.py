@@ -90,11 +90,16 @@ class Schedules(unittest.TestCase):
         self.assertNotEqual(*(cgpipe.schedule("zb-1p", 4, 8, latency=latency).to_csv()
                               for latency in (0, 2)))
 
-    def test_groups_and_virtual_stages_are_refused_where_there_are_none(self):
+    def test_groups_limits_and_virtual_stages_are_refused_where_there_are_none(self):
         self.assertNotEqual(*(planned(schedule="interleaved", group=group).csv()
                               for group in (0, 4)))
+        self.assertNotEqual(*(planned(schedule="v-flex", stages=3, in_flight=limit).csv()
+                              for limit in (4, 6)))
+        self.assertNotEqual(*(cgpipe.schedule("v-flex", 3, 4, in_flight=limit).to_csv()
+                              for limit in (4, 0)))
         self.assertEqual(len(planned(schedule="looped-bfs", virtual_stages=4).stages), 8)
         for options, text in (({"group": 4}, "group"), ({"virtual_stages": 2}, "virtual"),
+                              ({"in_flight": 4}, "in_flight"),
                               ({"schedule": cgpipe.schedule("1f1b", 2, 4), "group": 4}, "group")):
             with self.assertRaisesRegex(errors.ArgumentError, text):
                 planned(**options)

@@ -22,10 +22,10 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
     if (o->inference)
         return cgp_fail(CGP_EINVAL, "schedule %s: expected no table for inference, got one",
                         table->name);
-    if (o->schedule || o->virtual_stages || o->group)
+    if (o->schedule || o->virtual_stages || o->group || o->in_flight)
         return cgp_fail(CGP_EINVAL,
-                        "schedule %s: expected no other schedule, virtual_stages "
-                        "or group beside a table",
+                        "schedule %s: expected no other schedule, virtual_stages, group "
+                        "or in_flight beside a table",
                         table->name);
     if (o->stages != table->devices)
         return cgp_fail(CGP_EINVAL, "stages: expected %d, the devices of schedule %s, got %d",
@@ -191,6 +191,7 @@ cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *
     cgp_schedule_options options = cgp_schedule_options_default();
     options.virtual_stages = o->virtual_stages;
     options.group = o->group;
+    options.in_flight = o->in_flight;
     if (costs) {
         options.forward = costs;
         options.backward_input = costs + n;

@@ -170,6 +170,24 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
     return CGP_OK;
 }
 
+/* Try a schedule with a limit of micro-batches in flight: the given one, or up to five. */
+static cgp_status try_in_flight(cgp__plan_search *s, const cgp_schedule_info *info,
+                                cgp_plan_options *o, cgp_search_result *out) {
+    enum { NUMBERS = 5 };
+    int least, most, last = 0;
+    const bool limited = cgp__in_flight_range(info->name, o->stages, &least, &most);
+    o->in_flight = s->given.in_flight;
+    if (!limited && o->in_flight > 0 && s->options->schedules) return CGP_OK;
+    if (!limited || o->in_flight > 0) return try_modes(s, o, out);
+    for (int k = 0; k < NUMBERS; k++) {
+        o->in_flight = least + (int)((int64_t)(most - least) * k / (NUMBERS - 1));
+        if (o->in_flight > last) CGP_TRY(try_modes(s, o, out));
+        last = o->in_flight;
+    }
+    o->in_flight = s->given.in_flight;
+    return CGP_OK;
+}
+
 /* Try the numbers of stages on a device. */
 static cgp_status try_virtual(cgp__plan_search *s, const cgp_schedule_info *info,
                               cgp_plan_options *o, cgp_search_result *out) {
@@ -180,11 +198,12 @@ static cgp_status try_virtual(cgp__plan_search *s, const cgp_schedule_info *info
     if (!s->options->virtual_stages || !info->any_virtual) {
         if (given > 0 && given != info->virtual_stages && !info->any_virtual) return CGP_OK;
         if (given > 0) o->virtual_stages = given;
-        return try_modes(s, o, out);
+        return try_in_flight(s, info, o, out);
     }
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
         o->virtual_stages = numbers[k];
-        if (cgp_plan_options_stages(o) <= s->model->n_layers) CGP_TRY(try_modes(s, o, out));
+        if (cgp_plan_options_stages(o) <= s->model->n_layers)
+            CGP_TRY(try_in_flight(s, info, o, out));
     }
     return CGP_OK;
 }
@@ -400,6 +419,7 @@ void cgp_search_choice_apply(const cgp_search_choice *choice, cgp_plan_options *
     if (!choice->schedule) return;
     options->schedule = choice->schedule;
     options->virtual_stages = choice->virtual_stages;
+    options->in_flight = choice->in_flight;
 }
 
 void cgp_search_result_release(cgp_search_result *result) {

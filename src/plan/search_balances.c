@@ -86,6 +86,7 @@ static cgp_status describe(const cgp__plan_search *s, const trial *t, const cgp_
         .chunks = t->options.chunks,
         .recompute = t->options.recompute,
         .stages = t->stages,
+        .in_flight = t->options.in_flight,
         .recomputed = recomputed(plan),
         .balance = choice->balance};
     *choice = described;

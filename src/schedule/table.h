@@ -118,6 +118,10 @@ cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
 /* True if the schedule of this name is generated for the costs of its stages. */
 bool cgp__schedule_needs_costs(const char *name);
 
+/* Set the least and the most in_flight that a schedule takes on n devices. Return false if it has
+ * no such option. */
+bool cgp__in_flight_range(const char *name, int devices, int *least, int *most);
+
 /* --- derive.c --- */
 
 /* Create a schedule with the compute actions of the first `chunks` micro-batches, in the same order

@@ -28,11 +28,11 @@ check "search: the plan is the one found" jq -e --slurpfile plan plan.json \
     '.choices[0].planned_bytes_fullest == ([$plan[0].devices[].planned_bytes] | max)' found.json
 run plan $model --stages 2 --batch 8 --chunks 4 --search --memory-limit 700K --explain --json explained.json
 check "--explain: exit code 0" exits 0
-check "--explain: all schedules are tried" jq -e '[.tried[].schedule] | unique | length == 15' explained.json
+check "--explain: all schedules are tried" jq -e '[.tried[].schedule] | unique | length == 17' explained.json
 check "--explain: the parts of the best step are 100 %" test "$(grep -A 1 '^the step with' "$out" | sed 1d |
     tr ',' '\n' | awk '{ sum += $(NF - 1) } END { print (sum > 99.8 && sum < 100.2) }')" = 1
 check "--explain: a line for each other schedule" test "$(sed -n '/^other schedules/,/^$/p' "$out" | grep -c '^  ')" = \
-    "$(jq '[.tried[] | [.schedule, .virtual]] | unique | length - 1' explained.json)"
+    "$(jq '[.tried[] | [.schedule, .virtual, .in_flight]] | unique | length - 1' explained.json)"
 check "--explain: what a schedule loses" grep -qE '^  [a-z0-9-]+ +[0-9] .* \+[0-9.]+ %: .*(idle|recomputation) [+-][0-9.]+' "$out"
 check "--explain: what does not fit" grep -qE '^  never  +does not fit: needs [0-9.]+ KiB$' "$out"
 check "--explain: what was tried is as long as the choice" jq -e '. as $x | any(.tried[]; .flops_simulated == $x.choices[0].flops_simulated)' explained.json

@@ -159,6 +159,10 @@ fails 2 "--stages: cannot be with --grid, which varies it ..." bench gpt2 --grid
 fails 2 'schedule: expected a name of `cgpipe schedule --list`, got "gpip" (did you mean gpipe?)' \
     schedule gpip
 fails 2 "virtual: expected 2 as zb-v has 2 on each device, got 3" schedule zb-v --virtual 3
+fails 2 "in_flight: expected 4 (v-min's peak) to 8 (zb-v's) half stages on 4 devices, got 9" \
+    schedule v-flex --in-flight 9
+fails 2 "in_flight: expected none as zb-v has no such limit, got 6 (v-flex has)" \
+    schedule zb-v --in-flight 6
 fails 2 "group: expected 4 (stages per round) to 8 (micro-batches), got 3" \
     schedule interleaved --chunks 8 --group 3
 fails 2 "dualpipe-v: expected at least 2 micro-batches per device, 8, got 7 (zb-v takes fewer)" \
@@ -536,13 +540,15 @@ run schedule gpipe --stages 1 --chunks 1
 check "schedule of one stage: exit code 0" exits 0
 
 run schedule --list --json list.json
-check "schedule --list: a line on each, after the first" lines 17 "$out"
+check "schedule --list: a line on each, after the first" lines 19 "$out"
 check "schedule --list: memory on 4 devices" has "v-half            0.75  less memory than 1f1b" "$out"
-check "schedule --list --json: the same" test "$(grep -c '"rule"' list.json)" -eq 16
+check "schedule --list --json: the same" test "$(grep -c '"rule"' list.json)" -eq 18
 run schedule --all --stages 4 --chunks 8 --json all.json
 check "schedule --all: the shortest step first" test "$(sed -n 4p "$out")" = "interleaved-zb         4      24.75    3.03 %       1  16 16 16 16"
 check "schedule --all: half-stages beside 1f1b's" has "v-half                 2       27.5   12.73 %    0.75  6 6 6 6" "$out"
-check "schedule --all --json: the same" test "$(grep -c '"memory_of_1f1b"' all.json)" -eq 22
+check "schedule --all --json: the same" test "$(grep -c '"memory_of_1f1b"' all.json)" -eq 25
+run schedule v-flex --stages 4 --chunks 8 --in-flight 7
+check "schedule v-flex --in-flight: half-stages within it" has "peak slots   7 7 7 7" "$out"
 run schedule --all --stages 5 --chunks 7
 check "schedule --all: what does not exist is named" has "not for these numbers: dualpipe-v" "$out"
 fails 2 "--cost-f: cannot be with --all (leave out one)" schedule --all --cost-f 2

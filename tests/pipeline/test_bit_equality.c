@@ -19,10 +19,12 @@ enum { MODES = CGP_RECOMPUTE_BUDGET + 1 };
 enum { STEPS = 3 };
 
 static void print_case(const char *what, const cgp_plan_options *o, const test_outcome *outcome) {
-    print_message("%s: %s, stages %d, batch %d, chunks %d, %s (%d, %d), %s%s, groups %d, balance",
+    print_message("%s: %s, stages %d, batch %d, chunks %d, %s (%d, %d, %d), %s%s, groups %d, "
+                  "balance",
                   what, cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
-                  o->schedule, o->virtual_stages, o->group, cgp_recompute_name(o->recompute),
-                  o->deferred_batch_norm ? ", deferred" : "", o->gradient_groups);
+                  o->schedule, o->virtual_stages, o->group, o->in_flight,
+                  cgp_recompute_name(o->recompute), o->deferred_batch_norm ? ", deferred" : "",
+                  o->gradient_groups);
     for (int j = 0; o->balance && j < cgp_plan_options_stages(o); j++)
         print_message(" %d", o->balance[j]);
     print_message(", losses %.9g %.9g %.9g, %.12s\n", outcome->losses[0], outcome->losses[1],

@@ -93,7 +93,7 @@ static void make_draw(draw *d, uint64_t *state, bool images, bool external) {
     if (external) {
         const int stages = cgp_plan_options_stages(&d->options);
         d->options.schedule = "gpipe";
-        d->options.virtual_stages = d->options.group = 0;
+        d->options.virtual_stages = d->options.group = d->options.in_flight = 0;
         d->options.stages = stages < 8 ? stages : 8;
         d->options.external_loss = true;
         test_random_balance(state, cgp_model_layers(d->model), d->options.stages, d->balance);

@@ -22,6 +22,7 @@ static const field plan_fields[] = {
     F(cgp_plan_options, chunks, INT),
     F(cgp_plan_options, virtual_stages, INT),
     F(cgp_plan_options, group, INT),
+    F(cgp_plan_options, in_flight, INT),
     F(cgp_plan_options, recompute, ENUM),
     F(cgp_plan_options, threads_per_device, INT),
     F(cgp_plan_options, memory_limit, INT64),
@@ -138,7 +139,8 @@ static cgp_status generate(const void *options) {
 
 static const field schedule_fields[] = {
     F(cgp_schedule_options, virtual_stages, INT), F(cgp_schedule_options, group, INT),
-    F(cgp_schedule_options, placement, ENUM), F(cgp_schedule_options, latency, REAL)};
+    F(cgp_schedule_options, in_flight, INT), F(cgp_schedule_options, placement, ENUM),
+    F(cgp_schedule_options, latency, REAL)};
 
 typedef struct simulated {
     double forward[2], input[2], weight[2], recompute[2], latency[2], transfer[2];

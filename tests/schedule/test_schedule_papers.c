@@ -167,6 +167,53 @@ TEST_CASE(v_half_and_v_min_keep_to_their_memory) {
     }
 }
 
+static test_measures measure_flex(int n, int m, int in_flight) {
+    cgp_schedule_options options = cgp_schedule_options_default();
+    cgp_schedule *s = NULL;
+    options.in_flight = in_flight;
+    assert_ok(cgp_schedule_create(&s, "v-flex", n, m, &options));
+    test_lower(s);
+    return test_measure(s, NULL);
+}
+
+/* The checker counts the micro-batches in flight. No V schedule with a peak within the limit is
+ * shorter. */
+TEST_CASE(v_flex_keeps_to_its_memory_and_no_v_schedule_in_it_is_shorter) {
+    static const char *const others[] = {"v-min", "v-half", "zb-v"};
+    for (int n = 1; n <= 9; n++) {
+        for (int m = 1; m <= 4 * n; m += m < n ? 1 : n) {
+            for (int limit = (n + 4) / 3 * 2; limit <= 2 * n; limit++) {
+                const test_measures flex = measure_flex(n, m, limit);
+                assert_true(flex.peak <= limit);
+                for (int k = 0; k < 3; k++) {
+                    const test_measures other = measure(others[k], n, m, 0, NULL);
+                    if (other.peak <= limit) assert_true(flex.makespan <= other.makespan + 1e-9);
+                }
+            }
+        }
+    }
+}
+
+/* With 8 devices and 32 micro-batches, in ticks of F = I = W = 1 on one stage, 192 of them work.
+ * Between the limits of v-min, v-half and zb-v, each half stage more is worth a tick. */
+TEST_CASE(v_flex_trades_memory_for_time) {
+    static const struct {
+        int limit, makespan;
+    } expected[] = {{8, 217}, {10, 211}, {12, 207}, {14, 203}, {16, 199}};
+    for (int k = 0; k < 5; k++)
+        assert_float_equal(measure_flex(8, 32, expected[k].limit).makespan, expected[k].makespan,
+                           1e-9);
+    cgp_schedule_options options = cgp_schedule_options_default();
+    cgp_schedule *s = NULL;
+    for (options.in_flight = 7; options.in_flight <= 17; options.in_flight += 10) {
+        assert_status(cgp_schedule_create(&s, "v-flex", 8, 32, &options), CGP_EINVAL);
+        assert_message("in_flight: expected 8 (v-min's peak) to 16 (zb-v's) half stages on 8");
+    }
+    options.in_flight = 12;
+    assert_status(cgp_schedule_create(&s, "zb-v", 8, 32, &options), CGP_EINVAL);
+    assert_message("in_flight: expected none as zb-v has no such limit, got 12 (v-flex has)");
+}
+
 /* Up to n micro-batches take 1f1b's memory, and the bubble is proportional to 1 / v. The unit of a
  * bubble is an F of one of v stages. More micro-batches do not lengthen it. */
 TEST_CASE(more_waves_have_smaller_bubbles_that_do_not_grow) {

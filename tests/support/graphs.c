@@ -513,6 +513,7 @@ static bool exists(const cgp_plan_options *o) {
     cgp_schedule *schedule = NULL;
     options.virtual_stages = o->virtual_stages;
     options.group = o->group;
+    options.in_flight = o->in_flight;
     const cgp_status status =
         cgp_schedule_create(&schedule, o->schedule, o->stages, chunks, &options);
     cgp_schedule_destroy(schedule);
@@ -531,6 +532,8 @@ void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options
         o->group = 0;
         if (strncmp(info->name, "interleaved", 11) == 0 && test_between(state, 0, 1))
             o->group = test_between(state, o->stages, o->stages + 2);
+        o->in_flight =
+            strcmp(info->name, "v-flex") == 0 ? test_between(state, 0, 2 * o->stages) : 0;
         if (!info->has_backward) continue;
         if (cgp_plan_options_stages(o) <= layers && exists(o)) return;
     } while (true);

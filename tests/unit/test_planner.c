@@ -83,6 +83,17 @@ static double best_balance(const cgp_model *model, const cgp_plan_options *given
     return best;
 }
 
+/* Return the least makespan of all balances and, for v-flex on up to 4 devices, all limits. */
+static double best_in_flight(const cgp_model *model, cgp_plan_options *o) {
+    double best = -1;
+    if (strcmp(o->schedule, "v-flex") != 0) return best_balance(model, o);
+    for (o->in_flight = (o->stages + 4) / 3 * 2; o->in_flight <= 2 * o->stages; o->in_flight++) {
+        const double makespan = best_balance(model, o);
+        if (makespan >= 0 && (best < 0 || makespan < best)) best = makespan;
+    }
+    return best;
+}
+
 /* Return the least makespan of all schedules, numbers of stages, modes and balances. */
 static double best_of_all(const cgp_model *model, const cgp_plan_options *given) {
     double best = -1;
@@ -96,7 +107,7 @@ static double best_of_all(const cgp_model *model, const cgp_plan_options *given)
                 o.schedule = info->name;
                 o.virtual_stages = v;
                 o.recompute = (cgp_recompute)mode;
-                const double makespan = best_balance(model, &o);
+                const double makespan = best_in_flight(model, &o);
                 if (makespan >= 0 && (best < 0 || makespan < best)) best = makespan;
             }
         }

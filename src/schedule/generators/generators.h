@@ -21,6 +21,7 @@ typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_opt
  *     zb_v             zb_v.c
  *     v_block          v_block.c        2: v-half, 3: v-min
  *     wave             wave.c
+ *     v_flex           v_flex.c
  *     dualpipe_v       dualpipe_v.c
  */
 cgp__generator cgp__generate_breadth_first;
@@ -32,6 +33,7 @@ cgp__generator cgp__generate_heuristic;
 cgp__generator cgp__generate_zb_v;
 cgp__generator cgp__generate_v_block;
 cgp__generator cgp__generate_wave;
+cgp__generator cgp__generate_v_flex;
 cgp__generator cgp__generate_dualpipe_v;
 
 /* Return the next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2), where done[] counts the

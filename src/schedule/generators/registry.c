@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* registry.c -- all schedules that can be created by name, with their properties and generators. */
 #include "schedule/generators/generators.h"
+#include "schedule/generators/pack.h"
 
 #include <math.h>
 #include <string.h>
@@ -88,6 +89,11 @@ static const entry entries[] = {
       "from stage to stage both ways; then both ends are compacted.",
       2, false, true, true, V},
      {cgp__generate_v_block, 3}},
+    {{"v-flex", "a memory limit between v-min and zb-v (--in-flight)",
+      "Stages r and 2n-1-r; the shortest of many patterns of six slots that keep to the\n"
+      "limit of half stages in flight, compacted at both ends.",
+      2, false, true, true, V},
+     {cgp__generate_v_flex, 0}},
     {{"wave", "a smaller bubble than 1f1b, with backward in one piece",
       "Hanayo: v = 2w stages on each device, in w waves down the devices and back up; two\n"
       "neighbours share a device where a wave turns. Alternates forward and backward.",
@@ -118,6 +124,12 @@ const cgp_schedule_info *cgp_schedule_info_find(const char *name) {
     return NULL;
 }
 
+bool cgp__in_flight_range(const char *name, int devices, int *least, int *most) {
+    *least = cgp__v_block_peak(3, devices);
+    *most = 2 * devices;
+    return strcmp(name, "v-flex") == 0;
+}
+
 bool cgp__schedule_needs_costs(const char *name) {
     for (int i = 0; i < ENTRIES; i++) {
         if (strcmp(name, entries[i].info.name) == 0)
@@ -143,6 +155,10 @@ static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
         return cgp_fail(CGP_EINVAL,
                         "group: expected none as %s has no groups, got %d (interleaved has)",
                         info->name, o->group);
+    if (o->in_flight && e->by.generate != cgp__generate_v_flex)
+        return cgp_fail(CGP_EINVAL,
+                        "in_flight: expected none as %s has no such limit, got %d (v-flex has)",
+                        info->name, o->in_flight);
     if ((int)o->placement != LOOP && o->placement != V)
         return cgp_fail(CGP_EINVAL, "placement: expected loop or V, got %d", (int)o->placement);
     if (o->placement == V && info->placement != V && info->has_backward)
