@@ -25,9 +25,9 @@ enum { DEVICES = 4, CHUNKS = 16, MAX_STAGES = 16, MAX_LAYERS = 64 };
 
 static const char *const specs[] = {"gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128", "vit",
                                     "gpt2:layers=24,width=1024,heads=16,vocab=50257,seq=1024"};
-static const char *const schedules[] = {"zb-v",          "v-half",        "v-min",
-                                        "dualpipe-v",    "interleaved",   "looped-bfs",
-                                        "looped-bfs-zb", "interleaved-zb"};
+static const char *const schedules[] = {
+    "zb-v",       "v-half",        "v-min",          "dualpipe-v", "interleaved",
+    "looped-bfs", "looped-bfs-zb", "interleaved-zb", "v-flex",     "wave"};
 
 typedef struct bench {
     cgp_model *model;

@@ -48,6 +48,11 @@ check "search: --search-chunks" jq -e '[.choices[].chunks] | sort == [1, 2, 4]' 
 run plan $model --stages 2 --batch 8 --chunks 4 --search --schedule 1f1b --balance 4,4 --recompute always --json - --quiet
 check "search: a given balance stays" jq -e '[.choices[] | .balance, .recompute] == [[4, 4], "always"]' "$out"
 
+run plan $model --stages 3 --batch 8 --chunks 8 --search --schedule v-flex --json - --quiet
+check "search: v-flex with all limits of three devices" jq -e '[.choices[].in_flight] | sort == [4, 5, 6]' "$out"
+run plan $model --stages 3 --batch 8 --chunks 8 --search --in-flight 5 --json - --quiet
+check "search: a given limit in flight stays" jq -e '[.choices[] | [.schedule, .in_flight]] | unique == [["v-flex", 5]]' "$out"
+
 run profile $model --batch 4 --chunks 2 --repeats 1 --json costs.json
 run plan $model --stages 2 --batch 8 --search --costs costs.json --json found.json
 check "search --costs: seconds" jq -e 'all(.choices[]; .step_seconds_simulated >= .run_seconds_simulated)' found.json
