@@ -114,18 +114,28 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
     return cli_ranks_broadcast(0, costs->rows, bytes);
 }
 
+static int speeds_of(const cli_costs *costs) {
+    return costs->speeds > 0 ? costs->speeds : 1;
+}
+
 void cli_costs_reserve(cli_costs *costs) {
-    costs->rows = cli_calloc((size_t)costs->sizes * (size_t)costs->layers, sizeof *costs->rows);
+    const size_t row = (size_t)costs->sizes * (size_t)costs->layers;
+    costs->rows = cli_calloc((size_t)speeds_of(costs) * row, sizeof *costs->rows);
 }
 
 cgp_status cli_costs_at(const cli_costs *costs, int64_t samples, cgp_layer_cost **out) {
-    *out = cli_calloc((size_t)costs->layers, sizeof **out);
-    return cgp_layer_costs_at(costs->rows, costs->samples, costs->sizes, costs->layers, samples,
-                              *out);
+    const size_t layers = (size_t)costs->layers;
+    *out = cli_calloc((size_t)speeds_of(costs) * layers, sizeof **out);
+    for (int k = 0; k < speeds_of(costs); k++)
+        CGP_TRY(cgp_layer_costs_at(costs->rows + (size_t)(k * costs->sizes) * layers,
+                                   costs->samples, costs->sizes, costs->layers, samples,
+                                   *out + (size_t)k * layers));
+    return CGP_OK;
 }
 
 void cli_costs_release(cli_costs *costs) {
     free(costs->command);
+    free(costs->row_of);
     free(costs->rows);
     *costs = (cli_costs){0};
 }

@@ -20,7 +20,9 @@ typedef struct cli_costs {
     int64_t samples[CLI_COSTS_SIZES]; /* samples of the measured micro-batches, ascending */
     double bandwidth;                 /* memory copy bandwidth, bytes/s; NaN: unknown */
     int layers;
-    cgp_layer_cost *rows; /* [sizes][layers] */
+    cgp_layer_cost *rows; /* [speeds][sizes][layers] */
+    int speeds;           /* different speeds of devices; 0: 1 */
+    int *row_of;          /* [devices] each device's speed; NULL: all have the first one */
 
     /* How the costs were measured: written to files but not read. */
     int threads, devices; /* threads per device; devices that ran at once */
@@ -40,7 +42,7 @@ CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *m
 /* Allocate the rows. */
 void cli_costs_reserve(cli_costs *costs);
 
-/* Return the costs of micro-batches of `samples`, [layers]. Freed by the caller. Fails with
+/* Return the costs of micro-batches of `samples`, [speeds][layers]. Freed by the caller. Fails with
  * CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_costs_at(const cli_costs *costs, int64_t samples,
                                        cgp_layer_cost **out);

@@ -60,8 +60,8 @@ cgp_status cli_prediction_balance(int **balance, const cli_session *session,
     cgp_status status = cli_prediction_read(&prediction, session);
     if (status == CGP_OK) status = cli_costs_at(&prediction.costs, samples, &layers);
     if (status == CGP_OK)
-        status =
-            cgp_balance_for_plan(session->model, options, CGP_BALANCE_MAKESPAN, layers, *balance);
+        status = cgp_balance_for_devices(session->model, options, layers, prediction.costs.row_of,
+                                         *balance);
     free(layers);
     cli_prediction_release(&prediction);
     return status;
@@ -79,7 +79,8 @@ cgp_status cli_prediction_simulate(const cli_prediction *p, const cgp_plan *plan
     cgp_status status = CGP_OK;
     if (p->cluster.path) CGP_TRY(cli_cluster_check_plan(&p->cluster, plan));
     status = cli_costs_at(&p->costs, cgp_plan_microbatch(plan), &layers);
-    if (status == CGP_OK) status = cgp_plan_simulate(plan, layers, &p->messages, timeline, update);
+    if (status == CGP_OK)
+        status = cgp_plan_simulate(plan, layers, p->costs.row_of, &p->messages, timeline, update);
     free(layers);
     return status;
 }

@@ -28,17 +28,52 @@ cgp_search_options cli_search_options(const cli_session *session, bool chunks) {
     return search;
 }
 
-/* Return the memory of the smallest device of a cluster; 0: not known. */
-static int64_t smallest_memory(const cli_cluster *cluster, int devices) {
-    int64_t bytes = 0;
-    for (int d = 0; d < devices && d < cluster->devices; d++) {
-        const int64_t own = cluster->device[d].memory_bytes;
-        if (own > 0 && (bytes == 0 || own < bytes)) bytes = own;
+/* Tell whether all devices of a cluster have the same memory. */
+static bool has_equal_memory(const cli_cluster *cluster, int devices) {
+    for (int d = 1; d < devices; d++) {
+        if (cluster->device[d].memory_bytes != cluster->device[0].memory_bytes) return false;
     }
-    return bytes;
+    return true;
 }
 
-/* Without --memory-limit, a cluster's memory is the limit. */
+/* Return the names of the devices, each with its memory in the cluster as its limit unless it has
+ * one. Free them with free_names(). */
+static char **limited_names(const cli_cluster *cluster, const cgp_plan_options *options) {
+    char **names = cli_calloc((size_t)options->stages, sizeof *names);
+    for (int d = 0; d < options->stages; d++) {
+        const int64_t bytes = cluster->device[d].memory_bytes;
+        char *name = options->devices ? cli_text("%s", options->devices[d]) : cli_text("cpu:%d", d);
+        names[d] = bytes > 0 && !strchr(name, '@') ? cli_text("%s@%" PRId64, name, bytes)
+                                                   : cli_text("%s", name);
+        free(name);
+    }
+    return names;
+}
+
+static void free_names(char **names, int n) {
+    for (int d = 0; names && d < n; d++)
+        free(names[d]);
+    free(names);
+}
+
+/* Without --memory-limit, each device's memory in the cluster is its limit. */
+static cgp_status search_limited(const cli_session *session, const cli_cluster *cluster,
+                                 const cgp_plan_options *options, const cgp_search_options *search,
+                                 cgp_search_result *found) {
+    cgp_plan_options limited = *options;
+    char **names = NULL;
+    if (cluster->path && options->memory_limit == 0) {
+        if (has_equal_memory(cluster, options->stages))
+            limited.memory_limit = cluster->device[0].memory_bytes;
+        else
+            names = limited_names(cluster, options);
+    }
+    if (names) limited.devices = (const char *const *)names;
+    const cgp_status status = cgp_plan_search(session->model, &limited, search, found);
+    free_names(names, options->stages);
+    return status;
+}
+
 static cgp_status search_with_costs(const cli_session *session, const cgp_plan_options *options,
                                     cgp_search_options *search, cgp_search_result *found) {
     cli_prediction prediction;
@@ -46,11 +81,11 @@ static cgp_status search_with_costs(const cli_session *session, const cgp_plan_o
     search->costs = prediction.costs.rows;
     search->samples = prediction.costs.samples;
     search->sizes = prediction.costs.sizes;
+    search->row_of = prediction.costs.row_of;
     search->messages = &prediction.messages;
-    cgp_plan_options limited = *options;
-    if (limited.memory_limit == 0)
-        limited.memory_limit = smallest_memory(&prediction.cluster, options->stages);
-    if (status == CGP_OK) status = cgp_plan_search(session->model, &limited, search, found);
+    if (status == CGP_OK)
+        status = search_limited(session, &prediction.cluster, options, search, found);
+    search->row_of = NULL;
     cli_prediction_release(&prediction);
     return status;
 }
@@ -204,10 +239,27 @@ char *cli_search_command(const cli_session *session, const cgp_search_choice *ch
     return limit > 0 ? append_number(command, "memory-limit", limit) : command;
 }
 
+/* Return the names of the devices without their limits. Free them with free_names(). */
+static char **unlimited_names(const cli_names *devices) {
+    char **names = cli_calloc((size_t)devices->count, sizeof *names);
+    for (int d = 0; d < devices->count; d++) {
+        const char *name = devices->values[d];
+        names[d] = cli_text("%.*s", (int)strcspn(name, "@"), name);
+    }
+    return names;
+}
+
+/* The least memory is one limit for all devices, so the command has no others. */
 cgp_status cli_search_add_least(const cli_session *session, const cgp_search_result *found) {
     char *message = cli_text("%s", cgp_message());
-    char *command = cli_search_command(session, &found->least, found->least.bytes);
+    cli_run_options options = *session->options;
+    cli_session plain = *session;
+    char **names = unlimited_names(&options.devices);
+    options.devices.values = (const char **)names;
+    plain.options = &options;
+    char *command = cli_search_command(&plain, &found->least, found->least.bytes);
     const cgp_status status = cgp_fail(CGP_ELIMIT, "%s; this fits: %s", message, command);
+    free_names(names, options.devices.count);
     free(command);
     free(message);
     return status;

@@ -47,6 +47,20 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_estimate(const cgp_model *mode
                                                            const cgp_device_speed *speed,
                                                            int64_t samples, cgp_layer_cost *costs);
 
+/**
+ * Find the balance of a plan for devices of unequal speed, as cgp_balance_for_plan() does for the
+ * makespan.
+ *
+ * @param[in]  costs    [rows][layers] of a micro-batch. Rows differ in times only. Borrowed.
+ * @param[in]  row_of   [devices] the row of each device's costs, below the number of devices; NULL:
+ *                      all devices have row 0. Borrowed.
+ * All else is as in cgp_balance_for_plan().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_balance_for_devices(const cgp_model *model,
+                                                          const cgp_plan_options *options,
+                                                          const cgp_layer_cost *costs,
+                                                          const int *row_of, int *balance);
+
 /** Times of messages between stages. Arrays are borrowed. */
 typedef struct cgp_message_costs {
     /** Bytes per second of a message without a link below; 0: it takes no time. Several messages of
@@ -63,8 +77,10 @@ typedef struct cgp_message_costs {
  * Simulate a step of a full mini-batch with costs of layers.
  *
  * @param[in]  plan      Borrowed.
- * @param[in]  costs     [layers] of a micro-batch of cgp_plan_microbatch() samples, from
+ * @param[in]  costs     [rows][layers] of a micro-batch of cgp_plan_microbatch() samples, from
  *                       cgp_layer_costs_at(). Borrowed.
+ * @param[in]  row_of    [devices] the row of each device's costs, below the number of devices;
+ *                       NULL: all devices have row 0. Borrowed.
  * @param[in]  messages  Borrowed; NULL: messages take no time.
  * @param[out] timeline  Filled on success only. Without the optimizer's update. An addition of
  *                       gradient groups takes the share of the update's time that its reads and
@@ -72,13 +88,13 @@ typedef struct cgp_message_costs {
  * @param[out] update    Seconds of the update on the slowest device; 0 if the costs have none. May
  *                       be NULL.
  *
- * @retval CGP_EINVAL  A cost is negative or not finite.
+ * @retval CGP_EINVAL  A cost is negative or not finite, or a row is out of range.
  * @retval CGP_ENOMEM
  *
  * Cost: O(actions).
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_simulate(const cgp_plan *plan,
-                                                    const cgp_layer_cost *costs,
+                                                    const cgp_layer_cost *costs, const int *row_of,
                                                     const cgp_message_costs *messages,
                                                     cgp_schedule_timeline *timeline,
                                                     double *update);
@@ -101,7 +117,7 @@ typedef struct cgp_search_options {
      *  The size of a micro-batch changes the bits of a step, and the statistics of batch norms.
      *  [false] */
     bool chunks;
-    /** [sizes][layers] Costs of micro-batches of `samples[sizes]` samples, as for
+    /** [rows][sizes][layers] Costs of micro-batches of `samples[sizes]` samples, as for
      *  cgp_layer_costs_at(). NULL: FLOPs are the unit of time. Borrowed. */
     const cgp_layer_cost *costs;
     const int64_t *samples;
@@ -112,12 +128,26 @@ typedef struct cgp_search_options {
     int most;
     /** Try bf16 beside the options' f32, without `costs`. It rounds otherwise. [false] */
     bool precisions;
+    /** [devices] The row of each device's costs, below the number of devices. NULL: all devices
+     *  have row 0. Borrowed. */
+    const int *row_of;
 } cgp_search_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_search_options cgp_search_options_default(void) {
-    cgp_search_options options = {
-        sizeof(cgp_search_options), true, true, true, true, false, NULL, NULL, 0, NULL, 10, false};
+    cgp_search_options options = {sizeof(cgp_search_options),
+                                  true,
+                                  true,
+                                  true,
+                                  true,
+                                  false,
+                                  NULL,
+                                  NULL,
+                                  0,
+                                  NULL,
+                                  10,
+                                  false,
+                                  NULL};
     return options;
 }
 

@@ -213,7 +213,8 @@ class cgp_search_options(_Struct):
     _fields_ = [("struct_size", c_size_t), ("schedules", c_bool), ("virtual_stages", c_bool),
                 ("recomputes", c_bool), ("balances", c_bool), ("chunks", c_bool),
                 ("costs", POINTER(cgp_layer_cost)), ("samples", POINTER(c_int64)),
-                ("sizes", c_int), ("messages", c_void_p), ("most", c_int), ("precisions", c_bool)]
+                ("sizes", c_int), ("messages", c_void_p), ("most", c_int), ("precisions", c_bool),
+                ("row_of", POINTER(c_int))]
 
 
 class cgp_search_choice(Structure):

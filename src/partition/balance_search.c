@@ -115,18 +115,23 @@ static cgp_status follow_critical_path(cgp__cut_search *s, cgp__objective *x, in
 
 /* --- the search --- */
 
-/* Set sums[layers + 1] to the costs that a device adds up: times, or bytes. */
-static void add_costs(const cgp__objective *x, bool bytes, int64_t *sums) {
+/* Set sums[layers + 1] to the bytes that a device adds up. */
+static void add_bytes(const cgp__layer_sums *s, int64_t *sums) {
+    for (int i = 0; i <= s->layers; i++)
+        sums[i] = s->parameter[i] + s->saved[i];
+}
+
+/* Set sums[rows][layers + 1] to the times that a device adds up. */
+static void add_times(const cgp__objective *x, int64_t *sums) {
+    static const int kinds[] = {CGP__TIME_F, CGP__TIME_I, CGP__TIME_W, CGP__TIME_R};
     const cgp__layer_sums *s = x->sums;
-    const int64_t *const time[] = {s->time[CGP__TIME_F], s->time[CGP__TIME_I], s->time[CGP__TIME_W],
-                                   s->time[CGP__TIME_R]};
     bool recomputes = false;
     for (int j = 0; j < x->stages; j++)
         recomputes = recomputes || x->counts[(size_t)CGP_ACTION_R * x->stages + j] > 0;
-    for (int i = 0; i <= s->layers; i++) {
-        sums[i] = bytes ? s->parameter[i] + s->saved[i] : 0;
-        for (int k = 0; !bytes && k < (recomputes ? 4 : 3); k++)
-            sums[i] += time[k][i];
+    for (int i = 0; i < s->rows * (s->layers + 1); i++) {
+        sums[i] = 0;
+        for (int k = 0; k < (recomputes ? 4 : 3); k++)
+            sums[i] += s->time[kinds[k]][i];
     }
 }
 
@@ -150,13 +155,18 @@ static bool is_memory_first(const cgp__objective *x) {
     return zero;
 }
 
-static cgp_status from_starts(cgp__cut_search *s, cgp__objective *x, const cgp__device_row *row,
-                              bool large, int64_t *sums, int *cuts) {
+static cgp_status from_starts(cgp__cut_search *s, cgp__objective *x, bool large, int64_t *sums,
+                              int *cuts) {
     for (int bytes = 0; bytes < 2; bytes++) {
+        const cgp__device_row row = {sums,      s->layers,  x->device_of,
+                                     s->stages, x->devices, bytes ? NULL : x->sums->row_of};
         if (bytes == 0 ? is_memory_first(x) : !x->caps) continue;
-        add_costs(x, bytes == 1, sums);
+        if (bytes)
+            add_bytes(x->sums, sums);
+        else
+            add_times(x, sums);
         s->budget = s->spent + BUDGET;
-        CGP_TRY(from_balanced(s, row, large, cuts));
+        CGP_TRY(from_balanced(s, &row, large, cuts));
     }
     if (large) return follow_critical_path(s, x, cuts);
     CGP_TRY(cgp__perturb(s, TIMES));
@@ -166,19 +176,18 @@ static cgp_status from_starts(cgp__cut_search *s, cgp__objective *x, const cgp__
 static cgp_status search(cgp__cut_search *s, cgp__objective *x, int *cuts, int64_t *sums) {
     const int64_t actions = (int64_t)x->n * (x->source.varies ? CGP__GENERATE : 1);
     const bool large = x->n > (x->source.varies ? LARGE_VARYING : LARGE);
-    const cgp__device_row row = {sums, s->layers, x->device_of, s->stages, x->devices};
     if (cgp__count_cuts(s->layers, s->stages, EXHAUSTIVE) * actions <= EXHAUSTIVE)
         return cgp__try_all_cuts(s);
-    return from_starts(s, x, &row, large, sums, cuts);
+    return from_starts(s, x, large, sums, cuts);
 }
 
 cgp_status cgp__search_balance(cgp__objective *x, int *balance) {
     const size_t layers = (size_t)x->sums->layers, n = (size_t)x->stages;
     cgp__cut_search s = {0};
-    int64_t *sums = cgp__calloc(layers + 1, sizeof *sums);
+    const size_t rows = (size_t)x->sums->rows * (layers + 1);
+    int64_t *sums = cgp__calloc(rows, sizeof *sums);
     int *cuts = cgp__calloc(n + 1, sizeof *cuts);
-    cgp_status status =
-        sums && cuts ? CGP_OK : cgp__no_memory("balance", (layers + 1) * sizeof *sums);
+    cgp_status status = sums && cuts ? CGP_OK : cgp__no_memory("balance", rows * sizeof *sums);
     if (status == CGP_OK)
         status = cgp__cut_search_create(&s, (int)layers, (int)n, cgp__objective_evaluate, x);
     if (status == CGP_OK) status = search(&s, x, cuts, sums);

@@ -12,7 +12,8 @@
  * left may add, on the right, any layers within what the limit leaves. Bisection finds the least
  * limit for which the last device can take the rest.
  *
- * Other placements of several stages on a device (loops, tables) are left to a local search. */
+ * Other placements of several stages on a device (loops, tables), and devices of unequal speed, are
+ * left to a local search. */
 #include "partition/device_balance.h"
 
 #include <cgpipe/partition.h>
@@ -30,11 +31,29 @@ static int64_t between(const cgp__device_row *row, int first, int next) {
     return row->sums[next] - row->sums[first];
 }
 
+/* Return the cost of layers on the device of a stage. */
+static int64_t on_device(const cgp__device_row *row, int stage, int first, int next) {
+    const size_t at = row->row_of ? (size_t)row->row_of[row->device_of[stage]] : 0;
+    const int64_t *sums = row->sums + at * ((size_t)row->layers + 1);
+    return sums[next] - sums[first];
+}
+
+/* Return the cost of a layer on the fastest device. */
+static int64_t least_cost(const cgp__device_row *row, int layer) {
+    int64_t least = on_device(row, 0, layer, layer + 1);
+    for (int j = 1; row->row_of && j < row->stages; j++)
+        least = cgp__min(least, on_device(row, j, layer, layer + 1));
+    return least;
+}
+
 int64_t cgp__device_bound(const cgp__device_row *row) {
-    int64_t bound = (row->sums[row->layers] + row->devices - 1) / row->devices;
-    for (int i = 0; i < row->layers; i++)
-        bound = cgp__max(bound, between(row, i, i + 1));
-    return bound;
+    int64_t sum = 0, largest = 0;
+    for (int i = 0; i < row->layers; i++) {
+        const int64_t least = least_cost(row, i);
+        sum += least;
+        largest = cgp__max(largest, least);
+    }
+    return cgp__max(largest, (sum + row->devices - 1) / row->devices);
 }
 
 /* Return the cost of the largest device. load: [devices] */
@@ -42,7 +61,7 @@ static int64_t largest_of(const cgp__device_row *row, const int *cuts, int64_t *
     int64_t max = 0;
     memset(load, 0, (size_t)row->devices * sizeof *load);
     for (int j = 0; j < row->stages; j++) {
-        load[row->device_of[j]] += between(row, cuts[j], cuts[j + 1]);
+        load[row->device_of[j]] += on_device(row, j, cuts[j], cuts[j + 1]);
         max = cgp__max(max, load[row->device_of[j]]);
     }
     return max;
@@ -50,7 +69,53 @@ static int64_t largest_of(const cgp__device_row *row, const int *cuts, int64_t *
 
 /* --- cuts by stage --- */
 
+/* Mark the ends of each stage that keep a limit: a stage ends at `next` if it may begin at the last
+ * end before it. `ends`: [stages + 1][layers + 1], the row of stage j - 1 at j. Return true if the
+ * last stage ends at the last layer. */
+static bool mark_ends(const cgp__device_row *row, int64_t limit, uint8_t *ends) {
+    const size_t width = (size_t)row->layers + 1;
+    memset(ends, 0, ((size_t)row->stages + 1) * width);
+    ends[0] = 1;
+    for (int j = 0; j < row->stages; j++) {
+        const uint8_t *before = ends + (size_t)j * width;
+        int first = -1; /* the last end of the stage before */
+        for (int next = 1; next <= row->layers; next++) {
+            if (before[next - 1]) first = next - 1;
+            if (first >= 0 && on_device(row, j, first, next) <= limit)
+                ends[((size_t)j + 1) * width + (size_t)next] = 1;
+        }
+    }
+    return ends[((size_t)row->stages + 1) * width - 1];
+}
+
+/* Balance the stages of unequal devices: bisection over the limit. */
+static cgp_status balance_unequal(const cgp__device_row *row, int *cuts) {
+    const size_t width = (size_t)row->layers + 1, bytes = ((size_t)row->stages + 1) * width;
+    int64_t low = 0, high = 0;
+    uint8_t *ends = cgp__calloc(bytes, 1);
+    if (!ends) return cgp__no_memory("balance", bytes);
+    for (int j = 0; j < row->stages; j++)
+        high = cgp__max(high, on_device(row, j, 0, row->layers));
+    while (low < high) {
+        const int64_t limit = low + (high - low) / 2;
+        if (mark_ends(row, limit, ends))
+            high = limit;
+        else
+            low = limit + 1;
+    }
+    (void)mark_ends(row, high, ends);
+    cuts[row->stages] = row->layers;
+    for (int j = row->stages - 1; j >= 0; j--) {
+        cuts[j] = cuts[j + 1] - 1;
+        while (!ends[(size_t)j * width + (size_t)cuts[j]])
+            cuts[j]--;
+    }
+    free(ends);
+    return CGP_OK;
+}
+
 cgp_status cgp__balance_stages(const cgp__device_row *row, int *cuts) {
+    if (row->row_of) return balance_unequal(row, cuts);
     double *costs = cgp__calloc((size_t)row->layers, sizeof *costs);
     if (!costs) return cgp__no_memory("balance", (size_t)row->layers * sizeof *costs);
     for (int i = 0; i < row->layers; i++)
@@ -295,7 +360,7 @@ static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit,
     for (int d = 0; d < x->row->devices; d++)
         value->key[1] += (x->load[d] >> x->shift) * (x->load[d] >> x->shift);
     for (int j = 0; j < x->row->stages; j++) {
-        const int64_t load = between(x->row, cuts[j], cuts[j + 1]) >> x->shift;
+        const int64_t load = on_device(x->row, j, cuts[j], cuts[j + 1]) >> x->shift;
         value->key[2] += load * load;
     }
     *spent += x->row->stages;
@@ -309,8 +374,10 @@ static cgp_status search(const cgp__device_row *row, int *cuts, int64_t *largest
     loads x = {row, cgp__calloc((size_t)row->devices, sizeof *x.load), 0};
     cgp_status status = x.load ? cgp__cut_search_create(&s, row->layers, row->stages, evaluate, &x)
                                : cgp__no_memory("balance", (size_t)row->devices * sizeof *x.load);
-    while (row->sums[row->layers] >> x.shift >= INT64_C(1) << 30)
-        x.shift++;
+    for (int j = 0; j < row->stages; j++) {
+        while (on_device(row, j, 0, row->layers) >> x.shift >= INT64_C(1) << 30)
+            x.shift++;
+    }
     s.budget = BUDGET;
     if (status == CGP_OK) status = cgp__balance_stages(row, cuts);
     if (status == CGP_OK) status = cgp__descend(&s, cuts);
@@ -334,7 +401,7 @@ static cgp_status balance_single(const cgp__device_row *row, int *cuts, int64_t 
     *largest = 0;
     CGP_TRY(cgp__balance_stages(row, cuts));
     for (int j = 0; j < row->stages; j++)
-        *largest = cgp__max(*largest, between(row, cuts[j], cuts[j + 1]));
+        *largest = cgp__max(*largest, on_device(row, j, cuts[j], cuts[j + 1]));
     return CGP_OK;
 }
 
@@ -347,7 +414,7 @@ cgp_status cgp__balance_devices(const cgp__device_row *row, int *cuts, int64_t *
     }
     CGP_TRY(search(row, cuts, largest));
     *exact = *largest == cgp__device_bound(row);
-    if (*exact || !is_v(row) || size > EXACT_LIMIT) return CGP_OK;
+    if (*exact || row->row_of || !is_v(row) || size > EXACT_LIMIT) return CGP_OK;
     *exact = true;
     return balance_v(row, cuts, largest);
 }

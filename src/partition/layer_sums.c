@@ -23,9 +23,16 @@ static void times_of(const cgp_layer_cost *c, const cgp__layer_use *use, double 
     if (use->inference) time[CGP__TIME_I] = time[CGP__TIME_W] = time[CGP__TIME_R] = 0;
 }
 
-/* Find the exponent of the power of two that multiplies all times. */
-static cgp_status find_scale(const cgp_layer_cost *costs, int layers, const cgp__layer_use *use,
-                             int *exponent) {
+int cgp__device_cost_rows(const cgp__device_costs *costs) {
+    int rows = 1;
+    for (int d = 0; costs->row_of && d < costs->devices; d++)
+        rows = cgp__max(rows, costs->row_of[d] + 1);
+    return rows;
+}
+
+/* Add up the times of a row of costs, for all micro-batches. */
+static cgp_status add_row(const cgp_layer_cost *costs, int layers, const cgp__layer_use *use,
+                          double *total) {
     double sum = 0;
     for (int i = 0; i < layers; i++) {
         double time[CGP__TIMES];
@@ -42,21 +49,47 @@ static cgp_status find_scale(const cgp_layer_cost *costs, int layers, const cgp_
     if (!isfinite(sum))
         return cgp_fail(CGP_EINVAL, "balance: the costs add up to more than a number holds "
                                     "(divide all of them by the largest)");
-    frexp(sum, exponent); /* sum < 2^exponent */
+    *total = sum;
+    return CGP_OK;
+}
+
+/* Find the exponent of the power of two that multiplies the times of all rows. */
+static cgp_status find_scale(const cgp__device_costs *costs, int rows, int layers,
+                             const cgp__layer_use *use, int *exponent) {
+    double all = 0;
+    for (int r = 0; r < rows; r++) {
+        double sum = 0;
+        CGP_TRY(add_row(costs->rows + (size_t)r * (size_t)layers, layers, use, &sum));
+        all += sum;
+    }
+    if (!isfinite(all))
+        return cgp_fail(CGP_EINVAL, "balance: the costs of all devices add up to more than a "
+                                    "number holds (divide all of them by the largest)");
+    frexp(all, exponent); /* all < 2^exponent */
     *exponent = 52 - *exponent;
     return CGP_OK;
 }
 
-/* frozen: [layers] bytes of frozen parameters, which have their values alone */
-static cgp_status add_up(cgp__layer_sums *s, const cgp_layer_cost *costs, const int64_t *frozen,
-                         const cgp__layer_use *use) {
-    int exponent = 0;
-    CGP_TRY(find_scale(costs, s->layers, use, &exponent));
-    for (int i = 0; i < s->layers; i++) {
+static void add_times(cgp__layer_sums *s, const cgp__device_costs *costs, int exponent,
+                      const cgp__layer_use *use) {
+    for (int at = 0; at < s->rows * s->layers; at++) {
         double time[CGP__TIMES];
-        times_of(&costs[i], use, time);
-        for (int k = 0; k < CGP__TIMES; k++)
-            s->time[k][i + 1] = s->time[k][i] + llround(ldexp(time[k], exponent));
+        times_of(&costs->rows[at], use, time);
+        for (int k = 0; k < CGP__TIMES; k++) {
+            int64_t *sum = &s->time[k][at + at / s->layers]; /* rows are layers + 1 long */
+            sum[1] = sum[0] + llround(ldexp(time[k], exponent));
+        }
+    }
+}
+
+/* frozen: [layers] bytes of frozen parameters, which have their values alone */
+static cgp_status add_up(cgp__layer_sums *s, const cgp__device_costs *device_costs,
+                         const int64_t *frozen, const cgp__layer_use *use) {
+    const cgp_layer_cost *costs = device_costs->rows; /* bytes are the same in all rows */
+    int exponent = 0;
+    CGP_TRY(find_scale(device_costs, s->rows, s->layers, use, &exponent));
+    add_times(s, device_costs, exponent, use);
+    for (int i = 0; i < s->layers; i++) {
         const int64_t trained = cgp__max(0, costs[i].parameter_bytes - frozen[i]);
         s->parameter[i + 1] = s->parameter[i] + frozen[i] + trained * use->parameter_scale;
         s->saved[i + 1] = s->saved[i] + (use->inference ? 0 : costs[i].saved_bytes);
@@ -64,8 +97,8 @@ static cgp_status add_up(cgp__layer_sums *s, const cgp_layer_cost *costs, const 
     return CGP_OK;
 }
 
-static cgp_status add_costs(cgp__layer_sums *s, const cgp_model *model, const cgp_layer_cost *costs,
-                            const cgp__layer_use *use) {
+static cgp_status add_costs(cgp__layer_sums *s, const cgp_model *model,
+                            const cgp__device_costs *costs, const cgp__layer_use *use) {
     int64_t *frozen = cgp__calloc((size_t)s->layers, sizeof *frozen);
     if (!frozen) return cgp__no_memory("balance", (size_t)s->layers * sizeof *frozen);
     cgp__frozen_bytes(model, frozen);
@@ -165,13 +198,15 @@ static cgp_status link_layers(cgp__layer_sums *s, const cgp_model *model, const 
 }
 
 cgp_status cgp__layer_sums_create(cgp__layer_sums *s, const cgp_model *model,
-                                  const cgp_layer_cost *costs, const cgp__layer_use *use) {
+                                  const cgp__device_costs *costs, const cgp__layer_use *use) {
     const size_t row = (size_t)model->n_layers + 1, values = (size_t)model->n_values;
-    *s = (cgp__layer_sums){.layers = model->n_layers};
-    CGP_TRY(CGP__NEW(s->time[0], (CGP__TIMES + 3) * row, "balance"));
+    *s = (cgp__layer_sums){
+        .layers = model->n_layers, .rows = cgp__device_cost_rows(costs), .row_of = costs->row_of};
+    const size_t times = (size_t)s->rows * row;
+    CGP_TRY(CGP__NEW(s->time[0], CGP__TIMES * times + 3 * row, "balance"));
     for (int k = 1; k < CGP__TIMES; k++)
-        s->time[k] = s->time[k - 1] + row;
-    s->parameter = s->time[CGP__TIMES - 1] + row;
+        s->time[k] = s->time[k - 1] + times;
+    s->parameter = s->time[CGP__TIMES - 1] + times;
     s->saved = s->parameter + row;
     s->crossing = s->saved + row;
     CGP_TRY(add_costs(s, model, costs, use));

@@ -28,11 +28,23 @@ typedef struct cgp__layer_use {
     int parameter_scale;
 } cgp__layer_use;
 
+/* Costs of layers for the devices of a pipeline. Borrowed. */
+typedef struct cgp__device_costs {
+    /* [rows][layers] of a micro-batch, in any unit of time */
+    const cgp_layer_cost *rows;
+    /* [devices] the row of each device; NULL: all devices have row 0 */
+    const int *row_of;
+    int devices;
+} cgp__device_costs;
+
 typedef struct cgp__layer_sums {
     int layers;
-    /* [layers + 1] sums over the layers before. The times of all kinds, layers and micro-batches
-     * add up to less than 2^53. */
+    /* [rows][layers + 1] sums over the layers before, a row for each speed of devices. The times of
+     * all kinds, layers and micro-batches add up to less than 2^53 in each row. */
     int64_t *time[CGP__TIMES];
+    int rows;
+    /* [devices] the row of each device, borrowed; NULL: all devices have row 0 */
+    const int *row_of;
     /* [layers + 1] bytes of the layers before: what a parameter needs, and what a micro-batch
      * saves */
     int64_t *parameter, *saved;
@@ -49,11 +61,19 @@ typedef struct cgp__layer_sums {
     int n_links, links_capacity;
 } cgp__layer_sums;
 
-/* `costs`: [layers] of a micro-batch, in any unit of time. CGP_EINVAL if one is negative or not
- * finite. Release in any case. */
+/* CGP_EINVAL if a cost is negative or not finite. Release in any case. */
 cgp_status cgp__layer_sums_create(cgp__layer_sums *sums, const cgp_model *model,
-                                  const cgp_layer_cost *costs, const cgp__layer_use *use);
+                                  const cgp__device_costs *costs, const cgp__layer_use *use);
 void cgp__layer_sums_release(cgp__layer_sums *sums);
+
+/* Return the number of rows of costs. */
+int cgp__device_cost_rows(const cgp__device_costs *costs);
+
+/* Return a device's sums of the times of a kind, [layers + 1]. */
+static inline const int64_t *cgp__device_times(const cgp__layer_sums *sums, int kind, int device) {
+    const size_t row = sums->row_of ? (size_t)sums->row_of[device] : 0;
+    return sums->time[kind] + row * ((size_t)sums->layers + 1);
+}
 
 /* Return the sum over layers first .. next - 1. */
 static inline int64_t cgp__layer_sum(const int64_t *sums, int first, int next) {

@@ -242,9 +242,11 @@ static bool is_forward_only(const cgp__objective *x, const int *cuts, int stage)
 
 static void fill_durations(cgp__objective *x, const int *cuts) {
     const size_t n = (size_t)x->stages;
-    int64_t *const *time = x->sums->time;
     for (size_t j = 0; j < n; j++) {
         const int first = cuts[j], next = cuts[j + 1];
+        const int64_t *time[CGP__TIMES];
+        for (int k = 0; k < CGP__TIMES; k++)
+            time[k] = cgp__device_times(x->sums, k, x->device_of[j]);
         int64_t *at = x->duration + j;
         at[CGP_ACTION_F * n] = cgp__layer_sum(time[CGP__TIME_F], first, next);
         at[CGP_ACTION_I * n] = at[CGP_ACTION_W * n] = at[CGP_ACTION_R * n] = 0;

@@ -75,7 +75,7 @@ static cgp_status search(const maker *m, const int64_t *caps, const cgp__layer_s
 }
 
 /* Search with the costs of a micro-batch. */
-static cgp_status search_by(const maker *m, const int64_t *caps, const cgp_layer_cost *costs,
+static cgp_status search_by(const maker *m, const int64_t *caps, const cgp__device_costs *costs,
                             int *balance, int64_t *bytes) {
     const cgp__setup *setup = m->setup;
     const cgp__layer_use use = {
@@ -97,7 +97,7 @@ static cgp_status search_by(const maker *m, const int64_t *caps, const cgp_layer
 
 cgp_status cgp__find_balance(const cgp__setup *setup, const cgp_plan_options *options,
                              const cgp_schedule *placed, const int64_t *caps,
-                             const cgp_layer_cost *costs, int *balance, int64_t *bytes) {
+                             const cgp__device_costs *costs, int *balance, int64_t *bytes) {
     const int stages = cgp_schedule_stages(placed), layers = setup->model->n_layers;
     if (stages == 1 || stages == layers) { /* there is one balance */
         for (int j = 0; j < stages; j++)
@@ -108,13 +108,14 @@ cgp_status cgp__find_balance(const cgp__setup *setup, const cgp_plan_options *op
     }
     cgp_layer_cost *flops = cgp__calloc((size_t)layers, sizeof *flops);
     double *stage_flops = cgp__calloc(4 * (size_t)stages, sizeof *stage_flops);
+    const cgp__device_costs by_flops = {.rows = flops};
     const maker m = {setup, options, placed, flops, stage_flops};
     cgp_status status =
         flops && stage_flops ? CGP_OK : cgp__no_memory("balance", (size_t)layers * sizeof *flops);
     if (status == CGP_OK)
         status = cgp__layer_flops_costs(setup->model, setup->microbatch, cgp__arithmetic_of(setup),
                                         flops);
-    if (status == CGP_OK) status = search_by(&m, caps, costs ? costs : flops, balance, bytes);
+    if (status == CGP_OK) status = search_by(&m, caps, costs ? costs : &by_flops, balance, bytes);
     free(stage_flops);
     free(flops);
     return status;

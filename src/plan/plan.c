@@ -7,6 +7,8 @@
  * come from the programs. */
 #include "plan/plan.h"
 
+#include <cgpipe/planner.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -380,7 +382,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
 }
 
 cgp_status cgp__plan_balance(const cgp_model *model, const cgp_plan_options *options,
-                             const int64_t *caps, const cgp_layer_cost *costs, int *balance,
+                             const int64_t *caps, const cgp__device_costs *costs, int *balance,
                              int64_t *bytes) {
     CGP_TRY(check_options(options, model));
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
@@ -396,6 +398,20 @@ cgp_status cgp__plan_balance(const cgp_model *model, const cgp_plan_options *opt
     return status;
 }
 
+int cgp__options_devices(const cgp_plan_options *options) {
+    return options->table ? cgp_schedule_devices(options->table) : options->stages;
+}
+
+cgp_status cgp__check_row_of(const int *row_of, int devices) {
+    for (int d = 0; row_of && d < devices; d++) {
+        if (row_of[d] < 0 || row_of[d] >= devices)
+            return cgp_fail(CGP_EINVAL,
+                            "costs: device %d: expected a row from 0 to %d, got %d (row_of)", d,
+                            devices - 1, row_of[d]);
+    }
+    return CGP_OK;
+}
+
 cgp_status cgp_balance_for_plan(const cgp_model *model, const cgp_plan_options *options,
                                 cgp_balance_goal goal, const cgp_layer_cost *costs, int *balance) {
     CGP__NEED(model);
@@ -404,15 +420,28 @@ cgp_status cgp_balance_for_plan(const cgp_model *model, const cgp_plan_options *
     if (goal != CGP_BALANCE_MAKESPAN && goal != CGP_BALANCE_MEMORY)
         return cgp_fail(CGP_EINVAL, "balance: expected a cgp_balance_goal, got number %d",
                         (int)goal);
+    const cgp__device_costs equal = {.rows = costs}, *given = costs ? &equal : NULL;
     if (goal == CGP_BALANCE_MAKESPAN)
-        return cgp__plan_balance(model, options, NULL, costs, balance, NULL);
+        return cgp__plan_balance(model, options, NULL, given, balance, NULL);
     CGP_TRY(check_options(options, model)); /* before the number of devices is used */
-    const int n = options->table ? cgp_schedule_devices(options->table) : options->stages;
+    const int n = cgp__options_devices(options);
     int64_t *caps = cgp__calloc((size_t)cgp__max(n, 1), sizeof *caps);
     if (!caps) return cgp__no_memory("balance", (size_t)n * sizeof *caps);
-    const cgp_status status = cgp__plan_balance(model, options, caps, costs, balance, NULL);
+    const cgp_status status = cgp__plan_balance(model, options, caps, given, balance, NULL);
     free(caps);
     return status;
+}
+
+cgp_status cgp_balance_for_devices(const cgp_model *model, const cgp_plan_options *options,
+                                   const cgp_layer_cost *costs, const int *row_of, int *balance) {
+    CGP__NEED(model);
+    CGP__NEED(options);
+    CGP__NEED(costs);
+    CGP__NEED(balance);
+    CGP_TRY(check_options(options, model)); /* before the number of devices is used */
+    const cgp__device_costs given = {costs, row_of, cgp__options_devices(options)};
+    CGP_TRY(cgp__check_row_of(row_of, given.devices));
+    return cgp__plan_balance(model, options, NULL, &given, balance, NULL);
 }
 
 void cgp_plan_destroy(cgp_plan *plan) {

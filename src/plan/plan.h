@@ -7,6 +7,7 @@
 #ifndef CGP_SRC_PLAN_H
 #define CGP_SRC_PLAN_H
 
+#include "partition/layer_sums.h"
 #include "plan/actions.h"
 #include "plan/links.h"
 #include "plan/memory/packings.h"
@@ -52,9 +53,15 @@ int64_t cgp__plan_excess(const cgp_plan *plan);
 /* Return CGP_ELIMIT if a device exceeds its memory limit. */
 cgp_status cgp__plan_check_limits(const cgp_plan *plan);
 
+/* Return the number of devices of a plan with these options. */
+int cgp__options_devices(const cgp_plan_options *options);
+
+/* Return CGP_EINVAL if a device has no row of costs. row_of: [devices], or NULL. */
+cgp_status cgp__check_row_of(const int *row_of, int devices);
+
 /* Find the balance of a plan with these options within caps; see cgp__find_balance(). */
 cgp_status cgp__plan_balance(const cgp_model *model, const cgp_plan_options *options,
-                             const int64_t *caps, const cgp_layer_cost *costs, int *balance,
+                             const int64_t *caps, const cgp__device_costs *costs, int *balance,
                              int64_t *bytes);
 
 #endif

@@ -226,9 +226,11 @@ static cgp_status try_schedules(cgp__plan_search *s, int chunks, cgp_search_resu
 static cgp_status try_chunks(cgp__plan_search *s, int chunks, cgp_search_result *out) {
     const cgp_search_options *options = s->options;
     const int64_t samples = (s->given.batch + chunks - 1) / chunks;
-    if (s->costs)
-        CGP_TRY(cgp_layer_costs_at(options->costs, options->samples, options->sizes,
-                                   s->model->n_layers, samples, s->costs));
+    const size_t layers = (size_t)s->model->n_layers;
+    for (int r = 0; s->costs && r < cgp__device_cost_rows(&s->by_device); r++)
+        CGP_TRY(cgp_layer_costs_at(options->costs + (size_t)(r * options->sizes) * layers,
+                                   options->samples, options->sizes, s->model->n_layers, samples,
+                                   s->costs + (size_t)r * layers));
     return try_schedules(s, chunks, out);
 }
 
@@ -312,8 +314,30 @@ static cgp_status find_limit(cgp__plan_search *s, int64_t *limit) {
     return CGP_OK;
 }
 
+/* Take the limits out of the devices' names: the least memory is one limit for all devices. *names
+ * is allocated at once, and freed by the caller. */
+static cgp_status drop_limits(cgp__plan_search *s, char **names) {
+    const size_t n = (size_t)cgp__options_devices(&s->given);
+    size_t bytes = n * sizeof(char *);
+    *names = NULL;
+    if (!s->given.devices) return CGP_OK;
+    for (size_t d = 0; d < n; d++)
+        bytes += strcspn(s->given.devices[d], "@") + 1;
+    char **list = cgp__calloc(bytes, 1);
+    if (!list) return cgp__no_memory("search: names of devices", bytes);
+    char *text = (char *)(list + n);
+    for (size_t d = 0; d < n; d++) {
+        const size_t length = strcspn(s->given.devices[d], "@");
+        list[d] = memcpy(text, s->given.devices[d], length);
+        text += length + 1;
+    }
+    s->given.devices = (const char *const *)list;
+    *names = (char *)list;
+    return CGP_OK;
+}
+
 /* Lower the limit until nothing fits. */
-static cgp_status find_least(cgp__plan_search *s) {
+static cgp_status lower_limit(cgp__plan_search *s) {
     int64_t limit = 0;
     for (bool fits = true; fits;) {
         cgp__plan_search other;
@@ -324,6 +348,16 @@ static cgp_status find_least(cgp__plan_search *s) {
     }
     s->least.bytes = limit;
     return CGP_OK;
+}
+
+static cgp_status find_least(cgp__plan_search *s) {
+    const char *const *devices = s->given.devices;
+    char *names = NULL;
+    CGP_TRY(drop_limits(s, &names));
+    const cgp_status status = lower_limit(s);
+    s->given.devices = devices;
+    free(names);
+    return status;
 }
 
 /* Write why no plan fits: what the fullest device of the smallest plan needs. */
@@ -365,6 +399,7 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
         return cgp_fail(CGP_EINVAL, "search: costs are for one precision (costs, or precisions)");
     if (o->costs && (!o->samples || o->sizes < 1))
         return cgp_fail(CGP_EINVAL, "search: expected samples for %d sizes of costs", o->sizes);
+    CGP_TRY(cgp__check_row_of(o->row_of, cgp__options_devices(given)));
     const char *name = given->table ? NULL : cgp__schedule_name_of(given);
     if (name && !cgp_schedule_info_find(name)) { /* the message has the nearest name */
         cgp_schedule *schedule = NULL;
@@ -376,7 +411,12 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
 static cgp_status search(cgp__plan_search *s, const cgp_plan_options *options,
                          cgp_search_result *out) {
     CGP_TRY(CGP__NEW(out->choices, s->options->most + 1, "search"));
-    if (s->options->costs) CGP_TRY(CGP__NEW(s->costs, s->model->n_layers, "search"));
+    const size_t layers = (size_t)s->model->n_layers;
+    s->by_device = (cgp__device_costs){NULL, s->options->row_of, cgp__options_devices(options)};
+    if (s->options->costs)
+        CGP_TRY(
+            CGP__NEW(s->costs, (size_t)cgp__device_cost_rows(&s->by_device) * layers, "search"));
+    s->by_device.rows = s->costs;
     CGP_TRY(try_all(s, out));
     if (out->n > 0) return CGP_OK;
     if (s->least.stages == 0) return cgp_fail(s->refused, "%s", s->reason ? s->reason : "");

@@ -5,13 +5,17 @@
 
 #include <cgpipe/planner.h>
 
+#include "partition/layer_sums.h"
+
 typedef struct cgp__plan_search {
     const cgp_model *model;
     const cgp_search_options *options;
     /* the caller's options, with another memory limit while the least one is searched */
     cgp_plan_options given;
-    /* [layers] costs for the current size of micro-batches; NULL: FLOPs */
+    /* [rows][layers] costs for the current size of micro-batches, and the same with the rows of
+     * devices; NULL: FLOPs */
     cgp_layer_cost *costs;
+    cgp__device_costs by_device;
     /* other modes are tried by themselves, not as candidates of a plan by budget */
     bool alone;
     int64_t plans;

@@ -43,7 +43,8 @@ static cgp_status reserve(trial *t) {
 static cgp_status simulate(const cgp__plan_search *s, const cgp_plan *plan, cgp_search_choice *c) {
     cgp_schedule_timeline timeline = {0};
     if (s->costs)
-        CGP_TRY(cgp_plan_simulate(plan, s->costs, s->options->messages, &timeline, &c->update));
+        CGP_TRY(cgp_plan_simulate(plan, s->costs, s->options->row_of, s->options->messages,
+                                  &timeline, &c->update));
     const cgp_schedule_timeline *t = s->costs ? &timeline : &plan->actions.timeline;
     c->makespan = t->makespan;
     c->bubble = t->bubble_makespan;
@@ -131,6 +132,10 @@ static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choi
     return status;
 }
 
+static const cgp__device_costs *costs_of(const cgp__plan_search *s) {
+    return s->costs ? &s->by_device : NULL;
+}
+
 /* Plan the fastest balance, and then balances within caps. */
 static cgp_status within_limits(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
                                 cgp__fit *fit) {
@@ -138,7 +143,7 @@ static cgp_status within_limits(cgp__plan_search *s, trial *t, cgp_search_choice
     for (int round = 0; round < ROUNDS && room && !fits; round++) {
         const int64_t *caps = round > 0 ? t->caps : NULL;
         memcpy(t->before, t->balance, (size_t)t->stages * sizeof *t->before);
-        CGP_TRY(cgp__plan_balance(s->model, &t->options, caps, s->costs, t->balance, t->bytes));
+        CGP_TRY(cgp__plan_balance(s->model, &t->options, caps, costs_of(s), t->balance, t->bytes));
         if (memcmp(t->before, t->balance, (size_t)t->stages * sizeof *t->before) == 0) break;
         CGP_TRY(plan_it(s, t, choice, &fits, &room));
         if (fits) *fit = round == 0 ? CGP__FITS_FASTEST : CGP__FITS_SLOWER;
@@ -198,7 +203,7 @@ static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice 
     CGP_TRY(within_limits(s, t, choice, fit));
     if (*fit != CGP__FITS_NOT) return CGP_OK;
     memset(t->caps, 0, (size_t)t->devices * sizeof *t->caps);
-    CGP_TRY(cgp__plan_balance(s->model, &t->options, t->caps, s->costs, t->balance, NULL));
+    CGP_TRY(cgp__plan_balance(s->model, &t->options, t->caps, costs_of(s), t->balance, NULL));
     CGP_TRY(plan_it(s, t, choice, &fits, &room));
     if (fits) *fit = CGP__FITS_SLOWER;
     return CGP_OK;
@@ -207,7 +212,7 @@ static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice 
 cgp_status cgp__search_complete(cgp__plan_search *s, const cgp_plan_options *options,
                                 cgp_search_choice *choice) {
     trial t = {.options = *options, .stages = choice->stages};
-    t.devices = options->table ? cgp_schedule_devices(options->table) : options->stages;
+    t.devices = cgp__options_devices(options);
     t.options.balance = choice->balance;
     cgp_plan *plan = NULL;
     CGP_TRY(cgp__plan_make(&plan, s->model, &t.options));
@@ -221,7 +226,7 @@ cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *opt
                                 cgp_search_choice *choice, cgp__fit *fit) {
     trial t = {.options = *options,
                .stages = cgp_plan_options_stages(options),
-               .devices = options->table ? cgp_schedule_devices(options->table) : options->stages};
+               .devices = cgp__options_devices(options)};
     *fit = CGP__FITS_NOT;
     *choice = (cgp_search_choice){0};
     cgp_status status = t.stages <= s->model->n_layers

@@ -9,6 +9,14 @@
 #include "optim/optim.h"
 #include "plan/plan.h"
 
+/* Return the costs of the layers on the device of a stage, [layers]. */
+static const cgp_layer_cost *row_of_stage(const cgp_plan *plan, const cgp__device_costs *costs,
+                                          int stage) {
+    const int device = plan->placement.stages[stage].info.device;
+    const size_t row = costs->row_of ? (size_t)costs->row_of[device] : 0;
+    return costs->rows + row * (size_t)plan->setup.model->n_layers;
+}
+
 /* Add what backward of a stage recomputes to the times of I and W: a layer's forward in proportion
  * to the FLOPs that run again. all: [layers] FLOPs of forward. */
 static void add_recomputed(const cgp_plan *plan, int j, const cgp_layer_cost *costs,
@@ -27,7 +35,7 @@ static void add_recomputed(const cgp_plan *plan, int j, const cgp_layer_cost *co
 }
 
 /* Add recomputation by budget. */
-static cgp_status add_budget(const cgp_plan *plan, const cgp_layer_cost *costs, double *times) {
+static cgp_status add_budget(const cgp_plan *plan, const cgp__device_costs *costs, double *times) {
     const cgp_model *model = plan->setup.model;
     double *all = NULL;
     if (!plan->setup.recomputed) return CGP_OK;
@@ -38,19 +46,19 @@ static cgp_status add_budget(const cgp_plan *plan, const cgp_layer_cost *costs, 
         all[layer] += cgp__node_flops(model, node, CGP_OP_FORWARD);
     }
     for (int j = 0; j < cgp_plan_stages(plan); j++)
-        add_recomputed(plan, j, costs, all, times);
+        add_recomputed(plan, j, row_of_stage(plan, costs, j), all, times);
     free(all);
     return CGP_OK;
 }
 
 /* Set times[4][stages] to the times of F, I, W and R. */
-static void add_times(const cgp_plan *plan, const cgp_layer_cost *costs, double *times) {
+static void add_times(const cgp_plan *plan, const cgp__device_costs *costs, double *times) {
     const int n = cgp_plan_stages(plan);
     const bool selective = cgp_recompute_is_selective(plan->setup.recompute);
     for (int j = 0; j < n; j++) {
         const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
         for (int i = stage->first_layer; i < stage->first_layer + stage->layers; i++) {
-            const cgp_layer_cost *c = &costs[i];
+            const cgp_layer_cost *c = &row_of_stage(plan, costs, j)[i];
             times[j] += c->forward_seconds;
             times[n + j] += c->input_seconds + (selective ? c->selective_seconds : 0);
             times[2 * n + j] += c->weight_seconds;
@@ -62,14 +70,14 @@ static void add_times(const cgp_plan *plan, const cgp_layer_cost *costs, double 
 /* Set times[2][stages] to the times of an addition of partial sums after I and after W. An addition
  * and an update both move data at the speed of memory: an addition reads two numbers and writes
  * one; cgp__update_passes() counts them for an update. */
-static void add_additions(const cgp_plan *plan, const cgp_layer_cost *costs, double *times) {
+static void add_additions(const cgp_plan *plan, const cgp__device_costs *costs, double *times) {
     const int n = cgp_plan_stages(plan);
     for (int j = 0; j < n; j++) {
         const cgp__stage_plan *stage = &plan->placement.stages[j];
-        const int first = stage->info.first_layer;
+        const cgp_layer_cost *row = &row_of_stage(plan, costs, j)[stage->info.first_layer];
         double update = 0;
-        for (int i = first; i < first + stage->info.layers; i++)
-            update += costs[i].update_seconds;
+        for (int i = 0; i < stage->info.layers; i++)
+            update += row[i].update_seconds;
         const double all = (double)(stage->input_gradients + stage->weight_gradients),
                      seconds = update * 3 / cgp__update_passes(&plan->setup.optim);
         times[j] = all > 0 ? seconds * (double)stage->input_gradients / all : 0;
@@ -96,27 +104,30 @@ static void add_messages(const cgp_plan *plan, const cgp_message_costs *costs, d
 }
 
 /* Return the seconds of the update on the slowest device. */
-static double slowest_update(const cgp_plan *plan, const cgp_layer_cost *costs) {
+static double slowest_update(const cgp_plan *plan, const cgp__device_costs *costs) {
     double slowest = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
         double sum = 0;
         for (int k = 0; k < device->stages; k++) {
             const cgp_plan_stage *stage = cgp_plan_stage_at(plan, device->stage_list[k]);
+            const cgp_layer_cost *row = row_of_stage(plan, costs, device->stage_list[k]);
             for (int i = 0; i < stage->layers; i++)
-                sum += costs[stage->first_layer + i].update_seconds;
+                sum += row[stage->first_layer + i].update_seconds;
         }
         slowest = sum > slowest ? sum : slowest;
     }
     return slowest;
 }
 
-cgp_status cgp_plan_simulate(const cgp_plan *plan, const cgp_layer_cost *costs,
+cgp_status cgp_plan_simulate(const cgp_plan *plan, const cgp_layer_cost *costs, const int *row_of,
                              const cgp_message_costs *messages, cgp_schedule_timeline *timeline,
                              double *update) {
     CGP__NEED(plan);
     CGP__NEED(costs);
     CGP__NEED(timeline);
+    const cgp__device_costs by_device = {costs, row_of, cgp_plan_devices(plan)};
+    CGP_TRY(cgp__check_row_of(row_of, by_device.devices));
     const size_t n = (size_t)cgp_plan_stages(plan), edges = (size_t)cgp_plan_edges(plan);
     double *times = cgp__calloc(6 * n + 2 * edges, sizeof *times);
     int *buffers = cgp__calloc(edges + 1, sizeof *buffers);
@@ -126,10 +137,10 @@ cgp_status cgp_plan_simulate(const cgp_plan *plan, const cgp_layer_cost *costs,
         double *latency = times + 6 * n, *transfer = latency + edges;
         for (int e = 0; e < (int)edges; e++)
             buffers[e] = cgp_plan_edge_at(plan, e).buffers;
-        add_times(plan, costs, times);
-        add_additions(plan, costs, times + 4 * n);
+        add_times(plan, &by_device, times);
+        add_additions(plan, &by_device, times + 4 * n);
         if (messages) add_messages(plan, messages, latency, transfer);
-        status = add_budget(plan, costs, times);
+        status = add_budget(plan, &by_device, times);
     }
     if (status == CGP_OK) {
         const double *latency = times + 6 * n, *transfer = latency + edges;
@@ -147,7 +158,7 @@ cgp_status cgp_plan_simulate(const cgp_plan *plan, const cgp_layer_cost *costs,
                                   .capacity = buffers},
             timeline);
     }
-    if (status == CGP_OK && update) *update = slowest_update(plan, costs);
+    if (status == CGP_OK && update) *update = slowest_update(plan, &by_device);
     free(buffers);
     free(times);
     return status;

@@ -131,16 +131,30 @@ run plan $gpt2 --stages 2 --batch 4 --chunks 2 --cluster gpus.json --search
 check "search --cluster: with estimated costs" has "with costs of gpus.json" "$out"
 fails 1 "gpus.json: devices[0].flops_per_second: expected a number for tf32 (or --costs FILE, or --tflops)" \
     plan $gpt2 --precision tf32 --cluster gpus.json
-unequal() { # LINE JQ
+jq '.devices[1].efficiency = 0.25 | .hosts[].latency_seconds = 0' gpus.json >unequal.json
+run plan $gpt2 --stages 2 --batch 8 --chunks 8 --cluster unequal.json --json unequal_plan.json
+check "plan --cluster: half the speed, fewer layers" jq -e '.balance[0] > .balance[1] + 2' unequal_plan.json
+run plan $gpt2 --stages 2 --batch 8 --chunks 8 --cluster unequal.json --balance 4,8 --json other_plan.json
+check "plan --cluster: each device has its own times" test "$(jq -s \
+    '.[0].run_seconds_simulated < 0.8 * .[1].run_seconds_simulated' unequal_plan.json other_plan.json)" = true
+run plan $gpt2 --stages 2 --batch 8 --chunks 8 --cluster unequal.json --search --json unequal_search.json
+check "search --cluster: no slower than the plan" test "$(jq -s \
+    '.[1].choices[0].run_seconds_simulated <= .[0].run_seconds_simulated' unequal_plan.json unequal_search.json)" = true
+jq '.devices[0].memory_bytes = 2000000 | .devices[1].memory_bytes = 9000000' unequal.json >memory.json
+run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule gpipe --cluster memory.json --search --json memory_plan.json
+check "search --cluster: each device has its own memory" jq -e \
+    '.choices[0] | .balance[0] < .balance[1] and .planned_bytes_fullest > 2000000' memory_plan.json
+jq '.devices[0].memory_bytes = 1000' memory.json >tiny.json
+run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule gpipe --cluster tiny.json --search
+check "search --cluster: no plan fits one device" grep -q 'no plan fits on the devices; the least that would do is' "$err"
+refused_speed() { # LINE JQ
     jq "$2" gpus.json >bad.json
     fails 1 "bad.json: $1" plan $gpt2 --stages 2 --batch 4 --cluster bad.json
 }
-unequal "devices[1]: expected the speed of devices[0] (layers have one cost for all devices)" \
-    '.devices[1].efficiency = 0.4'
-unequal "devices[0].efficiency: expected a number from 0.001 to 1" '.devices[].efficiency = 40'
-unequal "devices[0].flops_per_second: expected an object with f32, bf16 or tf32" '.devices[].flops_per_second = 1e12'
-unequal "devices[0].flops_per_second: expected an object with f32, bf16 or tf32" '.devices[].flops_per_second = {fp8: 1e12}'
-unequal "devices[0].f32: expected a number from 1 to 1e+20" '.devices[].flops_per_second.f32 = 0'
+refused_speed "devices[0].efficiency: expected a number from 0.001 to 1" '.devices[].efficiency = 40'
+refused_speed "devices[0].flops_per_second: expected an object with f32, bf16 or tf32" '.devices[].flops_per_second = 1e12'
+refused_speed "devices[0].flops_per_second: expected an object with f32, bf16 or tf32" '.devices[].flops_per_second = {fp8: 1e12}'
+refused_speed "devices[0].f32: expected a number from 1 to 1e+20" '.devices[].flops_per_second.f32 = 0'
 fails 2 "--tflops: cannot be with --costs (leave out one)" plan $gpt2 --tflops 1 --costs costs.json
 fails 2 "--efficiency: expected --tflops X" plan $gpt2 --efficiency 0.4
 fails 2 "--efficiency 40: expected more than 0, at most 1" plan $gpt2 --tflops 1 --efficiency 40

@@ -293,7 +293,7 @@ static double makespan(const setting *s, bool by_layers) {
     for (int i = 0; i < cgp_model_layers(s->model); i++)
         costs[i].update_seconds = 1;
     if (by_layers) {
-        assert_ok(cgp_plan_simulate(plan, costs, NULL, &timeline, NULL));
+        assert_ok(cgp_plan_simulate(plan, costs, NULL, NULL, &timeline, NULL));
         all = timeline.makespan;
         cgp_schedule_timeline_release(&timeline);
     }

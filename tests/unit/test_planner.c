@@ -193,6 +193,80 @@ TEST_CASE(the_least_memory_is_exact) {
     }
 }
 
+/* Return the least makespan of all balances in two stages, simulated with costs by device. */
+static double best_of_two(const cgp_model *model, const cgp_plan_options *given,
+                          const cgp_layer_cost *costs, const int *row_of) {
+    const int layers = cgp_model_layers(model);
+    double best = -1;
+    for (int first = 1; first < layers; first++) {
+        cgp_plan_options o = *given;
+        cgp_schedule_timeline timeline = {0};
+        cgp_plan *plan = NULL;
+        o.balance = (int[]){first, layers - first};
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        assert_ok(cgp_plan_simulate(plan, costs, row_of, NULL, &timeline, NULL));
+        if (best < 0 || timeline.makespan < best) best = timeline.makespan;
+        cgp_schedule_timeline_release(&timeline);
+        cgp_plan_destroy(plan);
+    }
+    return best;
+}
+
+/* The second device is four times as fast as the first one, so it gets more layers. */
+TEST_CASE(devices_of_unequal_speed_have_costs_of_their_own) {
+    enum { LAYERS = 10 };
+    uint64_t state = test_seed();
+    cgp_search_options search = cgp_search_options_default();
+    cgp_search_result found;
+    cgp_model *model = random_model(&state, LAYERS);
+    cgp_plan_options o = cgp_plan_options_default();
+    cgp_layer_cost costs[2 * LAYERS] = {{0}};
+    const int row_of[] = {1, 0};
+    for (int i = 0; i < 2 * LAYERS; i++)
+        costs[i].forward_seconds = costs[i].input_seconds = costs[i].weight_seconds =
+            i < LAYERS ? 1 : 4;
+    o.stages = 2;
+    o.batch = o.chunks = 8;
+    o.schedule = "gpipe";
+    o.recompute = CGP_RECOMPUTE_NEVER;
+    search.schedules = search.virtual_stages = search.recomputes = false;
+    search.costs = costs;
+    search.samples = (int64_t[]){1};
+    search.sizes = 1;
+    search.row_of = row_of;
+    assert_ok(cgp_plan_search(model, &o, &search, &found));
+    assert_int_equal(found.choices[0].balance[0], 2);
+    assert_true(found.choices[0].makespan == best_of_two(model, &o, costs, row_of));
+    cgp_search_result_release(&found);
+    search.row_of = NULL;
+    assert_ok(cgp_plan_search(model, &o, &search, &found));
+    assert_int_equal(found.choices[0].balance[0], LAYERS / 2);
+    cgp_search_result_release(&found);
+    search.row_of = (int[]){0, 2};
+    assert_status(cgp_plan_search(model, &o, &search, &found), CGP_EINVAL);
+    assert_message("costs: device 1: expected a row from 0 to 1, got 2 (row_of)");
+    cgp_model_destroy(model);
+}
+
+/* The limits of devices in their names do not count for the least memory. */
+TEST_CASE(the_least_memory_is_found_beside_limits_of_devices) {
+    uint64_t state = test_seed();
+    cgp_model *model = random_model(&state, 6);
+    cgp_plan_options o = cgp_plan_options_default();
+    cgp_search_result found, again;
+    o.stages = 2;
+    o.batch = o.chunks = 4;
+    o.devices = (const char *const[]){"cpu:0@100", "cpu:1"};
+    assert_status(cgp_plan_search(model, &o, NULL, &found), CGP_ELIMIT);
+    o.devices = NULL;
+    o.memory_limit = 1;
+    assert_status(cgp_plan_search(model, &o, NULL, &again), CGP_ELIMIT);
+    assert_int_equal(found.least.bytes, again.least.bytes);
+    cgp_search_result_release(&again);
+    cgp_search_result_release(&found);
+    cgp_model_destroy(model);
+}
+
 /* The search does not change options that are fixed. */
 TEST_CASE(fixed_options_stay) {
     uint64_t state = test_seed();
