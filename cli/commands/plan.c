@@ -13,6 +13,7 @@
 #include "text.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static cgp_status make(cli_session *session, cli_run_options *options) {
     cli_model model;
@@ -20,42 +21,54 @@ static cgp_status make(cli_session *session, cli_run_options *options) {
     return cli_session_plan(session, options, &model);
 }
 
-/* Simulate a step with the costs of layers, and the links of --cluster. */
+/* Simulate a step with the costs of layers, and the links of --cluster. *reused: how costs of
+ * another model are used, or NULL; freed by the caller. */
 static cgp_status simulate(const cli_session *session, cgp_schedule_timeline *timeline,
-                           double *update) {
+                           double *update, char **reused) {
     cli_prediction prediction;
     cgp_status status = cli_prediction_read(&prediction, session);
     if (status == CGP_OK)
         status = cli_prediction_simulate(&prediction, session->plan, timeline, update);
+    *reused = prediction.costs.reused;
+    prediction.costs.reused = NULL;
     cli_prediction_release(&prediction);
     return status;
+}
+
+static void report_step(FILE *out, json_t *o, const cli_run_options *options,
+                        const cgp_schedule_timeline *timeline, double update, const char *reused) {
+    const double seconds = timeline->makespan, bubble = timeline->bubble_makespan;
+    const double step = update > 0 ? seconds + update : NAN;
+    fprintf(out, "simulated step %.4f s without the optimizer, ", seconds);
+    if (!isnan(step)) fprintf(out, "%.4f s with it, ", step);
+    fprintf(out, "bubble %.1f %% (costs of %s%s%s)\n", 100 * bubble,
+            cli_shown(cli_prediction_source(options)), options->cluster ? ", messages of " : "",
+            cli_shown(options->cluster));
+    if (reused) fprintf(out, "costs: %s\n", cli_shown(reused));
+    cli_json_add(o, "{s:o, s:o, s:o, s:s*}", "run_seconds_simulated", cli_real_json(seconds),
+                 "step_seconds_simulated", cli_real_json(step), "bubble_simulated",
+                 cli_real_json(bubble), "costs_reused", reused);
 }
 
 static cgp_status report(const cli_session *session, const cli_run_options *options) {
     FILE *out = cli_info_stream(options);
     cgp_schedule_timeline timeline = {0};
+    char *reused = NULL;
     double update = 0;
     CGP_TRY(cli_json_check(options));
     const bool predicts = cli_prediction_has(options);
-    if (predicts) CGP_TRY(simulate(session, &timeline, &update));
-    const double seconds = timeline.makespan, bubble = timeline.bubble_makespan;
-    const double step = update > 0 ? seconds + update : NAN;
-    cgp_schedule_timeline_release(&timeline);
-    CGP_TRY(cli_saved_plan_write(session));
-    CGP_TRY(cli_print_plan(out, session));
-    CGP_TRY(cli_print_layout(out, session));
-    json_t *o = cli_plan_json(session);
-    if (predicts) {
-        fprintf(out, "simulated step %.4f s without the optimizer, ", seconds);
-        if (!isnan(step)) fprintf(out, "%.4f s with it, ", step);
-        fprintf(out, "bubble %.1f %% (costs of %s%s%s)\n", 100 * bubble,
-                cli_shown(cli_prediction_source(options)), options->cluster ? ", messages of " : "",
-                cli_shown(options->cluster));
-        cli_json_add(o, "{s:o, s:o, s:o}", "run_seconds_simulated", cli_real_json(seconds),
-                     "step_seconds_simulated", cli_real_json(step), "bubble_simulated",
-                     cli_real_json(bubble));
+    cgp_status status = predicts ? simulate(session, &timeline, &update, &reused) : CGP_OK;
+    if (status == CGP_OK) status = cli_saved_plan_write(session);
+    if (status == CGP_OK) status = cli_print_plan(out, session);
+    if (status == CGP_OK) status = cli_print_layout(out, session);
+    if (status == CGP_OK) {
+        json_t *o = cli_plan_json(session);
+        if (predicts) report_step(out, o, options, &timeline, update, reused);
+        status = cli_json_write(options, o);
     }
-    return cli_json_write(options, o);
+    cgp_schedule_timeline_release(&timeline);
+    free(reused);
+    return status;
 }
 
 int cli_plan(const cli_run_options *options) {

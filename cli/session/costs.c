@@ -2,11 +2,13 @@
 /* costs.c -- see costs.h. */
 #include "session/costs.h"
 
+#include "errors.h"
 #include "json_file.h"
 #include "json_value.h"
 #include "machine.h"
 #include "options/options.h"
 #include "ranks.h"
+#include "session/costs_reuse.h"
 #include "session/layer_table.h"
 #include "text.h"
 
@@ -135,6 +137,7 @@ cgp_status cli_costs_at(const cli_costs *costs, int64_t samples, cgp_layer_cost 
 
 void cli_costs_release(cli_costs *costs) {
     free(costs->command);
+    free(costs->reused);
     free(costs->row_of);
     free(costs->rows);
     *costs = (cli_costs){0};
@@ -312,7 +315,8 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
             CGP_EFORMAT,
             "%s: cgpipe_costs: expected %d, the version of costs files that this cgpipe reads",
             path, VERSION);
-    if (!of || strcmp(of, model_spec) != 0)
+    const bool same = of && strcmp(of, model_spec) == 0;
+    if (!of || !cli_costs_alike(of, model_spec))
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected the costs of %s, got \"%s\" (cgpipe profile MODEL --json "
                         "FILE makes them)",
@@ -323,12 +327,14 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
                         "%s: samples: expected 1 to %d sizes of micro-batches that ascend from "
                         "1 or more",
                         path, CLI_COSTS_SIZES);
-    if ((int)json_array_size(layers) != costs->layers)
+    if (same && (int)json_array_size(layers) != costs->layers)
         return cgp_fail(CGP_EFORMAT, "%s: expected %d layers, got %d", path, costs->layers,
                         (int)json_array_size(layers));
+    costs->layers = (int)json_array_size(layers);
     cli_costs_reserve(costs);
     for (int i = 0; i < costs->layers; i++)
         CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
+    if (!same) CGP_TRY(cli_costs_reuse(costs, layers, of, path, model));
     CGP_TRY(check_frozen(json_object_get(o, "frozen"), path, model));
     if (!convolution) convolution = "direct"; /* the default of older cgpipe */
     if (strcmp(convolution, options->convolution) != 0)
@@ -383,6 +389,12 @@ cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options, cons
     return status;
 }
 
+void cli_costs_warn(const cli_costs *costs, const cli_run_options *run_options) {
+    if (!costs->reused) return;
+    (void)!cgp_fail(CGP_EFORMAT, "%s: %s", run_options->costs, costs->reused);
+    cli_warn();
+}
+
 /* --- balance --- */
 
 static cgp_status by_time(const cgp_model *model, const char *model_spec,
@@ -394,6 +406,8 @@ static cgp_status by_time(const cgp_model *model, const char *model_spec,
     cgp_status status = run_options->costs
                             ? cli_costs_read(&costs, run_options, model, model_spec)
                             : cli_costs_measure(&costs, model, model_spec, run_options, false);
+    /* cgpipe plan reports it with the simulated step. */
+    if (status == CGP_OK && run_options->command != CLI_PLAN) cli_costs_warn(&costs, run_options);
     if (status == CGP_OK) status = cli_costs_at(&costs, samples, &layer);
     if (status == CGP_OK)
         status = cgp_balance_for_plan(model, options, CGP_BALANCE_MAKESPAN, layer, balance);

@@ -24,6 +24,8 @@ typedef struct cli_costs {
     int speeds;           /* different speeds of devices; 0: 1 */
     int *row_of;          /* [devices] each device's speed; NULL: all have the first one */
 
+    char *reused; /* how costs of another model are used; NULL: they are of this model */
+
     /* How the costs were measured: written to files but not read. */
     int threads, devices; /* threads per device; devices that ran at once */
     bool in_steps;        /* the costs were measured in whole steps, not kernel by kernel */
@@ -47,10 +49,13 @@ void cli_costs_reserve(cli_costs *costs);
 CGP_MUST_CHECK cgp_status cli_costs_at(const cli_costs *costs, int64_t samples,
                                        cgp_layer_cost **out);
 
-/* Read --costs, for this model, --precision and --convolution. Release in any case. Fails with
- * CGP_EFORMAT. */
+/* Read --costs, for this model or one of its kind, --precision and --convolution. Release in any
+ * case. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,
                                          const cgp_model *model, const char *model_spec);
+
+/* Warn if the costs were measured on another model. */
+void cli_costs_warn(const cli_costs *costs, const cli_run_options *run_options);
 
 /* Return the JSON of a cost file. Owned by the caller. */
 json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model);

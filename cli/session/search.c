@@ -78,6 +78,7 @@ static cgp_status search_with_costs(const cli_session *session, const cgp_plan_o
                                     cgp_search_options *search, cgp_search_result *found) {
     cli_prediction prediction;
     cgp_status status = cli_prediction_read(&prediction, session);
+    if (status == CGP_OK) cli_costs_warn(&prediction.costs, session->options);
     search->costs = prediction.costs.rows;
     search->samples = prediction.costs.samples;
     search->sizes = prediction.costs.sizes;

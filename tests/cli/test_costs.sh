@@ -120,10 +120,32 @@ check "plan --balance time: by the times of micro-batches of one" has "balance 1
 run plan $costed --stages 2 --batch 32 --chunks 2 --balance time --costs crossing.json
 check "plan --balance time: by those of sixteen" has "balance 6,1" "$out"
 
+# --- costs of a model of another size ---
+
+# Forward takes 1, 10 and 100 s in embedding, blocks (their mean) and the rest; the update 2 s.
+jq '.samples = [1] | .layers[] |= with_entries(.value |= if type == "array" then .[:1] else . end)
+    | .layers[] |= (.input_seconds = [0] | .weight_seconds = [0] | .recompute_seconds = [0] | .update_seconds = 2)
+    | .layers[:2][].forward_seconds = [1] | .layers[5:][].forward_seconds = [100]
+    | .layers[2].forward_seconds = [5] | .layers[3].forward_seconds = [10] | .layers[4].forward_seconds = [15]' costs.json >small.json
+run plan gpt2:layers=6,width=32,heads=2,seq=16,vocab=64 --batch 1 --chunks 1 --costs small.json --json plan.json
+check "plan --costs: blocks of another depth" jq -e '.run_seconds_simulated == 262 and .step_seconds_simulated == 282' plan.json
+check "plan --costs: is said" has "costs: 7 layers measured on $(jq -r .model small.json) stand for 10; times of 0 are scaled by FLOPs" "$out"
+check "plan --costs: is said in JSON" jq -e '.costs_reused | test("stand for 10")' plan.json
+# Twice the vocabulary: only embedding and head differ, the head has twice the FLOPs.
+run plan gpt2:layers=3,width=32,heads=2,seq=16,vocab=128 --batch 1 --chunks 1 --costs small.json --json plan.json
+check "plan --costs: scaled by FLOPs" jq -e '(.run_seconds_simulated - 332 | fabs) < 1' plan.json
+check "plan --costs: what is scaled is said" has "stand for 7; times of 2 are scaled by FLOPs" "$out"
+run bench gpt2:layers=4,width=32,heads=2,seq=16,vocab=64 --stages 2 --balance time --costs small.json --batch 2 --steps 2
+check "bench --balance time: a warning" grep -q "warning: small.json: 7 layers measured on" "$err"
+run plan gpt2:layers=4,width=32,heads=2,seq=16,vocab=64 --stages 2 --batch 2 --chunks 2 --costs small.json --search
+check "search --costs: a warning" grep -q "warning: small.json: 7 layers measured on" "$err"
+jq '.layers[2:5][].name |= "block" + .' small.json >other.json
+fails 1 "other.json: layer h.0: expected the costs of a layer with such a name, got those of gpt2:..." \
+    plan gpt2:layers=6,width=32,heads=2,seq=16,vocab=64 --costs other.json
+
 # --- files that are not costs ---
 
-fails 1 "costs.json: expected the costs of gpt2:layers=4,..." \
-    plan gpt2:layers=4,width=32,heads=2,seq=16,vocab=64 --balance time --costs costs.json
+fails 1 "costs.json: expected the costs of llama:layers=..." plan llama:layers=2,width=32,heads=2,seq=16,vocab=64 --balance time --costs costs.json
 jq 'del(.layers[3])' costs.json >short.json
 fails 1 "short.json: expected 7 layers, got 6" \
     plan $costed --balance time --costs short.json

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* costs_reuse.h -- costs of layers measured on another model of the same kind: of another depth, or
+ * of other sizes by FLOPs. */
+#ifndef CGPIPE_CLI_COSTS_REUSE_H
+#define CGPIPE_CLI_COSTS_REUSE_H
+
+#include "session/costs.h"
+
+#include <jansson.h>
+
+/* Tell whether MODEL texts name the same kind of model: "gpt2:layers=2", "gpt2:layers=24". */
+bool cli_costs_alike(const char *a, const char *b);
+
+/* Replace the costs of a file's layers by costs of the model's layers. A layer gets the mean of the
+ * file's layers with the same name (but for numbers), FLOPs and parameters. If there is none, it
+ * gets the mean of those with the same name, scaled by FLOPs. `layers` and `of`: the file's layers
+ * and model. costs->layers: the number of the file's layers, then of the model's. CGP_EFORMAT: the
+ * file has no such layer. */
+CGP_MUST_CHECK cgp_status cli_costs_reuse(cli_costs *costs, const json_t *layers, const char *of,
+                                          const char *path, const cgp_model *model);
+
+#endif
