@@ -4,6 +4,7 @@
 
 #include "json_file.h"
 #include "json_value.h"
+#include "session/device_presets.h"
 #include "text.h"
 
 #include <cgpipe/devices.h>
@@ -71,8 +72,23 @@ static cgp_status read_flops(const cli_json_place *e, double *flops) {
     return CGP_OK;
 }
 
+/* Take the speed and the memory of a public device. Other keys replace them. */
+static cgp_status read_preset(cli_cluster_device *device, const cli_json_place *e) {
+    const char *name;
+    char expected[80];
+    CGP_TRY(read_text(e, "preset", &name));
+    const cli_device_preset *preset = cli_device_preset_find(name);
+    snprintf(expected, sizeof expected, "one of %s", cli_device_preset_names());
+    if (!preset) return cli_json_wrong(e, "preset", expected);
+    memcpy(device->flops_per_second, preset->flops_per_second, sizeof device->flops_per_second);
+    device->bytes_per_second = preset->bytes_per_second;
+    device->memory_bytes = preset->memory_bytes;
+    return CGP_OK;
+}
+
 static cgp_status read_speed(cli_cluster_device *device, const cli_json_place *e) {
     device->efficiency = 1;
+    if (cli_json_has(e, "preset")) CGP_TRY(read_preset(device, e));
     if (cli_json_has(e, "flops_per_second")) CGP_TRY(read_flops(e, device->flops_per_second));
     if (cli_json_has(e, "efficiency"))
         CGP_TRY(read_real(e, "efficiency", 1e-3, 1, &device->efficiency));

@@ -147,6 +147,15 @@ check "search --cluster: each device has its own memory" jq -e \
 jq '.devices[0].memory_bytes = 1000' memory.json >tiny.json
 run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule gpipe --cluster tiny.json --search
 check "search --cluster: no plan fits one device" grep -q 'no plan fits on the devices; the least that would do is' "$err"
+jq '.devices[] |= {kind: "gpu", host, preset: "H100"}' four.json >preset.json
+jq '.devices[] |= {kind: "gpu", host, memory_bytes: 80000000000, bytes_per_second: 3.35e12, flops_per_second: {f32: 6.7e13, bf16: 9.89e14, tf32: 4.94e14}}' four.json >spelled.json
+jq '.devices[].preset = "A100"' spelled.json >replaced.json
+for file in preset spelled replaced; do
+    run plan $gpt2 --stages 2 --batch 4 --chunks 2 --precision bf16 --cluster $file.json --json $file.plan.json
+    jq -c '[.step_seconds_simulated, .run_seconds_simulated]' $file.plan.json >$file.times
+done
+check "plan --cluster: a preset has the speed of its device" cmp -s preset.times spelled.times
+check "plan --cluster: other keys replace the preset's" cmp -s replaced.times spelled.times
 refused_speed() { # LINE JQ
     jq "$2" gpus.json >bad.json
     fails 1 "bad.json: $1" plan $gpt2 --stages 2 --batch 4 --cluster bad.json
@@ -154,6 +163,7 @@ refused_speed() { # LINE JQ
 refused_speed "devices[0].efficiency: expected a number from 0.001 to 1" '.devices[].efficiency = 40'
 refused_speed "devices[0].flops_per_second: expected an object with f32, bf16 or tf32" '.devices[].flops_per_second = 1e12'
 refused_speed "devices[0].flops_per_second: expected an object with f32, bf16 or tf32" '.devices[].flops_per_second = {fp8: 1e12}'
+refused_speed "devices[0].preset: expected one of A100, H100, H200, B200, MI300X" '.devices[].preset = "H1000"'
 refused_speed "devices[0].f32: expected a number from 1 to 1e+20" '.devices[].flops_per_second.f32 = 0'
 fails 2 "--tflops: cannot be with --costs (leave out one)" plan $gpt2 --tflops 1 --costs costs.json
 fails 2 "--efficiency: expected --tflops X" plan $gpt2 --efficiency 0.4
