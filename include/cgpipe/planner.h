@@ -181,7 +181,8 @@ typedef struct cgp_search_result {
     /** [n_tried] What was planned, in order: each schedule, number of stages on a device, number in
      *  flight, number of micro-batches, precision and recomputation mode, with its best plan that
      *  fits. If none fits, `makespan` is 0, and `bytes` are those of its smallest plan. `balance`
-     *  is NULL. */
+     *  is NULL. Left out are modes that do not fit with their fastest balance, if it is slower
+     *  than `most` choices. */
     cgp_search_choice *tried;
     int n_tried;
     /** After CGP_ELIMIT, the plan with the smallest fullest device; else all 0. A search with a

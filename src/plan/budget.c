@@ -12,6 +12,7 @@
  * others. */
 #include "plan/budget.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,8 @@ typedef struct budget {
     bool *recomputed;
     /* the best plan so far */
     cgp_plan *best;
+    /* FLOPs of the last plan's step, and those that are too many */
+    double makespan, too_slow;
 } budget;
 
 /* --- plans --- */
@@ -149,6 +152,7 @@ static cgp_status plan_points(budget *b, const cgp_plan *first, cgp_recompute ba
     }
     CGP_TRY(make(b, &b->options, base, b->recomputed, &plan));
     note(b, plan);
+    b->makespan = plan->actions.timeline.makespan;
     consider(b, plan);
     return CGP_OK;
 }
@@ -174,8 +178,10 @@ static cgp_status begin(budget *b, const cgp_plan *first) {
 
 static cgp_status search_points(budget *b, const cgp_plan *first, cgp_recompute base) {
     CGP_TRY(begin(b, first));
-    for (int round = 0; round < ROUNDS && choose(b, round % 3 == 2); round++)
+    for (int round = 0; round < ROUNDS && choose(b, round % 3 == 2); round++) {
         CGP_TRY(plan_points(b, first, base));
+        if (b->makespan >= b->too_slow) return CGP_OK;
+    }
     if (fits(b->best)) return CGP_OK;
     bool planned = true;
     for (int d = 0; d < b->devices; d++) {
@@ -249,8 +255,8 @@ static cgp_status search(budget *b, const cgp_plan_options *options, bool all) {
 }
 
 cgp_status cgp__plan_budget(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options,
-                            bool all) {
-    budget b = {.model = model, .options = *options};
+                            bool all, double too_slow) {
+    budget b = {.model = model, .options = *options, .too_slow = too_slow};
     const cgp_status status = search(&b, options, all);
     if (status == CGP_OK)
         *out = b.best;
@@ -269,7 +275,7 @@ static cgp_status fits_within(const cgp_model *model, const cgp_plan_options *op
     cgp_plan_options o = *options;
     cgp_plan *plan = NULL;
     o.memory_limit = limit;
-    CGP_TRY(cgp__plan_budget(&plan, model, &o, true));
+    CGP_TRY(cgp__plan_budget(&plan, model, &o, true, INFINITY));
     *yes = fits(plan);
     *bytes = cgp__plan_fullest(plan);
     cgp_plan_destroy(plan);

@@ -9,6 +9,7 @@
 
 #include <cgpipe/planner.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -336,7 +337,7 @@ cgp_status cgp__plan_make_with(cgp_plan **out, const cgp_model *model,
 cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options) {
     CGP_TRY(check_options(options, model));
     return options->recompute == CGP_RECOMPUTE_BUDGET && !options->inference
-               ? cgp__plan_budget(out, model, options, true)
+               ? cgp__plan_budget(out, model, options, true, INFINITY)
                : cgp__plan_make_with(out, model, options, NULL);
 }
 

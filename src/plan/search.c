@@ -10,9 +10,12 @@
  *            <  except_last      <  always
  *
  * Budget may be as fast as each of them, so it is dominated by `never` alone.
- */
+ *
+ * Once there are as many choices as asked for, a mode whose fastest balance does not fit and is
+ * slower than all of them is given up after one plan. */
 #include "plan/search.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,8 +55,7 @@ bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b) 
 /* --- choices --- */
 
 /* Keep a choice if it is one of the best; the balance is owned by the result or freed. */
-static void keep(const cgp__plan_search *s, cgp_search_result *out,
-                 const cgp_search_choice *choice) {
+static void keep(cgp__plan_search *s, cgp_search_result *out, const cgp_search_choice *choice) {
     int at = out->n;
     while (at > 0 && cgp__choice_better(choice, &out->choices[at - 1]))
         at--;
@@ -65,6 +67,9 @@ static void keep(const cgp__plan_search *s, cgp_search_result *out,
     memmove(&out->choices[at + 1], &out->choices[at], (size_t)(out->n - at) * sizeof *out->choices);
     out->choices[at] = *choice;
     out->n++;
+    if (!s->result || out->n < s->options->most) return;
+    const cgp_search_choice *last = &out->choices[out->n - 1];
+    s->slowest = last->makespan + last->update;
 }
 
 /* Remember why the first plan could not be made. */
@@ -91,14 +96,31 @@ static cgp_status record(cgp__plan_search *s, const cgp_search_choice *plan, boo
     return CGP_OK;
 }
 
+/* Tell whether a mode needed so much more than the limit when it was tried first that its other
+ * balances cannot fit. */
+static bool is_far(const cgp__plan_search *s, const cgp_plan_options *o) {
+    const double most = o->recompute == CGP_RECOMPUTE_BUDGET ? 1.5 : 1.25;
+    for (int k = 0; s->first && k < s->first->n_tried; k++) {
+        const cgp_search_choice *tried = &s->first->tried[k];
+        if (tried->recompute != o->recompute || tried->chunks != o->chunks ||
+            tried->precision != o->precision || tried->stages != cgp_plan_options_stages(o) ||
+            (tried->schedule && strcmp(tried->schedule, o->schedule) != 0))
+            continue;
+        return (double)tried->bytes > most * (double)o->memory_limit;
+    }
+    return false;
+}
+
 /* Try a recomputation mode. */
 static cgp_status try_mode(cgp__plan_search *s, const cgp_plan_options *o,
                            cgp_search_choice *choice, cgp__fit *fit) {
     const cgp_search_choice before = s->least;
+    *fit = CGP__FITS_NOT;
+    if (is_far(s, o)) return CGP_OK;
     s->least = (cgp_search_choice){0};
     cgp_status status = cgp__search_balances(s, o, choice, fit);
     choice->precision = s->least.precision = o->precision;
-    if (status == CGP_OK)
+    if (status == CGP_OK && *fit != CGP__TOO_SLOW)
         status = record(s, *fit == CGP__FITS_NOT ? &s->least : choice, *fit != CGP__FITS_NOT);
     if (status != CGP_OK) {
         free(choice->balance);
@@ -146,7 +168,7 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
         for (int i = 0; i < k; i++)
             dominated =
                 dominated || ((ordered || mode == CGP_RECOMPUTE_BUDGET) &&
-                              fits[i] == CGP__FITS_FASTEST && dominates(modes[i % MODES], mode));
+                              fits[i] >= CGP__FITS_FASTEST && dominates(modes[i % MODES], mode));
         if (dominated) continue;
         o->recompute = mode;
         o->precision = k < MODES ? s->given.precision : CGP_PRECISION_BF16;
@@ -155,7 +177,7 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
             free(best.balance);
             return refuse(s, status);
         }
-        if (fits[k] == CGP__FITS_NOT) continue;
+        if (fits[k] == CGP__FITS_NOT || fits[k] == CGP__TOO_SLOW) continue;
         if (mode == CGP_RECOMPUTE_BUDGET && s->alone &&
             (!best.balance || cgp__choice_better(&choice, &best)))
             CGP_TRY(complete(s, o, &choice, &best));
@@ -258,6 +280,7 @@ static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
     out->options = &options;
     out->least = (cgp_search_choice){0};
     out->result = NULL;
+    out->first = s->result;
     out->given.memory_limit = limit;
     options.most = 1;
     if (only) {
@@ -271,6 +294,7 @@ static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
     out->options = s->options;
     out->given = s->given;
     out->result = s->result;
+    out->first = NULL;
     return status;
 }
 
@@ -433,6 +457,7 @@ cgp_status cgp_plan_search(const cgp_model *model, const cgp_plan_options *optio
     cgp__plan_search s = {.model = model,
                           .options = search_options ? search_options : &defaults,
                           .given = *options,
+                          .slowest = INFINITY,
                           .result = out};
     CGP_TRY(check(s.options, options));
     s.alone = s.options->recomputes;

@@ -19,9 +19,14 @@ typedef struct cgp__plan_search {
     /* other modes are tried by themselves, not as candidates of a plan by budget */
     bool alone;
     int64_t plans;
+    /* time of the last choice once all choices are there; slower plans are of no use. INFINITY: no
+     * plan is too slow */
+    double slowest;
     /* gets what is tried; NULL: not while the least memory is searched */
     cgp_search_result *result;
     int tried_capacity;
+    /* while the least memory is searched: what was tried with the caller's limits; else NULL */
+    const cgp_search_result *first;
     /* the plan with the smallest fullest device so far; its balance is owned */
     cgp_search_choice least;
     /* why the first plan could not be made; CGP_OK: all could */
@@ -30,7 +35,12 @@ typedef struct cgp__plan_search {
 } cgp__plan_search;
 
 /* A plan fits with its fastest balance, only with a slower one, or not. */
-typedef enum cgp__fit { CGP__FITS_NOT, CGP__FITS_SLOWER, CGP__FITS_FASTEST } cgp__fit;
+typedef enum cgp__fit {
+    CGP__FITS_NOT,
+    CGP__FITS_SLOWER,
+    CGP__FITS_FASTEST,
+    CGP__TOO_SLOW, /* its fastest balance does not fit, and is slower than all choices */
+} cgp__fit;
 
 /* Make plans with these options, whose balance is ignored unless it is fixed, until a plan fits.
  * The fastest balance is the first, then come the fastest ones within the limits, then the one with

@@ -20,7 +20,9 @@
 
 enum {
     ROUNDS = 4,
-    FEW = 32, /* if there are at most as many balances, all of them are planned */
+    PROGRESS = 8, /* a round takes off 1/8 of the excess, or it is the last one */
+    HOPELESS = 4, /* a mode is hopeless if it exceeds the limit by 1/4 */
+    FEW = 32,     /* if there are at most as many balances, all of them are planned */
 };
 
 typedef struct trial {
@@ -28,15 +30,19 @@ typedef struct trial {
     int stages, devices;
     /* [stages] the balance that is tried, and the one before */
     int *balance, *before;
-    /* [devices] caps, and estimates of bytes */
-    int64_t *caps, *bytes;
+    /* [devices] caps, estimates of bytes, memory limits, and zeros */
+    int64_t *caps, *bytes, *limits, *zeros;
+    /* the largest excess of the last plan over a limit */
+    int64_t excess;
 } trial;
 
 static cgp_status reserve(trial *t) {
     CGP_TRY(CGP__NEW(t->balance, 2 * (size_t)t->stages, "search"));
     t->before = t->balance + t->stages;
-    CGP_TRY(CGP__NEW(t->caps, 2 * (size_t)t->devices, "search"));
+    CGP_TRY(CGP__NEW(t->caps, 4 * (size_t)t->devices, "search"));
     t->bytes = t->caps + t->devices;
+    t->limits = t->bytes + t->devices;
+    t->zeros = t->limits + t->devices;
     return CGP_OK;
 }
 
@@ -106,10 +112,17 @@ static bool set_caps(trial *t, const cgp_plan *plan) {
     for (int d = 0; d < t->devices; d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
         const int64_t beyond = cgp__limited_bytes(device) - t->bytes[d];
+        t->limits[d] = device->limit_bytes;
         t->caps[d] = device->limit_bytes > 0 ? device->limit_bytes - beyond : INT64_MAX / 2;
         if (t->caps[d] <= 0) return false;
     }
     return true;
+}
+
+/* Return the makespan from which on a plan by budget is of no use. With its balance, a plan that
+ * does not fit hardly gets faster until it fits. Another balance may. */
+static double too_slow(const cgp__plan_search *s) {
+    return s->costs ? INFINITY : s->slowest * 1.05; /* plans by budget have FLOPs as times */
 }
 
 /* Plan and describe the balance; choice->balance is owned by the caller. Set *fits, and set caps
@@ -119,11 +132,12 @@ static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choi
     cgp_plan *plan = NULL;
     t->options.balance = t->balance;
     const bool alone = t->options.recompute == CGP_RECOMPUTE_BUDGET && s->alone;
-    CGP_TRY(alone ? cgp__plan_budget(&plan, s->model, &t->options, false)
+    CGP_TRY(alone ? cgp__plan_budget(&plan, s->model, &t->options, false, too_slow(s))
                   : cgp__plan_make(&plan, s->model, &t->options));
     cgp_status status = CGP_OK;
     s->plans++;
-    *fits = cgp__plan_excess(plan) <= 0;
+    t->excess = cgp__plan_excess(plan);
+    *fits = t->excess <= 0;
     if (s->least.stages == 0 || cgp__plan_fullest(plan) < s->least.bytes)
         status = describe(s, t, plan, &s->least);
     if (status == CGP_OK) status = describe(s, t, plan, choice);
@@ -136,18 +150,55 @@ static const cgp__device_costs *costs_of(const cgp__plan_search *s) {
     return s->costs ? &s->by_device : NULL;
 }
 
-/* Plan the fastest balance, and then balances within caps. */
-static cgp_status within_limits(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
-                                cgp__fit *fit) {
+/* Plan the fastest balance. */
+static cgp_status try_fastest(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
+                              cgp__fit *fit, bool *room) {
+    bool fits = false;
+    CGP_TRY(cgp__plan_balance(s->model, &t->options, NULL, costs_of(s), t->balance, t->bytes));
+    CGP_TRY(plan_it(s, t, choice, &fits, room));
+    if (fits)
+        *fit = CGP__FITS_FASTEST;
+    else if (t->options.recompute != CGP_RECOMPUTE_BUDGET &&
+             choice->makespan + choice->update >= s->slowest)
+        *fit = CGP__TOO_SLOW;
+    return CGP_OK;
+}
+
+/* Plan balances within caps. */
+static cgp_status within_caps(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
+                              cgp__fit *fit) {
+    const bool budget = t->options.recompute == CGP_RECOMPUTE_BUDGET;
     bool room = true, fits = false;
-    for (int round = 0; round < ROUNDS && room && !fits; round++) {
-        const int64_t *caps = round > 0 ? t->caps : NULL;
+    int64_t excess = t->excess;
+    for (int round = 1; round < ROUNDS && room && !fits; round++) {
         memcpy(t->before, t->balance, (size_t)t->stages * sizeof *t->before);
-        CGP_TRY(cgp__plan_balance(s->model, &t->options, caps, costs_of(s), t->balance, t->bytes));
+        CGP_TRY(
+            cgp__plan_balance(s->model, &t->options, t->caps, costs_of(s), t->balance, t->bytes));
         if (memcmp(t->before, t->balance, (size_t)t->stages * sizeof *t->before) == 0) break;
         CGP_TRY(plan_it(s, t, choice, &fits, &room));
-        if (fits) *fit = round == 0 ? CGP__FITS_FASTEST : CGP__FITS_SLOWER;
+        if (fits) *fit = CGP__FITS_SLOWER;
+        if (!budget && t->excess > excess - excess / PROGRESS) break;
+        excess = t->excess;
     }
+    return CGP_OK;
+}
+
+/* Set the balance with the least memory, and its estimated bytes. */
+static cgp_status find_least_memory(const cgp__plan_search *s, trial *t) {
+    return cgp__plan_balance(s->model, &t->options, t->zeros, costs_of(s), t->balance, t->bytes);
+}
+
+/* Set *yes if the balance with the least memory exceeds a limit by far: by its estimate, and what
+ * the last plan needed beyond its own. */
+static cgp_status is_hopeless(const cgp__plan_search *s, trial *t, bool *yes) {
+    *yes = false;
+    for (int d = 0; d < t->devices; d++)
+        *yes = *yes || (t->limits[d] > 0 && t->excess > t->limits[d] / HOPELESS);
+    if (!*yes) return CGP_OK;
+    *yes = false;
+    CGP_TRY(find_least_memory(s, t));
+    for (int d = 0; d < t->devices; d++)
+        *yes = *yes || (t->limits[d] > 0 && t->bytes[d] - t->caps[d] > t->limits[d] / HOPELESS);
     return CGP_OK;
 }
 
@@ -200,10 +251,13 @@ static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice 
     const bool budget = t->options.recompute == CGP_RECOMPUTE_BUDGET;
     if (!budget && cgp__count_cuts(s->model->n_layers, t->stages, FEW + 1) <= FEW)
         return try_each(s, t, choice, fit);
-    CGP_TRY(within_limits(s, t, choice, fit));
+    CGP_TRY(try_fastest(s, t, choice, fit, &room));
     if (*fit != CGP__FITS_NOT) return CGP_OK;
-    memset(t->caps, 0, (size_t)t->devices * sizeof *t->caps);
-    CGP_TRY(cgp__plan_balance(s->model, &t->options, t->caps, costs_of(s), t->balance, NULL));
+    bool hopeless = !room;
+    if (room && !budget) CGP_TRY(is_hopeless(s, t, &hopeless));
+    if (!hopeless) CGP_TRY(within_caps(s, t, choice, fit));
+    if (*fit != CGP__FITS_NOT) return CGP_OK;
+    CGP_TRY(find_least_memory(s, t));
     CGP_TRY(plan_it(s, t, choice, &fits, &room));
     if (fits) *fit = CGP__FITS_SLOWER;
     return CGP_OK;
@@ -233,7 +287,7 @@ cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *opt
                             ? reserve(&t)
                             : cgp_fail(CGP_EINVAL, "search: too many stages");
     if (status == CGP_OK) status = try_balances(s, &t, choice, fit);
-    if (status != CGP_OK || *fit == CGP__FITS_NOT) {
+    if (status != CGP_OK || *fit == CGP__FITS_NOT || *fit == CGP__TOO_SLOW) {
         free(choice->balance);
         choice->balance = NULL;
     }
