@@ -70,6 +70,8 @@ add 'build/cgpipe sample my-run --prompt "A schedule is" --length 100' '--length
 
 # --- bench/README.md ---
 skip 'bench/measured_steps.py' 'plans tables of layers, as test_layer_tables does'
+skip 'bench/largest.py' 'plans models of 10^9 parameters, as test_plan_search does small ones'
+skip 'bench/largest.py 1 --run' 'takes 2 GiB and minutes'
 skip 'bench/megatron_layouts.py' 'plans models of 10^12 parameters, as test_cluster does small ones'
 skip 'bench/planners.py --dp dp graphs/*_training.json' 'needs the graphs and the program of others'
 add 'cgpipe bench gpt2 --stages 2 --chunks 8 --batch 8' '--steps 2 --model gpt2:layers=2,width=64,heads=4,vocab=256,seq=64'
