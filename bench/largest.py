@@ -22,7 +22,7 @@ def spec(blocks):
 def words(stages):
     return [
         *("--stages", str(stages), "--batch", "8", "--chunks", "8", "--memory-limit", LIMIT),
-        *("--schedule", "1f1b", "--recompute", "always+selective"),
+        *("--schedule", "1f1b", "--recompute", "always+selective", "--optimizer", "adamw"),
     ]
 
 

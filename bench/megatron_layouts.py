@@ -10,7 +10,7 @@ Source: Narayanan et al. 2021, arXiv:2104.04473, table 1: the rows with tensor g
   and b; the rows between are predicted.
 - Micro-batches have one sample, and stages have equal numbers of blocks. The table has neither.
 - Schedule: interleaved, with the fewest stages on a device, above one, that divide its blocks.
-- Every block is recomputed. Messages between stages, gradient reduction and the update take no time.
+- Every block is recomputed. Messages, gradient reduction and the update take no time.
 
 Throughput counts FLOPs as equation 3 of the paper, with recomputation. All devices of a row are
 equal, so the time of a step is inversely proportional to e.

@@ -10,9 +10,9 @@
 #include "options/json.h"
 #include "options/schedule_file.h"
 #include "ranks.h"
+#include "report/costs_out.h"
 #include "report/output.h"
 #include "report/report.h"
-#include "session/costs.h"
 #include "session/inputs.h"
 #include "session/model.h"
 #include "session/session.h"
@@ -139,32 +139,6 @@ static void print_memory(FILE *out, const cli_session *session) {
                 published, ours / published);
 }
 
-/* Write the layer times of the run to the file of --costs-out. */
-static cgp_status write_costs(const cli_session *session) {
-    const cli_run_options *options = session->options;
-    cli_costs costs = {.model = session->model_spec,
-                       .precision = options->precision,
-                       .convolution = options->convolution,
-                       .sizes = 1,
-                       .samples = {cgp_plan_microbatch(session->plan)},
-                       .devices = (int)options->stages,
-                       .in_steps = true,
-                       .threads = (int)options->threads_per_device,
-                       .peak_flops = NAN,
-                       .layers = cgp_model_layers(session->model)};
-    costs.command = cli_text(
-        "cgpipe bench %s --stages %" PRId64 " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
-        session->model_spec, options->stages, options->schedule, options->batch, options->chunks);
-    cli_costs_reserve(&costs);
-    cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.rows);
-    if (status == CGP_OK && cli_rank() == 0) {
-        costs.bandwidth = cli_copy_bandwidth();
-        status = cli_json_replace(options->costs_out, cli_costs_json(&costs, session->model));
-    }
-    cli_costs_release(&costs);
-    return status;
-}
-
 /* Run the steps unless --plan-only is given. *report: the JSON of the plan, and of the run if there
  * is one. */
 static cgp_status measure(cli_session *session, json_t **report) {
@@ -179,8 +153,11 @@ static cgp_status measure(cli_session *session, json_t **report) {
 }
 
 static cgp_status print_measured(FILE *out, const cli_session *session, const json_t *report) {
-    if (session->options->costs_out) CGP_TRY(write_costs(session));
+    const json_t *simulated = json_object_get(report, "run_seconds_simulated");
     cli_print_result(out, session);
+    if (simulated)
+        cli_print_prediction(out, session, json_number_value(simulated), session->options->costs);
+    if (session->options->costs_out) CGP_TRY(cli_costs_out_write(out, session));
     if (session->options->ops) CGP_TRY(cli_print_ops(out, session));
     fprintf(out, "weights_sha256 %s\n",
             json_string_value(json_object_get(report, "weights_sha256")));

@@ -6,9 +6,11 @@
 #include "json_value.h"
 #include "options/options.h"
 #include "ranks.h"
+#include "session/prediction.h"
 #include "session/session.h"
 #include "text.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* --- devices --- */
@@ -161,6 +163,8 @@ cgp_status cli_run_json(const cli_session *session, json_t **out) {
                  states ? state_sha256 : NULL);
     put_integer(o, "allocated_bytes_total", cli_allocated_bytes(session));
     put_integer(o, "resident_growth_bytes", session->resident_growth);
+    const double simulated = cli_prediction_of_run(session);
+    if (!isnan(simulated)) put_real(o, "run_seconds_simulated", simulated);
     cgp_status status = put_devices(devices, session);
     if (status == CGP_OK && session->options->ops) status = cli_ops_json(session, o);
     if (status == CGP_OK)

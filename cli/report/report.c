@@ -416,6 +416,15 @@ void cli_print_result(FILE *out, const cli_session *session) {
             cgp_bytes_text(session->resident_growth, text, sizeof text));
 }
 
+void cli_print_prediction(FILE *out, const cli_session *session, double seconds,
+                          const char *source) {
+    const double measured = cli_measured(session, CLI_RUN_SECONDS);
+    fprintf(out,
+            "planned      %.4f s a step without the optimizer (costs of %s), measured %.4f s "
+            "(%+.1f %%)\n",
+            seconds, cli_shown(source), measured, 100 * (seconds / measured - 1));
+}
+
 void cli_print_result_line(FILE *out, const cli_session *session) {
     const double step = cli_measured(session, CLI_STEP_SECONDS);
     fprintf(out, "step         %.4f s, %.2f samples/s, bubble %.1f %% (medians)\n", step,

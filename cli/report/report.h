@@ -54,6 +54,10 @@ CGP_MUST_CHECK cgp_status cli_ops_json(const cli_session *session, json_t *repor
 /* Print median times, samples/s, bubble, busy fraction per device, planned and allocated bytes. */
 void cli_print_result(FILE *out, const cli_session *session);
 
+/* Print a simulated step beside the measured one. `source`: where the costs are from. */
+void cli_print_prediction(FILE *out, const cli_session *session, double seconds,
+                          const char *source);
+
 /* Return the number of elements of frozen parameters. */
 int64_t cli_frozen_count(const cgp_model *model);
 

@@ -2,11 +2,14 @@
 /* prediction.c -- see prediction.h. */
 #include "session/prediction.h"
 
+#include "errors.h"
 #include "options/options.h"
+#include "ranks.h"
 #include "session/hardware.h"
 #include "session/session.h"
 #include "text.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Set the times of messages between the devices of a cluster file. */
@@ -83,4 +86,18 @@ cgp_status cli_prediction_simulate(const cli_prediction *p, const cgp_plan *plan
         status = cgp_plan_simulate(plan, layers, p->costs.row_of, &p->messages, timeline, update);
     free(layers);
     return status;
+}
+
+double cli_prediction_of_run(const cli_session *session) {
+    cli_prediction prediction;
+    cgp_schedule_timeline timeline = {0};
+    if (!session->options->costs || cli_rank() > 0) return NAN;
+    cgp_status status = cli_prediction_read(&prediction, session);
+    if (status == CGP_OK)
+        status = cli_prediction_simulate(&prediction, session->plan, &timeline, NULL);
+    if (status != CGP_OK) cli_warn();
+    const double seconds = status == CGP_OK ? timeline.makespan : NAN;
+    cgp_schedule_timeline_release(&timeline);
+    cli_prediction_release(&prediction);
+    return seconds;
 }

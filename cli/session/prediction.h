@@ -39,6 +39,10 @@ CGP_MUST_CHECK cgp_status cli_prediction_read(cli_prediction *prediction,
                                               const cli_session *session);
 void cli_prediction_release(cli_prediction *prediction);
 
+/* Simulate the session's plan with its --costs and --cluster on rank 0. Return the seconds of a
+ * step without the update; NaN: there are no costs, or a warning says why they are of no use. */
+double cli_prediction_of_run(const cli_session *session);
+
 /* Simulate a step of a full mini-batch. *update: see cgp_plan_simulate(). */
 CGP_MUST_CHECK cgp_status cli_prediction_simulate(const cli_prediction *prediction,
                                                   const cgp_plan *plan,

@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "json_value.h"
 #include "ranks.h"
+#include "report/costs_out.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/eval_metrics.h"
@@ -68,6 +69,10 @@ static void print_results(const training *t, const json_t *report) {
         fprintf(t->run.out,
                 "no step      the run has done all its %" PRId64 " (--steps N for more)\n",
                 t->run.options.steps);
+    const json_t *simulated = json_object_get(report, "run_seconds_simulated");
+    if (session->measures.steps > 0 && simulated)
+        cli_print_prediction(t->run.out, session, json_number_value(simulated),
+                             t->run.options.costs);
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
                 cli_shown(t->run.directory.path), t->run.saved);
@@ -118,6 +123,8 @@ cgp_status cli_train_end(training *t) {
     CGP_TRY(make_report(t, &report));
     print_results(t, report);
     cgp_status status = cli_ranks_agree(cli_trace_write(t->run.out, &t->run.session));
+    if (status == CGP_OK && t->run.options.costs_out && t->run.session.measures.steps > 0)
+        status = cli_ranks_agree(cli_costs_out_write(t->run.out, &t->run.session));
     if (status == CGP_OK) /* the JSON comes before the sample, which may fail */
         status = cli_ranks_agree(cli_json_write(&t->run.options, json_incref(report)));
     if (status == CGP_OK && !t->stopped) status = print_sample(t);

@@ -3,6 +3,7 @@
  * pipeline, load the checkpoint, begin the run in its directory. */
 #include "train/train.h"
 
+#include "files.h"
 #include "ranks.h"
 #include "options/resolve.h"
 #include "report/output.h"
@@ -53,6 +54,7 @@ static cgp_status check_files(training *t) {
     if (writes) CGP_TRY(check_free(t));
     CGP_TRY(cli_json_check(options));
     CGP_TRY(cli_trace_check(options));
+    if (options->costs_out && writes) CGP_TRY(cli_file_check(options->costs_out));
     if (!t->data.source && (writes || cli_session_reads(&t->run.session)))
         CGP_TRY(cli_train_open_data(t));
     if (t->data.source) CGP_TRY(cli_data_facts_of(t->data.source, &t->data.facts));

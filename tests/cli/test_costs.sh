@@ -71,6 +71,7 @@ check "train --resume measures again" exits 0
 
 run bench gpt2 --model $costed --stages 2 --batch 4 --chunks 2 --steps 4 --dropout 0 --costs-out run.json --json bench.json
 check "bench --costs-out" exits 0
+cp "$out" bench.txt; bench_out=bench.txt
 check "bench --costs-out: of its micro-batches" jq -e '.samples == [2]' run.json
 check "bench --costs-out: every layer runs forward and backward" test "$(
     jq '[.layers[] | select(.forward_seconds[0] > 0)] | length' run.json)" -ge 6
@@ -81,6 +82,20 @@ run plan $costed --stages 2 --batch 4 --chunks 2 --schedule zb-v --costs run.jso
 check "plan --costs: the simulated step" has "simulated step 0." "$out"
 check "plan --costs: as JSON" jq -e \
     '.run_seconds_simulated > 0 and .bubble_simulated > 0 and .bubble_simulated < 1' plan.json
+check "bench --costs-out: simulated beside measured" grep -qE "^planned +[0-9.]+ s a step without the optimizer \(costs of this run\), measured [0-9.]+ s \([+-][0-9.]+ %\)$" "$bench_out"
+run bench gpt2 --model $costed --stages 2 --batch 4 --chunks 2 --steps 2 --dropout 0 --costs run.json --json bench.json
+check "bench --costs: simulated beside measured" grep -qE "^planned .*\(costs of run.json\), measured" "$out"
+check "bench --costs: as JSON" jq -e '.run_seconds_simulated > 0' bench.json
+run train $model --data text.txt --batch 4 --steps 2 --stages 2 --balance time --costs run.json --run costed --sample 0
+check "train --costs: costs of a model of another size" exits 0
+check "train --costs: simulated beside measured" grep -qE "^planned .*\(costs of run.json\), measured" "$out"
+run train $model --data text.txt --batch 4 --chunks 2 --steps 2 --stages 2 --costs-out trained.json --run measured --sample 0
+check "train --costs-out: simulated beside measured" grep -qE "^planned .*\(costs of this run\), measured" "$out"
+check "train --costs-out: the command" jq -e '.command | startswith("cgpipe train gpt2:layers=1")' trained.json
+run plan "$(jq -r .model trained.json)" --stages 2 --batch 8 --chunks 4 --costs trained.json
+check "train --costs-out: another plan of the model" has "(costs of trained.json)" "$out"
+fails 1 "none/costs.json: cannot be written (none/: No such file or directory)" train $model --data text.txt --steps 1 --costs-out none/costs.json --run unwritten
+check "train --costs-out: refused before the run" test ! -e unwritten
 fails 2 "--costs-out: expected one run to measure, got --plan-only" \
     bench gpt2 --model $costed --plan-only --costs-out run.json
 fails 1 "none/run.json: ..." bench gpt2 --model $costed --steps 3 --batch 4 --costs-out none/run.json

@@ -173,6 +173,7 @@ skip 'cgpipe convert graph.txt layers.csv' 'a file of PipeDream; test_layer_tabl
 skip 'cgpipe convert bert32a100.json layers.csv' 'a file of Piper; test_layer_tables converts one'
 
 # --- docs/reference/costs-files.md ---
+skip 'cgpipe train MODEL --data FILE --stages 2 --costs-out costs.json' 'a form; test_costs runs it'
 skip 'cgpipe profile MODEL --batch 16 --json costs.json' 'a form; test_costs runs it'
 skip 'cgpipe profile MODEL --batch 16 --devices 2 --json costs.json' 'a form; test_costs runs it'
 skip 'cgpipe bench MODEL --stages 2 --costs-out costs.json' 'a form; test_costs runs it'
