@@ -129,7 +129,7 @@ cgp_status cli_costs_at(const cli_costs *costs, int64_t samples, cgp_layer_cost 
     const size_t layers = (size_t)costs->layers;
     *out = cli_calloc((size_t)speeds_of(costs) * layers, sizeof **out);
     for (int k = 0; k < speeds_of(costs); k++)
-        CGP_TRY(cgp_layer_costs_at(costs->rows + (size_t)(k * costs->sizes) * layers,
+        CGP_TRY(cgp_layer_costs_at(costs->rows + (size_t)k * (size_t)costs->sizes * layers,
                                    costs->samples, costs->sizes, costs->layers, samples,
                                    *out + (size_t)k * layers));
     return CGP_OK;

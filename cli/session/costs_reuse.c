@@ -147,8 +147,9 @@ cgp_status cli_costs_reuse(cli_costs *costs, const json_t *layers, const char *o
                            const cgp_model *model) {
     const int n = cgp_model_layers(model);
     int scaled = 0;
-    cgp_layer_cost *expected = cli_calloc((size_t)(costs->sizes * n), sizeof *expected);
-    cgp_layer_cost *rows = cli_calloc((size_t)(costs->sizes * n), sizeof *rows);
+    const size_t all = (size_t)costs->sizes * (size_t)n;
+    cgp_layer_cost *expected = cli_calloc(all, sizeof *expected);
+    cgp_layer_cost *rows = cli_calloc(all, sizeof *rows);
     const reuse r = {costs, layers, expected, n};
     cgp_status status = expect(costs, model, expected);
     if (status == CGP_OK) status = fill(&r, model, path, of, rows, &scaled);

@@ -250,7 +250,7 @@ static cgp_status try_chunks(cgp__plan_search *s, int chunks, cgp_search_result 
     const int64_t samples = (s->given.batch + chunks - 1) / chunks;
     const size_t layers = (size_t)s->model->n_layers;
     for (int r = 0; s->costs && r < cgp__device_cost_rows(&s->by_device); r++)
-        CGP_TRY(cgp_layer_costs_at(options->costs + (size_t)(r * options->sizes) * layers,
+        CGP_TRY(cgp_layer_costs_at(options->costs + (size_t)r * (size_t)options->sizes * layers,
                                    options->samples, options->sizes, s->model->n_layers, samples,
                                    s->costs + (size_t)r * layers));
     return try_schedules(s, chunks, out);
