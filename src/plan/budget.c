@@ -48,7 +48,7 @@ typedef struct budget {
     bool *recomputed;
     /* the best plan so far */
     cgp_plan *best;
-    /* FLOPs of the last plan's step, and those that are too many */
+    /* makespan of the last plan, in FLOPs, and the one at which to give up */
     double makespan, too_slow;
 } budget;
 

@@ -103,7 +103,8 @@ static bool is_far(const cgp__plan_search *s, const cgp_plan_options *o) {
     for (int k = 0; s->first && k < s->first->n_tried; k++) {
         const cgp_search_choice *tried = &s->first->tried[k];
         if (tried->recompute != o->recompute || tried->chunks != o->chunks ||
-            tried->precision != o->precision || tried->stages != cgp_plan_options_stages(o) ||
+            tried->precision != o->precision || tried->in_flight != o->in_flight ||
+            tried->stages != cgp_plan_options_stages(o) ||
             (tried->schedule && strcmp(tried->schedule, o->schedule) != 0))
             continue;
         return (double)tried->bytes > most * (double)o->memory_limit;
@@ -443,6 +444,11 @@ static cgp_status search(cgp__plan_search *s, const cgp_plan_options *options,
     s->by_device.rows = s->costs;
     CGP_TRY(try_all(s, out));
     if (out->n > 0) return CGP_OK;
+    if (s->least.stages == 0 && s->refused == CGP_OK)
+        return cgp_fail(CGP_EINVAL,
+                        "search: no schedule has in_flight %d and these options (expected v-flex, "
+                        "with 2 stages on each device, for training)",
+                        options->in_flight);
     if (s->least.stages == 0) return cgp_fail(s->refused, "%s", s->reason ? s->reason : "");
     CGP_TRY(find_least(s));
     return explain(s, options);

@@ -19,8 +19,8 @@ typedef struct cgp__plan_search {
     /* other modes are tried by themselves, not as candidates of a plan by budget */
     bool alone;
     int64_t plans;
-    /* time of the last choice once all choices are there; slower plans are of no use. INFINITY: no
-     * plan is too slow */
+    /* time of the slowest kept choice once as many as wanted are kept; a slower plan cannot be
+     * kept. INFINITY: any plan can */
     double slowest;
     /* gets what is tried; NULL: not while the least memory is searched */
     cgp_search_result *result;

@@ -119,8 +119,8 @@ static bool set_caps(trial *t, const cgp_plan *plan) {
     return true;
 }
 
-/* Return the makespan from which on a plan by budget is of no use. With its balance, a plan that
- * does not fit hardly gets faster until it fits. Another balance may. */
+/* Return the makespan at which a search by budget gives up. With its balance, a plan that does not
+ * fit hardly gets faster until it fits. Another balance may. */
 static double too_slow(const cgp__plan_search *s) {
     return s->costs ? INFINITY : s->slowest * 1.05; /* plans by budget have FLOPs as times */
 }
@@ -159,7 +159,7 @@ static cgp_status try_fastest(cgp__plan_search *s, trial *t, cgp_search_choice *
     if (fits)
         *fit = CGP__FITS_FASTEST;
     else if (t->options.recompute != CGP_RECOMPUTE_BUDGET &&
-             choice->makespan + choice->update >= s->slowest)
+             choice->makespan + choice->update > s->slowest)
         *fit = CGP__TOO_SLOW;
     return CGP_OK;
 }

@@ -144,12 +144,12 @@ jq '.samples = [1] | .layers[] |= with_entries(.value |= if type == "array" then
     | .layers[2].forward_seconds = [5] | .layers[3].forward_seconds = [10] | .layers[4].forward_seconds = [15]' costs.json >small.json
 run plan gpt2:layers=6,width=32,heads=2,seq=16,vocab=64 --batch 1 --chunks 1 --costs small.json --json plan.json
 check "plan --costs: blocks of another depth" jq -e '.run_seconds_simulated == 262 and .step_seconds_simulated == 282' plan.json
-check "plan --costs: is said" has "costs: 7 layers measured on $(jq -r .model small.json) stand for 10; times of 0 are scaled by FLOPs" "$out"
-check "plan --costs: is said in JSON" jq -e '.costs_reused | test("stand for 10")' plan.json
+check "plan --costs: is said" has "costs: 7 layers measured on $(jq -r .model small.json) are used for this model's 10 layers; the times of 0 are scaled by FLOPs" "$out"
+check "plan --costs: is said in JSON" jq -e '.costs_reused | test("are used for this model.s 10 layers")' plan.json
 # Twice the vocabulary: only embedding and head differ, the head has twice the FLOPs.
 run plan gpt2:layers=3,width=32,heads=2,seq=16,vocab=128 --batch 1 --chunks 1 --costs small.json --json plan.json
 check "plan --costs: scaled by FLOPs" jq -e '(.run_seconds_simulated - 332 | fabs) < 1' plan.json
-check "plan --costs: what is scaled is said" has "stand for 7; times of 2 are scaled by FLOPs" "$out"
+check "plan --costs: what is scaled is said" has "are used for this model's 7 layers; the times of 2 are scaled by FLOPs" "$out"
 run bench gpt2:layers=4,width=32,heads=2,seq=16,vocab=64 --stages 2 --balance time --costs small.json --batch 2 --steps 2
 check "bench --balance time: a warning" grep -q "warning: small.json: 7 layers measured on" "$err"
 run plan gpt2:layers=4,width=32,heads=2,seq=16,vocab=64 --stages 2 --batch 2 --chunks 2 --costs small.json --search

@@ -39,9 +39,11 @@ run train $model $words $train --gradient-groups 4 --stages 2 --schedule zb-v --
 check "train: the same bits on other stages" test "$code $(weights one)" = "0 $(weights two)"
 run train --plan plan.json $train --run planned
 check "train --plan: the same bits" test "$code $(groups planned) $(weights one)" = "0 4 $(weights planned)"
+run train --plan plan.json $train --schedule gpipe --run gpipe
+check "train --plan, another schedule: the same bits" test "$code $(groups gpipe) $(weights one)" = "0 4 $(weights gpipe)"
 run train $model $words --data text.txt --steps 5 --gradient-groups 4 --run whole
-run train --resume --run one --steps 5 --stages 3
-check "resume keeps the groups, and the bits" test "$code $(groups one) $(weights one)" = "0 4 $(weights whole)"
+run train --resume --run one --steps 5 --stages 3 --schedule gpipe
+check "resume on other stages keeps the groups, and the bits" test "$code $(groups one) $(weights one)" = "0 4 $(weights whole)"
 run train --resume --run one --steps 6 --gradient-groups 2
 check "resume: a change is reported" has "--gradient-groups 4 -> 2" "$out"
 run check $model $words --stages 2 --schedule v-half --gradient-groups 8

@@ -97,7 +97,7 @@ static cgp_status time_zb_v(const cgp_schedule *schedule, cgp__pack_times *times
     CGP_TRY(cgp_schedule_create(&s, "zb-v", schedule->devices, schedule->chunks, NULL));
     cgp_status status = cgp_schedule_lower_chain(s);
     if (status == CGP_OK) status = cgp_schedule_simulate(s, NULL, &t);
-    /* default costs are half a tick's */
+    /* a tick is half a unit of the default costs */
     if (status == CGP_OK)
         *times = (cgp__pack_times){(int)(2 * t.makespan + 0.5), (int)(2 * t.span + 0.5)};
     cgp_schedule_timeline_release(&t);
