@@ -169,8 +169,11 @@ typedef struct evp_md_ctx_st cgp__sha256; /* EVP_MD_CTX */
 
 cgp_status cgp__sha256_create(cgp__sha256 **out);
 cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes);
-/* After this call the hash can only be destroyed. */
+/* After a finish the hash can only be restarted or destroyed. */
 cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]);
+cgp_status cgp__sha256_finish_bytes(cgp__sha256 *hash, unsigned char digest[32]);
+/* Begin another digest with the same memory. */
+cgp_status cgp__sha256_restart(cgp__sha256 *hash);
 void cgp__sha256_destroy(cgp__sha256 *hash);
 
 #endif

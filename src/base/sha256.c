@@ -21,13 +21,24 @@ cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes) {
     return CGP_OK;
 }
 
+cgp_status cgp__sha256_finish_bytes(cgp__sha256 *hash, unsigned char digest[32]) {
+    unsigned int length = 0;
+    if (EVP_DigestFinal_ex(hash, digest, &length) != 1 || length != 32)
+        return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not finish a digest");
+    return CGP_OK;
+}
+
 cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]) {
     unsigned char digest[32];
-    unsigned int length = 0;
-    if (EVP_DigestFinal_ex(hash, digest, &length) != 1 || length != sizeof digest)
-        return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not finish a digest");
+    CGP_TRY(cgp__sha256_finish_bytes(hash, digest));
     for (int i = 0; i < 32; i++)
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    return CGP_OK;
+}
+
+cgp_status cgp__sha256_restart(cgp__sha256 *hash) {
+    if (EVP_DigestInit_ex(hash, NULL, NULL) != 1)
+        return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not restart a digest");
     return CGP_OK;
 }
 

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nh.c -- the universal hash NH (UMAC, CRYPTO 1999), see nh.h. AVX2 multiplies four pairs of words
+ * at a time; other processors run the loop that follows the definition. */
+#include "base/nh.h"
+
+#include "base/base.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { GROUP = 32 }; /* bytes of a vector; data are padded to a multiple of it */
+
+void cgp__nh_key_fill(cgp__nh_key *key) {
+    const uint32_t words = sizeof key->words / sizeof key->words[0];
+    for (uint32_t i = 0; 4 * i < words; i++)
+        cgp__philox(&key->words[4 * i], (const uint32_t[4]){i, 0, 0, 0}, (cgp__rng_key){0x4E48, 0});
+}
+
+/* Add the pairs of `bytes` bytes, a multiple of GROUP, to the sums. */
+typedef void add_pairs(const uint32_t *key, const unsigned char *data, size_t bytes,
+                       uint64_t sums[CGP__NH_PASSES]);
+
+static void add_plain(const uint32_t *key, const unsigned char *data, size_t bytes,
+                      uint64_t sums[CGP__NH_PASSES]) {
+    for (size_t at = 0; at < bytes; at += 8, key += 2) {
+        uint32_t m[2];
+        memcpy(m, data + at, sizeof m);
+        for (int p = 0; p < CGP__NH_PASSES; p++) {
+            const uint32_t *k = key + CGP__NH_SHIFT * p;
+            sums[p] += (uint64_t)(uint32_t)(m[0] + k[0]) * (uint32_t)(m[1] + k[1]);
+        }
+    }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void add_avx2(const uint32_t *key, const unsigned char *data,
+                                                     size_t bytes, uint64_t sums[CGP__NH_PASSES]) {
+    __m256i sum[CGP__NH_PASSES];
+    for (int p = 0; p < CGP__NH_PASSES; p++)
+        sum[p] = _mm256_setzero_si256();
+    for (size_t at = 0; at < bytes; at += GROUP, key += GROUP / 4) {
+        const __m256i m = _mm256_loadu_si256((const __m256i *)(const void *)(data + at));
+        for (int p = 0; p < CGP__NH_PASSES; p++) {
+            const void *k = key + CGP__NH_SHIFT * p;
+            const __m256i v = _mm256_add_epi32(m, _mm256_loadu_si256(k));
+            sum[p] = _mm256_add_epi64(sum[p], _mm256_mul_epu32(v, _mm256_srli_epi64(v, 32)));
+        }
+    }
+    for (int p = 0; p < CGP__NH_PASSES; p++) {
+        uint64_t lanes[4];
+        _mm256_storeu_si256((__m256i *)(void *)lanes, sum[p]);
+        sums[p] += lanes[0] + lanes[1] + lanes[2] + lanes[3];
+    }
+}
+#endif
+
+static add_pairs *fastest(void) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) return add_avx2;
+#endif
+    return add_plain;
+}
+
+void cgp__nh(const cgp__nh_key *key, const void *data, size_t bytes, uint64_t out[CGP__NH_PASSES]) {
+    const size_t whole = bytes / GROUP * GROUP, rest = bytes - whole;
+    memset(out, 0, CGP__NH_PASSES * sizeof *out);
+    fastest()(key->words, data, whole, out);
+    if (rest == 0) return;
+    unsigned char last[GROUP] = {0};
+    memcpy(last, (const unsigned char *)data + whole, rest);
+    add_plain(key->words + whole / 4, last, GROUP, out);
+}
