@@ -18,6 +18,7 @@
 #include <cgpipe/planner.h>
 #include <cgpipe/pipeline.h>
 #include <cgpipe/parameters.h>
+#include <cgpipe/digest.h>
 #include <cgpipe/save.h>
 #include <cgpipe/profile.h>
 #include <cgpipe/checkpoint.h>

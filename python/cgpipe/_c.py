@@ -189,6 +189,10 @@ class cgp_plan_edge(Structure):
     _fields_ = [("from", c_int), ("to", c_int), ("bytes", c_int64), ("buffers", c_int)]
 
 
+class cgp_digest_tensor(Structure):
+    _fields_ = [("name", c_char_p), ("part", c_char_p), ("bytes", c_int64)]
+
+
 class cgp_layer_cost(Structure):
     _fields_ = [("forward_seconds", c_double), ("input_seconds", c_double),
                 ("weight_seconds", c_double), ("recompute_seconds", c_double),
@@ -316,7 +320,8 @@ class cgp_transport(Structure):
 
 
 STRUCTS = [cgp_shape, cgp_tensor, cgp_lr_schedule, cgp_optim_group, cgp_optim, cgp_plan_options,
-           cgp_plan_stage, cgp_plan_device, cgp_plan_edge, cgp_layer_cost, cgp_profile_options,
+           cgp_plan_stage, cgp_plan_device, cgp_plan_edge,
+           cgp_digest_tensor, cgp_layer_cost, cgp_profile_options,
            cgp_balance_size_options, cgp_search_options, cgp_search_choice, cgp_search_result,
            cgp_pipeline_times, cgp_save_options, cgp_action, cgp_edge,
            cgp_schedule_info, cgp_schedule_options, cgp_schedule_report, cgp_schedule_costs,
@@ -384,6 +389,9 @@ void cgp_search_result_release(cgp_search_result *)
 const char *cgp_recompute_name(cgp_recompute)
 void cgp_plan_destroy(cgp_plan *)
 cgp_status cgp_plan_hash(const cgp_plan *, char *)
+int cgp_plan_digest_tensors(const cgp_plan *)
+cgp_digest_tensor cgp_plan_digest_tensor_at(const cgp_plan *, int)
+size_t cgp_plan_digest_bytes(const cgp_plan *)
 int cgp_plan_stages(const cgp_plan *)
 int cgp_plan_devices(const cgp_plan *)
 int64_t cgp_plan_microbatch(const cgp_plan *)
@@ -445,6 +453,7 @@ void *cgp_pipeline_stream(const cgp_pipeline *, int)
 cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *)
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *, int, float *)
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *, char *)
+cgp_status cgp_pipeline_digest(cgp_pipeline *, void *)
 int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *, int)
 cgp_status cgp_pipeline_measure_layers(cgp_pipeline *, bool)
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *, cgp_layer_cost *)

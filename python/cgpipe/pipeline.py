@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from cgpipe import _c, _ranks, _views, tensors
 from cgpipe._plan import Plan
@@ -18,7 +19,7 @@ from cgpipe.errors import ArgumentError, StateError
 from cgpipe.model import Model, Value
 from cgpipe.worker import Worker
 
-__all__ = ["Pipeline", "Times"]
+__all__ = ["Digest", "Pipeline", "Times"]
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -41,6 +42,21 @@ class Times:
     wakeup_seconds: float
     #: Fraction of ``seconds`` in which each device computes.
     busy: List[float]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Hashes of a step, the same for every layout (docs/reference/digests.md)."""
+
+    #: Number of updates.
+    step: int
+    #: Sum of each loss over the mini-batch.
+    losses: List[float]
+    #: Hash of each tensor, by name and part: "gradient", "parameter", "state" or the name of an
+    #: optimizer state.
+    tensors: Dict[Tuple[str, str], bytes]
+    #: The record, as in a run's digests.bin. Its last 32 bytes are the root.
+    record: bytes
 
 
 class _Memory:
@@ -421,6 +437,32 @@ class Pipeline(Weights):
             return out.value.decode()
 
         return str(self._call(run))
+
+    def digest(self) -> Digest:
+        """Hash the last step: its losses, gradients, parameters, running statistics and optimizer
+        state. Call it after the update.
+
+        Raises:
+            StateError: There has been no step.
+        """
+
+        def run() -> Digest:
+            plan, lib = self.plan._handle, _c.lib
+            record = ctypes.create_string_buffer(int(lib.cgp_plan_digest_bytes(plan)))
+            _c.check(lib.cgp_pipeline_digest(self._handle, record))
+            n = int(lib.cgp_plan_digest_tensors(plan))
+            first = len(record) - 32 - 16 * n
+            step, *losses = struct.unpack_from(f"<q{first // 8 - 1}d", record)
+            tensors = {}
+            for i in range(n):
+                tensor = lib.cgp_plan_digest_tensor_at(plan, i)
+                at = first + 16 * i
+                tensors[tensor.name.decode(), tensor.part.decode()] = record.raw[at:at + 16]
+            return Digest(step, losses, tensors, record.raw)
+
+        found = self._call(run)
+        assert isinstance(found, Digest)
+        return found
 
     @property
     def times(self) -> Times:

@@ -3,6 +3,7 @@
 
 import copy
 import gc
+import hashlib
 import json
 import math
 import os
@@ -37,6 +38,27 @@ class Training(unittest.TestCase):
                         {"schedule": cgpipe.Schedule.from_csv(
                             cgpipe.schedule("1f1b", 2, 4).to_csv())}):
             self.assertEqual(trained(**options), expected, options)
+
+    def test_digests_are_those_of_every_layout(self):
+        def digests(**options):
+            with cgpipe.Pipeline(support.model(), batch=16, chunks=4,
+                                 optimizer=cgpipe.AdamW(lr=1e-3), **options) as pipeline:
+                with self.assertRaisesRegex(errors.StateError, "no step to digest"):
+                    pipeline.digest()
+                pipeline.step(*support.batch(16, seed=1))
+                first = pipeline.digest()
+                pipeline.step(*support.batch(16, seed=2))
+                return first, pipeline.digest()
+
+        one, two = digests(stages=1), digests(stages=2, schedule="zb-v")
+        self.assertEqual(one, two)
+        self.assertEqual([d.step for d in one], [1, 2])
+        self.assertEqual(len(one[0].losses), 1)
+        self.assertEqual(hashlib.sha256(one[0].record[:-32]).digest(), one[0].record[-32:])
+        names = list(one[0].tensors)
+        self.assertEqual({part for _, part in names},
+                         {"gradient", "parameter", "exp_avg", "exp_avg_sq"})
+        self.assertTrue(all(one[0].tensors[n] != one[1].tensors[n] for n in names))
 
     def test_the_loss_falls(self):
         for optimizer in (cgpipe.SGD(lr=0.2), cgpipe.AdamW(lr=0.01), cgpipe.Adam(lr=0.01),

@@ -41,13 +41,15 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a, const 
         same_sum(a->evaluation, b->evaluation) &&
         (same_sum(a->prediction, b->prediction) || (test_transport && isnan(b->prediction))) &&
         same_sum(a->gradients, b->gradients) && strcmp(a->sha256, b->sha256) == 0 &&
-        strcmp(a->state_sha256, b->state_sha256) == 0)
+        strcmp(a->state_sha256, b->state_sha256) == 0 &&
+        memcmp(a->roots, b->roots, sizeof a->roots) == 0)
         return;
     print_case("differs", o, b);
     print_message("expected losses %.9g %.9g %.9g, evaluation %.9g (got %.9g), prediction "
-                  "%.17g (got %.17g), %.12s, states %.12s (got %.12s)\n",
+                  "%.17g (got %.17g), %.12s, states %.12s (got %.12s), digests %s\n",
                   a->losses[0], a->losses[1], a->losses[2], a->evaluation, b->evaluation,
-                  a->prediction, b->prediction, a->sha256, a->state_sha256, b->state_sha256);
+                  a->prediction, b->prediction, a->sha256, a->state_sha256, b->state_sha256,
+                  memcmp(a->roots, b->roots, sizeof a->roots) == 0 ? "equal" : "differ");
     fail();
 }
 

@@ -125,6 +125,9 @@ static inline bool no_group(cgp_optim_group r) {
 static inline bool no_rank(cgp_rank_info r) {
     return !r.host && !r.cores;
 }
+static inline bool no_digest(cgp_digest_tensor r) {
+    return !r.name && !r.part;
+}
 #define OPTIONS_RESULT(type)                                                                       \
     static inline bool no_##type(type r) {                                                         \
         (void)r;                                                                                   \
@@ -164,6 +167,7 @@ OPTIONS_RESULT(cgp_plugin_info)
     _Generic((r), const char *: no_text, char *: no_text, void *: no_pointer,                      \
              cgp_value: no_value,                                                                  \
              cgp_shape: no_shape, cgp_plan_edge: no_edge, cgp_pipeline_times: no_times,        \
+             cgp_digest_tensor: no_digest,                                                         \
              cgp_rank_info: no_rank, cgp_optim_group: no_group,                                    \
              cgp_loss_part: no_part, cgp_model_loss: no_loss,                                  \
              const cgp_shape *: no_pointer, const int *: no_pointer,                           \

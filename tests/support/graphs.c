@@ -557,6 +557,17 @@ static bool test_has_output(const cgp_plan *plan) {
            cgp_plan_device_at(plan, last)->rank == test_transport->rank(test_communicator);
 }
 
+/* Digest the last step; keep the root. */
+static void digest(const cgp_plan *plan, cgp_pipeline *pipeline, unsigned char root[32]) {
+    const size_t bytes = cgp_plan_digest_bytes(plan);
+    unsigned char *record = calloc(1, bytes);
+    assert_non_null(record);
+    assert_ok(cgp_pipeline_digest(pipeline, record));
+    assert_ok(cgp_digest_check(record, bytes));
+    memcpy(root, record + bytes - 32, 32);
+    free(record);
+}
+
 void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed,
                 const test_batch *batches, int steps, test_outcome *outcome) {
     cgp_plan *plan = NULL;
@@ -572,6 +583,7 @@ void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_
         assert_ok(
             cgp_pipeline_step(pipeline, batches[s].inputs, batches[s].n, &outcome->losses[s]));
         assert_ok(cgp_optim_step(pipeline));
+        digest(plan, pipeline, outcome->roots[s]);
         outcome->gradients += (s + 1) * test_results_gradients(&results);
         assert_ok(cgp_pipeline_set_input_gradients(pipeline, NULL, 0));
         test_results_release(&results);

@@ -96,6 +96,7 @@ typedef struct test_outcome {
     double prediction; /* a checksum of all outputs */
     double gradients;  /* a checksum of all input gradients of all steps */
     char sha256[65], state_sha256[65];
+    unsigned char roots[8][32]; /* roots of the steps' digests */
 } test_outcome;
 void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed,
                 const test_batch *batches, int steps, test_outcome *outcome);

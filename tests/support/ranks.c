@@ -502,6 +502,15 @@ ON_RANKS(
     cgp_pipeline_state_sha256, { return __real_cgp_pipeline_state_sha256(pipeline, result); },
     (cgp_pipeline * pipeline, char hex[65]), (pipeline, hex), .result = hex, .bytes = 65)
 
+static size_t digest_bytes(const cgp_pipeline *pipeline) {
+    return cgp_plan_digest_bytes(inside_plan(pipeline));
+}
+
+ON_RANKS(
+    cgp_pipeline_digest, { return __real_cgp_pipeline_digest(pipeline, result); },
+    (cgp_pipeline * pipeline, void *record), (pipeline, record), .result = record,
+    .bytes = digest_bytes(pipeline))
+
 /* --- times --- */
 
 ON_RANKS(

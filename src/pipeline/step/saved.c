@@ -56,13 +56,17 @@ size_t cgp__saved_bytes(const cgp__saved_tensor *tensor) {
     return (size_t)cgp_shape_count(tensor->shape) * cgp_dtype_bytes(tensor->type);
 }
 
+const char *cgp__saved_state_name(const cgp_plan *plan, int number) {
+    return state_names(cgp__plan_setup(plan)->optim.kind)[number];
+}
+
 char *cgp__saved_name(const cgp_plan *plan, int i) {
     const cgp__setup *setup = cgp__plan_setup(plan);
     const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
     if (tensor.state >= 0) return cgp__strdup(setup->model->states[tensor.state].name);
     const char *parameter = setup->model->params[tensor.parameter].name;
     if (tensor.number == CGP__VALUES) return cgp__strdup(parameter);
-    return cgp__format("%s.%s", parameter, state_names(setup->optim.kind)[tensor.number]);
+    return cgp__format("%s.%s", parameter, cgp__saved_state_name(plan, tensor.number));
 }
 
 cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards) {

@@ -45,6 +45,9 @@ cgp__saved_range cgp__saved_range_of(const cgp_plan *plan, int kind);
 cgp__saved_tensor cgp__saved_at(const cgp_plan *plan, int i);
 size_t cgp__saved_bytes(const cgp__saved_tensor *tensor);
 
+/* Return the name of an optimizer state of the plan, "exp_avg". Static. */
+const char *cgp__saved_state_name(const cgp_plan *plan, int number);
+
 /* Return the name of tensor i; NULL when out of memory. Owned by the caller. */
 char *cgp__saved_name(const cgp_plan *plan, int i);
 

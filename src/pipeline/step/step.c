@@ -48,6 +48,7 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) 
 }
 
 void cgp__step_deinit(cgp__step *step) {
+    cgp__digests_destroy(step->digests);
     free(step->no_inputs);
     free(step->input_gradient_list);
     free(step->input_gradients);

@@ -56,6 +56,8 @@ typedef struct cgp__step {
     /* [devices] results of the last check; written by the device's worker. */
     cgp__nonfinite *nonfinite;
 
+    struct cgp__digests *digests; /* memory of digest.c; NULL: no step was digested */
+
     const cgp_tensor **no_inputs; /* [inputs] all NULL, for a rank that reads no inputs */
 
     /* The caller's tensors for gradients of inputs, by value and as the list of a run context. */
@@ -106,6 +108,9 @@ cgp_status cgp__accumulate_close(cgp_pipeline *pipeline);
 static inline bool cgp__step_has_gradients(const cgp__step *step) {
     return step->shared->has_gradients && !step->external_run;
 }
+
+/* Free the memory of digests (digest.c). */
+void cgp__digests_destroy(struct cgp__digests *digests);
 
 /* End a step after its last backward: tied gradients, finite check, states, counters. `loss`: 0
  * with an external loss. */
