@@ -6,6 +6,7 @@
 #include "pipeline/run/bind.h"
 #include "pipeline/run/compute.h"
 #include "pipeline/run/executor.h"
+#include "pipeline/run/flips.h"
 #include "pipeline/run/injected_faults.h"
 #include "pipeline/run/packings.h"
 #include "pipeline/run/queues.h"
@@ -156,6 +157,8 @@ static bool run_action(const cgp__execution *s) {
     if (s->bound->action.edge >= 0)
         return cgp__transfer(s, action) && discard_freed(s) && cgp__in_flight_end(s, action);
     if (!cgp__in_flight_start(s, action) || !cgp__compute(s)) return false;
+    if (s->worker->executor->faults && cgp__flip_result(s) != CGP_OK)
+        return cgp__fail_on_device(s, -1);
     if (s->next[0]) prefetch_next(s);
     return discard_freed(s) && cgp__in_flight_end(s, action);
 }

@@ -8,6 +8,8 @@
  *     kill:3B5             its process gets SIGKILL; stop: gets SIGSTOP; exit: exits with code 1
  *     lost:1SEND_F5        its message never arrives; corrupt: a bit flips; twice: arrives twice
  *     late:1SEND_F5:0.8    it arrives, but is treated as missing for 0.8 s
+ *     flip:2W5             a bit of its results flips; flip:2U: of parameters or optimizer state on
+ *                          the device of stage 2, in the update; flip:2W5:123 draws bit number 123
  *
  * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is action 3B5 of only the step that
  * follows 7 others. `kill:rank=2,at=3B5` applies on rank 2 only, if it has the action. The list is
@@ -32,6 +34,7 @@ typedef enum effect {
     STALL,
     DELAY,
     DELAY_ALL,
+    FLIP,
     KILL,
     STOP,
     EXIT,
@@ -51,6 +54,7 @@ static const struct {
     [STALL] = {"stall", "never ends", false, false},
     [DELAY] = {"delay", "takes longer", true, false},
     [DELAY_ALL] = {"", "does nothing but delay every action a little", true, false},
+    [FLIP] = {"flip", "flips a bit of its results", false, false},
     [KILL] = {"kill", "kills its process", false, false},
     [STOP] = {"stop", "stops its process", false, false},
     [EXIT] = {"exit", "ends its process", false, false},
@@ -63,7 +67,9 @@ static const struct {
 typedef struct fault {
     effect effect;
     cgp_action action; /* action of the fault; DELAY_ALL has none */
+    bool update;       /* FLIP: in the update of the action's stage */
     int rank, step;    /* -1: any */
+    int number;        /* FLIP: draws the bit */
     double seconds;    /* delay of DELAY and LATE; longest delay of DELAY_ALL */
 } fault;
 
@@ -91,6 +97,16 @@ static const char *read_action(const char *text, cgp_action *action) {
     return read_number(text + length, &action->microbatch);
 }
 
+/* Read what a flip applies to, "2W5" or "2U" or "U", which is that of stage 0; return the rest. */
+static const char *read_flip(const char *text, fault *f) {
+    const size_t digits = strspn(text, "0123456789");
+    f->update = text[digits] == 'U';
+    if (!f->update) return read_action(text, &f->action);
+    f->action = (cgp_action){.edge = -1};
+    if (digits > 0 && !read_number(text, &f->action.stage)) return NULL;
+    return text + digits + 1;
+}
+
 /* Read a decimal that ends `text`, in units of `unit` seconds. */
 static bool read_seconds(const char *text, double unit, double *seconds) {
     char *end = NULL;
@@ -108,8 +124,10 @@ static const char *read_rank(const char *text, int *rank) {
 /* Read the action of a fault: the text after "fail:". */
 static bool read_place(const char *text, fault *f) {
     text = read_rank(text, &f->rank);
-    text = text ? read_action(text, &f->action) : NULL;
+    if (text) text = f->effect == FLIP ? read_flip(text, f) : read_action(text, &f->action);
     if (text && *text == '@') text = read_number(text + 1, &f->step);
+    if (text && *text == ':' && f->effect == FLIP) text = read_number(text + 1, &f->number);
+    if (text && f->effect == FLIP && f->action.edge >= 0) return false;
     if (!text || (effects[f->effect].sends && !cgp__is_send(f->action.kind))) return false;
     if (!effects[f->effect].has_seconds) return !*text;
     return *text == ':' && read_seconds(text + 1, 1, &f->seconds);
@@ -148,14 +166,16 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
         cgp_log(CGP_LOG_WARN, "pipeline",
                 "CGP_FAULT: %s is not understood and does nothing (expected fail:1F3, "
                 "stall:2B5, delay:2B5:0.8, delay:5, kill:3B5, stop:3B5, exit:3B5, "
-                "lost:1SEND_F5, corrupt:1SEND_F5, twice:1SEND_F5 or late:1SEND_F5:0.8)",
+                "lost:1SEND_F5, corrupt:1SEND_F5, twice:1SEND_F5, late:1SEND_F5:0.8 or flip:2W5)",
                 text);
         return CGP_OK;
     }
     const bool all = f.effect == DELAY_ALL;
     if (is_ours(executor, &f)) /* print at every log level: weights may change */
         cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
-                all ? "this fault" : cgp_action_text(&f.action, action, sizeof action),
+                all        ? "this fault"
+                : f.update ? "the update"
+                           : cgp_action_text(&f.action, action, sizeof action),
                 effects[f.effect].text);
     struct cgp__injected_faults *list = executor->faults;
     if (!cgp__grow(&list->faults, &list->capacity, list->n + 1, sizeof *list->faults))
@@ -202,12 +222,41 @@ static int64_t delayed_until(const cgp__executor *executor, const cgp_action *ac
     return cgp__now_ns() + (int64_t)(seconds * 1e9);
 }
 
+/* Return whether a fault applies to this rank and this step. */
+static bool is_here(const cgp__executor *executor, const fault *f) {
+    return (f->rank < 0 || f->rank == executor->ranks->rank) &&
+           (f->step < 0 || (uint64_t)f->step == executor->context.step);
+}
+
 static bool is_of(const cgp__executor *executor, const fault *f, const cgp_action *action) {
     if (f->effect == DELAY_ALL) return action->edge < 0;
-    return f->action.kind == action->kind && f->action.stage == action->stage &&
-           f->action.microbatch == action->microbatch &&
-           (f->rank < 0 || f->rank == executor->ranks->rank) &&
-           (f->step < 0 || (uint64_t)f->step == executor->context.step);
+    return !f->update && f->action.kind == action->kind && f->action.stage == action->stage &&
+           f->action.microbatch == action->microbatch && is_here(executor, f);
+}
+
+bool cgp__injected_flip(const cgp__executor *executor, const cgp_action *action, int *from,
+                        int64_t *number) {
+    const struct cgp__injected_faults *all = executor->faults;
+    while (all && *from < all->n) {
+        const fault *f = &all->faults[(*from)++];
+        *number = f->number;
+        if (f->effect == FLIP && is_of(executor, f, action)) return true;
+    }
+    return false;
+}
+
+bool cgp__injected_update_flip(const cgp__executor *executor, int device, int *from,
+                               int64_t *number) {
+    const struct cgp__injected_faults *all = executor->faults;
+    while (all && *from < all->n) {
+        const fault *f = &all->faults[(*from)++];
+        *number = f->number;
+        if (f->update && is_here(executor, f) &&
+            f->action.stage < cgp_plan_stages(executor->plan) &&
+            cgp_plan_stage_at(executor->plan, f->action.stage)->device == device)
+            return true;
+    }
+    return false;
 }
 
 bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action) {

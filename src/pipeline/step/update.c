@@ -8,6 +8,9 @@
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/captured_graphs.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/flips.h"
+#include "pipeline/run/injected_faults.h"
 #include "pipeline/run/jobs.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
@@ -74,6 +77,35 @@ static cgp_status launch_updates(cgp__worker *worker, const void *what, bool cap
     return n > 0 ? worker->backend->kernels.update(worker->device, updates, n) : CGP_OK;
 }
 
+/* Find a parameter or an optimizer state that an update has changed on the worker's device. */
+static cgp__flip_search find_updated(const cgp__worker *worker, int wanted) {
+    const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
+    const int states = cgp_optim_states(&cgp__plan_setup(worker->plan)->optim);
+    cgp__flip_search found = {.wanted = wanted};
+    for (int c = 0; c < parameters->n_copies; c++) {
+        const cgp__copy *copy = &parameters->copies[c];
+        const cgp__parameter *param = &worker->model->params[copy->parameter];
+        if (copy->device != worker->index || !param->requires_grad) continue;
+        for (int tensor = CGP__VALUES; tensor < states; tensor++)
+            cgp__flip_add(&found, cgp__copy_data(worker, copy, tensor),
+                          4 * cgp_shape_count(&param->shape));
+    }
+    return found;
+}
+
+/* Flip bits as CGP_FAULT says (flips.h). */
+static cgp_status flip_updated(cgp__worker *worker) {
+    int64_t number;
+    for (int from = 0;
+         cgp__injected_update_flip(worker->executor, worker->index, &from, &number);) {
+        const int n = find_updated(worker, -1).n;
+        if (n == 0) continue;
+        const cgp__flip_search found = find_updated(worker, cgp__flip_draw(number, n));
+        CGP_TRY(cgp__flip_bit(worker, &found, number));
+    }
+    return CGP_OK;
+}
+
 static cgp_status update_device(cgp__worker *worker, void *argument) {
     const cgp__step *step = argument;
     cgp_update update = step->update;
@@ -83,6 +115,8 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     ++*worker->changes.count;
     CGP_TRY(cgp__run_captured(worker, cgp__captured_job(worker, CGP__CAPTURED_UPDATE), 0,
                               launch_updates, &update));
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    if (worker->executor->faults) CGP_TRY(flip_updated(worker));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
