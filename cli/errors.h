@@ -12,6 +12,7 @@ enum {
     CLI_USAGE = 2,
     CLI_PEER = 3,      /* another rank failed, or supervise gave up */
     CLI_DATA = 4,      /* train: a sample cannot be used; train saved the steps before it */
+    CLI_DIFFERS = 5,   /* compare: the runs differ */
     CLI_STOPPED = 130, /* a signal or cgpipe stop ended train, which saved a checkpoint first */
     CLI_CLOSED = 141,  /* the reader closed standard output; train saves a checkpoint first */
 };

@@ -95,16 +95,19 @@ static const cli_command *find_command(const char *name) {
 /* Refuse a launcher for commands that do not use ranks: every process would do the same work and
  * write the same files. */
 static cgp_status check_ranks(const cli_command *c, const cli_run_options *options) {
-    const bool alone =
-        c->bit & (CLI_CONVERT | CLI_NEW | CLI_EXPORT | CLI_TOKENIZE | CLI_STOP | CLI_SUPERVISE) ||
-        options->grid;
+    const bool alone = c->bit & (CLI_CONVERT | CLI_NEW | CLI_EXPORT | CLI_TOKENIZE | CLI_STOP |
+                                 CLI_SUPERVISE | CLI_COMPARE) ||
+                       options->grid;
     if (cli_ranks_launched() == 1 || !alone) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s%s: runs in one process, got %d (without mpirun or srun)",
                     c->name, options->grid ? " --grid" : "", cli_ranks_launched());
 }
 
 static cgp_status check_run(const cli_command *c, const cli_run_options *options) {
-    if (options->operand || strcmp(c->operand, "RUN") != 0) return CGP_OK;
+    const bool two = strcmp(c->operand, "RUN RUN") == 0;
+    if (two && options->operand && !options->target)
+        return cgp_fail(CGP_EINVAL, "%s: the second RUN is missing", c->name);
+    if (options->operand || (!two && strcmp(c->operand, "RUN") != 0)) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s: RUN is missing (the directory of cgpipe train)", c->name);
 }
 

@@ -14,6 +14,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      "run --prompt \"Once\" --length 500", CLI_SAMPLE, cli_sample},
     {"training", "config", "RUN", "print a run's settings as a run file, for --config", "run",
      CLI_CONFIG, cli_config},
+    {"training", "compare", "RUN RUN", "name the first step and parameter in which two runs differ",
+     "run other-run", CLI_COMPARE, cli_compare},
     {"training", "diagnose", "RUN", "name the process that a hanging run waits for", "run",
      CLI_DIAGNOSE, cli_diagnose},
     {"models", "new", "model NAME", "write a model to start your own from, NAME/NAME.c",

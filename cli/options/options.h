@@ -25,6 +25,7 @@ enum {
     CLI_SUPERVISE = 1 << 13,
     CLI_NEW = 1 << 14,
     CLI_EXPORT = 1 << 15,
+    CLI_COMPARE = 1 << 16,
 };
 
 typedef enum cli_option_id {
@@ -97,6 +98,7 @@ typedef struct cli_run_options {
     int64_t choice, interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
         message_bytes;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
+    int64_t digest_every;
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
     int64_t epoch_steps; /* steps of an epoch; 0: not counted (epochs.h) */
     int64_t epoch_shift; /* step at which epoch 0 would begin if all steps had used --batch */

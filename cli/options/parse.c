@@ -55,15 +55,16 @@ static cgp_status check_abbreviation(const cli_run_options *options, int id, con
     return unknown_option(options, argument);
 }
 
-/* Take an argument that is no option: the operand, the target of convert and new, another path
- * after --data, or a file of tokenize. */
+/* Take an argument that is no option: the operand, the target of convert and new, the second
+ * run of compare, another path after --data, or a file of tokenize. */
 static cgp_status take_argument(cli_run_options *options, const char *argument, bool after_data) {
     if (options->command == CLI_SUPERVISE)
         return cgp_fail(CGP_EINVAL, "%s: expected -- before the command (-- %s ...)", argument,
                         argument);
     if (after_data || options->command == CLI_TOKENIZE)
         return cli_option_set(options, CLI_OPTION_DATA, argument);
-    if (options->command & (CLI_CONVERT | CLI_NEW) && options->operand && !options->target) {
+    if (options->command & (CLI_CONVERT | CLI_NEW | CLI_COMPARE) && options->operand &&
+        !options->target) {
         options->target = argument;
         return CGP_OK;
     }

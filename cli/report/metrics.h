@@ -6,8 +6,9 @@
  *      "tokens_per_second":5120,"bubble":0.1,"validation_loss":2.4}
  *
  * gradient_norm is there with --clip, and validation_loss on the steps of --evaluate-every, null if
- * it is not finite. Image models have images_per_second and, with validation_loss, top1 and top5,
- * or iou for masks. cgpipe 0.1.0 wrote rate for lr. */
+ * it is not finite. The steps of --digest-every have "digest", the root of the step's digest. Image
+ * models have images_per_second and, with validation_loss, top1 and top5, or iou for masks. cgpipe
+ * 0.1.0 wrote rate for lr. */
 #ifndef CGPIPE_CLI_METRICS_H
 #define CGPIPE_CLI_METRICS_H
 

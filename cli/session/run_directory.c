@@ -225,6 +225,7 @@ cgp_status cli_run_directory_check(cli_run_directory *directory) {
     CGP_TRY(lock(directory));
     CGP_TRY(check_file(directory, CLI_RECORD));
     CGP_TRY(check_file(directory, CLI_METRICS));
+    CGP_TRY(check_file(directory, CLI_DIGESTS));
     return check_latest(directory);
 }
 
@@ -365,12 +366,14 @@ cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
     CGP_TRY(delete_file(directory, CLI_LATEST));
     CGP_TRY(cli_run_directory_drop_after(directory, -1));
     CGP_TRY(delete_file(directory, CLI_RESTARTS));
+    CGP_TRY(delete_file(directory, CLI_DIGESTS));
     return delete_file(directory, CLI_METRICS);
 }
 
 void cli_run_directory_undo(const cli_run_directory *directory) {
     (void)unlinkat(directory->fd, CLI_RECORD, 0);
     (void)unlinkat(directory->fd, CLI_METRICS, 0);
+    (void)unlinkat(directory->fd, CLI_DIGESTS, 0);
 }
 
 /* --- a run in place of another ---
@@ -385,8 +388,8 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
  * entries stay, and the directory with them. */
 static cgp_status empty_inside(const cli_run_directory *directory, const cli_run_directory *inside,
                                const char *name) {
-    static const char *const files[] = {CLI_RECORD, CLI_LATEST, CLI_METRICS, CLI_RESTARTS,
-                                        CLI_LOCK};
+    static const char *const files[] = {CLI_RECORD,  CLI_LATEST,   CLI_METRICS,
+                                        CLI_DIGESTS, CLI_RESTARTS, CLI_LOCK};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         CGP_TRY(delete_file(inside, files[i]));
     CGP_TRY(hide_after(directory, inside, -1, true));
@@ -453,6 +456,7 @@ static cgp_status move_all_but_record(const cli_run_directory *from, const cli_r
     CGP_TRY(move_steps(from, to));
     CGP_TRY(move(from, to, CLI_LATEST));
     CGP_TRY(move(from, to, CLI_METRICS));
+    CGP_TRY(move(from, to, CLI_DIGESTS));
     return move(from, to, CLI_RESTARTS);
 }
 

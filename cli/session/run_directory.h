@@ -3,6 +3,7 @@
  *
  *     run.json         model, options, versions, devices, starts; written at each start (record.h)
  *     metrics.jsonl    one object per step (metrics.h)
+ *     digests.bin      digests of steps, with --digest-every (digest_file.h)
  *     step-00000042/   a checkpoint: weights, optimizer state, position in the data
  *     latest           a link to the newest checkpoint
  *     diagnosis/       files of ranks after a rank was lost or waits were long (diagnosis.h)
@@ -38,6 +39,7 @@ typedef struct cli_run_directory {
 
 #define CLI_RECORD "run.json"
 #define CLI_METRICS "metrics.jsonl"
+#define CLI_DIGESTS "digests.bin"
 #define CLI_LATEST "latest"
 #define CLI_RESTARTS "restarts.jsonl"
 #define CLI_REQUEST "stop"
@@ -58,9 +60,9 @@ void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *
  * being written or deleted. */
 bool cli_run_directory_is_temporary(const char *name);
 
-/* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json or
- * metrics.jsonl that is no regular file. Changes only what earlier processes left: deletes an old
- * stop request, and brings back a run whose replacement was killed. */
+/* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json,
+ * metrics.jsonl or digests.bin that is no regular file. Changes only what earlier processes left:
+ * deletes an old stop request, and brings back a run whose replacement was killed. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 
 /* Open a regular file of the directory: `flags` of open(). Refuses a link; does not block on a
@@ -120,8 +122,8 @@ void cli_run_directory_clean(const cli_run_directory *directory);
 /* Delete the run. run.json goes first: without it the rest is no run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *directory);
 
-/* Try to delete run.json and metrics.jsonl of a run without a checkpoint. Keeps the message of an
- * earlier failure. */
+/* Try to delete run.json, metrics.jsonl and digests.bin of a run without a checkpoint. Keeps the
+ * message of an earlier failure. */
 void cli_run_directory_undo(const cli_run_directory *directory);
 
 /* Write a complete run before it replaces an existing one. Begin: make an empty, locked directory

@@ -42,11 +42,12 @@ cgp_status cli_train_log(training *t, int64_t i, double loss) {
     char key[CLI_NUMBER];
     snprintf(key, sizeof key, "%s_per_second", t->data.units.name);
     json_t *line = json_pack(
-        "{s:I, s:o, s:o, s:o*, s:o, s:o, s:o}", "step", (json_int_t)i, "loss", cli_real_json(loss),
-        "lr", cli_real_json(cgp_optim_lr_at(&session->optim, i)), "gradient_norm",
+        "{s:I, s:o, s:o, s:o*, s:o, s:o, s:o, s:s*}", "step", (json_int_t)i, "loss",
+        cli_real_json(loss), "lr", cli_real_json(cgp_optim_lr_at(&session->optim, i)),
+        "gradient_norm",
         clips ? cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)) : NULL, "seconds",
         cli_real_json(seconds), key, cli_real_json(units / seconds), "bubble",
-        cli_real_json(measured[CLI_BUBBLE]));
+        cli_real_json(measured[CLI_BUBBLE]), "digest", *t->digests.root ? t->digests.root : NULL);
     return cli_metrics_log(&t->metrics, line);
 }
 

@@ -157,6 +157,8 @@ static cgp_status write_run(training *t) {
                              &t->run.record));
     if (t->run.options.from_step >= 0)
         CGP_TRY(cli_run_directory_drop_after(&t->run.directory, t->run.options.from_step));
+    CGP_TRY(cli_digests_open(&t->digests, &t->run.directory, t->run.session.plan, t->run.resumed,
+                             t->run.options.digest_every));
     CGP_TRY(cli_metrics_open(&t->metrics, &t->run.directory, t->run.resumed));
     if (t->metrics.last < t->run.resumed)
         fprintf(t->run.out, "warning      %s: no lines after step %" PRId64 "\n",

@@ -13,6 +13,7 @@
 
 cgp_status cli_train_save(training *t) {
     if (cli_rank() == 0) CGP_TRY(cli_metrics_sync(&t->metrics));
+    CGP_TRY(cli_digests_sync(&t->digests));
     if (cli_rank() == 0) CGP_TRY(cli_run_directory_keep_lock(&t->run.directory));
     return cli_resume_save(&t->run);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c -- the steps of cgpipe train. After each step, in this order: a line of metrics, a
- * checkpoint if due, validation if due, progress, and a checkpoint if the run stops here. So the
- * metrics up to a step are on disk before its checkpoint. Validation, which takes long and may
- * fail, comes after both.
+/* step.c -- the steps of cgpipe train. After each step, in this order: its digest if due, a line of
+ * metrics, a checkpoint if due, validation if due, progress, and a checkpoint if the run stops
+ * here. So digests and metrics up to a step are on disk before its checkpoint. Validation, which
+ * takes long and may fail, comes after both.
  *
  * A step whose samples cannot be used fails before it runs anything, and the steps before it are
  * saved. */
@@ -30,6 +30,9 @@ static bool time_is_up(const training *t) {
 static cgp_status one_step(training *t, int64_t i) {
     double loss = NAN;
     CGP_TRY(cli_session_step(&t->run.session, t->data.source, &loss));
+    const bool digests = cli_train_due(i, t->run.options.digest_every);
+    t->digests.root[0] = '\0';
+    if (digests) CGP_TRY(cli_digests_add(&t->digests, t->run.session.pipeline));
     CGP_TRY(cli_train_log(t, i, loss));
     CGP_TRY(cli_train_save_due(t, i));
     CGP_TRY(cli_train_validate_due(t, i));

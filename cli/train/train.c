@@ -91,6 +91,7 @@ int cli_train(const cli_run_options *options) {
     cgp_data_destroy(t.data.source);
     cli_session_release(&t.run.session);
     cli_metrics_close(&t.metrics);
+    cli_digests_close(&t.digests);
     cli_run_directory_close(&t.run.directory);
     cli_run_options_release(&t.run.options);
     json_decref(t.run.before);

@@ -4,6 +4,7 @@
 #ifndef CGPIPE_CLI_TRAIN_H
 #define CGPIPE_CLI_TRAIN_H
 
+#include "report/digests.h"
 #include "report/metrics.h"
 
 #include "session/data.h"
@@ -31,6 +32,7 @@ typedef struct training {
     double started; /* cli_seconds() */
     training_data data;
     cli_metrics metrics;
+    cli_digests digests;
     cli_eval_metrics validation; /* results of the last validation; written by validate.c */
     training_line line;
     /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */

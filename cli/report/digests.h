@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* digests.h -- writes digests.bin, the digests of a run's steps with --digest-every
+ * (digest_file.h). A record is one write, and its step is on disk before the step's checkpoint. */
+#ifndef CGPIPE_CLI_DIGESTS_H
+#define CGPIPE_CLI_DIGESTS_H
+
+#include <cgpipe/pipeline.h>
+
+typedef struct cli_run_directory cli_run_directory;
+
+typedef struct cli_digests {
+    char *path;
+    int fd;                /* -1: not open, on this rank */
+    size_t bytes;          /* size of a record */
+    unsigned char *record; /* the last record; NULL: steps are not digested on this rank */
+    char root[65];         /* root of the last record; "": none */
+} cli_digests;
+
+/* Open the file of a run that continues after `step`, and cut off the records of later steps; 0: a
+ * new run. `every`: --digest-every. With 0, only cut the file, if there is one. Only rank 0 calls
+ * this. */
+CGP_MUST_CHECK cgp_status cli_digests_open(cli_digests *digests, const cli_run_directory *directory,
+                                           const cgp_plan *plan, int64_t step, int64_t every);
+
+/* Digest the last step, and write its record on rank 0. Collective. */
+CGP_MUST_CHECK cgp_status cli_digests_add(cli_digests *digests, cgp_pipeline *pipeline);
+
+/* Sync all records to disk. Call before saving the checkpoint of the last record. */
+CGP_MUST_CHECK cgp_status cli_digests_sync(const cli_digests *digests);
+
+void cli_digests_close(cli_digests *digests);
+
+#endif
