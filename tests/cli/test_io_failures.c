@@ -29,7 +29,8 @@
 
 #define MODEL "gpt2:layers=1,width=4,heads=1,seq=4"
 #define TRAIN                                                                                      \
-    "train " MODEL " --data ../text.txt --batch 2 --validation 0 --dropout 0.1 --save-every 1"
+    "train " MODEL " --data ../text.txt --batch 2 --validation 0 --dropout 0.1 --save-every 1 "    \
+    "--digest-every 1"
 
 enum { WORDS = 32, CAPACITY = 1 << 16, ONE_IN = 5, SHOWN = 2000 };
 

@@ -79,6 +79,15 @@ check "the report has both ranks" [ "$(jq -c '[.devices[].rank]' "$work/report.j
 check "the report has the bytes of both" jq -e '.allocated_bytes_total == .planned_bytes_total' "$work/report.json"
 check "the trace has both devices" [ "$(grep -c 'device' "$work/trace.svg")" -ge 2 ]
 
+# --- digests are those of one process ---
+
+# shellcheck disable=SC2086 # split into words
+{
+    "$cgpipe" train $gpt2 --steps 3 --digest-every 1 --run "$work/digests-1" >"$work/log" 2>&1
+    run_ranks 3 "$cgpipe" train $gpt2 --stages 3 --steps 3 --digest-every 1 --run "$work/digests-3" >"$work/log" 2>&1
+}
+check "digests of three ranks: equal" "$cgpipe" compare "$work/digests-1" "$work/digests-3"
+
 # --- failures ---
 
 refused() { # NAME RANKS MESSAGE OPTION...
