@@ -3,18 +3,17 @@
  * and running statistics, from which two runs are compared.
  *
  * The digest has one hash for each tensor, in the order of the model. It does not depend on stages,
- * balance, schedule, recomputation, threads, devices of one kind of numbers, or ranks. Runs that
- * train with the same bits have the same digests. The first digest that differs shows the step and
- * the tensor of a fault.
+ * balance, schedule, recomputation, threads or ranks. Runs that train with the same bits have the
+ * same digests. The first digest that differs shows the step and the tensor of a fault.
  *
  *     record     int64    number of updates
  *                f64[L]   sum of each loss over the mini-batch
  *                16[T]    hash of each tensor
  *                32       root: the SHA-256 of everything before it
  *
- * Numbers are little-endian. The hash of a tensor is the first 16 bytes of a SHA-256. Its text are
- * the NH hashes of the tensor's blocks of 16384 bytes, 32 bytes each. NH (of UMAC) is a universal
- * hash; docs/reference/digests.md defines it.
+ * Numbers are little-endian. A tensor is hashed in blocks of 16384 bytes by NH, the universal hash
+ * of UMAC, to 32 bytes each. The tensor's hash is the first 16 bytes of the SHA-256 of these.
+ * docs/reference/digests.md has the definition of NH.
  *
  * Threads and ranks: as in cgpipe/pipeline.h, see cgp_pipeline_create_on(). */
 #ifndef CGPIPE_DIGEST_H
@@ -58,7 +57,7 @@ CGP_API size_t cgp_plan_digest_bytes(const cgp_plan *plan);
  * @retval CGP_ESTATE  There has been no step since the pipeline was created or loaded,
  *                     cgp_pipeline_backward() is due, the plan is for inference, or the pipeline
  *                     has failed.
- * @retval CGP_ENOMEM  Out of memory. Only the first call allocates memory that it keeps.
+ * @retval CGP_ENOMEM  Out of memory. If libcrypto ran short on a device, the pipeline has failed.
  *
  * Cost: each device reads its gradients, parameters, optimizer and op state once, at memory speed.
  *       The first call allocates 16.5 KiB, 32 bytes for each tensor and, for each device of this
