@@ -86,6 +86,8 @@ static cgp_status prepare(cli_digests *digests, const cgp_plan *plan, int64_t st
         status = keep(digests, step, header);
     else if (writes)
         status = begin(digests, header);
+    else if (step == 0 && ftruncate(digests->fd, 0) != 0)
+        status = unwritable(digests);
     json_decref(header);
     if (status == CGP_OK && lseek(digests->fd, 0, SEEK_END) < 0) return unwritable(digests);
     return status;

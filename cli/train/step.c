@@ -27,12 +27,18 @@ static bool time_is_up(const training *t) {
     return limit > 0 && cli_seconds() - t->started >= limit;
 }
 
+/* Digest step `i` if it is due. */
+static cgp_status digest_due(training *t, int64_t i) {
+    t->digests.root[0] = '\0';
+    if (!cli_train_due(i, t->run.options.digest_every)) return CGP_OK;
+    if (cli_rank() == 0) CGP_TRY(cli_run_directory_keep_lock(&t->run.directory));
+    return cli_digests_add(&t->digests, t->run.session.pipeline);
+}
+
 static cgp_status one_step(training *t, int64_t i) {
     double loss = NAN;
     CGP_TRY(cli_session_step(&t->run.session, t->data.source, &loss));
-    const bool digests = cli_train_due(i, t->run.options.digest_every);
-    t->digests.root[0] = '\0';
-    if (digests) CGP_TRY(cli_digests_add(&t->digests, t->run.session.pipeline));
+    CGP_TRY(digest_due(t, i));
     CGP_TRY(cli_train_log(t, i, loss));
     CGP_TRY(cli_train_save_due(t, i));
     CGP_TRY(cli_train_validate_due(t, i));

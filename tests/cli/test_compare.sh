@@ -58,6 +58,13 @@ run compare one resumed
 check "after a crash: the records that are there are equal" [ "$code" = 0 ]
 run train --resume --from-step 8 --run killed --steps 12 --digest-every 0 --quiet
 check "switched off: later records are cut off" [ "$(python3 reader.py killed/digests.bin | tail -1 | cut -d' ' -f1)" = 8 ]
+CGP_FAULT=kill:0F0@3 run train $words --steps 6 --digest-every 1 --save-every 0 --run early
+check "killed before the first checkpoint: three records" [ "$(python3 reader.py early/digests.bin | wc -l)" = 3 ]
+run train --resume --run early --steps 2 --quiet
+check "started again: two records" [ "$(python3 reader.py early/digests.bin | wc -l)" = 2 ]
+CGP_FAULT=kill:0F0@3 run train $words --steps 6 --digest-every 1 --save-every 0 --run early --overwrite
+run train --resume --run early --steps 2 --digest-every 0 --quiet
+check "started again without digests: none" [ ! -s early/digests.bin ]
 run train $words --steps 3 --digest-every 1 --run one --overwrite --optimizer sgd
 check "overwritten: ended" [ "$code" = 0 ]
 run compare four one
