@@ -101,6 +101,8 @@ add 'cgpipe train --config small.yaml --data book.txt --run small' '--steps 3'
 add 'cgpipe train --config small.yaml --data book.txt --run smaller --lr 1e-3' '--steps 3'
 add 'cgpipe train --config recipes/resnet20-cifar10.yaml --data shapes --batch 32 --steps 100 --run shapes' '--steps 2'
 skip 'cgpipe train --config FILE [options]' 'a form'
+skip 'cgpipe train MODEL --data PATH --digest-every N' 'a form; test_compare'
+skip 'cgpipe compare RUN RUN' 'a form; test_compare'
 skip 'cgpipe train --config recipes/resnet101-imagenet.yaml --data images:imagenet --epochs 45 --warmup 2ep --lr-milestones 15ep,30ep,40ep' \
     'ImageNet is not here; test_recipe trains in small'
 
