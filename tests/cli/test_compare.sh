@@ -98,6 +98,9 @@ run compare four flipped
 check "a flip in a backward of step 4: named" has "differs      step 4 is the first, after 3 equal" "$out"
 check "a flip in a backward: no loss" lacks '^  loss' "$out"
 
+CGP_LOG=warn CGP_FAULT=flip:0SEND_F2,flip:W1,flip:0W1@x,flip:0U:,flip:1 run train $words --steps 1 --run refused --stages 2
+check "five flips are not understood" [ "$(grep -c 'is not understood and does nothing' "$err")" = 5 ]
+
 # --- every other step ---
 
 run train $words --steps $steps --digest-every 3 --run third

@@ -127,7 +127,7 @@ static bool read_place(const char *text, fault *f) {
     if (text) text = f->effect == FLIP ? read_flip(text, f) : read_action(text, &f->action);
     if (text && *text == '@') text = read_number(text + 1, &f->step);
     if (text && *text == ':' && f->effect == FLIP) text = read_number(text + 1, &f->number);
-    if (text && f->effect == FLIP && f->action.edge >= 0) return false;
+    if (text && f->effect == FLIP && cgp__is_transfer(f->action.kind)) return false;
     if (!text || (effects[f->effect].sends && !cgp__is_send(f->action.kind))) return false;
     if (!effects[f->effect].has_seconds) return !*text;
     return *text == ':' && read_seconds(text + 1, 1, &f->seconds);
