@@ -256,7 +256,7 @@ static int compare_one(const char *path, const struct stat *info, int type, stru
     if (!exists)
         trouble = asked == MORE ? "is too many" : "is missing there";
     else if (type == FTW_SL && (readlink(path, one, 255) < 0 || readlink(there, other, 255) < 0 ||
-                                strcmp(one, other)))
+                                strcmp(one, other) != 0))
         trouble = "leads elsewhere";
     else if (type == FTW_F && !same_file(path, there))
         trouble = "has other bytes";
