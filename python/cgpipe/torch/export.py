@@ -27,6 +27,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from cgpipe.torch.boundaries import Key, marking, unmark
 from cgpipe.torch.finding import Finding, called, line_of, untraceable
+from cgpipe.torch.functional import functionalize
 from cgpipe.torch.modes import has_own_modes, noting_reads
 from cgpipe.torch.watch import (CaptureError, buffers_kept, buffers_replaced_since, check_hooks,
                                 check_writes, detach_regions, name_of, path_of, tables_of,
@@ -256,9 +257,8 @@ def _functional(program: Any, marks: Sequence[Key]) -> Program:
     guard = _guard(program)
     check_writes(program.graph, program.graph_module, error)
     detach_regions(program.graph_module)
-    program.graph_module.recompile()
     try:
-        exported = program.run_decompositions({})
+        exported = functionalize(program)
         return Program(exported, guard, boundaries=unmark(exported, marks))
     except Exception as failure:
         raise CaptureError("its graph of ops cannot be made functional by PyTorch",

@@ -149,9 +149,13 @@ class _Comparison:
     def _again(self, draw: Draw, keys: Sequence[_Name], scales: Dict[_Name, float],
                generator: Optional[torch.Generator]) -> Dict[_Name, float]:
         """Return how much tensors differ if PyTorch runs their layers again."""
-        wanted = {self.paths[x] for key in keys for piece in self._pieces(key)
-                  for x in piece.outputs if x in self.paths}
-        other = self.eager.again(draw.inputs, draw.expected, generator, wanted)
+        pieces = [piece for key in keys for piece in self._pieces(key)]
+        wanted = {self.paths[x] for piece in pieces for x in piece.outputs if x in self.paths}
+        read = {self.ours.names[entry.name] for piece in pieces
+                for entry in piece.captured.parameters}
+        if not all(map(self._pieces, keys)):
+            read = set(self.eager.parameters)
+        other = self.eager.again(draw.inputs, draw.expected, generator, wanted, read)
         self.proof.repeats += 1
         return {key: difference(getattr(other, key[0]).get(key[1]),
                                 getattr(draw.expected, key[0])[key[1]]) / scales[key]

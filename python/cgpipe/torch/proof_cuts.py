@@ -151,13 +151,13 @@ class Feed:
     """The results of an earlier run at cuts, given to the modules that read them."""
 
     def __init__(self, cuts: Dict[Key, Cut], run: Run, generator: Optional[torch.Generator],
-                 wanted: Optional[Set[str]]) -> None:
+                 wanted: Set[str]) -> None:
         self.cuts, self.run, self.generator = cuts, run, generator
         self.results: Tensors = {}
         self.leaves: Dict[int, Tensor] = {}
         self.layouts = {cut.number: cut.layout for cut in cuts.values()}
         self._made: List[Tuple[Tensor, Tensor]] = []
-        self._wanted = wanted
+        self._wanted: Optional[Set[str]] = wanted
         # Calls are numbered: with several of a module none is left out.
         if any(number for _, number, _ in cuts):
             self._wanted = None

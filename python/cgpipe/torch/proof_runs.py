@@ -133,14 +133,14 @@ class Eager:
         return found
 
     def again(self, inputs: Sequence[Tensor], expected: Run, generator: Optional[torch.Generator],
-              wanted: Optional[Set[str]] = None) -> Run:
-        """Run each layer again on its values of a run, all of them and the parameters moved
+              wanted: Set[str], read: Set[str]) -> Run:
+        """Run each layer again on its values of a run, all of them and some parameters moved
         if there is a generator. ``wanted``: modules that are called; the others have their results
-        from the run."""
+        from the run. ``read``: parameters that are moved."""
         moves = [x.detach().clone().requires_grad_(want)
                  for x, want in zip(inputs, self.captured.wants)]
         given = [moved(x, generator) for x in moves]
-        parameters = {name: moved(p.detach().requires_grad_(), generator)
+        parameters = {name: moved(p.detach().requires_grad_(), generator if name in read else None)
                       for name, p in self.parameters.items()}
         feed = Feed(self.captured.cuts, expected, generator, wanted)
         found = self._run(given, parameters, feed)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functionalization of an exported program.
+
+    y = batch_norm(x, running_mean)     y, mean = batch_norm_functional(x, running_mean)
+    y.relu_()                    -->    z = relu(y)
+    return y                            return z, and mean for the buffer
+
+PyTorch does this for any program, and traces it twice for that. A program whose writes all go to
+whole results that nothing views needs no trace: later ops read the result of the op without its
+write. Networks of convolutions are such programs."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Dict, List, Optional, Set
+
+import torch
+from torch import Tensor
+from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+
+__all__ = ["functionalize", "rewrite"]
+
+#: Ops whose results have memory of their own. In a functional program they stay as they are.
+_OWN = {"conv1d", "conv2d", "conv3d", "linear", "batch_norm", "layer_norm", "group_norm", "relu",
+        "leaky_relu", "gelu", "silu", "sigmoid", "tanh", "hardtanh", "relu6", "hardsigmoid",
+        "hardswish", "elu", "mish", "softplus", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d",
+        "add", "sub", "mul", "cat", "mean", "clone"}
+#: Ops that write to their first operand, and are ops of _OWN without the last letter.
+_WRITES = {"relu_", "leaky_relu_", "silu_", "sigmoid_", "tanh_", "hardtanh_", "relu6_",
+           "hardsigmoid_", "hardswish_", "elu_", "mish_", "add_", "sub_", "mul_"}
+#: Ops whose results may view their operand.
+_VIEWS = {"flatten"}
+_COUNTER = "num_batches_tracked"
+
+
+def functionalize(program: Any) -> Any:
+    """Return a functional program. It may be the given one, rewritten."""
+    if rewrite(program):
+        return program
+    program.graph_module.recompile()
+    return program.run_decompositions({})
+
+
+def rewrite(program: Any) -> bool:
+    """Rewrite a program as a functional one, if its writes all go to whole results that nothing
+    views, to running statistics of batch norms, or to their counters. Otherwise leave it, and
+    return False."""
+    buffers = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs
+               if spec.kind.name == "BUFFER"}
+    written = _written(program, buffers)
+    if written is None:
+        return False
+    graph = program.graph_module.graph
+    current: Dict[Any, Any] = {}  # the node of a tensor's value after writes to it
+
+    def value(node: Any) -> Any:
+        return current.get(written.get(node, node), node)
+    stale: List[Any] = []
+    for node in list(graph.nodes):
+        tensors = node.args[3:5] if _name(node) == "batch_norm" else ()
+        node.args, node.kwargs = torch.fx.node.map_arg((node.args, node.kwargs), value)
+        with graph.inserting_before(node):
+            if node in written:
+                current[written[node]] = _without_write(graph, node)
+                stale.append(node)
+            elif tensors and node.args[5]:
+                current[node], *statistics = _batch_norm(graph, node)
+                current.update(zip(tensors, statistics))
+                stale.append(node)
+    for node in reversed(stale):
+        graph.erase_node(node)
+    _add_outputs(program, {n: now for n, now in current.items() if n.name in buffers}, buffers)
+    graph.eliminate_dead_code()
+    return True
+
+
+def _name(node: Any) -> str:
+    target = node.target
+    return (str(target._schema.name.split("::")[-1])
+            if isinstance(target, torch._ops.OpOverload) else "")
+
+
+def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
+    """Return for each node that writes to a tensor, and so returns it, the node that made the
+    tensor; None: rewrite() does not cover a node."""
+    if any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs):
+        return None
+    written: Dict[Any, Any] = {}
+    writable: Set[Any] = set()  # tensors with memory of their own that nothing views
+    for node in program.graph_module.graph.nodes:
+        name = _name(node)
+        first = written.get(node.args[0], node.args[0]) if name in _WRITES | _VIEWS else None
+        if node.op == "placeholder":
+            if buffers.get(node.name, "").endswith("." + _COUNTER):
+                writable.add(node)
+        elif name in _OWN:
+            if name == "batch_norm" and not _is_of_module(node, buffers):
+                return None
+            writable.add(node)
+        elif name in _VIEWS:
+            writable.discard(first)
+        elif name in _WRITES and first in writable and _keeps_type(node):
+            written[node] = first
+        elif node.op != "output":
+            return None
+    return written
+
+
+def _is_of_module(node: Any, buffers: Dict[str, str]) -> bool:
+    """Return whether a batch norm in training writes to running statistics, which are buffers."""
+    return not node.args[5] or all(isinstance(x, torch.fx.Node) and x.name in buffers
+                                   for x in node.args[3:5])
+
+
+def _keeps_type(node: Any) -> bool:
+    """Return whether an op without its write has a result of the same type."""
+    x = node.args[0].meta["val"]
+    return all(n.meta["val"].dtype == x.dtype for n in node.all_input_nodes
+               if isinstance(n.meta.get("val"), Tensor))
+
+
+def _without_write(graph: Any, node: Any) -> Any:
+    packet = getattr(torch.ops.aten, _name(node)[:-1])
+    op = getattr(packet, node.target._overloadname)
+    return _with_meta(graph.call_function(op, node.args, node.kwargs), node, node.meta["val"])
+
+
+def _with_meta(new: Any, node: Any, value: Any) -> Any:
+    new.meta = {**node.meta, "val": value}
+    new.meta.pop("tensor_meta", None)
+    return new
+
+
+def _batch_norm(graph: Any, node: Any) -> List[Any]:
+    """Add a batch norm that returns new statistics; return the nodes of its result, of the mean
+    and of the variance."""
+    mean, var = (x.meta["val"] for x in node.args[3:5])
+    values = (node.meta["val"], mean, mean, mean, var)
+    norm = _with_meta(graph.call_function(
+        torch.ops.aten._native_batch_norm_legit_functional.default, node.args[:8]), node, values)
+    return [_with_meta(graph.call_function(operator.getitem, (norm, i)), node, values[i])
+            for i in (0, 3, 4)]
+
+
+def _add_outputs(program: Any, written: Dict[Any, Any], buffers: Dict[str, str]) -> None:
+    """Return the new values of buffers, in front of the other outputs."""
+    output = next(reversed(program.graph_module.graph.nodes))
+    output.args = ((*written.values(), *output.args[0]),)
+    program.graph_signature.output_specs[:0] = [
+        OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(name=now.name), buffers[node.name])
+        for node, now in written.items()]

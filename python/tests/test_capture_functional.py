@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that is rewritten as a functional one has the graph that PyTorch's functionalization
+gives."""
+
+import unittest
+from unittest import mock
+
+from torch_support import torch
+
+from cgpipe.torch import capture, functional
+from torch import nn
+
+IMAGE = (2, 3, 8, 8)
+
+
+class Residual(nn.Module):
+    """A block as in torchvision, with writes in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+        self.last = nn.BatchNorm2d(3)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        y = self.relu(self.norm(self.conv(x)))
+        z = self.last(self.conv(y))
+        z += y
+        return self.relu(z)
+
+
+class Layers(nn.Module):
+    """Call ``function(module, x)``, where the module has two layers ``a`` and ``b``."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.a, self.b, self.function = nn.Linear(8, 8), nn.Linear(8, 8), function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def writes(m, x):
+    y = m.a(x)
+    before = y * 2
+    y.add_(before).mul_(0.5)
+    y.sub_(m.b(x))
+    return y, torch.sigmoid(before), m.b(y).tanh_()
+
+
+def twice(m, x):
+    y = m.a(x)
+    y.mul_(3)
+    return y.add_(1), y
+
+
+#: Modules that are rewritten, and the shapes of their inputs.
+REWRITTEN = {
+    "a residual block": (nn.Sequential(Residual(), Residual()), IMAGE),
+    "a norm in eval mode": (nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3).eval()), IMAGE),
+    "a cumulative norm": (nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3, momentum=None)),
+                          IMAGE),
+    "a classifier": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Hardswish(True),
+                                   nn.ReLU6(True), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1),
+                                   nn.Flatten(), nn.Linear(4, 5)), IMAGE),
+    "writes": (Layers(writes), (2, 8)), "a result twice": (Layers(twice), (2, 8)),
+}
+
+
+def through_a_view(m, x):
+    y = m.a(x)
+    y.flatten(1).mul_(2)
+    return m.b(y)
+
+
+def after_a_view(m, x):
+    y = m.a(x)
+    view = y.flatten(1)
+    y.mul_(2)
+    return m.b(view)
+
+
+def to_a_part(m, x):
+    y = m.a(x)
+    y[:, :2] = 0
+    return y
+
+
+def without_gradient(m, x):
+    with torch.no_grad():
+        y = m.a(x)
+    return m.b(x) * y
+
+
+#: Modules that PyTorch functionalizes.
+OTHERS = {
+    "through a view": through_a_view, "after a view": after_a_view, "to a part": to_a_part,
+    "without gradient": without_gradient, "detach": lambda m, x: m.a(x) * m.b(x).detach(),
+}
+
+
+class Functional(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(3)
+
+    def graphs(self, module, shape):
+        """Return whether a capture has rewritten the program, and its graph, without and with
+        PyTorch's functionalization."""
+        own, x = functional.rewrite, torch.randn(shape)
+        found = []
+
+        def call(program):
+            found.append(own(program))
+            return found[-1]
+        captures = []
+        for replacement in (call, lambda program: False):
+            with mock.patch.object(functional, "rewrite", replacement):
+                captures.append(capture(module, (x,), fallback=False))
+        return found[-1], [(c.graph, [(cut.path, cut.number) for cut in c.cuts.values()],
+                            [(p.path, p.where, p.line) for p in c.places], c.states,
+                            c.parameters, c.outputs, c.guard.least, c.has_own_modes)
+                           for c in captures]
+
+    def test_the_graph_is_that_of_pytorchs_functionalization(self):
+        for name, (module, shape) in REWRITTEN.items():
+            with self.subTest(name):
+                rewritten, (own, expected) = self.graphs(module, shape)
+                self.assertTrue(rewritten)
+                self.assertEqual(own, expected)
+
+    def test_writes_to_views_are_left_to_pytorch(self):
+        for name, function in OTHERS.items():
+            with self.subTest(name):
+                rewritten, (own, expected) = self.graphs(Layers(function), (2, 8))
+                self.assertFalse(rewritten)
+                self.assertEqual(own, expected)
+
+    def test_a_write_to_another_buffer_is_left_to_pytorch(self):
+        module = Layers(lambda m, x: (m.count.add_(1), m.a(x))[1])
+        module.register_buffer("count", torch.zeros([]))
+        rewritten = []
+        own = functional.rewrite
+        with mock.patch.object(functional, "rewrite",
+                               lambda program: rewritten.append(own(program)) or rewritten[-1]):
+            capture(module, (torch.randn(2, 8),))
+        self.assertFalse(rewritten[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
