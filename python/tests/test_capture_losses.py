@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import cgpipe
-from cgpipe.errors import ArgumentError
+from cgpipe.errors import ArgumentError, CgpipeError
 from cgpipe.torch import CaptureError
 
 N = 8
@@ -168,6 +168,19 @@ class Losses(unittest.TestCase):
             with self.subTest(loss=loss):
                 self.compare(loss, target)
         self.compare(nn.BCEWithLogitsLoss(pos_weight=weights), target, precision="bf16", bound=0.03)
+
+    def test_targets_of_binary_cross_entropy_outside_0_to_1_are_refused(self):
+        module, x, target = net(), torch.randn(ROWS), torch.rand(N, 3)
+        model = cgpipe.from_torch(module, (x,), loss=lambda y, t: F.binary_cross_entropy(
+            y.sigmoid(), t), example_target=target, verify=False, fallback=False)
+        with cgpipe.Pipeline(model, batch=N, chunks=2) as pipeline:
+            before = pipeline.step(x, target)
+            for wrong in (1.01, -0.01):
+                target[5, 1] = wrong
+                with self.assertRaises(CgpipeError):
+                    pipeline.step(x, target)
+            target[5, 1] = 1.0
+            self.assertLess(abs(pipeline.step(x, target) - before), 1)
 
     def test_divergence(self):
         target = torch.randn(N, 3).softmax(1)

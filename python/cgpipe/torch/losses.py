@@ -122,10 +122,17 @@ def bce_with_logits(t: Translator, logits: Any, targets: Any, weight: Any = None
     return _finished(t, products(t, [y, weight]), reduction)
 
 
+def _of_probabilities_only(t: Translator, x: Value) -> Value:
+    """Return x, NaN where it is outside 0 to 1: there BCE_ONE or BCE_ZERO is NaN."""
+    own = t.unary("detach", x) if t.graph.has_gradient(x.number) else x
+    both = t.binary("add", function(t, "bce_one", own), function(t, "bce_zero", own))
+    return t.binary("add", x, t.unary("scale", both, {"slope": 0}))
+
+
 @op("binary_cross_entropy")
 def bce(t: Translator, x: Any, targets: Any, weight: Any = None, reduction: int = MEAN) -> Any:
     """t BCE_ONE(x) + (1 - t) BCE_ZERO(x)."""
-    x, target = t.value(x), t.value(targets)
+    x, target = t.value(x), _of_probabilities_only(t, t.value(targets))
     one = t.binary("multiply", function(t, "bce_one", x), target)
     zero = t.binary("multiply", function(t, "bce_zero", x), _one_minus(t, target))
     return _finished(t, products(t, [t.binary("add", one, zero), weight]), reduction)
