@@ -187,6 +187,18 @@ class Evaluation(unittest.TestCase):
             for captured, _ in training._evaluations._found.values():
                 self.assertIsNotNone(captured.proof)
 
+    def test_the_report_has_the_memory_of_a_second_pipeline(self):
+        module = OTHER["a factor in training"]()
+        with pipeline(module, verify=False) as training:
+            self.assertNotIn("evaluation", training.model.report())
+            training.predict(data()[0])
+            (_, other), = training._evaluations._found.values()
+            self.assertTrue(other.shares)
+            own = other.plan.devices[0].planned_bytes - other.plan.devices[0].parameter_bytes
+            self.assertLess(0, own)
+            self.assertIn("evaluation: another pipeline takes", training.model.report())
+        self.assertNotIn("evaluation", training.model.report())
+
     def test_layers_of_pytorch_need_no_second_capture(self):
         module = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
         with pipeline(module) as training:

@@ -18,6 +18,7 @@ from cgpipe.torch.evaluate import Evaluator
 from cgpipe.torch.export import Guard
 from cgpipe.torch.graph import MAX_RANK, from_memory, to_memory
 from cgpipe.torch.layout import BATCH, Layout, count
+from cgpipe.torch.measured import bytes_of
 from cgpipe.torch.places import Place
 from cgpipe.torch.regions import Regions
 from cgpipe.torch.state import Tensors
@@ -82,6 +83,8 @@ class Captured:
     proof: Optional[Any] = None
     #: Whether evaluation may take another path than training (modes.py).
     has_own_modes: bool = False
+    #: Bytes of a second pipeline for evaluation (evaluation.py), which no plan contains.
+    evaluation_bytes: int = 0
     #: Which inputs require a gradient.
     wants: List[bool] = field(default_factory=list)
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
@@ -173,9 +176,11 @@ class Captured:
                 entry["frozen"] = True
 
     def report(self) -> str:
-        """Return a line for each region, and one about the proof."""
+        """Return a line for each region, one about the proof, and one about a second pipeline."""
         text = "not proven" if self.proof is None else self.proof.report()
-        return "\n".join(filter(None, [self.regions.report(), text]))
+        second = (f"evaluation: another pipeline takes {bytes_of(self.evaluation_bytes)} beside "
+                  "the plan" if self.evaluation_bytes else "")
+        return "\n".join(filter(None, [self.regions.report(), text, second]))
 
     # --- inputs ---
 

@@ -49,6 +49,11 @@ class _Evaluation(Pipeline):
         except ArgumentError:
             _c.check(_c.lib.cgp_pipeline_create(out, plan, seed))
 
+    def own_bytes(self) -> int:
+        """Return the bytes that the pipeline allocates: without parameters that it shares."""
+        return sum(device.planned_bytes - (device.parameter_bytes if self.shares else 0)
+                   for device in self.plan.devices)
+
     def take_weights(self) -> None:
         """Take the owner's parameters and statistics, or those of the module that it does not
         have."""
@@ -111,6 +116,8 @@ class Evaluations:
             if pipeline is not None:
                 pipeline.close()
             self._found[losses] = captured, pipeline = self._new(owner, inputs, samples, losses)
+            self._captured.evaluation_bytes = sum(
+                other.own_bytes() for _, other in self._found.values() if other is not None)
         if pipeline is not None:
             pipeline.take_weights()
         return pipeline
@@ -138,6 +145,7 @@ class Evaluations:
 
     def close(self) -> None:
         """Close the pipelines."""
+        self._captured.evaluation_bytes = 0
         for _, pipeline in self._found.values():
             if pipeline is not None:
                 pipeline.close()
