@@ -20,6 +20,13 @@ from cgpipe.torch import CaptureError, runtime
 from cgpipe.torchgpipe import GPipe
 
 
+SCALE, UNREAD, POWERS = 2.0, 1.0, {"first": 1.0}
+
+
+def times_scale(y):
+    return y * SCALE
+
+
 class Stop(nn.Module):
     """Call ``function(module, y, x)``, where y is the result of a linear layer on x."""
 
@@ -265,6 +272,37 @@ class Changes(unittest.TestCase):
             change(name)
             with self.subTest(name):
                 torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
+
+    def test_changed_variables_count_in_the_next_step(self):
+        torch.manual_seed(0)
+        factor, calls, x, y = 3.0, 0, torch.randn(6, 8), torch.randint(0, 8, (6,))
+
+        def forward(module, y, x):
+            nonlocal calls
+            calls += 1  # what forward itself assigns is not compared
+            return times_scale(y) * factor * POWERS["first"]
+        module = Stop(forward)
+        model = GPipe(nn.Sequential(copy.deepcopy(module)), [1])
+        taken = cgpipe.from_torch(copy.deepcopy(module), (x,), loss=F.cross_entropy,
+                                  example_target=y)
+        pipeline = cgpipe.Pipeline(taken, batch=6)
+
+        def check(name):
+            with self.subTest(name):
+                torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
+                with self.assertRaisesRegex(ArgumentError, f"^{name} has changed since"):
+                    pipeline.step(x, y)
+        torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
+        pipeline.step(x, y)
+        with mock.patch(f"{__name__}.SCALE", 5.0):
+            check("the global SCALE")
+        with mock.patch.dict(POWERS, first=7.0):
+            check("the global POWERS")
+        pipeline.step(x, y)
+        factor = 4.0
+        check("the variable factor")
+        with mock.patch(f"{__name__}.UNREAD", 2.0):
+            torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
 
     def test_an_output_may_be_written_to_in_place(self):
         torch.manual_seed(0)

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a captured graph fixes of a module, and may change later: modes, numbers and texts among the
-attributes, hooks, submodules, and tensors that are no parameters. It is read in front of each
-step."""
+"""What a captured graph fixes of a module, and may change later. It is read in front of each step:
+modes, attributes, hooks, submodules, tensors that are no parameters, and variables that forward
+reads."""
 
 from __future__ import annotations
 
 import operator
 import types
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 
+from cgpipe.torch.variables import variables_of
 from cgpipe.torch.watch import global_hooks, hooks_of, is_managed, plain
 
 __all__ = ["SMALL", "State", "Tensors"]
@@ -96,6 +97,23 @@ class _Owner:
         return [*self.plain, *self.rest]
 
 
+class _Variables:
+    """The variables outside of a module that its forward reads."""
+
+    path, size = "", 0
+    values: Dict[str, Any] = {}
+
+    def __init__(self, module: nn.Module) -> None:
+        self.entries = variables_of(module)
+
+    def read(self, memo: Dict[int, Any]) -> Tuple[Any, ...]:
+        """Return the values."""
+        return tuple([_frozen(get(), memo) for _, get in self.entries])
+
+    def names(self) -> List[str]:
+        return [name for name, _ in self.entries]
+
+
 def _tensors_of(module: nn.Module) -> Tuple[Any, ...]:
     """Return which tensors are the parameters and buffers, and which parameters are trained."""
     return (*[p if p is None else (_Same(p), p.requires_grad)
@@ -136,11 +154,13 @@ class State:
     def _list(self) -> None:
         self._modules = [child for _, child in self.module.named_modules()]
         self._children = [tuple(child._modules.values()) for child in self._modules]
-        self._owners = [_Owner(path, child.__dict__, self._ignored.get(id(child), set()))
-                        for path, child in self.module.named_modules()]
+        self._owners: List[Union[_Owner, _Variables]] = [
+            _Owner(path, child.__dict__, self._ignored.get(id(child), set()))
+            for path, child in self.module.named_modules()]
         classes = {type(child): None for child in self._modules
                    if not type(child).__module__.startswith(_FOREIGN)}
         self._owners += [_Owner(cls.__name__, vars(cls), set()) for cls in classes]
+        self._owners.append(_Variables(self.module))
 
     def _is_stale(self) -> bool:
         """Return whether submodules or attributes were added or removed since they were listed."""
