@@ -252,9 +252,7 @@ def placeholders(program: Any, walk: Walk, examples: Sequence[Tensor]) -> List[O
         elif kind in ("BUFFER", "CONSTANT_TENSOR"):
             tensor = program.state_dict.get(spec.target)
             tensor = program.constants.get(spec.target) if tensor is None else tensor
-            if tensor.requires_grad:
-                raise CaptureError(f"{target}: a tensor that requires a gradient and is no "
-                                   "parameter is not covered (register it as a parameter)")
+            _check_constant(target, tensor)
             walk.env[node] = Constant(tensor.detach(), buffer=target)
             walk.evaluator.set(node, tensor.detach().clone())
         elif kind == "USER_INPUT":
@@ -262,6 +260,13 @@ def placeholders(program: Any, walk: Walk, examples: Sequence[Tensor]) -> List[O
         else:
             raise CaptureError(f"{node.name}: an input of the kind {kind.lower()} is not covered")
     return layouts
+
+
+def _check_constant(name: str, tensor: Tensor) -> None:
+    """Raise if a tensor that is no parameter requires a gradient."""
+    if tensor.requires_grad:
+        raise CaptureError(f"{name}: a tensor that requires a gradient and is no parameter is not "
+                           "covered (register it as a parameter)")
 
 
 def _real_input(walk: Walk, node: Any, index: int, example: Tensor) -> Optional[Layout]:

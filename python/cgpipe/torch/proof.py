@@ -8,8 +8,8 @@
 Both run forward and backward on two draws of inputs, with 3 and with 2 samples. Each layer of the
 engine gets PyTorch's values and gradients, so rounding does not grow from layer to layer. Results
 of layers, outputs, losses, gradients and buffers are compared. To say what rounding explains,
-PyTorch runs each layer again, its values and parameters moved by a few roundings. The engine may
-differ by eight times as much, and by 1e-6 of the layer's largest tensor."""
+PyTorch runs each layer again, with values, parameters and results of ops moved by a few roundings.
+The engine may differ by eight times as much, and by 1e-6 of the layer's largest tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from cgpipe.torch.captured import Captured
 from cgpipe.torch.engine import return_memory
 from cgpipe.torch.finding import ITSELF, called
-from cgpipe.torch.proof_cuts import difference, size
+from cgpipe.torch.proof_cuts import Feed, difference, size
 from cgpipe.torch.proof_pieces import Piece
 from cgpipe.torch.proof_runs import Draw, Eager, Ours
 from cgpipe.torch.watch import CaptureError
@@ -301,10 +301,14 @@ def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samp
 
 
 def _check_without_gradient(eager: Eager, draw: Draw) -> None:
-    """Raise if the module returns something else where gradients are disabled. (In evaluation,
-    PyTorch itself leaves out what its attention masks.)"""
-    for name, x in eager.named(eager.outputs(draw.inputs)).items():
-        want = draw.expected.outputs[name]
+    """Raise if a layer or the module returns something else where gradients are disabled. (In
+    evaluation, PyTorch itself leaves out what its attention masks.)"""
+    feed = Feed(eager.captured.cuts, draw.expected, None, None)
+    found = eager.named(eager.outputs(draw.inputs, feed))
+    paths = {cut.number: cut.path for cut in eager.captured.cuts.values()}
+    pairs = [*((name, x, draw.expected.outputs[name]) for name, x in found.items()),
+             *((paths[k], x, draw.expected.results[k]) for k, x in feed.results.items())]
+    for name, x, want in pairs:
         if difference(x, want) > UNPROVABLE * (size(want) or 1.0):
             raise CaptureError(f"{name}: another result under no_grad() is not covered", [""])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ from cgpipe.torch.boundaries import Cut, Key, is_fresh
 from cgpipe.torch.graph import from_memory, to_memory
 from cgpipe.torch.layout import Layout
 
-__all__ = ["Feed", "Notes", "Run", "Tensors", "difference", "moved", "size"]
+__all__ = ["Feed", "Notes", "Run", "Tensors", "difference", "moved", "shrinking",
+           "size"]
 
 #: Roundings by which parameters and inputs are moved.
 MOVED = 4 * 2.0 ** -23
@@ -55,6 +56,13 @@ def moved(tensor: Tensor, generator: Optional[torch.Generator]) -> Tensor:
     torch.mul(flat[:whole].view(rows, -1), factor, out=to[:whole].view(rows, -1))
     torch.mul(flat[whole:], factor[:flat.numel() - whole], out=to[whole:])
     return found.requires_grad_(tensor.requires_grad)
+
+
+def shrinking(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Return factors that move a tensor of this shape by a few roundings towards zero."""
+    number = math.prod(shape)
+    noise = torch.rand([min(NOISE, number)], generator=generator)
+    return (1 - MOVED * noise).repeat(-(-number // max(1, len(noise))))[:number].view(shape)
 
 
 # --- comparison ---
@@ -109,7 +117,7 @@ class Notes:
         self.strides: Dict[int, Tuple[int, ...]] = {}
         self.requires: Set[int] = set()
         self.alone: Set[int] = set()
-        self.skip = None
+        self.skip = self.generator = None
 
     def visit(self, key: Key, y: Tensor, arguments: Any) -> Tensor:
         """Note a result."""
@@ -151,13 +159,13 @@ class Feed:
     """The results of an earlier run at cuts, given to the modules that read them."""
 
     def __init__(self, cuts: Dict[Key, Cut], run: Run, generator: Optional[torch.Generator],
-                 wanted: Set[str]) -> None:
+                 wanted: Optional[Set[str]]) -> None:
         self.cuts, self.run, self.generator = cuts, run, generator
         self.results: Tensors = {}
         self.leaves: Dict[int, Tensor] = {}
         self.layouts = {cut.number: cut.layout for cut in cuts.values()}
         self._made: List[Tuple[Tensor, Tensor]] = []
-        self._wanted: Optional[Set[str]] = wanted
+        self._wanted = wanted
         # Calls are numbered: with several of a module none is left out.
         if any(number for _, number, _ in cuts):
             self._wanted = None
@@ -168,13 +176,18 @@ class Feed:
         if (self._wanted is None or cut is None or cut.number not in self.run.alone
                 or any(own == path or own.startswith(path + ".") for own in self._wanted)):
             return None
-        return self._leaf(cut)
+        with torch._C.DisableTorchFunction():
+            return self._leaf(cut)
 
     def visit(self, key: Key, y: Tensor, _: Any) -> Tensor:
         """Take a result, and return that of the earlier run."""
         cut = self.cuts.get(key)
         if cut is None:
             return y
+        with torch._C.DisableTorchFunction():
+            return self._exchange(cut, y)
+
+    def _exchange(self, cut: Cut, y: Tensor) -> Tensor:
         self.results[cut.number] = _copied(y, cut.layout)
         gradient = self.run.result_gradients.get(cut.number)
         if y.requires_grad and gradient is not None:

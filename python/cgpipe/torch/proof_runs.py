@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from cgpipe.torch.boundaries import visiting
+from cgpipe.torch.boundaries import is_fresh, visiting
 from cgpipe.torch.captured import Captured
 from cgpipe.torch.engine import Engine
 from cgpipe.torch.graph import from_memory, to_memory
 from cgpipe.torch.opaque import original, replaced
-from cgpipe.torch.proof_cuts import Feed, Notes, Run, Tensors, difference, moved
+from cgpipe.torch.proof_cuts import Feed, Notes, Run, Tensors, difference, moved, shrinking
 from cgpipe.torch.proof_pieces import Piece, pieces_of
 from cgpipe.torch.surroundings import PROOF_SEED, put, seeded
 from cgpipe.torch.watch import CaptureError, attributes_kept, buffers_kept
@@ -27,20 +27,47 @@ from cgpipe.worker import Worker
 
 __all__ = ["Draw", "Eager", "Ours"]
 
+
 class _NoDropout(TorchFunctionMode):
-    """Leave out dropout."""
+    """Leave out dropout. Notes whether one was left out that its caller wants in any mode."""
+
+    drops = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         if "dropout" in name:
             x = args[0] if args else kwargs["input"]
+            self.drops = self.drops or _drops(args, kwargs)
             return (x, torch.ones_like(x, dtype=torch.bool)) if name == "native_dropout" else x
         place = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}.get(name)
         if place is not None:
             args = [*args[:place], 0.0, *args[place + 1:]] if len(args) > place else args
             kwargs = {key: 0.0 if key == "dropout_p" else x for key, x in kwargs.items()}
         return func(*args, **kwargs)
+
+
+class _Moving(_NoDropout):
+    """Move the result of each op that has a gradient by a few roundings, towards zero: a result may
+    not leave the interval from -1 to 1."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        y = super().__torch_function__(func, types, args, kwargs)
+        if (not isinstance(y, Tensor) or y.dtype != torch.float32 or not y.requires_grad
+                or y.is_leaf or not is_fresh(y, (args, kwargs))):
+            return y
+        return y * shrinking(y.shape, self.generator)
+
+
+def _drops(args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
+    """Return whether a dropout, (input, p, training), sets elements to zero."""
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+    return bool(p and training)
 
 
 @contextlib.contextmanager
@@ -115,10 +142,15 @@ class Eager:
         self.seeds: List[Tensor] = []
         self.shapes: List[Any] = []
 
-    def outputs(self, inputs: Sequence[Tensor]) -> List[Tensor]:
-        """Return the outputs of a forward without gradients."""
-        with _kept(self.module, self.captured), torch.no_grad(), _NoDropout():
+    def outputs(self, inputs: Sequence[Tensor], cuts: Optional[Feed] = None) -> List[Tensor]:
+        """Return the outputs of a forward without gradients. ``cuts``: gets the results there."""
+        with _kept(self.module, self.captured), torch.no_grad(), _NoDropout(), \
+                (contextlib.nullcontext() if cuts is None
+                 else visiting(self._bounds(), cuts.visit, cuts.skip)):
             return list(self.flat(*inputs))
+
+    def _bounds(self) -> Dict[str, nn.Module]:
+        return {cut.path: self.modules[cut.path] for cut in self.captured.cuts.values()}
 
     def run(self, inputs: Sequence[Tensor]) -> Run:
         """Run forward and backward, and note the results at cuts."""
@@ -128,6 +160,9 @@ class Eager:
         parameters = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
         notes = Notes(self.captured.cuts, inputs[0].shape[0])
         found = self._run(given, parameters, notes)
+        if any(difference(a, b) for a, b in zip(given, inputs)):
+            raise CaptureError("forward writes to its input, which is not covered (write to a "
+                               "clone)", [""])
         found.results, found.result_gradients = notes.values, notes.gradients
         found.strides, found.requires, found.alone = notes.strides, notes.requires, notes.alone
         return found
@@ -151,17 +186,37 @@ class Eager:
         return found
 
     def _run(self, given: List[Tensor], parameters: Dict[str, Tensor], cuts: Any) -> Run:
-        bounds = {path: self.modules[path] for path in {cut.path for cut in
-                                                        self.captured.cuts.values()}}
-        with _kept(self.module, self.captured) as changed, torch.enable_grad(), _NoDropout(), \
+        generator = cuts.generator
+        dropout = _NoDropout() if generator is None else _Moving(generator)
+        with _kept(self.module, self.captured) as changed, torch.enable_grad(), \
                 seeded(PROOF_SEED), _replaced(self.module, parameters), self._seeded():
-            with visiting(bounds, cuts.visit, cuts.skip):
+            with dropout, visiting(self._bounds(), cuts.visit, cuts.skip):
                 outputs = self.flat(*given)
+            if isinstance(cuts, Notes):
+                self._check_leaves(outputs, [*given, *parameters.values()])
             self.shapes = [y.shape[1:] if y.dim() else None for y in outputs]
-            found = self._backward(outputs, given, parameters, cuts)
+            with _NoDropout():
+                found = self._backward(outputs, given, parameters, cuts)
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
         self._check_attributes(changed)
+        if dropout.drops and not self.captured.training and not self.captured.regions:
+            raise CaptureError("dropout in eval mode is not covered", [""])
         return Run({**self.named(outputs), **buffers}, found)
+
+    @staticmethod
+    def _check_leaves(outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
+        """Raise if a backward would reach tensors beside inputs and parameters."""
+        known, seen = {id(x) for x in leaves}, set()  # type: Set[int], Set[Any]
+        pending = [y.grad_fn for y in outputs if y.grad_fn is not None]
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            pending += [after for after, _ in node.next_functions if after is not None]
+            if id(getattr(node, "variable", node)) not in known and hasattr(node, "variable"):
+                raise CaptureError("a tensor that requires a gradient and is no parameter is not "
+                                   "covered (register it as a parameter)", [""])
 
     def _check_attributes(self, changed: Sequence[str]) -> None:
         known = {(id(module), key) for module, key in self.captured.regions.attributes}
