@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dis
 import functools
+import os
 import sysconfig
 import types
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
+import torch
 from torch import nn
 
 __all__ = ["variables_of"]
@@ -20,8 +22,8 @@ __all__ = ["variables_of"]
 #: Largest container that is compared by its elements.
 LARGEST = 64
 
-_INSTALLED = tuple({path for key, path in sysconfig.get_paths().items()
-                    if key in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = ("site-packages", "dist-packages", "<frozen", sysconfig.get_path("stdlib"),
+              os.path.dirname(torch.__file__))
 _MISSING = object()
 #: A variable: its name in messages, and a function that returns its value.
 Variable = Tuple[str, Callable[[], Any]]
@@ -56,7 +58,8 @@ def _roots(module: nn.Module) -> Iterator[Any]:
 
 
 def _is_own(function: Any) -> bool:
-    return not function.__code__.co_filename.startswith((*_INSTALLED, "<"))
+    file = function.__code__.co_filename
+    return not any(part in file for part in _INSTALLED)
 
 
 def _is_variable(value: Any) -> bool:
