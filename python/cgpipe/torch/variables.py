@@ -2,8 +2,8 @@
 """Variables outside of a module that its forward reads: globals, and those of enclosing functions.
 
 Read are forward, the methods and functions that it calls by name, and functions among the module's
-attributes; none of installed packages. Functions, classes and Python modules are no variables, nor
-is what forward itself assigns."""
+attributes; none of installed packages. Compared are numbers, texts, tensors, and dictionaries of
+numbers and texts, unless forward assigns them. Forward may append to a list, so lists are not."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ import types
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from cgpipe.torch.watch import plain
 
 __all__ = ["variables_of"]
 
-#: Largest container that is compared by its elements.
+#: Largest dictionary that is compared by its values.
 LARGEST = 64
 
 _INSTALLED = ("site-packages", "dist-packages", "<frozen", sysconfig.get_path("stdlib"),
@@ -63,9 +65,9 @@ def _is_own(function: Any) -> bool:
 
 
 def _is_variable(value: Any) -> bool:
-    if value is _MISSING or callable(value) or isinstance(value, (type, types.ModuleType)):
-        return False
-    return not isinstance(value, (list, tuple, set, frozenset, dict)) or len(value) <= LARGEST
+    if isinstance(value, dict):
+        return len(value) <= LARGEST and all(map(plain, value.values()))
+    return plain(value) or isinstance(value, Tensor)
 
 
 def _codes(code: Any) -> Iterator[Any]:
