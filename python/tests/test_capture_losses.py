@@ -3,8 +3,9 @@
 
 import copy
 import unittest
+import warnings
 
-import torch_support  # noqa: F401  skips without PyTorch
+import torch_support  # skips without PyTorch
 
 import torch
 from torch import nn
@@ -43,14 +44,16 @@ class Losses(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(3)
 
-    def compare(self, loss, target, module=None, shape=ROWS, precision="f32", bound=1e-5):
+    def compare(self, loss, target, module=None, shape=ROWS, precision="f32", bound=1e-5,
+                fallback=False, chunks=3):
         """Train a module by PyTorch and by a pipeline of two stages and uneven micro-batches."""
         module = module or net()
         theirs, x = copy.deepcopy(module), torch.randn(shape)
-        model = cgpipe.from_torch(module, (x,), loss=loss, example_target=target, fallback=False)
+        model = cgpipe.from_torch(module, (x,), loss=loss, example_target=target,
+                                  fallback=fallback)
         optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
-        with cgpipe.Pipeline(model, stages=2, chunks=3, batch=N, precision=precision,
-                             optimizer=cgpipe.SGD(lr=0.1)) as pipeline:
+        with cgpipe.Pipeline(model, stages=min(2, len(model.layers)), chunks=chunks, batch=N,
+                             precision=precision, optimizer=cgpipe.SGD(lr=0.1)) as pipeline:
             for _ in range(3):
                 optimizer.zero_grad()
                 expected = loss(theirs(x), target)
@@ -205,6 +208,19 @@ class Losses(unittest.TestCase):
         self.compare(lambda y, t: F.cross_entropy(y, t, reduction="none").mean(), classes)
         self.compare(lambda y, t: F.nll_loss(y.log_softmax(1), t, reduction="none").sum(), classes)
         self.compare(lambda y, t: -y.log_softmax(1).mean() * 2, classes)
+
+    def test_losses_of_what_pytorch_runs(self):
+        """PyTorch runs one op, a module, and the whole module, whose trace fails."""
+        functions = [lambda x: x.cumsum(-1), lambda x: x.sin() * (1 if float(x.sum()) > 0 else 2),
+                     lambda x: x * len(x) ** 0.5]
+        target = torch.randn(N, 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for function, loss in zip(functions, (
+                    lambda y, t: (y - t).square().mean(), lambda y, t: (y * t).sum(),
+                    lambda y, t: F.mse_loss(y, t, reduction="none").mean(1).mean())):
+                module = nn.Sequential(*net(), torch_support.Function(function))
+                self.compare(loss, target, module, fallback=True, chunks=1)
 
     def test_sums_divided_by_sums(self):
         classes = torch.tensor([0, 1, 2, 0, 0, 1, 0, 2])

@@ -38,6 +38,8 @@ class _Choice:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        #: Path of the whole module: a loss beside it needs the engine.
+        self.root = getattr(module, "path_of_module", "")
         self.modules: Dict[str, nn.Module] = {}
         #: Why a module was not captured.
         self.reasons: Dict[str, Finding] = {}
@@ -62,6 +64,7 @@ class _Choice:
             return
         if outer is not None:  # it is opaque, and fails as such
             path = outer.rpartition(".")[0]
+        path = path or self.root
         found = self.module.get_submodule(path)
         while path and isinstance(found, (nn.ModuleList, nn.ModuleDict)):
             path = path.rpartition(".")[0]
@@ -168,7 +171,7 @@ def _add(choice: _Choice, error: CaptureError, paths: Sequence[str],
     """Make more modules opaque. If there are none, raise the first error, for its reason."""
     if choice.add(paths, error.findings):
         return
-    if first is None or first is error:
+    if first is None or str(first) == str(error):
         raise error
     raise CaptureError(f"{first} (and PyTorch cannot run it inside the pipeline: {error})",
                        findings=error.findings) from error
@@ -303,6 +306,8 @@ class Nodes:
         if len(operands) == 1 and len(shapes[0]) > 5:
             raise Unsupported("a result of at most 5 dimensions")
         number = graph.add("", values, shapes[0] if len(operands) == 1 else [total])
+        if region.parameters:
+            graph.trained.add(number)
         self._nodes[-1].append(graph.nodes[-1])
         if len(operands) == 1:
             return [Value(number, operands[0].layout)]

@@ -4,7 +4,7 @@ docs/reference/graph-files.md."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from torch import Tensor
 
@@ -40,6 +40,8 @@ class Graph:
         self.losses: List[Dict[str, Any]] = []
         self.outputs: List[int] = []
         self.states: List[str] = []
+        #: Values with a gradient of parameters that their nodes do not name: results of PyTorch.
+        self.trained: Set[int] = set()
         self._parameters: Dict[str, int] = {}
 
     def json(self) -> Dict[str, Any]:
@@ -102,7 +104,7 @@ class Graph:
             if node.get("parameters"):
                 return True
             found.update(node["inputs"])
-        return False
+        return not self.trained.isdisjoint(found)
 
     def loss(self, op: str, inputs: Sequence[int], attributes: Dict[str, Any],
              weight: float) -> None:

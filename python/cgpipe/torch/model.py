@@ -29,6 +29,8 @@ _TARGET = "example target"
 class _WithLoss(nn.Module):
     """A module with a loss of its output, which has the target as its last input."""
 
+    path_of_module = "module"
+
     def __init__(self, module: nn.Module, loss: Any) -> None:
         super().__init__()
         self.module, self.loss = module, loss

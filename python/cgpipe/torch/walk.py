@@ -169,7 +169,8 @@ class Walk:
         self.env.pop(node, None)
         if self.plan.facts.is_carried(node):
             layout = output_operand(shape_of(node.meta["val"].shape)).layout
-            self.env[node] = self.t.graph.input("a result of PyTorch", "f32", layout)
+            value = self.env[node] = self.t.graph.input("a result of PyTorch", "f32", layout)
+            self.t.graph.trained.add(value.number)
 
     def _add_subgraph(self, subgraph: Subgraph) -> None:
         self._begin(subgraph.layer)
