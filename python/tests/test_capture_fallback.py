@@ -501,6 +501,45 @@ class Fallback(unittest.TestCase):
         with self.assertRaisesRegex(CaptureError, "partitions.0.0.0: Embedding: max_norm is"):
             GPipe(shared, [1])(ids)
 
+    def test_a_running_statistic_that_others_read_is_pytorchs(self):
+        class Reader(nn.Module):
+            def __init__(self, function):
+                super().__init__()
+                self.norm, self.function = nn.BatchNorm2d(4), function
+
+            def forward(self, x):
+                return self.function(self.norm, self.norm(x))
+        for function in (lambda norm, y: y + norm.running_mean[None, :, None, None],
+                         lambda norm, y: y * norm.running_var.detach().mean(),
+                         lambda norm, y: y / norm.running_var.view(1, -1, 1, 1).sqrt()):
+            module = nn.Sequential(nn.Conv2d(4, 4, 1), Reader(function), nn.Flatten())
+            self._same_as_in_pytorch(module, [torch.randn(n, 4, 3, 3) + 1 for n in (4, 4, 4)])
+
+    def test_sizes_that_depend_on_values_and_sparse_gradients(self):
+        chosen = Part(lambda m, y, x: torch.masked_select(y, x > -100).view(x.shape))
+        self._same_as_in_pytorch(nn.Sequential(nn.Linear(8, 8), chosen), [torch.randn(4, 8)] * 3)
+        words = nn.Sequential(nn.Embedding(7, 8, sparse=True), nn.Linear(8, 3))
+        self._same_as_in_pytorch(words, [torch.randint(0, 7, (4, 5)) for _ in range(3)])
+
+    def _same_as_in_pytorch(self, module, inputs):
+        """Check three steps of SGD: losses, weights and statistics."""
+        def loss(y, target):
+            return (y - target).square().mean()
+        ours, target = copy.deepcopy(module), torch.zeros(module(inputs[0]).shape)
+        module = copy.deepcopy(ours)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        model = cgpipe.from_torch(ours, (inputs[0],), loss=loss, example_target=target)
+        with warnings.catch_warnings(), cgpipe.Pipeline(
+                model, stages=1, chunks=1, batch=4, optimizer=cgpipe.SGD(lr=0.1)) as pipeline:
+            warnings.simplefilter("ignore")
+            for x in inputs:
+                optimizer.zero_grad()
+                want = loss(module(x), target)
+                want.backward()
+                optimizer.step()
+                self.assertAlmostEqual(pipeline.step(x, target), float(want.detach()), places=5)
+            same(self, ours.state_dict().values(), module.state_dict().values(), "after 3 steps")
+
     def test_messages_have_the_users_own_paths(self):
         x, y = torch.randn(6, 8), torch.randint(0, 8, (6,))
 

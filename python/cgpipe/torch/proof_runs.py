@@ -267,7 +267,8 @@ class Eager:
             return {name: None for name in names}
         # Not autograd.grad(), which checkpoint(use_reentrant=True) does not support.
         torch.autograd.backward([y for y, _ in pairs], [seed for _, seed in pairs])
-        return {name: x.grad for name, x in zip(names, leaves)}
+        return {name: x.grad.to_dense() if x.grad is not None and x.grad.is_sparse else x.grad
+                for name, x in zip(names, leaves)}
 
 
 def _without_dropout(graph: Dict[str, Any]) -> Dict[str, Any]:

@@ -426,6 +426,7 @@ class Region:
                 memory.zero_()
             else:
                 view = memory.permute(order) if order else memory
+                gradient = gradient.to_dense() if gradient.is_sparse else gradient
                 view.copy_(gradient.reshape(view.shape))
 
     def forget(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from cgpipe.errors import CgpipeError
 from cgpipe.torch.attention import Positions, Scores
@@ -20,6 +21,7 @@ from cgpipe.torch.finding import Finding
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, MixesSamples, Unlike
 from cgpipe.torch.opaque import CALLS
+from cgpipe.torch.norms import Statistic
 from cgpipe.torch.ops import OPS
 from cgpipe.torch.places import BEFORE, ENGINE, ONCE, TORCH, Place, is_added, place_of
 from cgpipe.torch.region import output_operand
@@ -220,6 +222,8 @@ class Walk:
             return
         leaves = [x for x in torch.utils._pytree.tree_leaves(
             arguments, is_leaf=lambda x: x is None)]
+        if any(isinstance(x, Statistic) for x in leaves) and "batch_norm" not in name:
+            raise Unsupported("a running statistic that its batch norm alone reads")
         live = [x for x in leaves if isinstance(x, (Value, Scores, Positions, Parameter, Loss))]
         if live and name in _FILLED:
             self._fill(node, arguments[0])
@@ -258,6 +262,8 @@ class Walk:
         """Evaluate a node that depends only on constants, or defer a node that depends on integer
         inputs."""
         value = node.meta.get("val")
+        if any(_depends_on_values(x.meta.get("val")) for x in (node, *node.all_input_nodes)):
+            raise Unsupported("a size that does not depend on the values of tensors")
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
             return (Samples(int(self.evaluator.example(node)))
                     if isinstance(value, torch.SymInt) else value)
@@ -318,6 +324,12 @@ def _check_result(node: Any, result: Any) -> None:
     found = [(BATCH in dim, size) for dim, size in zip(result.layout.dims, result.layout.sizes())]
     if found != shape_of(value.shape):
         raise Unsupported(f"a result of shape {found}")
+
+
+def _depends_on_values(number: Any) -> bool:
+    """Return whether a number is not known before the values of tensors are."""
+    return isinstance(number, (torch.SymInt, torch.SymBool, torch.SymFloat)) and bool(
+        free_unbacked_symbols(number))
 
 
 def _attribute(module: Any, target: str) -> Any:
