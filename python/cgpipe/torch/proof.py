@@ -212,7 +212,7 @@ class _Comparison:
         return path or own
 
     def _bound(self, key: _Name) -> float:
-        return max(self.exact.get(key, EXACT), 8 * self.spread.get(key, 0.0))
+        return self.exact.get(key, EXACT) + 8 * self.spread.get(key, 0.0)
 
     def _wrong(self, far: Dict[_Name, float]) -> List[_Name]:
         """Return the tensors that differ by more than their bound. Notes those not provable."""
