@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random modules train like PyTorch's, or are refused by name: outputs, gradients, buffers and
-weights of three steps of SGD, for two numbers of samples.
+"""Random modules train like PyTorch's, or are refused by name: outputs or losses, gradients,
+buffers and weights of three steps of SGD, for two numbers of samples. GPipe trains most of them; a
+third is captured with a loss for a Pipeline.
 
 CGP_TEST_SEED repeats a run; CGP_TEST_MODULES is their number [40]."""
 
@@ -14,8 +15,10 @@ import warnings
 import torch_support  # noqa: F401  skips without PyTorch
 
 import torch
+from random_losses import Loss
 from random_modules import CHANGES, draw
 
+import cgpipe
 from cgpipe.errors import ArgumentError
 from cgpipe.torch import CaptureError
 from cgpipe.torchgpipe import GPipe
@@ -33,9 +36,9 @@ def as_tuple(x):
     return x if isinstance(x, tuple) else (x,)
 
 
-def parts_of(x, chunks):
-    """Return micro-batches of an input."""
-    parts = [part.chunk(chunks) for part in as_tuple(x)]
+def parts_of(x, samples):
+    """Return micro-batches of an input, each of a number of samples, but for the last one."""
+    parts = [part.split(samples) for part in as_tuple(x)]
     return [part if isinstance(x, tuple) else part[0] for part in zip(*parts)]
 
 
@@ -83,6 +86,26 @@ class Training:
         self.found.update((f"{name}, step {i}", value) for name, value in tensors.items())
 
 
+class LossTraining:
+    """Three steps of a module with a loss. ``step``: a function of inputs and a target, which
+    returns the loss and leaves gradients; ``update``: apply them."""
+
+    def __init__(self, case, module, step, update):
+        self.found = {}
+        for i, (x, target) in enumerate(zip(case.inputs, case.targets)):
+            loss = torch.as_tensor(step(x, target), dtype=torch.float32).detach().clone()
+            tensors = {"output loss": loss}
+            for name, p in module.named_parameters():
+                # A pipeline has gradients of 0 where PyTorch has none.
+                tensors[f"gradient {name}"] = (torch.zeros_like(p) if p.grad is None
+                                               else p.grad.clone())
+            update()
+            tensors.update((f"buffer {name}", b.clone()) for name, b in module.named_buffers())
+            tensors.update((f"weight {name}", p.detach().clone())
+                           for name, p in module.named_parameters())
+            self.found.update((f"{name}, step {i}", value) for name, value in tensors.items())
+
+
 def size(x):
     return 0.0 if x is None else float(x.double().norm())
 
@@ -101,17 +124,32 @@ class Case:
         step = self.chunks if "samples in forward" in drawn.constructs else 1
         sizes = [step * pick.randint(least // step, 5 + least // step) for _ in range(2)]
         self.inputs = [drawn.inputs(n) for n in (*sizes, sizes[0])]
-        self.name, self.change = None, None
-        if pick.random() < 0.3:
+        self.name, self.change, self.loss = None, None, None
+        if pick.random() < 0.33:
+            self._draw_loss()
+        elif pick.random() < 0.3:
             self.name = pick.choice(sorted(CHANGES))
             self.change = CHANGES[self.name](pick, drawn.module)
         self.constructs = sorted({*drawn.constructs, *(
-            [f"changed {self.name}"] if self.change else []),
+            [f"changed {self.name}"] if self.change else []), *(
+            [f"loss: {self.loss.name}"] if self.loss else []),
             *([] if drawn.module.training else ["eval"])})
         self._weights = {}
         self.layers = len(drawn.module)
         self.stages = pick.randint(1, self.layers)
         self.mode = pick.choice(["never", "always", "except_last"])
+
+    def _draw_loss(self):
+        """Draw a loss and its targets, if an output has a gradient."""
+        outputs = [as_tuple(copy.deepcopy(self.drawn.module)(x)) for x in self.inputs]
+        gradients = [y.requires_grad for y in outputs[0]]
+        if any(gradients):
+            self.loss = Loss(self.pick, gradients)
+            if "samples in forward" in self.drawn.constructs:
+                self.inputs[1] = self.inputs[2]  # a pipeline refuses another path
+                outputs[1] = outputs[2]
+            self.batch = max(len(as_tuple(x)[0]) for x in self.inputs)
+            self.targets = [self.loss.target(of_step) for of_step in outputs]
 
     def weights(self, step, outputs):
         """Return the gradients of a step's outputs."""
@@ -124,9 +162,39 @@ class Case:
         module = copy.deepcopy(self.drawn.module)
 
         def call(x):
-            outputs = [as_tuple(module(part)) for part in parts_of(x, self.chunks)]
+            # A pipeline has micro-batches of one size, GPipe as many as the batch gives.
+            samples = -(-(len(as_tuple(x)[0]) if self.loss is None else self.batch) // self.chunks)
+            outputs = [as_tuple(module(part)) for part in parts_of(x, samples)]
             return tuple(torch.cat(parts) for parts in zip(*outputs))
-        return Training(self, call, module, move)
+        if self.loss is None:
+            return Training(self, call, module, move)
+        if move:
+            with torch.no_grad():
+                for p in module.parameters():
+                    p.copy_(moved(p))
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+
+        def step(x, target):
+            optimizer.zero_grad()
+            if move:
+                x = tuple(map(moved, x)) if isinstance(x, tuple) else moved(x)
+            loss = self.loss(call(x), target)
+            loss.backward()
+            return loss
+        return LossTraining(self, module, step, optimizer.step)
+
+    def pipeline(self):
+        """Return a training by a Pipeline with a loss, and the pipeline's report."""
+        module = copy.deepcopy(self.drawn.module)
+        # nn.Sequential takes one argument, which may be a tuple.
+        model = cgpipe.from_torch(module, (self.inputs[0],), loss=self.loss,
+                                  example_target=self.targets[0])
+        with cgpipe.Pipeline(model, stages=min(self.stages, len(model.layers)), chunks=self.chunks,
+                             recompute=self.mode, batch=self.batch,
+                             optimizer=cgpipe.SGD(lr=0.01)) as pipeline:
+            def step(x, target):
+                return pipeline.step(*as_tuple(x), target, update=False)
+            return LossTraining(self, module, step, pipeline.update), model
 
     def gpipe(self):
         """Return a training by the engine, and the pipeline."""
@@ -194,7 +262,7 @@ class Modules(unittest.TestCase):
         """Return how a module runs; fail if it does not train as in PyTorch."""
         expected = case.eager()
         try:
-            found, model = case.gpipe()
+            found, model = case.gpipe() if case.loss is None else case.pipeline()
         except (CaptureError, ArgumentError) as error:
             print(f"refused: {case.constructs}: {error}")
             return "refused"
