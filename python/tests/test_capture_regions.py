@@ -5,6 +5,7 @@ gradients are PyTorch's, and the bits are equal in all layouts."""
 import copy
 import unittest
 import warnings
+from types import SimpleNamespace
 
 from torch_support import gradients, same, torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 import cgpipe
 from cgpipe.errors import ArgumentError, LimitError
 from cgpipe.torch import CaptureError
+from cgpipe.torch.watch import path_of
 from cgpipe.torchgpipe import GPipe
 
 LAYOUTS = [([3], "never"), ([1, 2], "always"), ([2, 1], "except_last"), ([1, 1, 1], "never")]
@@ -87,6 +89,13 @@ class Regions(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
         warnings.simplefilter("ignore")
+
+    def test_a_path_below_the_module_that_calls_is_its_whole_path(self):
+        for paths, expected in ((["", "module", "module.1.f", "table"], "1.f.table"),
+                                (["", "module", "module.1", "module.0.a"], "0.a"),
+                                (["", "module"], ""), ([], "")):
+            stack = {str(i): (path, "a class") for i, path in enumerate(paths)}
+            self.assertEqual(path_of(SimpleNamespace(meta={"nn_module_stack": stack})), expected)
 
     def test_pytorch_runs_the_op_alone_with_the_bits_of_every_layout(self):
         x = torch.randn(6, 8)

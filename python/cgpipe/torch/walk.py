@@ -264,6 +264,8 @@ class Walk:
         value = node.meta.get("val")
         if any(_depends_on_values(x.meta.get("val")) for x in (node, *node.all_input_nodes)):
             raise Unsupported("a size that does not depend on the values of tensors")
+        if isinstance(value, torch.SymBool):  # of a size that a graph checks
+            return bool(value.node.hint)
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
             return (Samples(int(self.evaluator.example(node)))
                     if isinstance(value, torch.SymInt) else value)

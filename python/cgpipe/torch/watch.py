@@ -422,8 +422,11 @@ def _origin(node: Any, given: Dict[Any, Any]) -> Tuple[Any, bool, bool]:
 
 
 def path_of(node: Any) -> str:
-    """Return the path of the module that a node belongs to."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path = str(stack[-1][0]) if stack else ""
-    path = path.replace("L['self'].", "").replace("L['self']", "")
+    """Return the path of the module that a node belongs to. torch.export gives some paths below the
+    module that calls."""
+    path = ""
+    for own, *_ in (node.meta.get("nn_module_stack") or {}).values():
+        own = str(own).replace("L['self'].", "").replace("L['self']", "")
+        is_whole = not path or own in ("", "module") or own.startswith("module.")
+        path = own if is_whole else f"{path}.{own}"
     return path[len("module."):] if path.startswith("module.") else "" if path == "module" else path
