@@ -135,8 +135,12 @@ def transformer(pick, shape):
 @part("recurrent", (2,))
 def recurrent(pick, shape):
     kind = pick.choice([nn.LSTM, nn.GRU, nn.RNN])
-    return Fn(lambda m, x: m.a(x)[0],
-              a=kind(shape[1], pick.randint(2, 5), batch_first=True,
+    if pick.random() < 0.3:
+        cell = nn.GRUCell(shape[1], shape[1])
+        return Fn(lambda m, x: torch.stack([m.c(x[:, 0], m.c(x[:, 1])), x[:, 0]], 1), c=cell)
+    return Fn(pick.choice([lambda m, x: m.a(x)[0],
+                           lambda m, x: m.a(x.transpose(0, 1).transpose(0, 1) * 2)[0]]),
+              a=kind(shape[1], pick.randint(2, 5), pick.randint(1, 2), batch_first=True,
                      bidirectional=pick.random() < 0.3))
 
 
@@ -198,7 +202,8 @@ def resized(pick, shape):
     return nn.Sequential(mix(pick, shape), pick.choice([
         nn.Upsample(scale_factor=2), nn.Upsample(scale_factor=2, mode="bilinear"),
         nn.ZeroPad2d((1, 2, 0, 1)), nn.ReflectionPad2d(1), nn.ConstantPad2d(1, 0.5),
-        nn.ReplicationPad2d(1), nn.Unfold(2), nn.ChannelShuffle(1),
+        nn.ReplicationPad2d(1), nn.Unfold(2), nn.ChannelShuffle(1), nn.Upsample(5, mode="bicubic"),
+        nn.Upsample(scale_factor=1.7, mode="nearest-exact"),
         nn.PixelUnshuffle(2) if shape[1] % 2 == shape[2] % 2 == 0 else nn.Upsample(size=7),
         nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)]))
 
@@ -262,7 +267,7 @@ FIRST = [
     lambda m, i: m.a(m.table(i)), padding_idx=pick.choice([0, 3, -1]))),
     ("embedding options", ["ids"], lambda pick: embedded(pick,
     lambda m, i: m.table(i), **pick.choice([
-        {"scale_grad_by_freq": True}, {"max_norm": 1.0}]))),
+        {"scale_grad_by_freq": True}, {"max_norm": 1.0}, {"sparse": True}]))),
     ("mask as an input", ["float", "mask"], lambda pick: Fn(pick.choice([
         lambda m, x, k: m.a(x, x, x, key_padding_mask=k, need_weights=False)[0],
         lambda m, x, k: m.b(x).masked_fill(k.unsqueeze(-1), 0.0),

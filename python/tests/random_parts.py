@@ -445,6 +445,51 @@ simple("order", [
     lambda m, x: torch.diff(m.a(x), dim=-1), lambda m, x: m.a(x).cummax(-1).values,
 ])
 
+# --- indices, sizes and transforms ---
+
+
+def put_chosen(m, x):
+    y = m.a(x).clone()
+    y[x > 0.5] = 0.25
+    return y
+
+
+def put_at(m, x):
+    y = m.a(x) * 1
+    y[..., [0, 2]] = x[..., [1, 0]]
+    return y
+
+
+simple("scatter", [
+    put_chosen, put_at,
+    lambda m, x: torch.zeros_like(x).scatter(-1, x.argsort(-1), m.a(x)),
+    lambda m, x: x.scatter_add(-1, x.argsort(-1), m.a(x)),
+    lambda m, x: m.a(x).index_add(-1, torch.tensor([0, 2]), x[..., :2]),
+    lambda m, x: m.a(x).index_copy(-1, torch.tensor([2, 0]), x[..., :2]),
+    lambda m, x: m.a(x).index_fill(-1, torch.tensor([1]), 0.5),
+    lambda m, x: torch.take_along_dim(m.a(x), x.argmax(-1, keepdim=True), -1) * x,
+])
+simple("sizes that depend on values", [
+    lambda m, x: torch.masked_select(m.a(x), x > -100).view(x.shape),
+    lambda m, x: m.a(x) * (1 + 0.1 * (x > 0).nonzero().shape[0]),
+])
+simple("transforms", [
+    lambda m, x: torch.func.vmap(m.a)(x.unsqueeze(1)).squeeze(1),
+    lambda m, x: torch.func.functional_call(m.a, {"weight": m.a.weight * 2}, (x,)),
+    lambda m, x: torch.fft.rfft(m.a(x)).real, lambda m, x: m.a(x) + torch.fft.fft(x).abs(),
+])
+
+
+@part("running statistics read")
+def statistics(pick, shape):
+    kind = {1: nn.BatchNorm1d, 2: nn.BatchNorm1d, 3: nn.BatchNorm2d}[len(shape)]
+    wide = [-1, *[1] * (len(shape) - 1)]
+    return Fn(pick.choice([lambda m, x: m.n(m.a(x)) + m.n.running_mean.view(wide),
+                           lambda m, x: m.n(m.a(x)) * m.n.running_var.mean(),
+                           lambda m, x: m.a(x) - m.n.running_mean.view(wide) + m.n(x)]),
+              a=mix(pick, shape), n=kind(shape[0]))
+
+
 # --- views, parts and copies ---
 
 simple("view", [
@@ -522,4 +567,11 @@ simple("unused result", [lambda m, x: (m.a(x), m.b(x))[1], lambda m, x: (m.b(x) 
 def parametrized(pick, shape):
     layer = nn.Linear(shape[-1], shape[-1])
     return pick.choice([nn.utils.parametrizations.weight_norm,
+                        nn.utils.parametrizations.spectral_norm,
                         nn.utils.parametrizations.orthogonal])(layer)
+
+
+@part("nn.Bilinear", ROWS)
+def bilinear(pick, shape):
+    size = shape[-1]
+    return Fn(lambda m, x: m.c(m.a(x), x), a=mix(pick, shape), c=nn.Bilinear(size, size, size))
