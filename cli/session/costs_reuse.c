@@ -157,9 +157,10 @@ cgp_status cli_costs_reuse(cli_costs *costs, const json_t *layers, const char *o
     free(costs->rows);
     costs->rows = rows;
     if (status == CGP_OK)
-        costs->reused = cli_text("%d layers measured on %s are used for this model's %d layers; the times "
-                                 "of %d are scaled by FLOPs",
-                                 costs->layers, of, n, scaled);
+        costs->reused =
+            cli_text("%d layers measured on %s are used for this model's %d layers; the "
+                     "times of %d are scaled by FLOPs",
+                     costs->layers, of, n, scaled);
     costs->layers = n;
     return status;
 }

@@ -42,12 +42,45 @@ static cgp_status slow_copy(cgp_device *device, cgp_queue queue, cgp_place to, c
     return slow.quick->device.copy(device, queue, to, from, bytes);
 }
 
+typedef struct indices {
+    int32_t *first;
+    int64_t n, limit, ignored;
+} indices;
+
+static cudaError_t keep_in_range(const void *payload) {
+    const indices *all = payload;
+    for (int64_t i = 0; i < all->n; i++) {
+        const int64_t index = all->first[i];
+        if (index != all->ignored && (index < 0 || index >= all->limit)) all->first[i] = 0;
+    }
+    return cudaSuccess;
+}
+
+/* Before a kernel that reads indices, replace those outside its table. Where a wait is left out,
+ * they may be any numbers, and the kernel would access other memory. */
+static void guard_indices(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_kernel_spec *s = &kernel->spec;
+    const bool embeds = s->op == CGP_OP_EMBEDDING;
+    if (!embeds && s->op != CGP_OP_CROSS_ENTROPY) return;
+    const indices all = {(int32_t *)args->x[embeds ? 0 : 1], s->n * s->attributes.rows,
+                         s->attributes.in, embeds ? 0 : cgp_spec_cross_entropy(s)->ignore};
+    if (!all.first) return;
+    cgp__shim_work *work = cgp__shim_make_work(keep_in_range, false, &all, sizeof all);
+    assert_non_null(work);
+    assert_int_equal(cgp__cuda_use(kernel->device->ordinal), cudaSuccess);
+    assert_int_equal(cgp__shim_enqueue(args->branch ? kernel->device->branch
+                                                    : kernel->device->streams[CGP_QUEUE_COMPUTE],
+                                       work),
+                     cudaSuccess);
+}
+
 /* Run a kernel late. EMBEDDING stays in COMPUTE: without a wait it would use row numbers that are
  * not there yet, and end the program. */
 static cgp_status slow_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_kernel_args late = *args;
     late.branch = args->branch && kernel->spec.op != CGP_OP_EMBEDDING;
     delay(kernel->device, late.branch ? BRANCH : CGP_QUEUE_COMPUTE);
+    guard_indices(kernel, &late);
     return slow.quick->kernels.run(kernel, &late);
 }
 
