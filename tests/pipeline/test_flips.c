@@ -81,7 +81,8 @@ static int check_flips(uint64_t *state, const char *device, int flips) {
     char fault[64];
     int balance[3], found = 0;
     o.batch = 4;
-    o.chunks = 2;
+    o.chunks = 1 << test_between(state, 1, 2);
+    o.gradient_groups = 1 << test_between(state, 0, 2);
     o.optim = cgp_optim_adamw(1e-2, 0.1);
     for (int i = 0; i < STEPS; i++)
         test_batch_fill(&batches[i], model, &sizes, o.batch, state);
@@ -113,6 +114,39 @@ TEST_CASE(every_flip_that_changes_a_number_is_found) {
         found += check_flips(&state, devices[i % 3], 15);
     print_message("%d of %d flips were found, the others masked\n", found, flips);
     assert_true(found > flips / 10);
+}
+
+/* With 4 groups of one micro-batch, the backward of micro-batches 1 and 3 adds up buffers. */
+TEST_CASE(with_gradient_groups_every_flip_of_a_gradient_shows) {
+    uint64_t state = test_seed();
+    static proof clean, flipped;
+    const test_sizes sizes = {.vocab = 11};
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "linear"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){6});
+    cgp_model_layer(model, "head");
+    x = cgp_linear(
+        model, x, "head",
+        (cgp_linear_options){.out = sizes.vocab, .bias = true, .init = {CGP_INIT_NORMAL, 0.4}});
+    const cgp_value y = cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_loss_cross_entropy(model, x, y, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    cgp_plan_options o = cgp_plan_options_default();
+    test_batch batches[STEPS];
+    o.batch = o.chunks = o.gradient_groups = 4;
+    o.schedule = "zb-h1";
+    for (int i = 0; i < STEPS; i++)
+        test_batch_fill(&batches[i], model, &sizes, o.batch, &state);
+    train(model, &o, batches, NULL, &clean);
+    for (int i = 0; i < 16; i++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "flip:0W3@1:%d", test_between(&state, 0, 99999999));
+        train(model, &o, batches, fault, &flipped);
+        if (first_difference(&clean, &flipped) != 1) fail_msg("%s: is not found", fault);
+    }
+    for (int i = 0; i < STEPS; i++)
+        test_batch_release(&batches[i]);
+    cgp_model_destroy(model);
 }
 
 TEST_CASE(a_flip_in_the_update_shows_in_one_tensor_of_its_step) {

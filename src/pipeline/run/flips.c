@@ -30,6 +30,16 @@ static void add_value(const cgp__execution *s, cgp__flip_search *found, cgp__loc
     cgp__flip_add(found, cgp__address(s, location), bytes);
 }
 
+/* Return the gradient of a parameter. With gradient groups, the action has already added its buffer
+ * to the buffers below it, so the gradient is in the lowest of these. */
+static char *gradient_at(const cgp__execution *s, cgp__location location) {
+    if (location.arena != CGP__GRADIENTS) return cgp__address(s, location);
+    cgp__execution sum = *s;
+    sum.base[CGP__GRADIENTS] =
+        cgp__gradients_at(s->worker, s->variant->buffer - s->variant->additions);
+    return cgp__address(&sum, location);
+}
+
 static void add_call(const cgp__execution *s, cgp__flip_search *found, const cgp__call *call) {
     const cgp_action_kind kind = s->bound->action.kind;
     const cgp_model *model = s->setup->model;
@@ -40,7 +50,7 @@ static void add_call(const cgp__execution *s, cgp__flip_search *found, const cgp
         add_value(s, found, call->dx[k], node->inputs[k]);
     for (int k = 0;
          (kind == CGP_ACTION_B || kind == CGP_ACTION_W) && k < node->use.shapes.n_parameters; k++)
-        cgp__flip_add(found, cgp__address(s, call->dparam[k]),
+        cgp__flip_add(found, gradient_at(s, call->dparam[k]),
                       4 * cgp_shape_count(&model->params[node->params[k]].shape));
 }
 
