@@ -49,14 +49,15 @@ CGP_API cgp_digest_tensor cgp_plan_digest_tensor_at(const cgp_plan *plan, int te
 CGP_API size_t cgp_plan_digest_bytes(const cgp_plan *plan);
 
 /**
- * Digest the last step. Call it after cgp_optim_step(): gradients are read as the backward left
- * them, so clipping does not change them.
+ * Digest the last training step, after its cgp_optim_step(). Gradients are read as the backward
+ * left them, so clipping does not change them. Evaluation and prediction in between change nothing.
+ * With accumulation, the losses are the last mini-batch's, and the gradients are the sums.
  *
  * @param[out] record  cgp_plan_digest_bytes() bytes. NULL on ranks that do not need it.
  *
  * @retval CGP_ESTATE  There has been no step since the pipeline was created or loaded,
- *                     cgp_pipeline_backward() is due, the plan is for inference, or the pipeline
- *                     has failed.
+ *                     cgp_pipeline_backward() or cgp_optim_step() is due, cgp_optim_step() refused
+ *                     the step, the plan is for inference, or the pipeline has failed.
  * @retval CGP_ENOMEM  Out of memory. If libcrypto ran short on a device, the pipeline has failed.
  *
  * Cost: each device reads its gradients, parameters, optimizer and op state once, at memory speed.

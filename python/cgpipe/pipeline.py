@@ -439,11 +439,11 @@ class Pipeline(Weights):
         return str(self._call(run))
 
     def digest(self) -> Digest:
-        """Hash the last step: its losses, gradients, parameters, running statistics and optimizer
-        state. Call it after the update.
+        """Hash the last training step: its losses, gradients, parameters, running statistics and
+        optimizer state. Call it after the update.
 
         Raises:
-            StateError: There has been no step.
+            StateError: There has been no step, its update is due, or its update was refused.
         """
 
         def run() -> Digest:

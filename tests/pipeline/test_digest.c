@@ -18,6 +18,7 @@ static cgp_model *make_model(const char *frozen) {
     cgp_model_layer(model, "head");
     x = cgp_linear(model, cgp_flatten(model, x), "head",
                    (cgp_linear_options){.out = CLASSES, .bias = true, .init = normal});
+    cgp_model_output(model, x);
     const cgp_value y = cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1});
     cgp_model_loss_cross_entropy(model, x, y, -100, 1);
     assert_ok(cgp_model_finish(model));
@@ -199,6 +200,57 @@ TEST_CASE(without_a_step_there_is_no_digest) {
     assert_int_equal(cgp_plan_digest_tensors(t.plan), 0);
     assert_status(cgp_pipeline_digest(t.pipeline, d.record), CGP_ESTATE);
     assert_message("planned for inference");
+    training_stop(&t);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
+TEST_CASE(evaluation_and_prediction_change_no_digest) {
+    uint64_t state = test_seed();
+    cgp_model *model = make_model(NULL);
+    test_batch batch, other;
+    test_batch_fill(&batch, model, &sizes, BATCH, &state);
+    test_batch_fill(&other, model, &sizes, BATCH, &state);
+    training t = start(model, 2, "cpu");
+    digest before, after;
+    double loss = 0;
+    training_step(&t, &batch);
+    take(&t, &before);
+    assert_ok(cgp_pipeline_evaluate(t.pipeline, other.inputs, other.n, &loss));
+    take(&t, &after);
+    assert_memory_equal(before.record, after.record, before.bytes);
+    float logits[BATCH * CLASSES];
+    const cgp_tensor out = {CGP_F32, {2, {BATCH, CLASSES}}, logits}, *const outputs[] = {&out};
+    assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n, outputs, 1));
+    take(&t, &after);
+    assert_memory_equal(before.record, after.record, before.bytes);
+    training_stop(&t);
+    test_batch_release(&batch);
+    test_batch_release(&other);
+    cgp_model_destroy(model);
+}
+
+TEST_CASE(a_step_without_its_update_has_no_digest) {
+    uint64_t state = test_seed();
+    cgp_model *model = make_model(NULL);
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, BATCH, &state);
+    training t = start(model, 1, "cpu");
+    digest d;
+    assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, NULL));
+    assert_status(cgp_pipeline_digest(t.pipeline, d.record), CGP_ESTATE);
+    assert_message("digest: the step has no update (cgp_optim_step is due)");
+    assert_ok(cgp_optim_step(t.pipeline));
+    take(&t, &d);
+    float values[4 * 3 * CLASSES];
+    const int p = cgp_model_parameters(model) - 1; /* the head's bias */
+    assert_ok(cgp_pipeline_get_parameter(t.pipeline, p, values));
+    values[0] = NAN;
+    assert_ok(cgp_pipeline_set_parameter(t.pipeline, p, values));
+    assert_ok(cgp_pipeline_step(t.pipeline, batch.inputs, batch.n, NULL));
+    assert_status(cgp_optim_step(t.pipeline), CGP_ESTATE);
+    assert_status(cgp_pipeline_digest(t.pipeline, d.record), CGP_ESTATE);
+    assert_message("digest: the update of the step was refused (another cgp_pipeline_step is due)");
     training_stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);

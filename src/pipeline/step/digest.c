@@ -240,16 +240,23 @@ static cgp_status write_record(const cgp_pipeline *pipeline, unsigned char *reco
     const size_t hashes = (size_t)cgp_plan_digest_tensors(pipeline->plan) * sizeof(tensor_hash);
     unsigned char *at = record + sizeof updates;
     memcpy(record, &updates, sizeof updates);
-    if (losses > 0) memcpy(at, pipeline->step->loss_sums, losses);
+    if (losses > 0) memcpy(at, pipeline->step->step_sums, losses);
     at += losses;
     memcpy(at, digests->hashes, hashes);
     return write_root(digests->root, record, sizeof updates + losses + hashes);
 }
 
 static cgp_status check(const cgp_pipeline *pipeline) {
+    const cgp__shared *shared = pipeline->step->shared;
     CGP_TRY(cgp__step_check_training(pipeline));
     if (!cgp__step_has_gradients(pipeline->step))
         return cgp_fail(CGP_ESTATE, "digest: there is no step to digest (%s is due)",
+                        cgp__step_due(pipeline));
+    if (shared->update_due)
+        return cgp_fail(CGP_ESTATE, "digest: the step has no update (cgp_optim_step is due)");
+    if (shared->refusal[0])
+        return cgp_fail(CGP_ESTATE,
+                        "digest: the update of the step was refused (another %s is due)",
                         cgp__step_due(pipeline));
     return make(pipeline);
 }
@@ -259,7 +266,6 @@ cgp_status cgp_pipeline_digest(cgp_pipeline *pipeline, void *record) {
     if (pipeline->n_ranks == 1) CGP__NEED(record);
     cgp__executor *executor = pipeline->executor;
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check(pipeline)));
-    CGP_TRY(cgp__accumulate_close(pipeline));
     CGP_TRY(cgp__executor_job(executor, hash_device, pipeline->step->digests));
     CGP_TRY(cgp__executor_exchanged(executor, share(pipeline)));
     return record ? write_record(pipeline, record) : CGP_OK;

@@ -37,6 +37,7 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) 
     CGP_TRY(CGP__NEW(step->loss_divisors, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->accumulation.targets, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_sums, model->n_losses, "pipeline"));
+    CGP_TRY(CGP__NEW(step->step_sums, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_scales, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->squares, model->n_params, "pipeline"));
     CGP_TRY(CGP__NEW(step->nonfinite, cgp_plan_devices(plan), "pipeline"));
@@ -57,6 +58,7 @@ void cgp__step_deinit(cgp__step *step) {
     free(step->nonfinite);
     free(step->squares);
     free(step->loss_scales);
+    free(step->step_sums);
     free(step->loss_sums);
     free(step->accumulation.targets);
     free(step->loss_divisors);
@@ -173,6 +175,8 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
     reset_losses(pipeline);
     add_losses(pipeline, context.run);
+    for (int l = 0; l < pipeline->model->n_losses; l++)
+        pipeline->step->step_sums[l] = pipeline->step->loss_sums[l];
     const double total = total_loss(pipeline);
     CGP_TRY(cgp__step_end(pipeline, total));
     if (loss) *loss = total;

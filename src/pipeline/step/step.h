@@ -40,6 +40,7 @@ typedef struct cgp__step {
     int64_t *loss_counts;     /* [losses] what the sum counts, e.g. the number of targets */
     double *loss_divisors;    /* [losses] 1, loss_counts, a sum of weights, or targets */
     double *loss_sums;        /* [losses] sums over the micro-batches */
+    double *step_sums;        /* [losses] loss_sums of the last training step, for its digest */
     float *loss_scales;       /* [losses] weight / divisor */
     bool squared;             /* the check of devices also sums the gradients' squares */
     double *lr;               /* [1 + groups] rates that the caller set; NaN: the plan's */
