@@ -6,7 +6,6 @@
 #include "session/run_directory.h"
 
 #include "errors.h"
-#include "files.h"
 #include "session/entries.h"
 #include "session/lock.h"
 #include "text.h"
@@ -21,6 +20,7 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -172,13 +172,15 @@ cgp_status cli_run_directory_open(const cli_run_directory *directory, const char
                     flags & O_CREAT ? "written" : "read", strerror(reason));
 }
 
-/* Replace the file by a copy. */
-static cgp_status copy_file(const cli_run_directory *directory, const char *name, int fd) {
-    char *path = cli_text("%s/%s", directory->path, name), *bytes = NULL;
-    size_t size = 0;
-    cgp_status status = cli_file_read_open(fd, path, CLI_LARGEST_FILE, &bytes, &size);
-    if (status == CGP_OK) status = cgp_file_replace_at(directory->fd, name, path, bytes, size);
-    free(bytes);
+/* Replace a file of `size` bytes by a copy. It may be larger than the memory, so it is mapped. */
+static cgp_status copy_file(const cli_run_directory *directory, const char *name, int fd,
+                            size_t size) {
+    char *path = cli_text("%s/%s", directory->path, name);
+    void *bytes = size > 0 ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    const cgp_status status =
+        bytes == MAP_FAILED ? cgp_fail(CGP_EIO, "%s: cannot be mapped (%s)", path, strerror(errno))
+                            : cgp_file_replace_at(directory->fd, name, path, bytes, size);
+    if (bytes && bytes != MAP_FAILED) munmap(bytes, size);
     free(path);
     return status;
 }
@@ -187,10 +189,11 @@ cgp_status cli_run_directory_unshare(const cli_run_directory *directory, const c
     struct stat info;
     int fd = -1;
     CGP_TRY(cli_run_directory_open(directory, name, O_RDONLY, &fd));
+    cgp_status status = CGP_OK;
     if (fd >= 0 && fstat(fd, &info) == 0 && info.st_nlink > 1)
-        return copy_file(directory, name, fd);
+        status = copy_file(directory, name, fd, (size_t)info.st_size);
     if (fd >= 0) close(fd);
-    return CGP_OK;
+    return status;
 }
 
 static cgp_status check_file(const cli_run_directory *directory, const char *name) {

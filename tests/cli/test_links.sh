@@ -244,6 +244,12 @@ for option in "--resume --steps 8" "--resume --from-step 3 --steps 8" "--overwri
     rm kept/restarts.jsonl
 done
 rm -r a
+truncate -s 257M kept/digests.bin # larger than any file that is read into memory
+cp -al kept a
+run train --resume --steps 8 --run a
+check "a large file with hard links: exit code 0" exits 0
+check "a large file with hard links: copied" test "$(stat -c '%h %s' a/digests.bin)" = "1 $((257 << 20))"
+rm -r a kept/digests.bin
 
 # --- pipes and sockets do not block ---
 
