@@ -24,7 +24,9 @@ json_t *cli_digest_header(const cgp_plan *plan) {
     const int n = cgp_plan_digest_tensors(plan);
     for (int i = 0; i < n; i++) {
         const cgp_digest_tensor t = cgp_plan_digest_tensor_at(plan, i);
-        json_array_append_new(tensors, json_pack("[s, s]", t.name, t.part));
+        if (json_array_append_new(tensors, json_pack("[s, s]", t.name, t.part)) == 0) continue;
+        json_decref(tensors);
+        return NULL;
     }
     const size_t rest = cgp_plan_digest_bytes(plan) - sizeof(int64_t) - CGP_DIGEST_ROOT_BYTES -
                         (size_t)n * CGP_DIGEST_TENSOR_BYTES;

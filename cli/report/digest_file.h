@@ -23,7 +23,7 @@ typedef struct cli_digest_file {
     unsigned char *record;
 } cli_digest_file;
 
-/* Return the header of a plan's digests. Owned. */
+/* Return the header of a plan's digests. Owned. NULL: a name is not UTF-8. */
 json_t *cli_digest_header(const cgp_plan *plan);
 
 /* Read the header of an open file. Takes ownership of `fd`. Release the file in any case. */

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,13 @@ static cgp_status append(const cli_digests *digests, const void *bytes, size_t c
     return CGP_OK;
 }
 
+/* Warn of a damaged file, with the last message and `what` follows. Takes ownership of `what`. */
+static void warn(char *what) {
+    (void)cgp_fail(CGP_EFORMAT, "%s (%s)", cgp_message(), what);
+    free(what);
+    cli_warn();
+}
+
 /* Find the last record to keep, and cut off what follows it. */
 static cgp_status cut(const cli_digests *digests, cli_digest_file *file, int64_t step) {
     int64_t n = 0;
@@ -43,35 +51,38 @@ static cgp_status cut(const cli_digests *digests, cli_digest_file *file, int64_t
         if (status != CGP_OK || file->step > step) break;
     }
     if (status != CGP_OK && status != CGP_EFORMAT) return status;
-    if (status != CGP_OK) cli_warn(); /* a crash may leave zeros at the end */
+    if (status != CGP_OK) /* a crash may leave zeros at the end */
+        warn(cli_text("records deleted from there on: %" PRId64, file->records - n));
     const size_t end = file->begin + (size_t)n * file->record_bytes;
     if (ftruncate(digests->fd, (off_t)end) != 0) return unwritable(digests);
     return CGP_OK;
 }
 
-/* Keep the records up to `step` of a file that is not empty. `header`: what this start digests. */
-static cgp_status keep(const cli_digests *digests, int64_t step, const json_t *header) {
+static cgp_status begin(const cli_digests *digests, json_t *header) {
+    char *text = json_dumps(header, JSON_COMPACT), *line = cli_text("%s\n", text ? text : "");
+    cgp_status status = ftruncate(digests->fd, 0) == 0 ? CGP_OK : unwritable(digests);
+    if (status == CGP_OK) status = append(digests, line, strlen(line));
+    if (status != CGP_OK) (void)!ftruncate(digests->fd, 0); /* leave no part of the line */
+    free(line);
+    free(text);
+    return status;
+}
+
+/* Keep the records up to `step` of a file that is not empty. If its header is damaged, begin the
+ * file again with `header`; NULL: leave it as it is. */
+static cgp_status keep(const cli_digests *digests, int64_t step, json_t *header) {
     cli_digest_file file = {.fd = -1};
     const int fd = dup(digests->fd);
     if (fd < 0) return unwritable(digests);
     cgp_status status = cli_digest_file_open(&file, digests->path, fd);
-    if (status == CGP_OK && header && !json_equal(header, file.header))
-        status = cgp_fail(CGP_EINVAL,
-                          "%s: has digests of other tensors (delete it, or --digest-every 0)",
-                          digests->path);
-    if (status == CGP_OK) status = cut(digests, &file, step);
+    if (status == CGP_OK) {
+        status = cut(digests, &file, step);
+    } else if (status == CGP_EFORMAT) {
+        warn(header ? cli_text("the file begins again after step %" PRId64, step)
+                    : cli_text("the file is left as it is"));
+        status = header ? begin(digests, header) : CGP_OK;
+    }
     cli_digest_file_release(&file);
-    return status;
-}
-
-static cgp_status begin(const cli_digests *digests, json_t *header) {
-    char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
-    if (!text) return cgp_fail(CGP_EINVAL, "%s: expected names of tensors in UTF-8", digests->path);
-    char *line = cli_text("%s\n", text);
-    if (ftruncate(digests->fd, 0) != 0) return unwritable(digests);
-    const cgp_status status = append(digests, line, strlen(line));
-    free(line);
-    free(text);
     return status;
 }
 
@@ -93,12 +104,46 @@ static cgp_status prepare(cli_digests *digests, const cgp_plan *plan, int64_t st
     return status;
 }
 
+static cgp_status open_file(const cli_run_directory *directory, int flags, int *fd) {
+    CGP_TRY(cli_run_directory_unshare(directory, CLI_DIGESTS));
+    return cli_run_directory_open(directory, CLI_DIGESTS, flags, fd);
+}
+
+/* Check the header of an open file, which is closed. A damaged file is accepted: see keep(). */
+static cgp_status check_tensors(const char *path, int fd, const json_t *header) {
+    cli_digest_file file;
+    cgp_status status = cli_digest_file_open(&file, path, fd);
+    if (status == CGP_EFORMAT)
+        status = CGP_OK;
+    else if (status == CGP_OK && !json_equal(header, file.header))
+        status = cgp_fail(
+            CGP_EINVAL, "%s: has digests of other tensors (delete it, or --digest-every 0)", path);
+    cli_digest_file_release(&file);
+    return status;
+}
+
+cgp_status cli_digests_check(const cli_run_directory *directory, const cgp_plan *plan, int64_t step,
+                             int64_t every) {
+    json_t *header = every > 0 ? cli_digest_header(plan) : NULL;
+    char *path = cli_text("%s/" CLI_DIGESTS, directory->path);
+    cgp_status status = CGP_OK;
+    int fd = -1;
+    if (every > 0 && !header)
+        status = cgp_fail(CGP_EINVAL, "%s: expected names of tensors in UTF-8", path);
+    if (status == CGP_OK && step > 0) status = open_file(directory, O_RDWR, &fd);
+    if (fd >= 0 && header)
+        status = check_tensors(path, fd, header);
+    else if (fd >= 0)
+        close(fd);
+    json_decref(header);
+    free(path);
+    return status;
+}
+
 cgp_status cli_digests_open(cli_digests *digests, const cli_run_directory *directory,
                             const cgp_plan *plan, int64_t step, int64_t every) {
     *digests = (cli_digests){.path = cli_text("%s/" CLI_DIGESTS, directory->path), .fd = -1};
-    CGP_TRY(cli_run_directory_unshare(directory, CLI_DIGESTS));
-    CGP_TRY(cli_run_directory_open(directory, CLI_DIGESTS, every > 0 ? O_RDWR | O_CREAT : O_RDWR,
-                                   &digests->fd));
+    CGP_TRY(open_file(directory, every > 0 ? O_RDWR | O_CREAT : O_RDWR, &digests->fd));
     if (digests->fd < 0) return CGP_OK;
     CGP_TRY(prepare(digests, plan, step, every > 0));
     if (every == 0) return cli_digests_sync(digests);

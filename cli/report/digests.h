@@ -16,9 +16,14 @@ typedef struct cli_digests {
     char root[65];         /* root of the last record; "": none */
 } cli_digests;
 
+/* Check that cli_digests_open() can open the file, and that it has digests of this plan's tensors.
+ * Call it before anything of the run changes. */
+CGP_MUST_CHECK cgp_status cli_digests_check(const cli_run_directory *directory,
+                                            const cgp_plan *plan, int64_t step, int64_t every);
+
 /* Open the file of a run that continues after `step`, and cut off the records of later steps; 0: a
- * new run. `every`: --digest-every. With 0, only cut the file, if there is one. Only rank 0 calls
- * this. */
+ * new run. `every`: --digest-every. With 0, only cut the file, if there is one. If the header is
+ * damaged, warn, and begin the file again unless `every` is 0. Only rank 0 calls these. */
 CGP_MUST_CHECK cgp_status cli_digests_open(cli_digests *digests, const cli_run_directory *directory,
                                            const cgp_plan *plan, int64_t step, int64_t every);
 

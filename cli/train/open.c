@@ -147,20 +147,21 @@ cgp_status cli_train_make(training *t) {
     return CGP_OK;
 }
 
-/* Write run.json and open the metrics: from here on the directory has this run. */
+/* Write run.json, and open digests and metrics: from here on the directory has this run. */
 static cgp_status write_run(training *t) {
+    const int64_t every = t->run.options.digest_every, step = t->run.resumed;
     if (cli_rank() > 0) return CGP_OK;
+    CGP_TRY(cli_digests_check(&t->run.directory, t->run.session.plan, step, every));
     cli_run_directory_clean(&t->run.directory);
     if (cli_ranks() == 1) cli_diagnosis_clear(&t->run.directory);
     if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
-    CGP_TRY(cli_record_write(&t->run.directory, t->run.before, &t->run.session, t->run.resumed,
-                             &t->run.record));
+    CGP_TRY(
+        cli_record_write(&t->run.directory, t->run.before, &t->run.session, step, &t->run.record));
     if (t->run.options.from_step >= 0)
         CGP_TRY(cli_run_directory_drop_after(&t->run.directory, t->run.options.from_step));
-    CGP_TRY(cli_digests_open(&t->digests, &t->run.directory, t->run.session.plan, t->run.resumed,
-                             t->run.options.digest_every));
-    CGP_TRY(cli_metrics_open(&t->metrics, &t->run.directory, t->run.resumed));
-    if (t->metrics.last < t->run.resumed)
+    CGP_TRY(cli_digests_open(&t->digests, &t->run.directory, t->run.session.plan, step, every));
+    CGP_TRY(cli_metrics_open(&t->metrics, &t->run.directory, step));
+    if (t->metrics.last < step)
         fprintf(t->run.out, "warning      %s: no lines after step %" PRId64 "\n",
                 cli_shown(t->run.directory.metrics), t->metrics.last);
     return CGP_OK;

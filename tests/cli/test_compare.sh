@@ -65,6 +65,43 @@ check "started again: two records" [ "$(python3 reader.py early/digests.bin | wc
 CGP_FAULT=kill:0F0@3 run train $words --steps 6 --digest-every 1 --save-every 0 --run early --overwrite
 run train --resume --run early --steps 2 --digest-every 0 --quiet
 check "started again without digests: none" [ ! -s early/digests.bin ]
+# --- resumed, with a file that does not fit or is damaged ---
+
+run train $words --steps 3 --digest-every 1 --run sgd --optimizer sgd
+rm -r killed
+run train $words --steps 12 --digest-every 1 --run killed --save-every 4 --keep 0
+resume_with() { # EVERY COMMAND.. : resume a copy from step 8, whose file went through the command
+    rm -rf again
+    cp -r killed again
+    "${@:2}" <killed/digests.bin >again/digests.bin
+    run train --resume --from-step 8 --run again --steps 12 --digest-every "$1" --quiet
+}
+steps_of() { python3 reader.py "$1/digests.bin" | cut -d' ' -f1 | paste -sd' '; }
+spoil() { # NUMBER : change a byte of the record that has NUMBER records after it
+    cat >spoilt
+    printf X | dd of=spoilt bs=1 seek=$(($(wc -c <spoilt) - $1 * record - 60)) conv=notrunc 2>/dev/null
+    cat spoilt
+}
+record=$((($(wc -c <killed/digests.bin) - $(head -1 killed/digests.bin | wc -c)) / 12))
+
+resume_with 1 sh -c 'cat >/dev/null; cat sgd/digests.bin'
+check "other tensors: refused" [ "$code" = 1 ]
+check "other tensors: told" grep -qF 'again/digests.bin: has digests of other tensors (delete it, or --digest-every 0)' "$err"
+check "other tensors: the run is as before" diff -r -x digests.bin -x .lock killed again
+check "other tensors: the file is as before" cmp sgd/digests.bin again/digests.bin
+resume_with 1 head -c 100
+check "a torn header: resumed" [ "$code" = 0 ]
+check "a torn header: the file begins again" [ "$(steps_of again)" = "9 10 11 12" ]
+check "a torn header: told" grep -q 'warning: again/digests.bin: expected a first line .*(the file begins again after step 8)$' "$err"
+resume_with 0 head -c 100
+check "a torn header, without digests: resumed" [ "$code" = 0 ]
+check "a torn header, without digests: left alone" cmp -s again/digests.bin <(head -c 100 killed/digests.bin)
+check "a torn header, without digests: told" grep -q 'warning: again/digests.bin: expected a first line .*(the file is left as it is)$' "$err"
+resume_with 1 spoil 7
+check "a damaged record: resumed" [ "$code" = 0 ]
+check "a damaged record: later ones are deleted" [ "$(steps_of again)" = "1 2 3 4 9 10 11 12" ]
+check "a damaged record: told" grep -qF 'warning: again/digests.bin: the record of step 5 is damaged (records deleted from there on: 8)' "$err"
+
 run train $words --steps 3 --digest-every 1 --run one --overwrite --optimizer sgd
 check "overwritten: ended" [ "$code" = 0 ]
 run compare four one
