@@ -60,10 +60,31 @@ static void add_members(comparison *c, const char *prefix, json_t *a, json_t *b)
         add_setting(c, prefix, key, NULL, value);
 }
 
-/* List the options, and what else may change the bits: model, version, instruction set, libm. */
+/* Return the list of the faults that the run's starts injected; NULL: none. */
+static json_t *faults_of(const json_t *record) {
+    size_t i;
+    json_t *start, *faults = json_array();
+    json_array_foreach(json_object_get(record, "starts"), i, start) {
+        json_t *fault = json_object_get(start, "fault");
+        if (fault) json_array_append(faults, fault);
+    }
+    if (json_array_size(faults) > 0) return faults;
+    json_decref(faults);
+    return NULL;
+}
+
+static void compare_faults(comparison *c, const json_t *a, const json_t *b) {
+    json_t *before = faults_of(a), *after = faults_of(b);
+    add_setting(c, "", "CGP_FAULT", before, after);
+    json_decref(before);
+    json_decref(after);
+}
+
+/* List the options, and what else may change the bits: model, devices, plug-ins, version,
+ * instruction set, libm and injected faults. */
 static void compare_settings(comparison *c, const side sides[2]) {
-    static const char *const own[] = {"model", "model_sha256"}, *const versions[] = {"cgpipe",
-                                                                                     "isa", "libm"};
+    static const char *const own[] = {"model", "model_sha256", "devices", "plugins"},
+                             *const versions[] = {"cgpipe", "isa", "libm"};
     json_t *a = sides[0].record, *b = sides[1].record;
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         add_setting(c, "", own[i], json_object_get(a, own[i]), json_object_get(b, own[i]));
@@ -71,6 +92,7 @@ static void compare_settings(comparison *c, const side sides[2]) {
     for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++)
         add_setting(c, "", versions[i], json_object_get(before, versions[i]),
                     json_object_get(after, versions[i]));
+    compare_faults(c, a, b);
     add_members(c, "--", json_object_get(a, "options"), json_object_get(b, "options"));
 }
 
@@ -168,11 +190,19 @@ static cgp_status compare_digests(comparison *c, cli_digest_file *a, cli_digest_
     }
     if (c->steps > 0 || c->step > 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
-                    "%s: has no step of %s (--digest-every of both, over the same steps)", a->path,
-                    b->path);
+                    "%s and %s have no digested step in common (choose --digest-every so that "
+                    "they do)",
+                    a->path, b->path);
 }
 
 /* --- results --- */
+
+static void print_sum(FILE *out, const json_t *sum) {
+    if (json_is_null(sum))
+        fputs("not finite", out);
+    else
+        fprintf(out, "%.17g", json_number_value(sum));
+}
 
 static void print_difference(FILE *out, const comparison *c) {
     size_t i;
@@ -181,9 +211,11 @@ static void print_difference(FILE *out, const comparison *c) {
             c->step, c->steps);
     json_array_foreach(c->losses, i, entry) {
         const json_t *values = json_object_get(entry, "values");
-        fprintf(out, "  %-10s %.17g and %.17g, summed over the mini-batch\n", "loss",
-                json_number_value(json_array_get(values, 0)),
-                json_number_value(json_array_get(values, 1)));
+        fprintf(out, "  %-10s ", "loss");
+        print_sum(out, json_array_get(values, 0));
+        fputs(" and ", out);
+        print_sum(out, json_array_get(values, 1));
+        fputs(", summed over the mini-batch\n", out);
     }
     json_array_foreach(c->tensors, i, entry) {
         fprintf(out,
@@ -199,7 +231,8 @@ static void print_difference(FILE *out, const comparison *c) {
 static void print(FILE *out, const comparison *c, const cli_digest_file *a) {
     print_settings(out, c);
     if (!c->same_tensors)
-        fprintf(out, "%-12s the runs have other tensors, by model or optimizer\n", "differs");
+        fprintf(out, "%-12s the runs digest different tensors (model, optimizer or --freeze)\n",
+                "differs");
     else if (c->step > 0)
         print_difference(out, c);
     else

@@ -84,9 +84,18 @@ static cgp_status read_header(cli_digest_file *file) {
     return status;
 }
 
+/* cgpipe compare counts the tensors of each part, so a header cannot have parts without limit. */
+static bool is_part(const char *part) {
+    static const char *const parts[] = {"gradient", "parameter", "state",
+                                        "momentum", "exp_avg",   "exp_avg_sq"};
+    for (size_t i = 0; part && i < sizeof parts / sizeof parts[0]; i++)
+        if (strcmp(part, parts[i]) == 0) return true;
+    return false;
+}
+
 static bool is_tensor(const json_t *tensor) {
     return json_array_size(tensor) == 2 && json_is_string(json_array_get(tensor, 0)) &&
-           json_is_string(json_array_get(tensor, 1));
+           is_part(json_string_value(json_array_get(tensor, 1)));
 }
 
 static cgp_status check_header(cli_digest_file *file) {
@@ -98,7 +107,7 @@ static cgp_status check_header(cli_digest_file *file) {
     if (!json_is_array(tensors)) return cli_json_wrong(&at, "tensors", "a list");
     for (size_t i = 0; i < json_array_size(tensors); i++)
         if (!is_tensor(json_array_get(tensors, i)))
-            return cli_json_wrong(&at, "tensors", "a list of [name, part]");
+            return cli_json_wrong(&at, "tensors", "a list of [name, part] with known parts");
     file->losses = (int)losses;
     file->tensors = (int)json_array_size(tensors); /* its text has at most LARGEST_HEADER bytes */
     file->record_bytes = sizeof(int64_t) + (size_t)losses * sizeof(double) +

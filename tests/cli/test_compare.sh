@@ -33,6 +33,8 @@ check "one and four stages: exit code 0" [ "$code" = 0 ]
 check "one and four stages: equal" has "equal        $steps steps, 1 to $steps, $(jq '.tensors | length' <(head -1 one/digests.bin)) tensors each" "$out"
 check "settings are named" grep -q 'stages: 1 and 4$' "$out"
 check "settings are named" grep -q 'schedule: "1f1b" and "zb-h1"$' "$out"
+check "devices are named" grep -qF 'devices: ["cpu:0"] and ["cpu:0","cpu:1","cpu:2","cpu:3"]' "$out"
+check "no fault is named" lacks CGP_FAULT "$out"
 check "JSON: equal" [ "$(jq -c '[.equal, .equal_steps, .step, .tensors]' compare.json)" = "[true,$steps,null,[]]" ]
 
 # --- the reader on the page ---
@@ -106,7 +108,7 @@ run train $words --steps 3 --digest-every 1 --run one --overwrite --optimizer sg
 check "overwritten: ended" [ "$code" = 0 ]
 run compare four one
 check "other tensors: exit code 5" [ "$code" = 5 ]
-check "other tensors: named" has "differs      the runs have other tensors, by model or optimizer" "$out"
+check "other tensors: named" has "differs      the runs digest different tensors (model, optimizer or --freeze)" "$out"
 check "other tensors: after the settings" grep -q 'optimizer: "adamw" and "sgd"' "$out"
 
 # --- a changed line of the data ---
@@ -127,6 +129,7 @@ CGP_FAULT=flip:0U@5:7 run train $words --steps $steps --digest-every 1 --run fli
 run compare four flipped
 check "a flip in the update of step 6: exit code 5" [ "$code" = 5 ]
 check "a flip in the update of step 6: named" has "differs      step 6 is the first, after 5 equal" "$out"
+check "a flip in the update: the fault is named" grep -qF 'CGP_FAULT: null and ["flip:0U@5:7"]' "$out"
 check "a flip in the update: no loss" lacks '^  loss' "$out"
 check "a flip in the update: no gradient" lacks '^  gradient' "$out"
 check "a flip in the update: one tensor" [ "$(grep -c ' is the first, 1 of ' "$out")" = 1 ]
@@ -144,7 +147,7 @@ run train $words --steps $steps --digest-every 3 --run third
 run compare third four
 check "every third step: equal" has "equal        5 steps, 3 to 15" "$out"
 run train $words --steps 2 --digest-every 3 --run short
-fails 1 "short/digests.bin: has no step of four/digests.bin..." compare short four
+fails 1 "short/digests.bin and four/digests.bin have no digested step in common (choose --digest-every so that they do)" compare short four
 
 # --- damaged files ---
 
@@ -161,11 +164,22 @@ damage sed '1s/cgpipe_digests/cgpipe_digest_/'
 fails 1 'damaged/digests.bin: expected {"cgpipe_digests": at its beginning' compare four damaged
 damage sed '1s/"losses":1/"losses":9999999999/'
 fails 1 "damaged/digests.bin: losses: expected ..." compare four damaged
+damage sed '1s/"gradient"/"gradients"/'
+fails 1 "damaged/digests.bin: tensors: expected a list of [name, part] with known parts..." compare four damaged
 damage sed '1s/:1,/:2,/'
 fails 1 "damaged/digests.bin: cgpipe_digests: expected ..." compare four damaged
 damage cat
 printf 'X' | dd of=damaged/digests.bin bs=1 seek=$(($(wc -c <four/digests.bin) - 100)) conv=notrunc 2>/dev/null
 fails 1 "damaged/digests.bin: the record of step $steps is damaged" compare four damaged
+damage python3 -c '
+import hashlib, struct, sys
+data = bytearray(sys.stdin.buffer.read())
+at, size = data.index(10) + 1, int(sys.argv[1])
+struct.pack_into("<d", data, at + 8, float("nan"))
+data[at + size - 32:at + size] = hashlib.sha256(data[at:at + size - 32]).digest()
+sys.stdout.buffer.write(data)' "$record"
+run compare damaged four
+check "a loss that is not finite: named" grep -q '^  loss       not finite and [1-9]' "$out"
 rm damaged/digests.bin
 ln -s ../four/digests.bin damaged/digests.bin
 fails 1 "damaged/digests.bin: is a link, expected a file of the run (put the file itself there)" compare four damaged
