@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step.c -- the steps of cgpipe train. After each step, in this order: its digest if due, a line of
  * metrics, a checkpoint if due, validation if due, progress, and a checkpoint if the run stops
- * here. So digests and metrics up to a step are on disk before its checkpoint. Validation, which
- * takes long and may fail, comes after both.
+ * here. cli_train_save() syncs digests and metrics, so those up to a step are on disk before its
+ * checkpoint. Validation, which takes long and may fail, comes after both.
  *
  * A step whose samples cannot be used fails before it runs anything, and the steps before it are
  * saved. */

@@ -10,7 +10,8 @@
  * with a probability of at most 2^-128. The key is fixed, so this guards against faults, and not
  * against an adversary.
  *
- * The sum has any order, so threads and vectors of any length give the same bits.
+ * The sum does not depend on the order of its terms, so threads and vectors of any length give the
+ * same bits.
  *
  * Source: Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast and secure message
  * authentication" (CRYPTO 1999). Its Toeplitz extension of the key has four passes and a shift of
