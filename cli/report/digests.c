@@ -59,7 +59,9 @@ static cgp_status cut(const cli_digests *digests, cli_digest_file *file, int64_t
 }
 
 static cgp_status begin(const cli_digests *digests, json_t *header) {
-    char *text = json_dumps(header, JSON_COMPACT), *line = cli_text("%s\n", text ? text : "");
+    char *text = json_dumps(header, JSON_COMPACT);
+    if (!text) return cgp_fail(CGP_ENOMEM, "%s: out of memory", digests->path);
+    char *line = cli_text("%s\n", text);
     cgp_status status = ftruncate(digests->fd, 0) == 0 ? CGP_OK : unwritable(digests);
     if (status == CGP_OK) status = append(digests, line, strlen(line));
     if (status != CGP_OK) (void)!ftruncate(digests->fd, 0); /* leave no part of the line */
