@@ -8,6 +8,7 @@ from unittest import mock
 from torch_support import torch
 
 from cgpipe.torch import capture, functional
+from cgpipe.torchgpipe import GPipe
 from torch import nn
 
 IMAGE = (2, 3, 8, 8)
@@ -92,8 +93,33 @@ def without_gradient(m, x):
     return m.b(x) * y
 
 
+def to_an_argument(m, x):
+    y = x.clone()
+    torch.add(x, 1, out=y)
+    return m.a(x) * y
+
+
+@torch.library.custom_op("cgpipe_test::clone", mutates_args={"y"})
+def doubling(y: torch.Tensor) -> torch.Tensor:
+    """Write to a tensor, by the name of an op that does not."""
+    y.mul_(2)
+    return y + 1
+
+
+@doubling.register_fake
+def _(y):
+    return torch.empty_like(y)
+
+
+def by_another_library(m, x):
+    y = x.clone()
+    z = doubling(y)
+    return m.a(x) * y * z
+
+
 #: Modules that PyTorch functionalizes.
 OTHERS = {
+    "to an argument": to_an_argument,
     "through a view": through_a_view, "after a view": after_a_view, "to a part": to_a_part,
     "without gradient": without_gradient, "detach": lambda m, x: m.a(x) * m.b(x).detach(),
 }
@@ -144,6 +170,11 @@ class Functional(unittest.TestCase):
                                lambda program: rewritten.append(own(program)) or rewritten[-1]):
             capture(module, (torch.randn(2, 8),))
         self.assertFalse(rewritten[0])
+
+    def test_an_op_of_another_library_is_left_to_pytorch(self):
+        module, x = Layers(by_another_library), torch.randn(2, 8)
+        model = GPipe(nn.Sequential(module), [1], verify=False)
+        torch.testing.assert_close(model(x), module(x))
 
 
 if __name__ == "__main__":

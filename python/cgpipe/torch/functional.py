@@ -6,8 +6,8 @@
     return y                            return z, and mean for the buffer
 
 PyTorch does this for any program, and traces it twice for that. A program whose writes all go to
-whole results that nothing views needs no trace: later ops read the result of the op without its
-write. Networks of convolutions are such programs."""
+whole results that nothing views needs no second trace: each in-place op becomes its out-of-place
+op, and later ops read that result. Networks of convolutions are such programs."""
 
 from __future__ import annotations
 
@@ -75,9 +75,10 @@ def rewrite(program: Any) -> bool:
 
 
 def _name(node: Any) -> str:
+    """Return the name of an op of PyTorch's own; "" for other nodes."""
     target = node.target
     return (str(target._schema.name.split("::")[-1])
-            if isinstance(target, torch._ops.OpOverload) else "")
+            if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten" else "")
 
 
 def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
@@ -90,14 +91,15 @@ def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
     for node in program.graph_module.graph.nodes:
         name = _name(node)
         first = written.get(node.args[0], node.args[0]) if name in _WRITES | _VIEWS else None
+        writes = name and node.target._schema.is_mutable  # add.out has the name of add
         if node.op == "placeholder":
             if buffers.get(node.name, "").endswith("." + _COUNTER):
                 writable.add(node)
-        elif name in _OWN:
+        elif name in _OWN and not writes:
             if name == "batch_norm" and not _is_of_module(node, buffers):
                 return None
             writable.add(node)
-        elif name in _VIEWS:
+        elif name in _VIEWS and not writes:
             writable.discard(first)
         elif name in _WRITES and first in writable and _keeps_type(node):
             written[node] = first
