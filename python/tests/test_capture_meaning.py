@@ -4,6 +4,7 @@ stop gradients, write through views, cast, have backwards or hooks of their own,
 number of samples, or change after their capture."""
 
 import copy
+import functools
 import random
 import threading
 import types
@@ -25,6 +26,91 @@ SCALE, UNREAD, POWERS = 2.0, 1.0, {"first": 1.0}
 
 def times_scale(y):
     return y * SCALE
+
+
+def scaled(function):
+    """Decorate a function: multiply by SCALE."""
+    @functools.wraps(function)
+    def call(*args):
+        return function(*args) * SCALE
+    return call
+
+
+class Base(nn.Module):
+    """A module whose subclasses reach SCALE in several ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+        self.bound = self.method
+
+    def method(self, y):
+        return y * SCALE
+
+    @property
+    def scale(self):
+        return SCALE
+
+    @classmethod
+    def of_class(cls, y):
+        return y * SCALE
+
+    def factor(self):
+        return 1.0
+
+    def shared(self, y):
+        return y * self.factor()
+
+    def forward(self, x):
+        return self.a(x) * SCALE
+
+
+class Super(Base):
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Decorated(Base):
+    @torch.no_grad()
+    def factor(self):
+        return SCALE
+
+    def forward(self, x):
+        return self.shared(self.a(x))
+
+
+class OwnDecorator(Base):
+    forward = scaled(lambda self, x: self.a(x))
+
+
+class Property(Base):
+    def forward(self, x):
+        return self.a(x) * self.scale
+
+
+class ClassMethod(Base):
+    def forward(self, x):
+        return self.of_class(self.a(x))
+
+
+class Bound(Base):
+    def forward(self, x):
+        return self.bound(self.a(x))
+
+
+class Factor(Base):
+    def factor(self):
+        return SCALE
+
+    def forward(self, x):
+        return self.shared(self.a(x))
+
+
+class Unscaled(Base):
+    """A module that shares a function with Factor, and reads no variable by it."""
+
+    def forward(self, x):
+        return self.shared(self.a(x))
 
 
 class Stop(nn.Module):
@@ -303,6 +389,18 @@ class Changes(unittest.TestCase):
         check("the variable factor")
         with mock.patch(f"{__name__}.UNREAD", 2.0):
             torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
+
+    def test_variables_of_all_methods_are_found(self):
+        torch.manual_seed(0)
+        x = torch.randn(6, 8)
+        for classes in ((Super,), (Decorated,), (OwnDecorator,), (Property,), (ClassMethod,),
+                        (Bound,), (Factor, Unscaled), (Unscaled, Factor)):
+            module = nn.Sequential(*[cls() for cls in classes])
+            pipeline = cgpipe.Pipeline(cgpipe.from_torch(module, (x,), verify=False), batch=6,
+                                       external_loss=True)
+            with self.subTest(classes), mock.patch(f"{__name__}.SCALE", 5.0), \
+                    self.assertRaisesRegex(ArgumentError, "^the global SCALE has changed since"):
+                pipeline.forward(x)
 
     def test_an_output_may_be_written_to_in_place(self):
         torch.manual_seed(0)

@@ -103,15 +103,15 @@ class _Variables:
     path, size = "", 0
     values: Dict[str, Any] = {}
 
-    def __init__(self, module: nn.Module) -> None:
-        self.entries = variables_of(module)
+    def __init__(self, roots: Sequence[Any], ignored: Set[Any]) -> None:
+        self.entries = [x for x in variables_of(*roots) if x.key not in ignored]
 
     def read(self, memo: Dict[int, Any]) -> Tuple[Any, ...]:
         """Return the values."""
-        return tuple([_frozen(get(), memo) for _, get in self.entries])
+        return tuple([_frozen(x.get(), memo) for x in self.entries])
 
     def names(self) -> List[str]:
-        return [name for name, _ in self.entries]
+        return [x.name for x in self.entries]
 
 
 def _tensors_of(module: nn.Module) -> Tuple[Any, ...]:
@@ -160,7 +160,7 @@ class State:
         classes = {type(child): None for child in self._modules
                    if not type(child).__module__.startswith(_FOREIGN)}
         self._owners += [_Owner(cls.__name__, vars(cls), set()) for cls in classes]
-        self._owners.append(_Variables(self.module))
+        self._owners.append(_Variables([self.module], set()))
 
     def _is_stale(self) -> bool:
         """Return whether submodules or attributes were added or removed since they were listed."""

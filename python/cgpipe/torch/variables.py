@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variables outside of a module that its forward reads: globals, and those of enclosing functions.
 
-Read are forward, the methods and functions that it calls by name, and functions among the module's
-attributes; none of installed packages. Compared are numbers, texts, tensors, and dictionaries of
-numbers and texts, unless forward assigns them. Forward may append to a list, so lists are not."""
+forward is searched, with the methods and functions that it calls by name. Code of installed
+packages is not. Compared are numbers, texts, tensors, and dictionaries of numbers and texts, unless
+the code assigns them or writes to them. Lists are not compared, because forward may append to them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ import functools
 import os
 import sysconfig
 import types
-from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
 
 import torch
 from torch import Tensor, nn
 
 from cgpipe.torch.watch import plain
 
-__all__ = ["variables_of"]
+__all__ = ["Variable", "variables_of"]
 
 #: Largest dictionary that is compared by its values.
 LARGEST = 64
@@ -27,84 +28,141 @@ LARGEST = 64
 _INSTALLED = ("site-packages", "dist-packages", "<frozen", sysconfig.get_path("stdlib"),
               os.path.dirname(torch.__file__))
 _MISSING = object()
-#: A variable: its name in messages, and a function that returns its value.
-Variable = Tuple[str, Callable[[], Any]]
+#: Methods that write to a dictionary.
+_WRITERS = {"update", "setdefault", "pop", "popitem", "clear"}
+#: Instructions that copy a dictionary and a key, for an assignment such as d[key] += 1.
+_COPIES = {"COPY", "DUP_TOP_TWO"}
 
 
-def variables_of(module: nn.Module) -> List[Variable]:
-    """Return the variables that a module's forward reads, each once."""
+class Variable(NamedTuple):
+    """A variable: its identity, its name in messages, and a function that returns its value."""
+
+    key: Any
+    name: str
+    get: Callable[[], Any]
+
+
+#: A function, and the class whose methods it calls.
+_Method = Tuple[types.FunctionType, type]
+
+
+def variables_of(*roots: Any) -> List[Variable]:
+    """Return the variables that modules and functions read, each once."""
     found: Dict[Any, Variable] = {}
     assigned: Set[Any] = set()
-    seen: Set[Any] = set()
-    pending = [(function, type(child)) for child in module.modules()
-               for function in _roots(child)]
+    written: Set[Any] = set()
+    seen: Set[_Method] = set()
+    pending = [method for root in roots for method in _roots(root)]
     while pending:
-        function, cls = pending.pop()
-        if function in seen or not _is_own(function):
+        method = pending.pop()
+        if method in seen or not _is_own(method[0]):
             continue
-        seen.add(function)
-        for key, name, get, called in _names(function, cls, assigned):
-            if isinstance(called, types.FunctionType):
-                pending.append((called, cls))
-            elif called is None and _is_variable(get()):
-                found[key] = name, get
-    return [variable for key, variable in found.items() if key not in assigned]
+        seen.add(method)
+        for use, variable in _uses(*method):
+            called = list(_functions(variable.get(), method[1]))
+            pending += called
+            if use == "assigns":
+                assigned.add(variable.key)
+            elif use == "writes":
+                written.add(variable.key)
+            elif not called and _is_variable(variable.get()):
+                found[variable.key] = variable
+    return [variable for key, variable in found.items() if key not in assigned
+            and not (key in written and isinstance(variable.get(), dict))]
 
 
-def _roots(module: nn.Module) -> Iterator[Any]:
-    for value in (type(module).forward, *vars(module).values()):
-        while isinstance(value, functools.partial):
-            value = value.func
+def _roots(root: Any) -> Iterator[_Method]:
+    if isinstance(root, nn.Module):
+        for child in root.modules():
+            for value in (type(child).forward, *list(vars(child).values())):
+                yield from _functions(value, type(child))
+        return
+    found = list(_functions(root, type(root)))
+    yield from found or _functions(getattr(type(root), "__call__", None), type(root))
+
+
+def _functions(value: Any, cls: type) -> Iterator[_Method]:
+    """Yield the functions that a call of a value, or reading it as an attribute, runs: those of a
+    method, of a property, and around and within a decorator. ``cls``: the class of its self."""
+    for _ in range(LARGEST):  # __wrapped__ may be a cycle
         if isinstance(value, types.FunctionType):
-            yield value
+            yield value, cls
+            value = vars(value).get("__wrapped__")
+        elif isinstance(value, types.MethodType):
+            own = value.__self__
+            value, cls = value.__func__, own if isinstance(own, type) else type(own)
+        elif isinstance(value, (classmethod, staticmethod)):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, (functools.partial, functools.partialmethod,
+                                functools.cached_property)):
+            value = value.func
+        else:
+            return
 
 
-def _is_own(function: Any) -> bool:
+def _is_own(function: types.FunctionType) -> bool:
     file = function.__code__.co_filename
     return not any(part in file for part in _INSTALLED)
 
 
 def _is_variable(value: Any) -> bool:
     if isinstance(value, dict):
-        return len(value) <= LARGEST and all(map(plain, value.values()))
+        return len(value) <= LARGEST and all(map(plain, list(value.values())))
     return plain(value) or isinstance(value, Tensor)
 
 
-def _codes(code: Any) -> Iterator[Any]:
-    """Yield a function's code, and that of the functions in it."""
-    yield code
+@functools.lru_cache(maxsize=1024)
+def _names(code: types.CodeType) -> Tuple[Tuple[str, str, str], ...]:
+    """Return the names in a function's code, and in that of the functions in it: whether the code
+    reads or assigns the name, or writes to its dictionary; the kind of the name; the name."""
+    found: Dict[Tuple[str, str, str], None] = {}
+    steps = [step for step in dis.get_instructions(code)
+             if step.opname not in ("CACHE", "EXTENDED_ARG", "PUSH_NULL")]
+    for i, step in enumerate(steps):
+        action, _, kind = step.opname.partition("_")
+        name = step.argval
+        if kind in ("ATTR", "METHOD", "SUPER_ATTR") and action == "LOAD":
+            found["reads", "attribute", name] = None
+        if kind not in ("GLOBAL", "DEREF", "CLASSDEREF", "FROM_DICT_OR_DEREF"):
+            continue
+        place = "global" if kind == "GLOBAL" else "variable"
+        found["reads" if action == "LOAD" else "assigns", place, name] = None
+        if action == "LOAD" and _writes(steps[i + 1:i + 3]):
+            found["writes", place, name] = None
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            yield from _codes(inner)
+            found.update(dict.fromkeys(_names(inner)))
+    return tuple(found)
 
 
-def _names(function: Any, cls: type, assigned: Set[Any]) -> Iterator[Tuple[Any, str, Any, Any]]:
-    """Yield the names that a function reads: a key, the name, a function that returns the value,
-    and the function that it calls by this name."""
+def _writes(steps: List[dis.Instruction]) -> bool:
+    """Return whether the instructions after the load of a dictionary write to it: d[key] = value,
+    d[key] += value, del d[key], or a method. (What else writes is seen if a capture does it.)"""
+    if not steps:
+        return False
+    if steps[0].opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        return steps[0].argval in _WRITERS
+    return steps[-1].opname in ("STORE_SUBSCR", "DELETE_SUBSCR", *_COPIES)
+
+
+def _uses(function: types.FunctionType, cls: type) -> Iterator[Tuple[str, Variable]]:
+    """Yield the uses of variables and of the attributes of a class, by a function."""
     table = function.__globals__
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-    for code in _codes(function.__code__):
-        for step in dis.get_instructions(code):
-            name = step.argval
-            key: Any = (id(table), name)
-            if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                assigned.add(key)
-            elif step.opname == "LOAD_GLOBAL" and name in table:
-                yield (key, f"the global {name}", functools.partial(table.get, name, _MISSING),
-                       _function(table[name]))
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                method = getattr(cls, name, None)
-                if isinstance(method, types.FunctionType):
-                    yield key, name, None, method
-            elif step.opname == "STORE_DEREF" and name in cells:
-                assigned.add(id(cells[name]))
-            elif step.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF") and name in cells:
-                get = functools.partial(_content, cells[name])
-                yield id(cells[name]), f"the variable {name}", get, _function(get())
-
-
-def _function(value: Any) -> Any:
-    return value if isinstance(value, types.FunctionType) else None
+    for use, kind, name in _names(function.__code__):
+        if kind == "attribute":
+            for base in cls.__mro__:
+                method = vars(base).get(name)
+                if any(True for _ in _functions(method, cls)):
+                    yield use, Variable((base, name), name, functools.partial(vars(base).get, name))
+        elif kind == "global" and name in table:
+            yield use, Variable((id(table), name), f"the global {name}",
+                                functools.partial(table.get, name, _MISSING))
+        elif kind == "variable" and name in cells:
+            yield use, Variable(id(cells[name]), f"the variable {name}",
+                                functools.partial(_content, cells[name]))
 
 
 def _content(cell: Any) -> Any:
