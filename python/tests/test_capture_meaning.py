@@ -22,6 +22,7 @@ from cgpipe.torchgpipe import GPipe
 
 
 SCALE, UNREAD, POWERS = 2.0, 1.0, {"first": 1.0}
+COUNTS, CACHE, WEIGHT = {"n": 0}, {}, torch.ones(8)
 
 
 def times_scale(y):
@@ -401,6 +402,64 @@ class Changes(unittest.TestCase):
             with self.subTest(classes), mock.patch(f"{__name__}.SCALE", 5.0), \
                     self.assertRaisesRegex(ArgumentError, "^the global SCALE has changed since"):
                 pipeline.forward(x)
+
+    def test_dictionaries_that_forward_writes_to_are_not_compared(self):
+        def counted(m, y, x):
+            COUNTS["n"] += 1
+            return y * POWERS["first"]
+
+        def counted_elsewhere(m, y, x):
+            counts = COUNTS
+            counts["n"] = counts["n"] + 1
+            return y * POWERS["first"]
+
+        def cached(m, y, x):
+            CACHE.setdefault(m.training, 1)
+            y[:, 0] = POWERS["first"]
+            return y
+        x = torch.randn(6, 8)
+        for function in (counted, counted_elsewhere, cached):
+            module = Stop(lambda m, y, x, function=function: function(m, y, x))
+            module.function = function
+            model = GPipe(nn.Sequential(module), [1])
+            pipeline = cgpipe.Pipeline(cgpipe.from_torch(copy.deepcopy(module), (x,)), batch=6,
+                                       external_loss=True)
+            with self.subTest(function.__name__), \
+                    mock.patch.object(runtime, "capture", wraps=runtime.capture) as capture:
+                for _ in range(3):
+                    model(x)
+                    pipeline.forward(x)
+                    pipeline.backward(torch.ones(6, 8))
+                    module(x)
+                self.assertEqual(capture.call_count, 1)
+                with mock.patch.dict(POWERS, first=7.0):
+                    torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
+                    with self.assertRaisesRegex(ArgumentError, "^the global POWERS has changed"):
+                        pipeline.forward(x)
+
+    def test_a_loss_that_has_changed_is_refused(self):
+        class Smoothed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.smoothing = 0.1
+
+            def forward(self, y, target):
+                return F.cross_entropy(y, target, label_smoothing=self.smoothing)
+        smoothed, x, y = Smoothed(), torch.randn(6, 8), torch.randint(0, 8, (6,))
+        changes = {
+            "the global SCALE": (lambda y, t: F.cross_entropy(y, t) * SCALE,
+                                 mock.patch(f"{__name__}.SCALE", 5.0)),
+            "the global WEIGHT": (lambda y, t: F.cross_entropy(y, t, weight=WEIGHT),
+                                  mock.patch(f"{__name__}.WEIGHT", 5 * torch.ones(8))),
+            "loss.smoothing": (smoothed, mock.patch.object(smoothed, "smoothing", 0.5))}
+        for name, (loss, change) in changes.items():
+            model = cgpipe.from_torch(nn.Linear(8, 8), (x,), loss=loss, example_target=y)
+            pipeline = cgpipe.Pipeline(model, batch=6)
+            pipeline.step(x, y)
+            with self.subTest(name):
+                with change, self.assertRaisesRegex(ArgumentError, f"^{name} has changed since"):
+                    pipeline.step(x, y)
+                pipeline.step(x, y)
 
     def test_an_output_may_be_written_to_in_place(self):
         torch.manual_seed(0)

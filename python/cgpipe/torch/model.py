@@ -245,10 +245,13 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         Tensor, lambda x: x.detach().requires_grad_(input_gradients and x.is_floating_point()),
         (inputs, dict(example_kwargs or {})))
     source = _Source(module, loss, cut_at, name, verify, fallback)
+    state = State(module, loss)
+    before = state.dictionaries()
     captured = source.capture((inputs, example_kwargs, example_target))
     captured.regions.use_threads(torch_threads)
-    captured.state = State(module)
-    captured.state.ignore(captured.regions.attributes)
+    captured.state = state
+    state.ignore(captured.regions.attributes)
+    state.ignore_written(before)
     captured.was = captured.state.read()
     captured.freeze(module)
     graph = captured.graph

@@ -236,6 +236,7 @@ class Runtime:
             if captured.guard.refuses(microbatch) is None and captured.tensors.changed() is None:
                 break
         else:
+            before = self.state.dictionaries()
             with torch.random.fork_rng(devices=[]):  # keep the caller's random state
                 given = [x.detach()[:microbatch].requires_grad_(gradient and x.requires_grad)
                          for x in inputs]
@@ -243,9 +244,14 @@ class Runtime:
                                    verify=self.options.verify, fallback=self.options.fallback)
             captured.regions.use_threads(self.options.torch_threads)
             captured.freeze(self.module)
-            if self.state.ignore(captured.regions.attributes):
-                found = self.captures.setdefault((self.state.read(), key[1]), [])
-            found.append(captured)
+            self.state.ignore(captured.regions.attributes)
+            self.state.ignore_written(before)
+            # The capture may have changed the state, for it runs the module.
+            after = self.state.read(), key[1]
+            self.captures.setdefault(after, []).append(captured)
+            self.captures.move_to_end(after)
+            if not found:
+                del self.captures[key]
             self._drop()
         for size in (microbatch, samples % microbatch or microbatch):
             refused = captured.guard.refuses(size)

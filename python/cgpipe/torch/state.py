@@ -134,11 +134,13 @@ def _changed_tensor(values: Any, before: Tuple[Any, ...], now: Tuple[Any, ...]) 
 
 class State:
     """The state of a module: modes, attributes, hooks, submodules, and which tensors are parameters
-    and buffers. States compare by ==."""
+    and buffers. States compare by ==. ``loss``: a function of the module's output, whose variables
+    and attributes also count."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, loss: Any = None) -> None:
+        self.module, self.loss = module, loss
         self._ignored: Dict[int, Set[str]] = {}
+        self._written: Set[Any] = set()  # dictionaries outside of the module
         self._list()
 
     def ignore(self, attributes: Sequence[Tuple[nn.Module, str]]) -> bool:
@@ -151,6 +153,21 @@ class State:
             self._list()
         return bool(new)
 
+    def dictionaries(self) -> Dict[Any, Any]:
+        """Return the dictionaries outside of the module, for ignore_written()."""
+        memo: Dict[int, Any] = {}
+        return {x.key: _frozen(x.get(), memo) for x in self._variables.entries
+                if isinstance(x.get(), dict)}
+
+    def ignore_written(self, before: Dict[Any, Any]) -> None:
+        """Ignore the dictionaries that differ from ``before``: a capture has run code that writes
+        to them, such as caches."""
+        now = self.dictionaries()
+        new = {key for key, value in before.items() if now.get(key, value) != value}
+        if new:
+            self._written |= new
+            self._list()
+
     def _list(self) -> None:
         self._modules = [child for _, child in self.module.named_modules()]
         self._children = [tuple(child._modules.values()) for child in self._modules]
@@ -160,7 +177,14 @@ class State:
         classes = {type(child): None for child in self._modules
                    if not type(child).__module__.startswith(_FOREIGN)}
         self._owners += [_Owner(cls.__name__, vars(cls), set()) for cls in classes]
-        self._owners.append(_Variables([self.module], set()))
+        if self.loss is not None:
+            own = self.loss.named_modules() if isinstance(self.loss, nn.Module) else [
+                ("", self.loss)]
+            self._owners += [_Owner(f"loss.{path}" if path else "loss", vars(value),
+                                    self._ignored.get(id(value), set()))
+                             for path, value in own if hasattr(value, "__dict__")]
+        self._variables = _Variables([self.module, self.loss], self._written)
+        self._owners.append(self._variables)
 
     def _is_stale(self) -> bool:
         """Return whether submodules or attributes were added or removed since they were listed."""
