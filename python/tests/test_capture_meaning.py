@@ -22,6 +22,8 @@ from cgpipe.torchgpipe import GPipe
 
 
 SCALE, UNREAD, POWERS = 2.0, 1.0, {"first": 1.0}
+with torch.inference_mode():
+    CONSTANT = torch.ones(8)
 COUNTS, CACHE, WEIGHT = {"n": 0}, {}, torch.ones(8)
 
 
@@ -303,7 +305,58 @@ class Configured(nn.Module):
         return (y + self.tensors[0] + self.config.inner.shift) * self.power
 
 
+class Text(str):
+    """A text that cannot be compared."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        raise RuntimeError("not comparable")
+
+
 class Changes(unittest.TestCase):
+    def test_tensors_outside_of_the_module_are_compared_by_value(self):
+        x = torch.randn(6, 8)
+        module = Stop(lambda m, y, x: y * WEIGHT + CONSTANT)
+        model = GPipe(nn.Sequential(module), [1])
+        with mock.patch.object(runtime, "capture", wraps=runtime.capture) as capture:
+            torch.testing.assert_close(model(x), module(x))
+            with mock.patch(f"{__name__}.WEIGHT", WEIGHT.clone()):
+                model(x)
+            self.assertEqual(capture.call_count, 1)
+            for write in (lambda: WEIGHT.data.fill_(3), lambda: WEIGHT.numpy().fill(5)):
+                write()
+                torch.testing.assert_close(model(x), module(x))
+        WEIGHT.fill_(1)
+
+    def test_parameters_in_lists_change_in_a_step(self):
+        x, module = torch.randn(6, 8), nn.Sequential(Stop(lambda m, y, x: y))
+        module[0].weights = [module[0].a.weight]
+        pipeline = cgpipe.Pipeline(cgpipe.from_torch(module, (x,)), batch=6, external_loss=True)
+        for _ in range(2):
+            pipeline.forward(x)
+            pipeline.backward(torch.ones(6, 8))
+            with torch.no_grad():
+                module[0].a.weight.mul_(2)
+
+    def test_settings_need_not_compare(self):
+        x, module = torch.randn(6, 8), Stop(lambda m, y, x: y * (len(m.text) + len(m.texts[0])))
+        module.text, module.texts = Text("a"), [Text("b")]
+        pipeline = cgpipe.Pipeline(cgpipe.from_torch(module, (x,), verify=False), batch=6,
+                                   external_loss=True)
+
+        def step():
+            pipeline.forward(x)
+            pipeline.backward(torch.ones(6, 8))
+        module.text, module.texts[0] = Text("a"), Text("b")
+        step()
+        module.text = Text("ab")
+        with self.assertRaisesRegex(ArgumentError, "^text has changed since"):
+            step()
+        module.text, module.texts[0] = Text("a"), Text("bc")
+        with self.assertRaisesRegex(ArgumentError, "^texts has changed since"):
+            step()
+
     def test_a_module_that_stays_as_it_is_is_captured_once(self):
         x = torch.randn(4, 80, 80)
         model = GPipe(nn.Sequential(Masked(80, 80)), [1])  # the mask is compared by its version

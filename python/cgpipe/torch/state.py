@@ -5,6 +5,8 @@ reads."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import operator
 import types
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe.torch.variables import variables_of
-from cgpipe.torch.watch import global_hooks, hooks_of, is_managed, plain
+from cgpipe.torch.watch import global_hooks, hooks_of, is_managed
 
 __all__ = ["SMALL", "State", "Tensors"]
 
@@ -45,13 +47,53 @@ def _has_settings(value: Any) -> bool:
             and not type(value).__module__.startswith(_FOREIGN))
 
 
-def _frozen(value: Any, memo: Dict[int, Any], depth: int = _DEPTH) -> Any:
-    """Return a hashable form: numbers, texts, containers and settings by value, tensors by their
-    version, other objects by identity."""
-    if plain(value):
+#: Types whose == is Python's own.
+_EXACT = {type(None), bool, int, float, str, torch.dtype, tuple}
+#: Largest number of elements of a tensor that is compared by value. A larger tensor is compared by
+#: its memory and version, which PyTorch counts for each write except through .data and NumPy.
+SMALL = 4096
+
+
+class _Memo(Dict[int, Any]):
+    """The frozen forms of objects that one read has met, by id."""
+
+    def __init__(self, modules: Sequence[nn.Module] = ()) -> None:
+        self.modules = modules
+
+    @functools.cached_property
+    def own(self) -> Set[int]:
+        """Return the ids of the modules' parameters and buffers, whose values change in a step."""
+        return {id(x) for m in self.modules
+                for x in (*m._parameters.values(), *m._buffers.values())}
+
+
+def _is_exact(value: Any) -> bool:
+    return type(value) in _EXACT and (type(value) is not tuple or all(map(_is_exact, value)))
+
+
+def _frozen_tensor(x: Tensor, memo: _Memo) -> Any:
+    """Return a hashable form of a tensor: small ones by value, others by identity and version."""
+    if id(x) in memo.own:
+        return _Same(x)
+    if (x.numel() <= SMALL and not x.requires_grad and type(x) is Tensor
+            and x.layout is torch.strided and x.device.type == "cpu" and not x.is_quantized):
+        with torch.no_grad():
+            copy = torch.empty(x.shape, dtype=x.dtype, device="cpu").copy_(x)
+        return tuple(x.shape), x.dtype, ctypes.string_at(copy.data_ptr(), copy.nbytes)
+    # PyTorch counts no versions of a tensor that was made under inference_mode().
+    return _Same(x), None if x.is_inference() else x._version
+
+
+def _frozen(value: Any, memo: _Memo, depth: int = _DEPTH) -> Any:
+    """Return a hashable form: numbers, texts, containers and settings by value, other objects by
+    identity. No code of the caller's compares it."""
+    if _is_exact(value):
         return value
     if isinstance(value, Tensor):
-        return _Same(value), value._version
+        return _frozen_tensor(value, memo)
+    for base in (int, float, str):
+        if isinstance(value, base):
+            return _Same(type(value)), base.__repr__(value)
     if depth == 0:
         return _Same(value)
     if id(value) in memo:
@@ -60,10 +102,10 @@ def _frozen(value: Any, memo: Dict[int, Any], depth: int = _DEPTH) -> Any:
     if isinstance(value, (list, tuple)):
         found = tuple([_frozen(x, memo, depth - 1) for x in value])
     elif isinstance(value, (set, frozenset)):
-        found = frozenset(_frozen(x, memo, depth - 1) for x in value)
+        found = frozenset(_frozen(x, memo, depth - 1) for x in list(value))
     elif isinstance(value, dict):
         found = tuple([(_frozen(key, memo, 0), _frozen(x, memo, depth - 1))
-                       for key, x in value.items()])
+                       for key, x in list(value.items())])  # threads may write to it
     elif type(value).__name__ == "ndarray" and value.size <= _ARRAY:
         found = value.tobytes()
     elif _has_settings(value):
@@ -77,21 +119,24 @@ class _Owner:
 
     def __init__(self, path: str, values: Any, ignored: Set[str]) -> None:
         self.path, self.values, self.size = path, values, len(values)
-        keys = [key for key in values
+        keys = [key for key in list(values)
                 if key != "training" and not is_managed(key) and key not in ignored]
-        self.plain = [key for key in keys if plain(values[key])]
-        self.rest = [key for key in keys if not plain(values[key])]
+        self.plain = [key for key in keys if _is_exact(values[key])]
+        self.rest = [key for key in keys if not _is_exact(values[key])]
         # itemgetter() returns a tuple only for several keys.
         self.get = operator.itemgetter(*self.plain) if len(self.plain) > 1 else self._get
 
     def _get(self, values: Any) -> Tuple[Any, ...]:
         return tuple(values[key] for key in self.plain)
 
-    def read(self, memo: Dict[int, Any]) -> Tuple[Any, ...]:
+    def read(self, memo: _Memo) -> Tuple[Any, ...]:
         """Return the values, of which the first are `plain`, and the rest `rest`."""
+        found: Tuple[Any, ...] = self.get(self.values)
+        if not _EXACT.issuperset(map(type, found)):
+            raise TypeError("an attribute has another type")  # read() lists it again
         if not self.rest:
-            return self.get(self.values)  # type: ignore[no-any-return]
-        return (*self.get(self.values), *[_frozen(self.values[key], memo) for key in self.rest])
+            return found
+        return (*found, *[_frozen(self.values[key], memo) for key in self.rest])
 
     def names(self) -> List[str]:
         return [*self.plain, *self.rest]
@@ -106,7 +151,7 @@ class _Variables:
     def __init__(self, roots: Sequence[Any], ignored: Set[Any]) -> None:
         self.entries = [x for x in variables_of(*roots) if x.key not in ignored]
 
-    def read(self, memo: Dict[int, Any]) -> Tuple[Any, ...]:
+    def read(self, memo: _Memo) -> Tuple[Any, ...]:
         """Return the values."""
         return tuple([_frozen(x.get(), memo) for x in self.entries])
 
@@ -155,7 +200,7 @@ class State:
 
     def dictionaries(self) -> Dict[Any, Any]:
         """Return the dictionaries outside of the module, for ignore_written()."""
-        memo: Dict[int, Any] = {}
+        memo = _Memo(self._modules)
         return {x.key: _frozen(x.get(), memo) for x in self._variables.entries
                 if isinstance(x.get(), dict)}
 
@@ -209,7 +254,7 @@ class State:
         return self._read()
 
     def _read(self) -> Tuple[Any, ...]:
-        modules, memo = self._modules, {}  # type: Tuple[List[nn.Module], Dict[int, Any]]
+        modules, memo = self._modules, _Memo(self._modules)
         return (tuple(map(_Same, modules)), tuple([m.training for m in modules]),
                 tuple(map(hooks_of, modules)), tuple(map(_tensors_of, modules)),
                 tuple([owner.read(memo) for owner in self._owners]),
@@ -233,11 +278,6 @@ class State:
                 if a != b:
                     return f"{owner.path}.{name}" if owner.path else name
         return "an attribute" if now[4:] != before[4:] else None
-
-
-#: Largest number of elements of a tensor that is compared by value. A larger tensor is compared by
-#: its memory and version, which PyTorch counts for each write except through .data and NumPy.
-SMALL = 4096
 
 
 class Tensors:
