@@ -5,6 +5,7 @@ in PyTorch. And what a proof reports."""
 import contextlib
 import copy
 import random
+import types
 import unittest
 import warnings
 from unittest import mock
@@ -139,8 +140,23 @@ class Exact(unittest.TestCase):
         self.assertRegex(report(), text.format(7, ""))
         with mock.patch.multiple(proof, EXACT=0.0, UNPROVABLE=0.0):
             self.assertRegex(report(), text.format(
-                r"\d", "; not provable, for roundings change .*: .*the gradient of 2.weight.*"))
+                r"\d", "; not provable, for roundings explain .*: .*the gradient of 2.weight.*"))
         self.assertEqual(report(verify=False), "not proven")
+
+    def test_a_wide_bound_proves_nothing(self):
+        key = "outputs", "output 0"
+
+        def check(spread, far):
+            found = proof.Proof()
+            ours = types.SimpleNamespace(captured=types.SimpleNamespace(cuts={}))
+            comparison = proof._Comparison(None, ours, found)
+            comparison.spread[key], comparison.exact[key] = spread, 1e-6
+            return comparison._wrong({key: far}), found.unprovable
+        for spread, far, wrong, unprovable in (
+                (1e-3, 7e-3, [], []), (1e-3, 9e-3, [key], []), (3e-3, 2e-2, [], ["output 0"]),
+                (3e-3, 1e-7, [], []), (3e-3, 3e-2, [key], []), (2e-2, 1.0, [], ["output 0"])):
+            with self.subTest(spread=spread, far=far):
+                self.assertEqual(check(spread, far), (wrong, unprovable))
 
     def test_code_sees_which_inputs_and_results_require_a_gradient(self):
         asks = Part(lambda m, x: m.a(x) * 2 if x.requires_grad else m.b(x))

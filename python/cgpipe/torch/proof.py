@@ -35,7 +35,9 @@ __all__ = ["Different", "Proof", "prove", "wanted"]
 EXACT = 1e-6
 #: A tensor that differs by this many times its bound is not run again.
 HOPELESS = 1000
-#: A tensor that PyTorch's own roundings change by more than this cannot be compared.
+#: The allowed difference, relative to the change by PyTorch's own roundings.
+ROUNDINGS = 8
+#: A larger bound proves nothing.
 UNPROVABLE = 1e-2
 #: How many times PyTorch runs again for a draw before a tensor is refused.
 MANY = 16
@@ -57,7 +59,7 @@ class Proof:
     #: Numbers of samples of the draws, and the tensors that were compared.
     samples: List[int] = field(default_factory=list)
     tensors: int = 0
-    #: Tensors that roundings alone change by more than UNPROVABLE.
+    #: Tensors whose bound is more than UNPROVABLE.
     unprovable: List[str] = field(default_factory=list)
     #: Runs of PyTorch beside the first run of each draw, and the duration of the proof.
     repeats: int = 0
@@ -69,7 +71,7 @@ class Proof:
         text = (f"proof: {self.tensors - len(self.unprovable)} tensors equal PyTorch's, for "
                 f"{counts} samples; {self.seconds:.1f} s")
         if self.unprovable:
-            text += f"; not provable, for roundings change them by more than {UNPROVABLE:.0%}: "
+            text += f"; not provable, for roundings explain more than {UNPROVABLE:.0%}: "
             text += ", ".join(self.unprovable[:3])
             if len(self.unprovable) > 3:
                 text += f" and {len(self.unprovable) - 3} others"
@@ -212,13 +214,18 @@ class _Comparison:
         return path or own
 
     def _bound(self, key: _Name) -> float:
-        return self.exact.get(key, EXACT) + 8 * self.spread.get(key, 0.0)
+        return self.exact.get(key, EXACT) + ROUNDINGS * self.spread.get(key, 0.0)
 
     def _wrong(self, far: Dict[_Name, float]) -> List[_Name]:
         """Return the tensors that differ by more than their bound. Notes those not provable."""
         found = []
         for key, value in far.items():
-            if self.spread.get(key, 0.0) > UNPROVABLE and value > self.exact[key]:
+            spread = self.spread.get(key, 0.0)
+            if value <= self.exact[key]:
+                continue
+            if spread <= UNPROVABLE and value > self._bound(key):
+                found.append(key)
+            elif ROUNDINGS * spread > UNPROVABLE:
                 name = self.paths[key[1]] if key[0].startswith("result") else key[1]
                 text = {"outputs": name, "results": f"the result of {name}",
                         "gradients": f"the gradient of {name}",
@@ -226,8 +233,6 @@ class _Comparison:
                 if text not in self.proof.unprovable:
                     self.proof.unprovable.append(text)
                 self.suspect.append(key)
-            elif value > self._bound(key):
-                found.append(key)
         return found
 
 

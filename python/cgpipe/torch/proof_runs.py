@@ -48,8 +48,8 @@ class _NoDropout(TorchFunctionMode):
 
 
 class _Moving(_NoDropout):
-    """Move the result of each op that has a gradient by a few roundings, towards zero: a result may
-    not leave the interval from -1 to 1."""
+    """Move the result of each op that has a gradient by a few roundings, towards zero, so that a
+    result of tanh stays in acos's domain."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class Eager:
 
     @staticmethod
     def _check_leaves(outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
-        """Raise if a backward would reach tensors beside inputs and parameters."""
+        """Raise if a backward would reach tensors other than inputs and parameters."""
         known, seen = {id(x) for x in leaves}, set()  # type: Set[int], Set[Any]
         pending = [y.grad_fn for y in outputs if y.grad_fn is not None]
         while pending:
