@@ -16,6 +16,8 @@ typedef struct cgp__device_plan cgp__device_plan;
 /* A node that backward recomputes at `time`, and the time of the last read of its output. */
 typedef struct cgp__recomputation {
     int node, time, last;
+    /* backward reads the output, at `time` or later; else only other recomputations do */
+    bool kept;
 } cgp__recomputation;
 
 /* Uses and locations of a value of the model in the current stage. */

@@ -66,9 +66,12 @@ static bool is_live(const cgp__stage_builder *b, int value, int time) {
            (b->recomputations[b->of[value].recomputation].time <= end) == (time <= end);
 }
 
-static void note_read(cgp__stage_builder *b, int value, int last) {
+static void note_read(cgp__stage_builder *b, int value, int last, bool by_backward) {
     raise(&b->last_read[value], last);
-    if (is_live(b, value, last)) raise(&b->recomputations[b->of[value].recomputation].last, last);
+    if (!is_live(b, value, last)) return;
+    cgp__recomputation *r = &b->recomputations[b->of[value].recomputation];
+    raise(&r->last, last);
+    r->kept |= by_backward;
 }
 
 /* List a recomputation of node i at `time`. The recomputation reads the node's inputs. */
@@ -78,9 +81,9 @@ static bool add_recomputation(cgp__stage_builder *b, int i, int time) {
                    sizeof *b->recomputations))
         return false;
     b->of[node->output].recomputation = b->n_recomputations;
-    b->recomputations[b->n_recomputations++] = (cgp__recomputation){i, time, time};
+    b->recomputations[b->n_recomputations++] = (cgp__recomputation){i, time, time, false};
     for (int k = 0; k < node->n_inputs; k++)
-        note_read(b, node->inputs[k], time);
+        note_read(b, node->inputs[k], time, false);
     return true;
 }
 
@@ -93,7 +96,7 @@ static void require(cgp__stage_builder *b, int i, int *n) {
 /* Note a read of a value. If the value must be recomputed first, list its producer, preceded by the
  * ancestors that must run again, too. */
 static void read_value(cgp__stage_builder *b, int value, int time, int last, bool *failed) {
-    note_read(b, value, last);
+    note_read(b, value, last, true);
     if (!b->of[value].recomputed || is_live(b, value, time)) return;
     int n = 0;
     require(b, producer_of(b, value), &n);
@@ -111,7 +114,7 @@ static void read_value(cgp__stage_builder *b, int value, int time, int last, boo
         if (!add_recomputation(b, b->required_list[w], time)) *failed = true;
         b->required[b->required_list[w]] = false;
     }
-    note_read(b, value, last);
+    note_read(b, value, last, true);
 }
 
 /* Find the last time at which each weight backward uses its operands: the time of the next weight
@@ -161,11 +164,6 @@ typedef struct batch_memory {
     int64_t workspace;
 } batch_memory;
 
-/* Return true if backward reads no value of a recomputation. */
-static bool is_temporary(const cgp__recomputation *r) {
-    return r->last == r->time;
-}
-
 /* Take a free range of this size, else add one. */
 static cgp_status take_range(cgp__stage_builder *b, batch_memory *batch, int64_t bytes, int time,
                              cgp__location *out) {
@@ -185,7 +183,7 @@ static void free_inputs(cgp__stage_builder *b, batch_memory *batch, int k) {
         cgp__stage_value *x = &b->of[node->inputs[i]];
         if (!x->recomputed || x->read_by != k ||
             b->recomputations[x->made_by].time != b->recomputations[k].time ||
-            !is_temporary(&b->recomputations[x->made_by]))
+            b->recomputations[x->made_by].kept)
             continue;
         x->read_by = -1; /* the node may read it twice */
         if (batch->n_free < MOST_FREE) batch->free[batch->n_free++] = x->recomputed_location.offset;
