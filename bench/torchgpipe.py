@@ -33,9 +33,9 @@ def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument("--checkpoint", default="never")
-    for name, default in [("chunks", 8), ("steps", 5), ("batch", 8), ("layers", 12), ("width", 768),
-                          ("heads", 12), ("vocab", 3000), ("seq", 128), ("threads",
-                                                                         os.cpu_count())]:
+    for name, default in [("hooks", 0), ("chunks", 8), ("steps", 5), ("batch", 8), ("layers", 12),
+                          ("width", 768), ("heads", 12), ("vocab", 3000), ("seq", 128),
+                          ("threads", os.cpu_count())]:
         parser.add_argument("--" + name, type=int, default=default)
     return parser.parse_args()
 
@@ -72,8 +72,12 @@ def make_model(torch, sizes):
             return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x))))
 
     blocks = [Block() for _ in range(sizes.layers)]
-    return nn.Sequential(Embed(), *blocks, nn.LayerNorm(width),
-                         nn.Linear(width, sizes.vocab, bias=False)).train()
+    model = nn.Sequential(Embed(), *blocks, nn.LayerNorm(width),
+                          nn.Linear(width, sizes.vocab, bias=False)).train()
+    if sizes.hooks:  # PyTorch runs a layer with a hook
+        for layer in model:
+            layer.register_forward_hook(lambda *_: None)
+    return model
 
 
 def gpipe_of(sizes):
@@ -165,6 +169,7 @@ def main():
     for library in ("cgpipe", "torchgpipe"):
         for mode in ("never", "except_last"):
             known[f"{library} {mode}"] = command(library, checkpoint=mode)
+            known[f"{library} {mode}, hooks"] = command(library, checkpoint=mode, hooks=1)
     keys = (cases.SPEED, "memory_mib", "activations_mib")
     medians = cases.measure("torchgpipe", known, keys)
     lines = cases.conditions(medians) + [f"{'':24} {'samples/s':>10} {'memory MiB':>12} "
