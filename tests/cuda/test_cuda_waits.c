@@ -43,45 +43,62 @@ static cgp_status slow_copy(cgp_device *device, cgp_queue queue, cgp_place to, c
 }
 
 typedef struct indices {
-    int32_t *first;
+    const int32_t *from;
+    int32_t *to;
     int64_t n, limit, ignored;
 } indices;
 
-static cudaError_t keep_in_range(const void *payload) {
+static cudaError_t copy_in_range(const void *payload) {
     const indices *all = payload;
     for (int64_t i = 0; i < all->n; i++) {
-        const int64_t index = all->first[i];
-        if (index != all->ignored && (index < 0 || index >= all->limit)) all->first[i] = 0;
+        const int32_t index = all->from[i];
+        const bool in_range = index == all->ignored || (index >= 0 && index < all->limit);
+        all->to[i] = in_range ? index : 0;
     }
     return cudaSuccess;
 }
 
-/* Before a kernel that reads indices, replace those outside its table. Where a wait is left out,
- * they may be any numbers, and the kernel would access other memory. */
-static void guard_indices(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_kernel_spec *s = &kernel->spec;
-    const bool embeds = s->op == CGP_OP_EMBEDDING;
-    if (!embeds && s->op != CGP_OP_CROSS_ENTROPY) return;
-    const indices all = {(int32_t *)args->x[embeds ? 0 : 1], s->n * s->attributes.rows,
-                         s->attributes.in, embeds ? 0 : cgp_spec_cross_entropy(s)->ignore};
-    if (!all.first) return;
-    cgp__shim_work *work = cgp__shim_make_work(keep_in_range, false, &all, sizeof all);
+static cudaError_t free_copy(const void *payload) {
+    free(((const indices *)payload)->to);
+    return cudaSuccess;
+}
+
+static void enqueue(const cgp_kernel *kernel, cudaError_t (*run)(const void *),
+                    const indices *all) {
+    cgp__shim_work *work = cgp__shim_make_work(run, true, all, sizeof *all);
     assert_non_null(work);
     assert_int_equal(cgp__cuda_use(kernel->device->ordinal), cudaSuccess);
-    assert_int_equal(cgp__shim_enqueue(args->branch ? kernel->device->branch
-                                                    : kernel->device->streams[CGP_QUEUE_COMPUTE],
-                                       work),
+    assert_int_equal(cgp__shim_enqueue(kernel->device->streams[CGP_QUEUE_COMPUTE], work),
                      cudaSuccess);
 }
 
-/* Run a kernel late. EMBEDDING stays in COMPUTE: without a wait it would use row numbers that are
- * not there yet, and end the program. */
+/* Return the operand of a kernel that holds indices, or -1. */
+static int operand_of_indices(const cgp_kernel_spec *s) {
+    if (s->op == CGP_OP_EMBEDDING) return 0;
+    return s->op == CGP_OP_CROSS_ENTROPY ? 1 : -1;
+}
+
+/* Run a kernel late. One that reads indices gets a copy, without those outside its table, and stays
+ * in COMPUTE. Without a wait its operand may be any numbers, and may change while it runs. */
 static cgp_status slow_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_kernel_spec *s = &kernel->spec;
+    const int operand = operand_of_indices(s);
+    const bool copies = operand >= 0 && args->x[operand];
     cgp_kernel_args late = *args;
-    late.branch = args->branch && kernel->spec.op != CGP_OP_EMBEDDING;
+    late.branch = args->branch && operand < 0;
     delay(kernel->device, late.branch ? BRANCH : CGP_QUEUE_COMPUTE);
-    guard_indices(kernel, &late);
-    return slow.quick->kernels.run(kernel, &late);
+    indices all = {0};
+    if (copies) {
+        const int64_t n = s->n * s->attributes.rows;
+        all = (indices){args->x[operand], malloc((size_t)n * sizeof *all.to), n, s->attributes.in,
+                        s->op == CGP_OP_EMBEDDING ? 0 : cgp_spec_cross_entropy(s)->ignore};
+        assert_non_null(all.to);
+        enqueue(kernel, copy_in_range, &all);
+        late.x[operand] = all.to;
+    }
+    const cgp_status status = slow.quick->kernels.run(kernel, &late);
+    if (copies) enqueue(kernel, free_copy, &all);
+    return status;
 }
 
 static void make_slow(int queue, int64_t ns) {
