@@ -323,6 +323,15 @@ static cgp_status check_uses(cgp__reader *r) {
     return cgp__reader_refuse(r, "%s: no node has it", model->params[p].name);
 }
 
+/* After a call of the builder has failed, refuse the text with its message, except if memory is
+ * short. */
+static cgp_status refuse_with_reason(const cgp__reader *r, cgp_status status) {
+    if (status == CGP_OK || status == CGP_ENOMEM) return status;
+    char reason[256];
+    snprintf(reason, sizeof reason, "%s", cgp_message());
+    return cgp__reader_refuse(r, "%s", reason);
+}
+
 static cgp_status read_model(cgp__reader *r) {
     const char *name = NULL;
     CGP_TRY(check_head(r));
@@ -333,7 +342,7 @@ static cgp_status read_model(cgp__reader *r) {
     CGP_TRY(take_list(r, "parameters", &r->parameters));
     CGP_TRY(take_list(r, "nodes", &r->nodes));
     CGP_TRY(take_list(r, "losses", &r->losses));
-    CGP_TRY(cgp_model_create(&r->model, name));
+    CGP_TRY(refuse_with_reason(r, cgp_model_create(&r->model, name)));
     for (size_t p = 0; p < json_array_size(r->parameters); p++)
         CGP_TRY(add_parameter(r, p));
     r->last_id = -1;
@@ -345,11 +354,7 @@ static cgp_status read_model(cgp__reader *r) {
     CGP_TRY(check_ids(r));
     CGP_TRY(check_uses(r));
     CGP_TRY(take_outputs(r));
-    const cgp_status status = cgp_model_finish(r->model);
-    if (status == CGP_OK || status == CGP_ENOMEM) return status;
-    char reason[256];
-    snprintf(reason, sizeof reason, "%s", cgp_message());
-    return cgp__reader_refuse(r, "%s", reason);
+    return refuse_with_reason(r, cgp_model_finish(r->model));
 }
 
 static cgp_status check_ops(const cgp_op *const *ops, int n) {

@@ -275,6 +275,7 @@ TEST_CASE(what_is_wrong_is_named_with_its_place) {
         {"cgpipe-graph", "onnx", "small.json: format: expected \"cgpipe-graph\", got \"onnx\""},
         {"\"version\": 2", "\"version\": 1", "version: expected 2 (cgpipe " CGP_VERSION},
         {"\"name\": \"small\"", "\"nam\": \"small\"", "nam: unknown key (keys: format version"},
+        {"\"name\": \"small\"", "\"name\": \"a\\u0007\"", "model: expected a name in UTF-8"},
         {"\"layers\"", "\"weights\": [], \"layers\"", "weights: unknown key"},
         {"\"linear\"", "\"liner\"", "nodes[0]: op: unknown op liner (did you mean linear?)"},
         {"\"op\": \"relu\"", "\"custom\": \"mine\"", "nodes[1]: custom: unknown custom op mine"},
