@@ -303,8 +303,8 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(cgp__list_links(plan));
     cgp__size_step_memory(placement, setup, &plan->parameters, &plan->states);
     cgp__size_staging(placement, setup, &plan->results);
-    add_up(plan);
     CGP_TRY(cgp__count_outside(placement, setup));
+    add_up(plan);
     return count_variants(plan);
 }
 

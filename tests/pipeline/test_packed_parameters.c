@@ -3,6 +3,7 @@
  * Weights are packed once after each change of the parameters, and stored once. The tests run on
  * `cpu` and on a copy of `ref` whose kernels check the packed weights. In that copy LINEAR has one
  * packed layout, LAYER_NORM one for each direction. */
+#include "custom_ops.h"
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -313,6 +314,40 @@ static cgp_model *narrow_model(bool transposed) {
     cgp_model_loss_cross_entropy(model, y, t, -100, 1);
     assert_ok(cgp_model_finish(model));
     return model;
+}
+
+static int64_t thousand_bytes(const cgp_op_node *node, int64_t n) {
+    (void)node;
+    return 1000 * n;
+}
+
+/* A plan that fits only without packed weights drops them, also where a custom op needs the room
+ * outside the plan. */
+TEST_CASE(memory_outside_the_plan_takes_the_room_of_packed_weights) {
+    test_needs_cpu();
+    cgp_op keeper = test_custom_noise;
+    keeper.outside_bytes = thousand_bytes;
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "keeper"));
+    cgp_value y = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){ROWS, 64});
+    const cgp_value t = cgp_model_input(model, "t", CGP_I32, 1, (int64_t[]){ROWS});
+    cgp_model_layer(model, "a");
+    y = cgp_linear(model, y, "a", (cgp_linear_options){.out = 64});
+    y = cgp_op_apply(model, &keeper, &y, NULL, &(test_noise){0.1});
+    cgp_model_loss_cross_entropy(model, y, t, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    cgp_plan *plan = cpu_plan(model, true, false, 2, 0);
+    const int64_t without = cgp_plan_device_at(plan, 0)->planned_bytes;
+    const int64_t outside = cgp_plan_device_at(plan, 0)->outside_bytes;
+    const int64_t bytes = 2 * 64 * 64; /* for forward: the input needs no gradient */
+    assert_true(outside >= 1000);
+    cgp_plan_destroy(plan);
+    for (int missing = 0; missing < 2; missing++) {
+        plan = cpu_plan(model, true, false, 2, without + outside + bytes - missing);
+        assert_int_equal(packed_bytes(plan), missing ? 0 : bytes);
+        cgp_plan_destroy(plan);
+    }
+    cgp_model_destroy(model);
 }
 
 /* Train a step in bf16; digest: [65] of the weights after it. */

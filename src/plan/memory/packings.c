@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan/memory/devices.h"
+#include "plan/memory/outside.h"
 #include "plan/placement.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
@@ -93,7 +94,7 @@ void cgp__place_packings(cgp__packings *packings, cgp__placement *placement, int
     cgp_plan_device *info = &d->info;
     d->packed = info->planned_bytes;
     if (d->backend->packs_optionally && info->packed_bytes > 0 &&
-        info->planned_bytes + info->packed_bytes > info->limit_bytes)
+        cgp__limited_bytes(info) + info->packed_bytes > info->limit_bytes)
         drop(packings, placement, device);
     info->planned_bytes += info->packed_bytes;
 }
