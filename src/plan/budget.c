@@ -48,8 +48,10 @@ typedef struct budget {
     bool *recomputed;
     /* the best plan so far */
     cgp_plan *best;
-    /* makespan of the last plan, in FLOPs, and the one at which to give up */
-    double makespan, too_slow;
+    /* makespan in FLOPs at which to give up a plan that does not fit */
+    double too_slow;
+    /* whether the last plan reached it */
+    bool hopeless;
 } budget;
 
 /* --- plans --- */
@@ -152,7 +154,7 @@ static cgp_status plan_points(budget *b, const cgp_plan *first, cgp_recompute ba
     }
     CGP_TRY(make(b, &b->options, base, b->recomputed, &plan));
     note(b, plan);
-    b->makespan = plan->actions.timeline.makespan;
+    b->hopeless = cgp__plan_excess(plan) > 0 && plan->actions.timeline.makespan >= b->too_slow;
     consider(b, plan);
     return CGP_OK;
 }
@@ -180,7 +182,7 @@ static cgp_status search_points(budget *b, const cgp_plan *first, cgp_recompute 
     CGP_TRY(begin(b, first));
     for (int round = 0; round < ROUNDS && choose(b, round % 3 == 2); round++) {
         CGP_TRY(plan_points(b, first, base));
-        if (b->makespan >= b->too_slow) return CGP_OK;
+        if (b->hopeless) return CGP_OK;
     }
     if (fits(b->best)) return CGP_OK;
     bool planned = true;
