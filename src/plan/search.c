@@ -120,7 +120,6 @@ static cgp_status try_mode(cgp__plan_search *s, const cgp_plan_options *o,
     if (is_far(s, o)) return CGP_OK;
     s->least = (cgp_search_choice){0};
     cgp_status status = cgp__search_balances(s, o, choice, fit);
-    choice->precision = s->least.precision = o->precision;
     if (status == CGP_OK && *fit != CGP__TOO_SLOW)
         status = record(s, *fit == CGP__FITS_NOT ? &s->least : choice, *fit != CGP__FITS_NOT);
     if (status != CGP_OK) {
@@ -146,7 +145,6 @@ static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
                            cgp_search_choice *choice, cgp_search_choice *best) {
     const cgp_status status = cgp__search_complete(s, o, choice);
     if (status == CGP_OK) {
-        choice->precision = o->precision;
         if (s->result) describe_last(s->result, choice);
         return CGP_OK;
     }

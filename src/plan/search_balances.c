@@ -92,6 +92,7 @@ static cgp_status describe(const cgp__plan_search *s, const trial *t, const cgp_
         .virtual_stages = t->stages / t->devices,
         .chunks = t->options.chunks,
         .recompute = t->options.recompute,
+        .precision = t->options.precision,
         .stages = t->stages,
         .in_flight = t->options.in_flight,
         .recomputed = recomputed(plan),
