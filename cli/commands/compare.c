@@ -182,13 +182,14 @@ static cgp_status compare_digests(comparison *c, cli_digest_file *a, cli_digest_
     if (!c->same_tensors) return CGP_OK;
     CGP_TRY(next(a, &i, &more[0]));
     CGP_TRY(next(b, &j, &more[1]));
-    while (more[0] && more[1] && c->step == 0) {
+    while (more[0] && more[1]) {
         const int64_t x = a->step, y = b->step;
         if (x == y) compare_step(c, a, b);
+        if (c->step > 0) return CGP_OK;
         if (x <= y) CGP_TRY(next(a, &i, &more[0]));
         if (y <= x) CGP_TRY(next(b, &j, &more[1]));
     }
-    if (c->steps > 0 || c->step > 0) return CGP_OK;
+    if (c->steps > 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "%s and %s have no digested step in common (choose --digest-every so that "
                     "they do)",

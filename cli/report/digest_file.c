@@ -86,8 +86,8 @@ static cgp_status read_header(cli_digest_file *file) {
 
 /* cgpipe compare counts the tensors of each part, so a header cannot have parts without limit. */
 static bool is_part(const char *part) {
-    static const char *const parts[] = {"gradient", "parameter", "state",
-                                        "momentum", "exp_avg",   "exp_avg_sq"};
+    static const char *const parts[] = {"gradient", "parameter",  "state",     "momentum",
+                                        "exp_avg",  "exp_avg_sq", "square_avg"};
     for (size_t i = 0; part && i < sizeof parts / sizeof parts[0]; i++)
         if (strcmp(part, parts[i]) == 0) return true;
     return false;
