@@ -10,6 +10,7 @@ from torch_support import torch
 from cgpipe.torch import capture, functional
 from cgpipe.torchgpipe import GPipe
 from torch import nn
+from torch.nn import functional as F
 
 IMAGE = (2, 3, 8, 8)
 
@@ -55,6 +56,18 @@ def twice(m, x):
     return y.add_(1), y
 
 
+def dropouts(m, x):
+    kept = F.dropout(m.a(x), 0.0, True)
+    y = F.dropout(m.b(F.dropout(kept, 0.0, True, inplace=True)), 0.3, m.training)
+    y = y + kept
+    return F.dropout(y.relu_(), 0.5, False) * 2
+
+
+def loss_of(function):
+    """Return a module that computes a loss of its layers' results."""
+    return Layers(lambda m, x: function(m.a(x), x.sigmoid()))
+
+
 #: Modules that are rewritten, and the shapes of their inputs.
 REWRITTEN = {
     "a residual block": (nn.Sequential(Residual(), Residual()), IMAGE),
@@ -64,7 +77,19 @@ REWRITTEN = {
     "a classifier": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Hardswish(True),
                                    nn.ReLU6(True), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1),
                                    nn.Flatten(), nn.Linear(4, 5)), IMAGE),
+    "pools in one dimension": (nn.Sequential(nn.Conv1d(3, 4, 3), nn.MaxPool1d(2),
+                                             nn.AdaptiveAvgPool1d(1), nn.Flatten()), (2, 3, 9)),
+    "pools in three dimensions": (nn.Sequential(nn.Conv3d(3, 4, 3), nn.MaxPool3d(2),
+                                                nn.AdaptiveAvgPool3d(1), nn.Flatten()),
+                                  (2, 3, 9, 9, 9)),
+    "an upsampled image": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Upsample(
+        (12, 12), mode="bilinear", align_corners=False), nn.ReLU(True)), IMAGE),
+    "channels last": (Layers(lambda m, x: m.a(x.permute(0, 2, 3, 1)).relu_()), (2, 8, 3, 3)),
+    "dropouts": (Layers(dropouts), (2, 8)),
+    "dropouts in eval mode": (Layers(dropouts).eval(), (2, 8)),
     "writes": (Layers(writes), (2, 8)), "a result twice": (Layers(twice), (2, 8)),
+    **{f.__name__: (loss_of(f), (2, 8)) for f in (
+        F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)},
 }
 
 
@@ -79,6 +104,13 @@ def after_a_view(m, x):
     view = y.flatten(1)
     y.mul_(2)
     return view
+
+
+def after_an_identity(m, x):
+    y = m.a(x)
+    same = F.dropout(y, 0.0, True)
+    y.mul_(2)
+    return same
 
 
 def to_a_part(m, x):
@@ -119,6 +151,7 @@ def by_another_library(m, x):
 
 #: Modules that PyTorch functionalizes.
 OTHERS = {
+    "after a dropout that keeps all": after_an_identity,
     "to an argument": to_an_argument,
     "through a view": through_a_view, "after a view": after_a_view, "to a part": to_a_part,
     "without gradient": without_gradient, "detach": lambda m, x: m.a(x) * m.b(x).detach(),

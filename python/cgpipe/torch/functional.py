@@ -23,13 +23,15 @@ __all__ = ["functionalize", "rewrite"]
 #: Ops whose results have memory of their own. In a functional program they stay as they are.
 _OWN = {"conv1d", "conv2d", "conv3d", "linear", "batch_norm", "layer_norm", "group_norm", "relu",
         "leaky_relu", "gelu", "silu", "sigmoid", "tanh", "hardtanh", "relu6", "hardsigmoid",
-        "hardswish", "elu", "mish", "softplus", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d",
-        "add", "sub", "mul", "cat", "mean", "clone"}
+        "hardswish", "elu", "mish", "softplus", "max_pool1d", "max_pool2d", "max_pool3d",
+        "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+        "upsample_bilinear2d", "add", "sub", "mul", "cat", "mean", "clone", "cross_entropy_loss",
+        "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits", "dropout"}
 #: Ops that write to their first operand, and are ops of _OWN without the last letter.
 _WRITES = {"relu_", "leaky_relu_", "silu_", "sigmoid_", "tanh_", "hardtanh_", "relu6_",
            "hardsigmoid_", "hardswish_", "elu_", "mish_", "add_", "sub_", "mul_"}
-#: Ops whose results may view their operand.
-_VIEWS = {"flatten"}
+#: Ops whose results may view their operands.
+_VIEWS = {"flatten", "permute", "broadcast_tensors"}
 _COUNTER = "num_batches_tracked"
 
 
@@ -67,6 +69,9 @@ def rewrite(program: Any) -> bool:
                 current[node], *statistics = _batch_norm(graph, node)
                 current.update(zip(tensors, statistics))
                 stale.append(node)
+            elif _is_dropout(node):
+                current[node] = node.args[0] if _is_identity(node) else _dropout(graph, node)
+                stale.append(node)
     for node in reversed(stale):
         graph.erase_node(node)
     _add_outputs(program, {n: now for n, now in current.items() if n.name in buffers}, buffers)
@@ -90,22 +95,33 @@ def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
     writable: Set[Any] = set()  # tensors with memory of their own that nothing views
     for node in program.graph_module.graph.nodes:
         name = _name(node)
-        first = written.get(node.args[0], node.args[0]) if name in _WRITES | _VIEWS else None
-        writes = name and node.target._schema.is_mutable  # add.out has the name of add
+        views = name in _VIEWS or _is_identity(node) or node.target is operator.getitem
+        first = written.get(node.args[0], node.args[0]) if name in _WRITES else None
+        writes = (name and node.target._schema.is_mutable  # add.out has the name of add
+                  and not _is_identity(node))
         if node.op == "placeholder":
             if buffers.get(node.name, "").endswith("." + _COUNTER):
                 writable.add(node)
+        elif views and not writes:
+            writable.difference_update(written.get(x, x) for x in node.all_input_nodes)
         elif name in _OWN and not writes:
             if name == "batch_norm" and not _is_of_module(node, buffers):
                 return None
             writable.add(node)
-        elif name in _VIEWS and not writes:
-            writable.discard(first)
         elif name in _WRITES and first in writable and _keeps_type(node):
             written[node] = first
         elif node.op != "output":
             return None
     return written
+
+
+def _is_dropout(node: Any) -> bool:
+    return _name(node) in ("dropout", "dropout_")
+
+
+def _is_identity(node: Any) -> bool:
+    """Return whether a dropout returns its operand."""
+    return _is_dropout(node) and (node.args[1] == 0 or not node.args[2])
 
 
 def _is_of_module(node: Any, buffers: Dict[str, str]) -> bool:
@@ -142,6 +158,14 @@ def _batch_norm(graph: Any, node: Any) -> List[Any]:
         torch.ops.aten._native_batch_norm_legit_functional.default, node.args[:8]), node, values)
     return [_with_meta(graph.call_function(operator.getitem, (norm, i)), node, values[i])
             for i in (0, 3, 4)]
+
+
+def _dropout(graph: Any, node: Any) -> Any:
+    """Add the dropout that returns its mask too; return the node of its result."""
+    value = node.meta["val"]
+    both = _with_meta(graph.call_function(torch.ops.aten.native_dropout.default, node.args), node,
+                      (value, value.new_empty(value.shape, dtype=torch.bool)))
+    return _with_meta(graph.call_function(operator.getitem, (both, 0)), node, value)
 
 
 def _add_outputs(program: Any, written: Dict[Any, Any], buffers: Dict[str, str]) -> None:
