@@ -10,8 +10,8 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c
 
 from cgpipe._c import cgp_shape
 
-__all__ = ["INFER", "MAX", "OUTSIDE", "RUN", "STRUCTS", "cgp_op", "cgp_op_run", "cgp_op_shapes",
-           "cgp_op_type"]
+__all__ = ["FLOPS", "INFER", "MAX", "OUTSIDE", "RUN", "STRUCTS", "cgp_op", "cgp_op_run",
+           "cgp_op_shapes", "cgp_op_type"]
 
 #: CGP_OP_MAX_INPUTS, and the limits of saved values, parameters and state.
 MAX = 4

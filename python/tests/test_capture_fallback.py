@@ -136,6 +136,17 @@ class Fallback(unittest.TestCase):
         same(self, train(copy.deepcopy(module), True), train(module, False), "hooks")
         self.assertIn(3, seen)
 
+    def test_balances_count_the_operations_of_a_region(self):
+        module = nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 5), nn.Conv1d(1, 2, 3))
+        module[1].register_forward_hook(lambda m, x, y: y.unsqueeze(1))
+        for layer in module:
+            layer.register_forward_hook(lambda *_: None)
+        regions = cgpipe.torch.capture(module, (torch.randn(4, 8),)).regions.all
+        self.assertEqual([region.flops for region in regions],
+                         [2 * 8 * 6, 2 * 6 * 5, 2 * 3 * 2 * 3])
+        op = regions[0].ops[-1]
+        self.assertEqual([op.flops(None, direction) for direction in range(3)], [96, 192, 0])
+
     def test_tuples_integers_and_constants_pass_through_a_region(self):
         class Two(nn.Module):
             def __init__(self):

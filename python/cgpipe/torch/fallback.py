@@ -281,7 +281,7 @@ class Nodes:
                         [output_operand(shape) for shape in call.shapes], parameters,
                         buffers, bool(call.buffers), call.attributes, writes, call.draws,
                         call.mixes, call.reason, self.regions, scales=call.scales,
-                        reentrant=call.reentrant)
+                        reentrant=call.reentrant, flops=call.flops)
         self.regions.all.append(region)
         self.t.has_dropout |= call.draws
         return region

@@ -1,12 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that PyTorch keeps in regions, from measurements for a few numbers of samples."""
+"""What PyTorch needs in regions: memory, from measurements for a few numbers of samples, and
+operations."""
 
 from __future__ import annotations
 
 import math
-from typing import Dict
+from typing import Any, Dict
 
-__all__ = ["bytes_of", "of_a_sample", "of_samples"]
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+__all__ = ["bytes_of", "counted", "of_a_sample", "of_samples"]
+
+
+class counted(TorchDispatchMode):
+    """Counts floating-point operations while it is entered: those of matrix products, convolutions
+    and attention by PyTorch's formulas, and one for each element that another op writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        y = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(getattr(func, "overloadpacket", None))
+        if formula is not None:
+            self.flops += formula(*args, **(kwargs or {}), out_val=y)
+        elif not getattr(func, "is_view", False):
+            for x in y if isinstance(y, (tuple, list)) else (y,):
+                self.flops += x.numel() if isinstance(x, Tensor) else 0
+        return y
 
 
 def of_a_sample(counts: Dict[int, int]) -> float:

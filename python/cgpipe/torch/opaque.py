@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe.torch.finding import Finding
+from cgpipe.torch.measured import counted
 from cgpipe.torch.surroundings import random_states
 from cgpipe.torch.watch import (CaptureError, Tables, attributes_kept, attributes_of, buffers_kept,
                                 buffers_replaced_since, plain, set_back, tables_of)
@@ -95,6 +96,8 @@ class Call:
     scales: bool = False
     #: Whether a sample's results depend on other samples.
     mixes: bool = False
+    #: Operations of the recorded call; once the calls are merged, of a sample.
+    flops: float = 0.0
     #: Whether it has a checkpoint(use_reentrant=True), whose backward runs another one.
     reentrant: bool = False
     #: Why the module was not captured.
@@ -173,7 +176,7 @@ class _Recorder:
                    for name, p in module.named_parameters()]
         self._inside = True
         try:
-            with original(module):
+            with original(module), counted() as work:
                 value = module(*args, **kwargs)
         finally:
             self._inside = False
@@ -186,6 +189,7 @@ class _Recorder:
                              for node in _nodes(value, given))
         _check_weights(call, weights)
         call.buffers += _replaced_buffers(call, tables, buffers)
+        call.flops = work.flops
         results = [*[x for x in _flatten(value)[0] if isinstance(x, Tensor)],
                    *[given[i] for i in call.writes]]
         call.requires = [x.requires_grad for x in results]
@@ -318,6 +322,7 @@ def record(module: nn.Module, modules: Dict[str, nn.Module], flat: nn.Module,
 
 
 def _merge(call: Call, again: Call, samples: int, other: int) -> None:
+    call.flops /= samples
     if call.arguments.differs(again.arguments) or call.results.differs(again.results):
         raise call.error("has other arguments or results for another number of samples")
     if call.writes != again.writes:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe import _c
-from cgpipe._op import INFER, MAX, OUTSIDE, RUN, cgp_op
+from cgpipe._op import FLOPS, INFER, MAX, OUTSIDE, RUN, cgp_op
 from cgpipe.errors import CgpipeError
 from cgpipe.torch.finding import Finding
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
@@ -131,6 +131,8 @@ class Region:
     scales: bool = False
     #: Whether it has a checkpoint(use_reentrant=True).
     reentrant: bool = False
+    #: Operations of a forward of one sample; 0: not known.
+    flops: float = 0.0
     #: Which values of the op require a gradient.
     requires: List[bool] = field(default_factory=list)
     #: Names of the ops if the region is a part of the module; (): it is the whole module.
@@ -179,6 +181,9 @@ class Region:
         op.input_needs_x = (1 << self.values) - 1
         op.outside_bytes = OUTSIDE(lambda _node, samples: of_samples(self.kept_bytes, samples))
         op.weight_in_input = bool(self.parameters)
+        if self.flops:
+            # Backward has two products for each one of forward, of which W's has no own kernel.
+            op.flops = FLOPS(lambda _node, direction: self.flops * (1.0, 2.0, 0.0)[direction])
         total = sum(output.elements for output in self.outputs)
         sizes = ([a.size for a in self.outputs[0].layout.order] or [1]
                  if len(self.outputs) == 1 else [total])
