@@ -7,6 +7,7 @@
 #include "report/layout.h"
 #include "report/output.h"
 #include "report/report.h"
+#include "session/calibration.h"
 #include "session/prediction.h"
 #include "session/saved_plan.h"
 #include "session/session.h"
@@ -15,59 +16,68 @@
 #include <math.h>
 #include <stdlib.h>
 
-static cgp_status make(cli_session *session, cli_run_options *options) {
+static cgp_status make(cli_session *session, cli_run_options *options,
+                       cli_calibration *calibration) {
     cli_model model;
+    CGP_TRY(cli_calibration_find(calibration, options));
     CGP_TRY(cli_model_find(&model, options, "plan gpt2"));
     return cli_session_plan(session, options, &model);
 }
 
-/* Simulate a step with the costs of layers, and the links of --cluster. *reused: how costs of
- * another model are used, or NULL; freed by the caller. */
-static cgp_status simulate(const cli_session *session, cgp_schedule_timeline *timeline,
-                           double *update, char **reused) {
+/* A simulated step. */
+typedef struct predicted_step {
+    cgp_schedule_timeline timeline;
+    double update;
+    char *reused; /* how costs of another model are used, or NULL */
+} predicted_step;
+
+/* Simulate a step with the costs of layers, and the links of --cluster. */
+static cgp_status simulate(const cli_session *session, predicted_step *step) {
     cli_prediction prediction;
     cgp_status status = cli_prediction_read(&prediction, session);
     if (status == CGP_OK)
-        status = cli_prediction_simulate(&prediction, session->plan, timeline, update);
-    *reused = prediction.costs.reused;
+        status =
+            cli_prediction_simulate(&prediction, session->plan, &step->timeline, &step->update);
+    step->reused = prediction.costs.reused;
     prediction.costs.reused = NULL;
     cli_prediction_release(&prediction);
     return status;
 }
 
 static void report_step(FILE *out, json_t *o, const cli_run_options *options,
-                        const cgp_schedule_timeline *timeline, double update, const char *reused) {
-    const double seconds = timeline->makespan, bubble = timeline->bubble_makespan;
-    const double step = update > 0 ? seconds + update : NAN;
+                        const predicted_step *predicted) {
+    const double seconds = predicted->timeline.makespan;
+    const double bubble = predicted->timeline.bubble_makespan;
+    const double step = predicted->update > 0 ? seconds + predicted->update : NAN;
     fprintf(out, "simulated step %.4f s without the optimizer, ", seconds);
     if (!isnan(step)) fprintf(out, "%.4f s with it, ", step);
     fprintf(out, "bubble %.1f %% (costs of %s%s%s)\n", 100 * bubble,
             cli_shown(cli_prediction_source(options)), options->cluster ? ", messages of " : "",
             cli_shown(options->cluster));
-    if (reused) fprintf(out, "costs: %s\n", cli_shown(reused));
+    if (predicted->reused) fprintf(out, "costs: %s\n", cli_shown(predicted->reused));
     cli_json_add(o, "{s:o, s:o, s:o, s:s*}", "run_seconds_simulated", cli_real_json(seconds),
                  "step_seconds_simulated", cli_real_json(step), "bubble_simulated",
-                 cli_real_json(bubble), "costs_reused", reused);
+                 cli_real_json(bubble), "costs_reused", predicted->reused);
 }
 
-static cgp_status report(const cli_session *session, const cli_run_options *options) {
+static cgp_status report(const cli_session *session, const cli_run_options *options,
+                         const cli_calibration *calibration) {
     FILE *out = cli_info_stream(options);
-    cgp_schedule_timeline timeline = {0};
-    char *reused = NULL;
-    double update = 0;
+    predicted_step step = {0};
     CGP_TRY(cli_json_check(options));
     const bool predicts = cli_prediction_has(options);
-    cgp_status status = predicts ? simulate(session, &timeline, &update, &reused) : CGP_OK;
+    cgp_status status = predicts ? simulate(session, &step) : CGP_OK;
     if (status == CGP_OK) status = cli_saved_plan_write(session);
     if (status == CGP_OK) status = cli_print_plan(out, session);
     if (status == CGP_OK) status = cli_print_layout(out, session);
     if (status == CGP_OK) {
         json_t *o = cli_plan_json(session);
-        if (predicts) report_step(out, o, options, &timeline, update, reused);
+        if (predicts) report_step(out, o, options, &step);
+        cli_calibration_report(out, o, calibration, options);
         status = cli_json_write(options, o);
     }
-    cgp_schedule_timeline_release(&timeline);
-    free(reused);
+    cgp_schedule_timeline_release(&step.timeline);
+    free(step.reused);
     return status;
 }
 
@@ -85,8 +95,9 @@ int cli_plan(const cli_run_options *options) {
     if (needs) return cli_report(cgp_fail(CGP_EINVAL, "--%s: expected --search", needs), true);
     cli_run_options resolved = *options;
     cli_session session = {0};
-    int code = cli_report(make(&session, &resolved), true);
-    if (code == CLI_OK) code = cli_report(report(&session, &resolved), false);
+    cli_calibration calibration = {0};
+    int code = cli_report(make(&session, &resolved, &calibration), true);
+    if (code == CLI_OK) code = cli_report(report(&session, &resolved, &calibration), false);
     cli_session_release(&session);
     return code;
 }

@@ -9,6 +9,7 @@
 #include "json_value.h"
 #include "options/json.h"
 #include "report/output.h"
+#include "session/calibration.h"
 #include "session/prediction.h"
 #include "session/saved_plan.h"
 #include "session/search.h"
@@ -142,7 +143,7 @@ static cgp_status write_plan(cli_session *session, cli_run_options *options,
 
 /* Report the choices, and write the plan of --choice. */
 static cgp_status report(cli_session *session, cli_run_options *options,
-                         const cgp_search_result *found) {
+                         const cgp_search_result *found, const cli_calibration *calibration) {
     if (options->choice > found->n)
         return cgp_fail(CGP_EINVAL, "--choice %" PRId64 ": %d plan%s (a number up to %d)",
                         options->choice, found->n, found->n == 1 ? " fits" : "s fit", found->n);
@@ -150,21 +151,25 @@ static cgp_status report(cli_session *session, cli_run_options *options,
     char *command = cli_search_command(session, choice, options->memory_limit);
     print_choices(cli_info_stream(options), session, found, command);
     if (options->explain) cli_plan_explain(cli_info_stream(options), found, choice);
-    cgp_status status = cli_json_write(options, result_json(session, found, command));
+    json_t *result = result_json(session, found, command);
+    cli_calibration_report(cli_info_stream(options), result, calibration, options);
+    const cgp_status status = cli_json_write(options, result);
     free(command);
     return status == CGP_OK ? write_plan(session, options, choice) : status;
 }
 
 static cgp_status run(cli_session *session, cli_run_options *options) {
     cli_model model;
+    cli_calibration calibration;
     cgp_search_result found = {0};
     CGP_TRY(cli_json_check(options));
+    CGP_TRY(cli_calibration_find(&calibration, options));
     if (options->plan_out) CGP_TRY(cli_file_check(options->plan_out));
     CGP_TRY(cli_model_find(&model, options, "plan gpt2 --search"));
     CGP_TRY(cli_session_model(session, options, &model));
     cgp_status status = find(session, &found);
     if (status == CGP_OK)
-        status = report(session, options, &found);
+        status = report(session, options, &found, &calibration);
     else if (status == CGP_ELIMIT && found.least.stages > 0)
         status = cli_search_add_least(session, &found);
     cgp_search_result_release(&found);

@@ -82,6 +82,7 @@ typedef struct cli_run_options {
     const char *target; /* TO of convert, NAME of new model; NULL: missing */
     cli_names words;    /* COMMAND of supervise */
     cli_planned planned;
+    double time_factor; /* layer times are multiplied by it, see --calibrate; 0: they are not */
 
     cli_names data, devices, trace, lr_milestones, freeze, parameter_groups;
     cli_balance balance;
@@ -89,7 +90,7 @@ typedef struct cli_run_options {
     const char *run, *model, *plugin, *schedule, *recompute, *precision, *convolution, *weights,
         *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config, *plan,
-        *plan_out;
+        *plan_out, *calibrate;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out, *layout;
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, ops, nesterov,
         decay_all, help, verbose, quiet, wait;

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static cgp_status set_presets(cli_run_options *options) {
+cgp_status cli_run_options_preset(cli_run_options *options) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const cli_kind kind = cli_options[id].kind;
         if (kind == CLI_REAL || kind == CLI_FRACTION)
@@ -167,7 +167,7 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
     *options = (cli_run_options){.command = command};
     const char **paths = cli_run_options_keep(options, cli_calloc((size_t)argc + 1, sizeof *paths));
     options->data.values = paths;
-    CGP_TRY(set_presets(options));
+    CGP_TRY(cli_run_options_preset(options));
     CGP_TRY(parse_arguments(options, argc, argv));
     if (options->help) return CGP_OK;
     CGP_TRY(take_model(options));

@@ -275,6 +275,11 @@ static cgp_status resolve_hardware(const cli_run_options *options) {
     if (given && !(options->efficiency > 0 && options->efficiency <= 1))
         return cgp_fail(CGP_EINVAL, "--efficiency %g: expected more than 0, at most 1",
                         options->efficiency);
+    if (options->calibrate && !given && !options->costs && !options->cluster)
+        return cgp_fail(CGP_EINVAL,
+                        "--calibrate %s: expected --costs, --tflops or --cluster, whose "
+                        "layer times it multiplies",
+                        options->calibrate);
     return CGP_OK;
 }
 

@@ -395,6 +395,19 @@ void cli_costs_warn(const cli_costs *costs, const cli_run_options *run_options) 
     cli_warn();
 }
 
+void cli_costs_scale(cli_costs *costs, double factor) {
+    const int speeds = costs->speeds > 0 ? costs->speeds : 1;
+    for (int i = 0; i < speeds * costs->sizes * costs->layers; i++) {
+        cgp_layer_cost *row = &costs->rows[i];
+        row->forward_seconds *= factor;
+        row->input_seconds *= factor;
+        row->weight_seconds *= factor;
+        row->recompute_seconds *= factor;
+        row->selective_seconds *= factor;
+        row->update_seconds *= factor;
+    }
+}
+
 /* --- balance --- */
 
 static cgp_status by_time(const cgp_model *model, const char *model_spec,

@@ -49,6 +49,9 @@ void cli_costs_reserve(cli_costs *costs);
 CGP_MUST_CHECK cgp_status cli_costs_at(const cli_costs *costs, int64_t samples,
                                        cgp_layer_cost **out);
 
+/* Multiply all times by a factor. */
+void cli_costs_scale(cli_costs *costs, double factor);
+
 /* Read --costs, for this model or one of its kind, --precision and --convolution. Release in any
  * case. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,

@@ -30,14 +30,21 @@ static cgp_status read_links(cli_prediction *p, int devices) {
     return CGP_OK;
 }
 
-cgp_status cli_prediction_read(cli_prediction *p, const cli_session *session) {
+static cgp_status read_costs(cli_prediction *p, const cli_session *session) {
     const cli_run_options *options = session->options;
-    *p = (cli_prediction){0};
     if (options->cluster) CGP_TRY(cli_cluster_read(&p->cluster, options->cluster));
     if (options->cluster) CGP_TRY(read_links(p, (int)options->stages));
     if (!options->costs) return cli_hardware_costs(&p->costs, session, &p->cluster);
     CGP_TRY(cli_costs_read(&p->costs, options, session->model, session->model_spec));
     if (p->costs.bandwidth > 0) p->messages.copy_bytes_per_second = p->costs.bandwidth;
+    return CGP_OK;
+}
+
+cgp_status cli_prediction_read(cli_prediction *p, const cli_session *session) {
+    *p = (cli_prediction){0};
+    CGP_TRY(read_costs(p, session));
+    if (session->options->time_factor > 0)
+        cli_costs_scale(&p->costs, session->options->time_factor);
     return CGP_OK;
 }
 

@@ -33,8 +33,8 @@ const char *cli_prediction_source(const cli_run_options *options);
 CGP_MUST_CHECK cgp_status cli_prediction_balance(int **balance, const cli_session *session,
                                                  const cgp_plan_options *options);
 
-/* Read the files of --costs and --cluster, or estimate costs of the described devices. Release the
- * prediction in any case. */
+/* Read the files of --costs and --cluster, or estimate costs of the described devices. Layer times
+ * are multiplied by the options' time_factor. Release the prediction in any case. */
 CGP_MUST_CHECK cgp_status cli_prediction_read(cli_prediction *prediction,
                                               const cli_session *session);
 void cli_prediction_release(cli_prediction *prediction);

@@ -202,4 +202,42 @@ run plan $costed --balance time --costs older.json
 check "costs of an older cgpipe are of direct convolutions" exits 0
 fails 1 "missing.json: ..." plan $costed --balance time --costs missing.json
 
+# --- calibrated by a run ---
+
+bytes=${costed/vocab=64/vocab=256}
+trained="--batch 8 --chunks 4 --stages 2"
+run train $bytes --data "$work/files/text.txt" $trained --steps 7 --run r --quiet
+check "a run to calibrate by" exits 0
+median=$(jq -s '[.[2:][].seconds] | sort | .[length / 2 | floor]' r/metrics.jsonl)
+run plan $bytes $trained --tflops 1e-4 --memory-bandwidth 1 --calibrate r --json calibrated.json
+check "calibrate: exit code 0" exits 0
+check "calibrate: the median without the first two steps" \
+    jq -e --argjson m "$median" '.calibration | .measured_seconds == $m and .steps == 5 and .run == "r"' calibrated.json
+check "calibrate: the run's plan takes the measured step" \
+    jq -e --argjson m "$median" '(.step_seconds_simulated / $m - 1) | fabs < 1e-4' calibrated.json
+check "calibrate: a factor of layer times" \
+    jq -e '(.calibration | .factor * .simulated_seconds / .measured_seconds - 1) | fabs < 1e-4' calibrated.json
+check "calibrate: told" grep -q '^calibrated by r: a step took .* (median of 5), .* simulated; layer times are multiplied by ' "$out"
+run plan $bytes --batch 8 --chunks 2 --tflops 1e-4 --json plain.json
+run plan $bytes --batch 8 --chunks 2 --tflops 1e-4 --calibrate r --json other.json
+check "calibrate: another plan is multiplied alike" \
+    jq -es '(.[1].run_seconds_simulated / .[0].run_seconds_simulated / .[1].calibration.factor - 1) | fabs < 1e-4' plain.json other.json
+run plan $bytes $trained --tflops 1e-4 --calibrate r --search --json search.json
+check "calibrate: a search" jq -e '.calibration.steps == 5' search.json
+run train --resume --run r --steps 9 --batch 4 --new-data --data "$work/files/text.txt" --quiet
+run plan $bytes --tflops 1e-4 --calibrate r --json resumed.json
+check "calibrate: steps of the last start" jq -e '.calibration.steps == 2' resumed.json
+fails 2 "--calibrate r: expected --costs, --tflops or --cluster, whose layer times it multiplies" plan $bytes --calibrate r
+fails 1 "run directory none: no such directory" plan $bytes --tflops 1 --calibrate none
+cp -r r cut
+: >cut/metrics.jsonl
+fails 1 "cut/metrics.jsonl: expected the seconds of steps after step 7" plan $bytes --tflops 1 --calibrate cut
+echo '{"step": 8, "seconds": ' >>cut/metrics.jsonl
+fails 1 "cut/metrics.jsonl: ..." plan $bytes --tflops 1 --calibrate cut
+rm cut/metrics.jsonl
+ln -s ../r/metrics.jsonl cut/metrics.jsonl
+fails 1 "cut/metrics.jsonl: is a link, ..." plan $bytes --tflops 1 --calibrate cut
+rm cut/metrics.jsonl
+fails 1 "cut/metrics.jsonl: cannot be read (no such file)" plan $bytes --tflops 1 --calibrate cut
+
 finish
