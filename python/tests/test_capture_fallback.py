@@ -147,6 +147,16 @@ class Fallback(unittest.TestCase):
         op = regions[0].ops[-1]
         self.assertEqual([op.flops(None, direction) for direction in range(3)], [96, 192, 0])
 
+    def test_regions_know_whether_they_round_to_fewer_bits(self):
+        def in_autocast(m, y, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return m.b(y).float()
+        for function, reduced in ((in_autocast, True), (SAME["half"], True), (SAME["fft"], False),
+                                  (SAME["a branch on data"], False)):
+            regions = cgpipe.torch.capture(Part(function), (torch.randn(4, 8),)).regions.all
+            self.assertEqual([region.reduced for region in regions], [reduced] * len(regions))
+            self.assertTrue(regions)
+
     def test_tuples_integers_and_constants_pass_through_a_region(self):
         class Two(nn.Module):
             def __init__(self):

@@ -19,6 +19,7 @@ from cgpipe.torch.attention import Scores
 from cgpipe.torch.convex import Subgraph
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import Layout, MixesSamples, Unlike
+from cgpipe.torch.measured import is_reduced
 from cgpipe.torch.finding import Finding, untraceable
 from cgpipe.torch.opaque import CALLS, Call, record, traced
 from cgpipe.torch.packing import pack
@@ -238,7 +239,8 @@ class Nodes:
                               if p.requires_grad}.values()),
                         [], False, [], [], False, False, subgraph.error.findings[0], self.regions,
                         only=list(dict.fromkeys(
-                            name_of(n) for n in subgraph.nodes if name_of(n) != "getitem")))
+                            name_of(n) for n in subgraph.nodes if name_of(n) != "getitem")),
+                        reduced=any(is_reduced(n.meta.get("val")) for n in subgraph.nodes))
         self.regions.all.append(region)
         part = Part(function, inputs, subgraph.outputs, parameters, list(fixed.values()))
         self.parts.append((part, subgraph.error))
@@ -281,7 +283,7 @@ class Nodes:
                         [output_operand(shape) for shape in call.shapes], parameters,
                         buffers, bool(call.buffers), call.attributes, writes, call.draws,
                         call.mixes, call.reason, self.regions, scales=call.scales,
-                        reentrant=call.reentrant, flops=call.flops)
+                        reentrant=call.reentrant, flops=call.flops, reduced=call.reduced)
         self.regions.all.append(region)
         self.t.has_dropout |= call.draws
         return region

@@ -11,25 +11,32 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-__all__ = ["bytes_of", "counted", "of_a_sample", "of_samples"]
+__all__ = ["bytes_of", "counted", "is_reduced", "of_a_sample", "of_samples"]
+
+
+def is_reduced(x: Any) -> bool:
+    """Return whether a value is a tensor of floats with fewer bits than float32."""
+    return isinstance(x, Tensor) and x.is_floating_point() and x.element_size() < 4
 
 
 class counted(TorchDispatchMode):
     """Counts floating-point operations while it is entered: those of matrix products, convolutions
-    and attention by PyTorch's formulas, and one for each element that another op writes."""
+    and attention by PyTorch's formulas, and one for each element that another op writes.
+    ``reduced``: whether a result was of a type with fewer bits than float32."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.flops = 0.0
+        self.flops, self.reduced = 0.0, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         y = func(*args, **(kwargs or {}))
+        results = y if isinstance(y, (tuple, list)) else (y,)
+        self.reduced |= any(map(is_reduced, results))
         formula = flop_registry.get(getattr(func, "overloadpacket", None))
         if formula is not None:
             self.flops += formula(*args, **(kwargs or {}), out_val=y)
         elif not getattr(func, "is_view", False):
-            for x in y if isinstance(y, (tuple, list)) else (y,):
-                self.flops += x.numel() if isinstance(x, Tensor) else 0
+            self.flops += sum(x.numel() for x in results if isinstance(x, Tensor))
         return y
 
 

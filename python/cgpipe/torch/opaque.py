@@ -98,6 +98,8 @@ class Call:
     mixes: bool = False
     #: Operations of the recorded call; once the calls are merged, of a sample.
     flops: float = 0.0
+    #: Whether it computes in a type with fewer bits than float32.
+    reduced: bool = False
     #: Whether it has a checkpoint(use_reentrant=True), whose backward runs another one.
     reentrant: bool = False
     #: Why the module was not captured.
@@ -189,7 +191,7 @@ class _Recorder:
                              for node in _nodes(value, given))
         _check_weights(call, weights)
         call.buffers += _replaced_buffers(call, tables, buffers)
-        call.flops = work.flops
+        call.flops, call.reduced = work.flops, work.reduced
         results = [*[x for x in _flatten(value)[0] if isinstance(x, Tensor)],
                    *[given[i] for i in call.writes]]
         call.requires = [x.requires_grad for x in results]

@@ -33,6 +33,9 @@ __all__ = ["Different", "Proof", "prove", "wanted"]
 
 #: The difference that is always allowed, relative to the largest tensor of the layer.
 EXACT = 1e-6
+#: The same where PyTorch computes in fewer bits than float32, relative to the tensor. A rounding of
+#: an operand may change a value to its neighbour in bfloat16, 2^-8 away, and few runs show it.
+REDUCED = 2.0**-8
 #: A tensor that differs by this many times its bound is not run again.
 HOPELESS = 1000
 #: The allowed difference, relative to the change by PyTorch's own roundings.
@@ -198,6 +201,8 @@ class _Comparison:
             most = largest[key[0], self._layer(key)]
             scales[key] = max(own, 1e-3 * most) or 1.0
             self.exact[key] = max(EXACT, EXACT * most / scales[key])
+            if any(region.reduced for piece in self._pieces(key) for region in piece.regions):
+                self.exact[key] = max(self.exact[key], REDUCED)
         return scales
 
     def _layer(self, key: _Name) -> Any:

@@ -133,6 +133,8 @@ class Region:
     reentrant: bool = False
     #: Operations of a forward of one sample; 0: not known.
     flops: float = 0.0
+    #: Whether it computes in a type with fewer bits than float32.
+    reduced: bool = False
     #: Which values of the op require a gradient.
     requires: List[bool] = field(default_factory=list)
     #: Names of the ops if the region is a part of the module; (): it is the whole module.
