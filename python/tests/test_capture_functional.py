@@ -63,6 +63,30 @@ def dropouts(m, x):
     return F.dropout(y.relu_(), 0.5, False) * 2
 
 
+def arithmetic(m, x):
+    y = m.a(x)
+    y = (y / 3 - y.square()).neg() + (m.b(y).pow(2) + 1).sqrt()
+    return F.logsigmoid(y) + y.sum(1, keepdim=True)
+
+
+def views(m, x):
+    y = m.a(x).unflatten(1, (2, 4)).transpose(1, 2).transpose(1, 2).flatten(1)
+    return m.b(y) * x.sum(1).unsqueeze(1)
+
+
+def heads(m, x):
+    q, k = (layer(x).unflatten(2, (2, 4)).transpose(1, 2) for layer in (m.a, m.b))
+    return F.scaled_dot_product_attention(q, k, k).transpose(1, 2).flatten(2)
+
+
+class Hooked(nn.Linear):
+    """A layer that PyTorch runs."""
+
+    def __init__(self):
+        super().__init__(8, 8)
+        self.register_forward_hook(lambda *_: None)
+
+
 def loss_of(function):
     """Return a module that computes a loss of its layers' results."""
     return Layers(lambda m, x: function(m.a(x), x.sigmoid()))
@@ -87,6 +111,13 @@ REWRITTEN = {
     "channels last": (Layers(lambda m, x: m.a(x.permute(0, 2, 3, 1)).relu_()), (2, 8, 3, 3)),
     "dropouts": (Layers(dropouts), (2, 8)),
     "dropouts in eval mode": (Layers(dropouts).eval(), (2, 8)),
+    "arithmetic": (Layers(arithmetic), (2, 8)), "views": (Layers(views), (2, 8)),
+    "attention": (Layers(heads), (2, 3, 8)),
+    "upsampled by nearest": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Upsample(scale_factor=2.0)),
+                             IMAGE),
+    "an embedding": (nn.Sequential(nn.Embedding(5, 8), Layers(twice)),
+                     torch.randint(5, (2, 3))),
+    "log-probabilities": (Layers(lambda m, x: F.log_softmax(m.a(x), 1) + m.b(x)), (2, 8)),
     "writes": (Layers(writes), (2, 8)), "a result twice": (Layers(twice), (2, 8)),
     **{f.__name__: (loss_of(f), (2, 8)) for f in (
         F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)},
@@ -165,7 +196,8 @@ class Functional(unittest.TestCase):
     def graphs(self, module, shape):
         """Return whether a capture has rewritten the program, and its graph, without and with
         PyTorch's functionalization."""
-        own, x = functional.rewrite, torch.randn(shape)
+        own = functional.rewrite
+        x = shape if isinstance(shape, torch.Tensor) else torch.randn(shape)
         found = []
 
         def call(program):
@@ -186,6 +218,19 @@ class Functional(unittest.TestCase):
                 rewritten, (own, expected) = self.graphs(module, shape)
                 self.assertTrue(rewritten)
                 self.assertEqual(own, expected)
+
+    def test_a_module_that_pytorch_runs_stays_one_node(self):
+        module, x = nn.Sequential(nn.Linear(8, 8), Hooked(), Layers(twice)), torch.randn(2, 8)
+        found, own = [], functional.rewrite
+        for replacement in (lambda program: found.append(own(program)) or found[-1],
+                            lambda program: False):
+            with mock.patch.object(functional, "rewrite", replacement):
+                captured = capture(module, (x,))
+            found.append((len(captured.graph["nodes"]), [r.path for r in captured.regions.all],
+                          [(cut.path, cut.number) for cut in captured.cuts.values()]))
+        self.assertTrue(found[-3])
+        self.assertEqual(found[-2], found[-1])
+        self.assertEqual(found[-1][1], ["1"])
 
     def test_writes_to_views_are_left_to_pytorch(self):
         for name, function in OTHERS.items():

@@ -25,13 +25,16 @@ _OWN = {"conv1d", "conv2d", "conv3d", "linear", "batch_norm", "layer_norm", "gro
         "leaky_relu", "gelu", "silu", "sigmoid", "tanh", "hardtanh", "relu6", "hardsigmoid",
         "hardswish", "elu", "mish", "softplus", "max_pool1d", "max_pool2d", "max_pool3d",
         "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-        "upsample_bilinear2d", "add", "sub", "mul", "cat", "mean", "clone", "cross_entropy_loss",
-        "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits", "dropout"}
+        "upsample_bilinear2d", "upsample_nearest2d", "add", "sub", "mul", "div", "neg", "pow",
+        "square", "sqrt", "sum", "mean", "cat", "clone", "embedding",
+        "scaled_dot_product_attention", "log_softmax", "log_sigmoid", "dropout",
+        "cross_entropy_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
+        "binary_cross_entropy_with_logits"}
 #: Ops that write to their first operand, and are ops of _OWN without the last letter.
 _WRITES = {"relu_", "leaky_relu_", "silu_", "sigmoid_", "tanh_", "hardtanh_", "relu6_",
            "hardsigmoid_", "hardswish_", "elu_", "mish_", "add_", "sub_", "mul_"}
 #: Ops whose results may view their operands.
-_VIEWS = {"flatten", "permute", "broadcast_tensors"}
+_VIEWS = {"flatten", "unflatten", "permute", "transpose", "unsqueeze", "broadcast_tensors"}
 _COUNTER = "num_batches_tracked"
 
 
@@ -104,7 +107,7 @@ def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
                 writable.add(node)
         elif views and not writes:
             writable.difference_update(written.get(x, x) for x in node.all_input_nodes)
-        elif name in _OWN and not writes:
+        elif (name in _OWN and not writes) or _is_region(node):
             if name == "batch_norm" and not _is_of_module(node, buffers):
                 return None
             writable.add(node)
@@ -113,6 +116,11 @@ def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
         elif node.op != "output":
             return None
     return written
+
+
+def _is_region(node: Any) -> bool:
+    """Return whether a node is a module that PyTorch runs (opaque.py). Writes are other nodes."""
+    return bool(node.target == torch.ops.cgpipe.region.default)
 
 
 def _is_dropout(node: Any) -> bool:
