@@ -148,13 +148,12 @@ static cgp_status find_factor(cli_calibration *c, cli_prediction *prediction,
                     run, c->measured_seconds);
 }
 
-static cgp_status compare(cli_calibration *c, const cli_run_options *options) {
+static cgp_status compare(cli_calibration *c, cli_run_options *options) {
     cli_session session = {0};
     cli_model model;
     cli_prediction prediction = {0};
-    cli_run_options own = *options;
-    cgp_status status = cli_model_find(&model, &own, "plan gpt2");
-    if (status == CGP_OK) status = cli_session_plan(&session, &own, &model);
+    cgp_status status = cli_model_find(&model, options, "plan gpt2");
+    if (status == CGP_OK) status = cli_session_plan(&session, options, &model);
     if (status == CGP_OK) status = cli_prediction_read(&prediction, &session);
     if (status == CGP_OK) status = find_factor(c, &prediction, &session, options->run);
     cli_prediction_release(&prediction);
@@ -208,7 +207,6 @@ void cli_calibration_report(FILE *out, json_t *o, const cli_calibration *c,
             "times are multiplied by %.3f\n",
             cli_shown(options->calibrate), c->measured_seconds, c->steps, c->simulated_seconds,
             c->factor);
-    if (!o) return;
     json_object_set_new(o, "calibration",
                         json_pack("{s:s, s:I, s:o, s:o, s:o}", "run", options->calibrate, "steps",
                                   (json_int_t)c->steps, "measured_seconds",

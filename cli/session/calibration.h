@@ -25,8 +25,7 @@ typedef struct cli_calibration {
 CGP_MUST_CHECK cgp_status cli_calibration_find(cli_calibration *calibration,
                                                cli_run_options *options);
 
-/* Print a line, and add an object to the JSON of a plan if `o` is not NULL; nothing without a
- * calibration. */
+/* Print a line, and add an object to the JSON of a plan; nothing without a calibration. */
 void cli_calibration_report(FILE *out, json_t *o, const cli_calibration *calibration,
                             const cli_run_options *options);
 
