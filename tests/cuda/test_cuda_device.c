@@ -42,7 +42,7 @@ TEST_CASE(copies_arrive) {
         assert_ok(b->streams->event_create(first, &event));
         for (int i = 0; i < BYTES; i++)
             ((char *)here)[i] = (char)(i * 7 + p);
-        cgp__shim_get_settings()->delay_ns = 1000000;
+        cgp__shim_set_delay(1000000);
         assert_ok(b->device.copy(first, CGP_QUEUE_IN, (cgp_place){first, one},
                                  (cgp_place){NULL, here}, BYTES));
         assert_ok(b->streams->event_record(first, CGP_QUEUE_IN, event));
@@ -50,7 +50,7 @@ TEST_CASE(copies_arrive) {
         assert_ok(b->device.copy(second, CGP_QUEUE_IN, (cgp_place){second, two},
                                  (cgp_place){first, one}, BYTES));
         assert_ok(b->streams->finish(second));
-        cgp__shim_get_settings()->delay_ns = 0;
+        cgp__shim_set_delay(0);
         assert_ok(b->device.copy(second, CGP_QUEUE_OUT, (cgp_place){NULL, back},
                                  (cgp_place){second, two}, BYTES));
         assert_ok(b->streams->finish(second));

@@ -178,9 +178,9 @@ TEST_CASE(captured_or_not_the_bits_are_the_same) {
     setenv("CGP_GRAPHS", "off", 1);
     assert_ok(train(NULL, 0, expected));
     unsetenv("CGP_GRAPHS");
-    cgp__shim_get_settings()->delay_ns = 20000;
+    cgp__shim_set_delay(20000);
     assert_ok(train(NULL, 0, got));
-    cgp__shim_get_settings()->delay_ns = 0;
+    cgp__shim_set_delay(0);
     assert_string_equal(got, expected);
 }
 

@@ -34,7 +34,7 @@ TEST_CASE(events_order_streams) {
     cudaStream_t in = new_stream(), compute = new_stream(), out = new_stream();
     cudaEvent_t ready = new_event(), done = new_event();
     OK(cudaHostAlloc((void **)&here, N * sizeof *here, cudaHostAllocPortable));
-    cgp__shim_get_settings()->delay_ns = 200000;
+    cgp__shim_set_delay(200000);
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < N; i++)
             here[i] = (float)(i + round);
@@ -50,7 +50,7 @@ TEST_CASE(events_order_streams) {
         for (int i = 0; i < N; i++)
             assert_true(here[i] == (float)(32 * (i + round) + 31));
     }
-    cgp__shim_get_settings()->delay_ns = 0;
+    cgp__shim_set_delay(0);
     float ms = -1.0f;
     OK(cudaEventElapsedTime(&ms, ready, done));
     assert_true(ms >= 0.0f && ms < 60000.0f);
@@ -69,7 +69,7 @@ TEST_CASE(an_event_is_not_ready_before_its_work) {
     float *x = memory_of(N * sizeof *x);
     int early = 0;
     OK(cudaEventQuery(gate)); /* never recorded: done */
-    cgp__shim_get_settings()->delay_ns = 50000000;
+    cgp__shim_set_delay(50000000);
     for (int round = 0; round < 20; round++) { /* repeat, because delays are random */
         OK(blocks_step(x, N, 1, first));
         OK(cudaEventRecord(gate, first));
@@ -83,7 +83,7 @@ TEST_CASE(an_event_is_not_ready_before_its_work) {
     }
     (void)cudaGetLastError(); /* clears cudaErrorNotReady */
     assert_true(early > 0);
-    cgp__shim_get_settings()->delay_ns = 0;
+    cgp__shim_set_delay(0);
     OK(cudaStreamDestroy(first));
     OK(cudaStreamDestroy(second));
     OK(cudaEventDestroy(gate));
@@ -135,7 +135,7 @@ TEST_CASE(a_graph_runs_when_it_is_launched) {
     cudaGraphExec_t exec = NULL;
     size_t nodes = 0;
     OK(cudaHostAlloc((void **)&here, 2 * sizeof *here, cudaHostAllocPortable));
-    cgp__shim_get_settings()->delay_ns = 100000;
+    cgp__shim_set_delay(100000);
     OK(cudaMemsetAsync(x, 0, N * sizeof *x, stream));
     cudaGraph_t graph = captured(x, 3, stream);
     OK(cudaGraphGetNodes(graph, NULL, &nodes));
@@ -151,7 +151,7 @@ TEST_CASE(a_graph_runs_when_it_is_launched) {
     OK(cudaStreamSynchronize(stream));
     assert_true(here[0] == 0.0f);
     assert_true(here[1] == 127.0f); /* 7 kernels: 2^7 - 1 */
-    cgp__shim_get_settings()->delay_ns = 0;
+    cgp__shim_set_delay(0);
     OK(cudaGraphExecDestroy(exec));
     OK(cudaStreamDestroy(stream));
     OK(cudaFreeHost(here));
@@ -226,7 +226,7 @@ TEST_CASE(a_graph_runs_its_branches) {
     OK(cudaHostAlloc((void **)&here, N * sizeof *here, cudaHostAllocPortable));
     OK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
     OK(cudaMemsetAsync(x, 0, N * sizeof *x, stream));
-    cgp__shim_get_settings()->delay_ns = 5000000;
+    cgp__shim_set_delay(5000000);
     for (int round = 0, expected = 0; round < 10; round++) {
         OK(cudaGraphLaunch(exec, stream));
         OK(cudaMemcpyAsync(here, y, N * sizeof *y, cudaMemcpyDeviceToHost, stream));
@@ -235,7 +235,7 @@ TEST_CASE(a_graph_runs_its_branches) {
             assert_true(here[i] == (float)(2 * expected + 1));
         expected = 4 * expected + 3;
     }
-    cgp__shim_get_settings()->delay_ns = 0;
+    cgp__shim_set_delay(0);
     OK(cudaStreamSynchronize(branch));
     OK(cudaGraphExecDestroy(exec));
     OK(cudaGraphDestroy(graph));
@@ -277,7 +277,7 @@ TEST_CASE(a_capture_refuses_loose_branches) {
 TEST_CASE(an_event_that_a_stream_waits_for_may_be_destroyed) {
     cudaStream_t first = new_stream(), second = new_stream();
     float *x = memory_of(N * sizeof *x);
-    cgp__shim_get_settings()->delay_ns = 2000000;
+    cgp__shim_set_delay(2000000);
     for (int round = 0; round < 20; round++) {
         cudaEvent_t event = new_event();
         OK(cudaEventRecord(event, first));
@@ -285,7 +285,7 @@ TEST_CASE(an_event_that_a_stream_waits_for_may_be_destroyed) {
         OK(cudaEventDestroy(event));
         OK(blocks_step(x, N, 1, second));
     }
-    cgp__shim_get_settings()->delay_ns = 0;
+    cgp__shim_set_delay(0);
     OK(cudaStreamDestroy(first));
     OK(cudaStreamDestroy(second));
     OK(cudaFree(x));

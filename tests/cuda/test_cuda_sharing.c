@@ -40,7 +40,7 @@ static void serve(int socket) {
     assert_ok(b->sharing->memory_export(device, memory, &h.memory));
     assert_ok(b->sharing->event_export(device, &event, &h.event));
     assert_int_equal(write(socket, &h, sizeof h), sizeof h);
-    cgp__shim_get_settings()->delay_ns = 200000000;
+    cgp__shim_set_delay(200000000);
     while (read(socket, &command, 1) == 1) {
         if (command == 'd') b->device.memory_destroy(device, memory, BYTES);
         if (command == 'f') {

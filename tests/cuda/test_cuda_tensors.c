@@ -105,10 +105,10 @@ static void compare(const char *const *devices, cgp_precision precision) {
     run(pipeline, &host);
     assert_ok(cgp_pipeline_get_gradient(pipeline, 0, gradient));
     assert_ok(cgp_pipeline_weights_sha256(pipeline, before));
-    cgp__shim_get_settings()->delay_ns = 200000;
+    cgp__shim_set_delay(200000);
     run(pipeline, there); /* when this returns, all data is there */
     memcpy(&got, there, sizeof got);
-    cgp__shim_get_settings()->delay_ns = 0;
+    cgp__shim_set_delay(0);
     assert_ok(cgp_pipeline_get_gradient(pipeline, 0, again));
     assert_ok(cgp_pipeline_weights_sha256(pipeline, after));
     assert_memory_equal(&host, &got, sizeof host);
@@ -155,7 +155,7 @@ TEST_CASE(the_stream_waits_for_the_callers_work) {
         cgp_pipeline_step(pipeline, (const cgp_tensor *[]){&here[0], &here[1]}, 2, &expected));
     assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     assert_int_equal(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
-    cgp__shim_get_settings()->delay_ns = 200000;
+    cgp__shim_set_delay(200000);
     for (int i = 0; i < 500; i++)
         copy(spare, pinned, cudaMemcpyHostToDevice, stream);
     copy(x, pinned, cudaMemcpyHostToDevice, stream);
@@ -168,7 +168,7 @@ TEST_CASE(the_stream_waits_for_the_callers_work) {
     }
     assert_ok(
         cgp_pipeline_step(pipeline, (const cgp_tensor *[]){&inputs[0], &inputs[1]}, 2, &loss));
-    cgp__shim_get_settings()->delay_ns = 0;
+    cgp__shim_set_delay(0);
     assert_true(loss == expected);
     assert_null(cgp_pipeline_stream(pipeline, 2));
     assert_null(cgp_pipeline_stream(pipeline, -1));

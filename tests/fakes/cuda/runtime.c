@@ -18,6 +18,7 @@ static cgp__shim_settings settings = {.devices = 8,
                                       .multiprocessors = 132,
                                       .tensor_core = CGP__TENSOR_CORE_DEFAULT};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
+static _Atomic int64_t delay_ns; /* a test changes it while streams read it */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
 static _Atomic int64_t objects_alive, objects_made;
@@ -80,7 +81,7 @@ static void read_environment(void) {
     settings.devices = (int)environment_number("CGP_CUDA_HOST_DEVICES", settings.devices, 0,
                                                CGP__SHIM_MAX_DEVICES);
     settings.memory = environment_number("CGP_CUDA_HOST_MEMORY", settings.memory, 0, INT64_MAX);
-    settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 0, 1000000000);
+    delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 0, 1000000000);
     settings.algorithms =
         (int)environment_number("CGP_CUDA_HOST_ALGORITHMS", settings.algorithms, 0, 8);
     settings.uuids = environment_number("CGP_CUDA_HOST_UUIDS", getpid(), 0, INT64_MAX);
@@ -100,6 +101,16 @@ static void read_environment(void) {
 cgp__shim_settings *cgp__shim_get_settings(void) {
     pthread_once(&settings_once, read_environment);
     return &settings;
+}
+
+int64_t cgp__shim_get_delay(void) {
+    pthread_once(&settings_once, read_environment);
+    return delay_ns;
+}
+
+void cgp__shim_set_delay(int64_t ns) {
+    pthread_once(&settings_once, read_environment);
+    delay_ns = ns;
 }
 
 /* --- objects --- */

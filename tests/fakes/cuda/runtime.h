@@ -58,7 +58,6 @@ typedef struct cgp__shim_settings {
     int64_t memory;        /* bytes per device: CGP_CUDA_HOST_MEMORY [16 GiB] */
     int multiprocessors;   /* number per device: CGP_CUDA_HOST_MULTIPROCESSORS [132, an H100's] */
     cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
-    int64_t delay_ns;      /* CGP_CUDA_HOST_DELAY: maximum delay before each work item [0] */
     /* CGP_CUDA_HOST_UUIDS [the process's ID]: processes with equal numbers share GPUs. */
     int64_t uuids;
     /* The n-th runtime call from now, or the n-th work item of a stream, fails with `error`; 0: no
@@ -82,6 +81,10 @@ typedef struct cgp__shim_settings {
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);
+
+/* Maximum delay before each work item, in ns: CGP_CUDA_HOST_DELAY [0]. Threads: any. */
+int64_t cgp__shim_get_delay(void);
+void cgp__shim_set_delay(int64_t ns);
 
 /* tensor_core.cu: what mma() and ldmatrix() of backend/cuda/mma.cuh do. */
 void cgp__shim_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);

@@ -30,7 +30,7 @@ static uint64_t n_streams; /* number of streams created so far */
 /* --- work --- */
 
 static void delay(uint64_t *random) {
-    const int64_t limit = cgp__shim_get_settings()->delay_ns;
+    const int64_t limit = cgp__shim_get_delay();
     if (limit == 0) return;
     const int64_t ns = (int64_t)(cgp__shim_random(random) % (uint64_t)limit);
     struct timespec left = {ns / 1000000000, ns % 1000000000};
