@@ -10,6 +10,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
+# Print CGP_TEST_SCALE for a program that N processes run: the given one, or 1, times FACTOR.
+scale() { # FACTOR
+    awk -v factor="$1" -v given="${CGP_TEST_SCALE:-1}" 'BEGIN {print factor * given}'
+}
+
 cached() { # BUILD_DIR VARIABLE
     sed -n "s/^$2:[^=]*=//p" "$1/CMakeCache.txt"
 }

@@ -3,15 +3,16 @@
 # test_mpi_bits.sh SOURCE_DIR BUILD_DIR -- run the draws of test_bit_equality on 2, 3 and 4 MPI
 # processes. Results are bit-equal to one process for all schedules, recompute modes, precisions,
 # tied parameters, skips and states, with devices on the cpu and on `late`. Messages of `late` pass
-# in small pieces. CGP_TEST_SCALE [0.12]
-# multiplies the number of draws; CGP_TEST_SEED repeats them.
+# in small pieces. The number of draws is 0.12 CGP_TEST_SCALE times that of one process;
+# CGP_TEST_SEED repeats them.
 set -u
 build_dir=$2
 program=$build_dir/tests/test_bit_equality
 # shellcheck source=tests/mpi/mpirun.sh
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
-export CGP_PLUGIN_PATH=$plugins CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=${CGP_TEST_SCALE:-0.12}
+CGP_TEST_SCALE=$(scale 0.12)
+export CGP_PLUGIN_PATH=$plugins CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE
 export CGP_TEST_SEED=${CGP_TEST_SEED:-$(od -An -N6 -tu8 /dev/urandom | tr -d ' ')}
 echo "CGP_TEST_SEED=$CGP_TEST_SEED"
 failed=0

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_hosts.sh SOURCE_DIR BUILD_DIR -- ranks on 2 and 4 hosts, which are network namespaces of
 # this machine (hosts.sh), are bit-equal to one process. `cgpipe bench transport` measures the rate
-# of a network and the delay of messages. CGP_TEST_SCALE [0.05] multiplies the draws of
-# test_bit_equality, CGP_TEST_SEED repeats them.
+# of a network and the delay of messages. The draws are 0.05
+# CGP_TEST_SCALE times those of test_bit_equality in one process; CGP_TEST_SEED repeats them.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -24,7 +24,7 @@ echo "CGP_TEST_SEED=$CGP_TEST_SEED"
 # shellcheck disable=SC2317 # check calls it
 passed_on() { # HOSTS RANKS
     # shellcheck disable=SC2154 # mpirun.sh sets it
-    n_hosts=$1 CGP_PLUGIN_PATH=$plugins CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=${CGP_TEST_SCALE:-0.05} \
+    n_hosts=$1 CGP_PLUGIN_PATH=$plugins CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=$(scale 0.05) \
         run_on_hosts "$2" "$build_dir/tests/test_bit_equality" >"$work/log" 2>&1
     [ "$(grep -c '^\[  PASSED  \] 4 test(s).$' "$work/log")" = "$2" ] || { tail -40 "$work/log"; return 1; }
 }
