@@ -12,7 +12,8 @@
  * CGP_TEST_FAULTS=all             every case of all scenarios
  *                 =overwrite      every case of the scenario "overwrite"
  *                 =start:write:17:KILL   only that case; prints the program's output
- * Without CGP_TEST_FAULTS a random fifth of the cases runs, drawn by CGP_TEST_SEED. */
+ * Without CGP_TEST_FAULTS a random fifth of the cases runs, times CGP_TEST_SCALE, drawn by
+ * CGP_TEST_SEED. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw, asprintf */
 #endif
@@ -32,7 +33,7 @@
     "train " MODEL " --data ../text.txt --batch 2 --validation 0 --dropout 0.1 --save-every 1 "    \
     "--digest-every 1"
 
-enum { WORDS = 32, CAPACITY = 1 << 16, ONE_IN = 5, SHOWN = 2000 };
+enum { WORDS = 32, CAPACITY = 1 << 16, PERMILLE = 200, SHOWN = 2000 };
 
 typedef struct scenario scenario;
 
@@ -341,7 +342,7 @@ static void try_fault(const scenario *s, const char *fault) {
     snprintf(name, sizeof name, "%s:%s", s->name, fault);
     const bool only = faults && strcmp(faults, name) == 0;
     const bool all = faults && (strcmp(faults, "all") == 0 || strcmp(faults, s->name) == 0);
-    if (!only && !all && (faults || test_random(&draw) % ONE_IN)) return;
+    if (!only && !all && (faults || test_between(&draw, 0, 999) >= test_scaled(PERMILLE))) return;
     copy_tree(in_work("before"), in_work("case"));
     const char *trouble = judge(s, fault);
     if (only) print_message("%s%s", output, errors);
