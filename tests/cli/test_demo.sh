@@ -5,11 +5,11 @@
 #
 #     bash test_demo.sh SOURCE_DIR BUILD_DIR [STEPS]
 #
-# STEPS is 400; .ci/nightly runs the demo's own 1,200.
+# STEPS is 200; .ci/nightly runs the demo's own 1,200.
 set -u
 source_dir=$1
 build_dir=$2
-steps=${3:-400}
+steps=${3:-200}
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 failed=0

@@ -19,7 +19,7 @@ skip 'cgpipe compare run other-run' 'needs two runs with digests; test_compare'
 skip 'cgpipe diagnose run' 'has files where a process was lost; test_mpi_faults'
 
 # --- long ---
-skip 'make demo' 'test_demo trains a third of it, .ci/nightly all'
+skip 'make demo' 'test_demo trains a sixth of it, .ci/nightly all'
 skip 'make test' 'is this'
 skip 'mpirun -n 4 python train.py' 'test_mpi_python runs such programs'
 skip 'make bench' 'an hour'
