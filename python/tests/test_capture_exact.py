@@ -12,6 +12,7 @@ from unittest import mock
 
 from torch_support import Reverse, torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import cgpipe
@@ -142,6 +143,25 @@ class Exact(unittest.TestCase):
             self.assertRegex(report(), text.format(
                 r"\d", "; not provable, for roundings explain .*: .*the gradient of 2.weight.*"))
         self.assertEqual(report(verify=False), "not proven")
+
+    def test_a_checkpoint_is_run_again_with_other_roundings(self):
+        for reentrant in (False, True):
+            # Roundings explain no difference, so the proof runs the module with others.
+            with self.subTest(reentrant=reentrant), mock.patch.object(proof, "EXACT", 0.0):
+                def function(m, x, reentrant=reentrant):
+                    return checkpoint(lambda x: torch.tanh(F.dropout(m.b(x), 0.5)), m.a(x),
+                                      use_reentrant=reentrant)
+                self.assertRegex(cgpipe.from_torch(nn.Sequential(nn.Linear(8, 8), Part(function)),
+                                                   (torch.randn(4, 8),)).report(), "^proof: ")
+
+    def test_zeros_with_several_rows_for_a_sample(self):
+        for options in ({"add_zero_attn": True}, {"add_bias_kv": True}):
+            part = Part(lambda m, x: m.attention(x, x, x, need_weights=False)[0])
+            part.attention = nn.MultiheadAttention(8, 2, batch_first=True, **options)
+            self.check(nn.Sequential(part, nn.Linear(8, 3)), torch.randn(6, 5, 8))
+        self.check(nn.Sequential(Part(lambda m, x: torch.cat([
+            m.a(x), torch.zeros(1, 3 * len(x), 8).transpose(0, 1).reshape(-1, 3, 8)], 1))),
+            torch.randn(6, 5, 8))
 
     def test_a_wide_bound_proves_nothing(self):
         key = "outputs", "output 0"

@@ -195,7 +195,7 @@ class Eager:
             if isinstance(cuts, Notes):
                 self._check_leaves(outputs, [*given, *parameters.values()])
             self.shapes = [y.shape[1:] if y.dim() else None for y in outputs]
-            with _NoDropout():
+            with dropout:  # also in a checkpoint's second forward, which must save as many tensors
                 found = self._backward(outputs, given, parameters, cuts)
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
         self._check_attributes(changed)
@@ -265,8 +265,11 @@ class Eager:
         leaves = [*parameters.values(), *(x for x in inputs if x.requires_grad)]
         if not pairs or not leaves:
             return {name: None for name in names}
-        # Not autograd.grad(), which checkpoint(use_reentrant=True) does not support.
-        torch.autograd.backward([y for y, _ in pairs], [seed for _, seed in pairs])
+        # torch.autograd.backward() would leave the mode that leaves out dropout. (And
+        # autograd.grad() does not support checkpoint(use_reentrant=True).)
+        torch.autograd.Variable._execution_engine.run_backward(
+            tuple(y for y, _ in pairs), tuple(seed for _, seed in pairs), False, False, (),
+            allow_unreachable=True, accumulate_grad=True)
         return {name: x.grad.to_dense() if x.grad is not None and x.grad.is_sparse else x.grad
                 for name, x in zip(names, leaves)}
 
