@@ -59,7 +59,7 @@ def _filled(t: "Translator", condition: Any, chosen: bool, number: float) -> Any
         where = condition if chosen else ~condition
         return torch.zeros(where.shape).masked_fill(where, number)
     if isinstance(condition, Constant):
-        return Constant(fill(condition.tensor), condition.batched)
+        return Constant(fill(condition.tensor), condition.samples)
     found = derived(t, condition, (chosen, number), fill, condition.shape)
     found.finite = math.isfinite(number)
     return found

@@ -364,4 +364,4 @@ class Nodes:
 
 
 def _is_fixed(x: Any) -> bool:
-    return isinstance(x, Constant) and not x.batched
+    return isinstance(x, Constant) and x.samples is None

@@ -164,7 +164,7 @@ def div(t: Translator, a: Any, b: Any, rounding_mode: Any = None) -> Any:
         return (a.scaled(1 / divisor) if isinstance(a, (Loss, Scores))
                 else t.unary("scale", a, {"slope": 1 / divisor}))
     if isinstance(b, Constant):
-        return t.binary("multiply", a, Constant(1 / b.tensor.to(torch.float32), b.batched))
+        return t.binary("multiply", a, Constant(1 / b.tensor.to(torch.float32), b.samples))
     return t.apply("mul", a, function(t, "reciprocal", b))
 
 

@@ -116,7 +116,7 @@ def bce_with_logits(t: Translator, logits: Any, targets: Any, weight: Any = None
     loss = function(t, "softplus", t.unary("scale", x, {"slope": -1}), 1.0, NO_LIMIT)
     if pos_weight is not None:
         need(isinstance(pos_weight, Constant), "pos_weight that is constant")
-        more = t.binary("multiply", target, Constant(pos_weight.tensor - 1, pos_weight.batched))
+        more = t.binary("multiply", target, Constant(pos_weight.tensor - 1, pos_weight.samples))
         loss = t.binary("multiply", t.binary("add", more, 1.0), loss)
     y = t.binary("add", t.binary("multiply", _one_minus(t, target), x), loss)
     return _finished(t, products(t, [y, weight]), reduction)

@@ -99,7 +99,7 @@ def index(t: Translator, x: Any, *arguments: Any) -> Any:
         found = [(i, entry) for i, entry in enumerate(arguments[0]) if entry is not None]
         need(len(found) == 1, "one index")
         dim, ids = found[0]
-    need(isinstance(ids, Constant) and not ids.batched and ids.tensor.dtype != torch.bool
+    need(isinstance(ids, Constant) and ids.samples is None and ids.tensor.dtype != torch.bool
          and not ids.tensor.dtype.is_floating_point, "an index that is the same for all samples")
     tensor = ids.tensor
     if isinstance(x, Parameter) and not isinstance(x, Turned) and dim == 0:

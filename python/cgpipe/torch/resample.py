@@ -30,7 +30,7 @@ def resample(t: Translator, x: Value, dim: int, matrix: Tensor) -> Value:
     rest = [axis for axis in x.layout.order if axis not in own]
     made, size = matrix.shape
     number = t.graph.reshape(t.graph.arrange(x, [own, rest]), [1, size, count(rest)])
-    left = t.constant(Constant(matrix[None], True), Layout.of_shape([made, size]))
+    left = t.constant(Constant(matrix[None], (0, 1)), Layout.of_shape([made, size]))
     y = t.graph.add("matmul", [t.graph.reshape(left.number, [1, made, size]), number],
                     [1, made, count(rest)], {"transpose": [False, False]})
     axes = new_axes(made)

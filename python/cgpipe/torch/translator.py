@@ -24,7 +24,7 @@ from cgpipe.torch.graph import Graph, Value, to_memory
 from cgpipe.torch.layout import BATCH, Axis, Layout, Unlike, count
 
 __all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Term",
-           "Translator", "Turned", "Unsupported", "row_of"]
+           "Translator", "Turned", "Unsupported", "row_of", "samples_of", "shape_of"]
 
 
 class Unsupported(Exception):
@@ -32,11 +32,13 @@ class Unsupported(Exception):
 
 
 class Constant:
-    """A tensor that is the same in each step. ``buffer``: its name in the module, if the tensor is
-    a buffer."""
+    """A tensor that is the same in each step. ``samples``: the dimension with the samples, and its
+    size for one sample; None: it has none. ``buffer``: its name in the module, if the tensor is a
+    buffer."""
 
-    def __init__(self, tensor: Tensor, batched: bool = False, buffer: Optional[str] = None) -> None:
-        self.tensor, self.batched, self.buffer = tensor, batched, buffer
+    def __init__(self, tensor: Tensor, samples: Optional[Tuple[int, int]] = None,
+                 buffer: Optional[str] = None) -> None:
+        self.tensor, self.samples, self.buffer = tensor, samples, buffer
 
 
 class Outside:
@@ -212,7 +214,7 @@ class Translator:
 
     def is_batched(self, x: Constant) -> bool:
         """Return whether a constant has a row for each sample."""
-        return x.batched
+        return x.samples is not None
 
     def number(self, x: Any) -> Optional[float]:
         """Return an argument as a number; None: it is not a number."""
@@ -220,7 +222,7 @@ class Translator:
             raise Unsupported("no value that depends on the number of samples")
         if isinstance(x, (int, float)) and not isinstance(x, bool):
             return float(x)
-        if isinstance(x, Constant) and x.tensor.numel() == 1 and not x.batched:
+        if isinstance(x, Constant) and x.tensor.numel() == 1 and x.samples is None:
             return float(x.tensor)
         return None
 
@@ -240,7 +242,7 @@ class Translator:
             if x.node not in self._hidden_outside:
                 self._hidden_outside[x.node] = self._add_hidden("i32", layout, outside=x)
             return self._hidden_outside[x.node], layout
-        if isinstance(x, Constant) and x.batched:
+        if isinstance(x, Constant) and self.is_batched(x):
             layout = _layout_of(shape_of_constant(x))
             rows = to_memory(row_of(x), layout).to(torch.int32)
             return self._add_hidden("i32", layout, rows=rows), layout
@@ -440,9 +442,16 @@ def shape_of(sizes: Sequence[Any]) -> List[Tuple[bool, int]]:
     return found
 
 
+def samples_of(shape: Sequence[Tuple[bool, int]]) -> Optional[Tuple[int, int]]:
+    """Return the dimension with the samples, and its size for one sample; None: there is none."""
+    return next(((dim, size) for dim, (batch, size) in enumerate(shape) if batch), None)
+
+
 def shape_of_constant(x: Constant) -> List[Tuple[bool, int]]:
-    """Return the shape of a constant with a row for each sample."""
-    return [(True, 1), *((False, size) for size in x.tensor.shape[1:])]
+    """Return the shape of a constant with samples."""
+    assert x.samples is not None
+    dim, size = x.samples
+    return [(True, size) if d == dim else (False, n) for d, n in enumerate(x.tensor.shape)]
 
 
 def _layout_of(shape: Sequence[Tuple[bool, int]]) -> Layout:
@@ -456,12 +465,14 @@ def _layout_of(shape: Sequence[Tuple[bool, int]]) -> Layout:
 
 
 def row_of(x: Constant) -> Tensor:
-    """Return a constant's row for one sample; all samples must have the same row."""
-    if not x.batched:
+    """Return a constant's part for one sample; all samples must have the same."""
+    if x.samples is None:
         return x.tensor
-    if not bool((x.tensor == x.tensor[:1]).all()):
+    dim, size = x.samples
+    first = x.tensor.narrow(dim, 0, size)
+    if not all(torch.equal(part, first) for part in x.tensor.split(size, dim)):
         raise Unsupported("a constant that is the same for all samples")
-    return x.tensor[:1]
+    return first
 
 
 def _as_constant(x: Any) -> Constant:

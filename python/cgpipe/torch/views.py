@@ -12,7 +12,7 @@ from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
 from cgpipe.torch.moves import strided
 from cgpipe.torch.registry import need, new_axes, op
-from cgpipe.torch.translator import Constant, Parameter, Part, Translator, Turned
+from cgpipe.torch.translator import Constant, Parameter, Part, Translator, Turned, samples_of
 
 __all__: List[str] = []
 
@@ -228,10 +228,10 @@ def _check_overwritten(x: Any) -> None:
 @op("fill")
 def fill(t: Translator, x: Any, value: Any) -> Any:
     _check_overwritten(x)
-    shape = [size for _, size in t.shape_of_result()]
+    shape = t.shape_of_result()
     number = t.number(value)
     need(number is not None, "fill with a number")
-    return Constant(torch.full([1, *shape[1:]], number), batched=True)
+    return Constant(torch.full([size for _, size in shape], number), samples_of(shape))
 
 
 @op("copy")

@@ -26,7 +26,7 @@ from cgpipe.torch.ops import OPS
 from cgpipe.torch.places import BEFORE, ENGINE, ONCE, TORCH, Place, is_added, place_of
 from cgpipe.torch.region import output_operand
 from cgpipe.torch.translator import (Constant, Loss, Outside, Parameter, Samples, Translator,
-                                     Unsupported, nearest, shape_of)
+                                     Unsupported, nearest, samples_of, shape_of)
 from cgpipe.torch.watch import CaptureError, TranslatorError, name_of, path_of
 
 __all__ = ["UNKNOWN", "Layers", "Walk", "check_cuts", "raise_fault"]
@@ -278,12 +278,16 @@ class Walk:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise Unsupported("a random tensor: only dropout")
         found = self.evaluator.example(node)
-        batched = isinstance(value, Tensor) and any(batch for batch, _ in shape_of(value.shape))
         if isinstance(found, Tensor):
-            return Constant(found, batched)
+            return _constant(found, value)
         if isinstance(found, (list, tuple)):
-            return [Constant(x, batched) for x in found]
+            return [_constant(x, y) for x, y in zip(found, value)]
         return found
+
+
+def _constant(found: Any, value: Any) -> Constant:
+    """Return a result that is the same in each step; ``value``: what the trace knows about it."""
+    return Constant(found, samples_of(shape_of(value.shape)) if isinstance(value, Tensor) else None)
 
 
 class _Item:
