@@ -94,6 +94,8 @@ class LossTraining:
         self.found = {}
         for i, (x, target) in enumerate(zip(case.inputs, case.targets)):
             loss = torch.as_tensor(step(x, target), dtype=torch.float32).detach().clone()
+            if not loss.isfinite():
+                break  # a pipeline refuses to update the weights
             tensors = {"output loss": loss}
             for name, p in module.named_parameters():
                 # A pipeline has gradients of 0 where PyTorch has none.
