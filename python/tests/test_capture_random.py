@@ -147,8 +147,11 @@ class Case:
         gradients = [y.requires_grad for y in outputs[0]]
         if any(gradients):
             self.loss = Loss(self.pick, gradients)
-            if "samples in forward" in self.drawn.constructs:
-                self.inputs[1] = self.inputs[2]  # a pipeline refuses another path
+            sizes = [len(as_tuple(x)[0]) for x in self.inputs]
+            single = any(size % -(-max(sizes) // self.chunks) == 1 for size in sizes)
+            if single or "samples in forward" in self.drawn.constructs:
+                # A pipeline refuses another path, and a batch norm a single sample.
+                self.inputs[1] = self.inputs[2]
                 outputs[1] = outputs[2]
             self.batch = max(len(as_tuple(x)[0]) for x in self.inputs)
             self.targets = [self.loss.target(of_step) for of_step in outputs]
