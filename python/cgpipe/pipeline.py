@@ -580,7 +580,7 @@ class Pipeline(Weights):
         if begins:
             captured.regions.forget()
         captured.regions.keep = self.plan.keeps_values
-        found = self._call(lambda: captured.regions.call(function))
+        found = self._call(lambda: captured.regions.call(function, len(self.plan.devices)))
         captured.regions.warn()
         return found
 

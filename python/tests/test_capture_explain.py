@@ -7,6 +7,7 @@ import contextlib
 import io
 import pathlib
 import re
+import time
 import unittest
 import warnings
 
@@ -312,6 +313,17 @@ class GPipes(unittest.TestCase):
         share = sum(r.seconds for r in captured.regions.all) / captured.regions.seconds
         self.assertTrue(0 < share < 1)
         self.assertIn(f": {100 * share:.0f} % of the time", model.report())
+
+    def test_shares_of_stages_add_up_to_at_most_all_of_the_time(self):
+        module = nn.Sequential(*(nn.Linear(512, 512) for _ in range(2)))
+        for layer in module:
+            layer.register_forward_hook(lambda *_: time.sleep(0.01))
+        model = GPipe(module, [1, 1], chunks=8)
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            model(torch.randn(64, 512)).sum().backward()
+        shares = [int(x) for x in re.findall(r": (\d+) % of the time", model.report())]
+        self.assertTrue(shares and 50 < sum(shares) <= 101, shares)
 
     def test_outputs_and_balances_name_the_layer(self):
         with self.assertRaisesRegex(TypeError, "but got dict from partitions.1"):

@@ -308,7 +308,8 @@ class Engine:
         regions = self.captured.regions
         if name in ("forward", "backward", "step", "predict"):
             regions.keep = self.keeps
-            regions.call(lambda: _c.check(function(self.handles.pipeline, *arguments)))
+            regions.call(lambda: _c.check(function(self.handles.pipeline, *arguments)),
+                         _c.lib.cgp_plan_devices(self.handles.plan))
         else:
             _c.check(function(self.handles.pipeline, *arguments))
 

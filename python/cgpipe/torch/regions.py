@@ -36,6 +36,7 @@ class Regions:
         self.threads = 1
         #: A proof's mode without dropout; then regions draw from PROOF_SEED.
         self.proving: Any = None
+        #: Seconds of runs, times the number of devices.
         self.seconds = 0.0
         self._warned = False
         #: Names of the parameters that a gradient has reached in the last step.
@@ -139,7 +140,7 @@ class Regions:
     def report(self) -> str:
         """Return a line for each region: its module, its share of the pipeline's time, the memory
         that PyTorch keeps from forward to backward, and why it was not captured. Modules that are
-        alike have one line. Regions of several stages run at the same time."""
+        alike have one line. The time is that of all devices."""
         alike: Dict[Tuple[str, str], List[Region]] = {}
         for region in self.all:
             text = f"only {', '.join(map(called, region.only))}; " if region.only else ""
@@ -171,9 +172,9 @@ class Regions:
                 error.add_note(f"in {region.name}, which PyTorch runs inside the pipeline")
             self._error = error
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Call a function that runs the pipeline. Raise the exception of a region's own code; then
-        buffers are as before."""
+    def call(self, function: Callable[[], Any], devices: int = 1) -> Any:
+        """Call a function that runs the pipeline on so many devices. Raise the exception of a
+        region's own code; then buffers are as before."""
         if not self.all:
             return function()
         self._error, begin, threads = None, time.perf_counter(), torch.get_num_threads()
@@ -191,7 +192,7 @@ class Regions:
             raise
         finally:
             torch.set_num_threads(threads)  # new threads begin with the number set last
-            self.seconds += time.perf_counter() - begin
+            self.seconds += devices * (time.perf_counter() - begin)
 
     def forget(self) -> None:
         """Begin a step: drop what forwards without a backward have kept."""
