@@ -163,8 +163,12 @@ class Case:
         return self._weights[step]
 
     def eager(self, move=False):
-        """Return a training by PyTorch."""
+        """Return a training by PyTorch. ``move``: with other roundings."""
         module = copy.deepcopy(self.drawn.module)
+        if move:  # a product in bfloat16 rounds differently if its input has other strides
+            for layer in module:
+                layer.register_forward_pre_hook(lambda _, args: tuple(
+                    x.contiguous() if torch.is_tensor(x) else x for x in args))
 
         def call(x):
             # A pipeline has micro-batches of one size, GPipe as many as the batch gives.
