@@ -126,7 +126,7 @@ class Evaluations:
              losses: bool) -> Tuple[Any, Optional[_Evaluation]]:
         own, module = self._captured, self._captured.module
         examples = [torch.as_tensor(x)[:samples].detach().cpu() for x in inputs]
-        before = own.state.dictionaries()
+        before = own.state.outside()
         with evaluating(module), allowing_state_dict(own, owner):
             model = own.source.capture_again(examples, losses and not owner.model._targets)
         own.state.ignore_written(before)

@@ -246,7 +246,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         (inputs, dict(example_kwargs or {})))
     source = _Source(module, loss, cut_at, name, verify, fallback)
     state = State(module, loss)
-    before = state.dictionaries()
+    before = state.outside()
     captured = source.capture((inputs, example_kwargs, example_target))
     captured.regions.use_threads(torch_threads)
     captured.state = state

@@ -236,7 +236,7 @@ class Runtime:
             if captured.guard.refuses(microbatch) is None and captured.tensors.changed() is None:
                 break
         else:
-            before = self.state.dictionaries()
+            before = self.state.outside()
             with torch.random.fork_rng(devices=[]):  # keep the caller's random state
                 given = [x.detach()[:microbatch].requires_grad_(gradient and x.requires_grad)
                          for x in inputs]

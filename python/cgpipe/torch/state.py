@@ -185,7 +185,7 @@ class State:
     def __init__(self, module: nn.Module, loss: Any = None) -> None:
         self.module, self.loss = module, loss
         self._ignored: Dict[int, Set[str]] = {}
-        self._written: Set[Any] = set()  # dictionaries outside of the module
+        self._written: Set[Any] = set()  # variables outside of the module
         self._list()
 
     def ignore(self, attributes: Sequence[Tuple[nn.Module, str]]) -> bool:
@@ -198,16 +198,15 @@ class State:
             self._list()
         return bool(new)
 
-    def dictionaries(self) -> Dict[Any, Any]:
-        """Return the dictionaries outside of the module, for ignore_written()."""
+    def outside(self) -> Dict[Any, Any]:
+        """Return the variables outside of the module, for ignore_written()."""
         memo = _Memo(self._modules)
-        return {x.key: _frozen(x.get(), memo) for x in self._variables.entries
-                if isinstance(x.get(), dict)}
+        return {x.key: _frozen(x.get(), memo) for x in self._variables.entries}
 
     def ignore_written(self, before: Dict[Any, Any]) -> None:
-        """Ignore the dictionaries that differ from ``before``: a capture has run code that writes
-        to them, such as caches."""
-        now = self.dictionaries()
+        """Ignore the variables that differ from ``before``: a capture has run code that writes to
+        them, such as caches."""
+        now = self.outside()
         new = {key for key, value in before.items() if now.get(key, value) != value}
         if new:
             self._written |= new

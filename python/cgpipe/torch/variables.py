@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables outside of a module that its forward reads: globals, and those of enclosing functions.
+"""Variables outside of a module that its forward reads: globals, those of enclosing functions, and
+the arguments that functools.partial() has fixed.
 
 forward is searched, with the methods and functions that it calls by name. Code of installed
-packages is not. Compared are numbers, texts, tensors, and dictionaries of numbers and texts, unless
-the code assigns them or writes to them. Lists are not compared, because forward may append to them.
-"""
+packages is not. Compared are numbers, texts, tensors, and lists and dictionaries of numbers and
+texts, also where they are attributes (settings.scale), unless the code assigns them or writes to
+them."""
 
 from __future__ import annotations
 
 import dis
 import functools
+import inspect
+import itertools
 import os
 import sysconfig
 import types
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +25,16 @@ from cgpipe.torch.watch import plain
 
 __all__ = ["Variable", "variables_of"]
 
-#: Largest dictionary that is compared by its values.
+#: Largest list or dictionary that is compared by its values.
 LARGEST = 64
 
 _INSTALLED = ("site-packages", "dist-packages", "<frozen", sysconfig.get_path("stdlib"),
               os.path.dirname(torch.__file__))
 _MISSING = object()
-#: Methods that write to a dictionary.
-_WRITERS = {"update", "setdefault", "pop", "popitem", "clear"}
-#: Instructions that copy a dictionary and a key, for an assignment such as d[key] += 1.
+#: Methods that write to a list or a dictionary.
+_WRITERS = {"update", "setdefault", "pop", "popitem", "clear", "append", "extend", "insert",
+            "remove", "sort", "reverse"}
+#: Instructions that copy a container and a key, for an assignment such as d[key] += 1.
 _COPIES = {"COPY", "DUP_TOP_TWO"}
 
 
@@ -53,6 +57,7 @@ def variables_of(*roots: Any) -> List[Variable]:
     written: Set[Any] = set()
     seen: Set[_Method] = set()
     pending = [method for root in roots for method in _roots(root)]
+    found.update((x.key, x) for root in roots for x in _arguments(root))
     while pending:
         method = pending.pop()
         if method in seen or not _is_own(method[0]):
@@ -61,6 +66,7 @@ def variables_of(*roots: Any) -> List[Variable]:
         for use, variable in _uses(*method):
             called = list(_functions(variable.get(), method[1]))
             pending += called
+            found.update((x.key, x) for x in _arguments(variable.get()))
             if use == "assigns":
                 assigned.add(variable.key)
             elif use == "writes":
@@ -68,7 +74,23 @@ def variables_of(*roots: Any) -> List[Variable]:
             elif not called and _is_variable(variable.get()):
                 found[variable.key] = variable
     return [variable for key, variable in found.items() if key not in assigned
-            and not (key in written and isinstance(variable.get(), dict))]
+            and not (key in written and isinstance(variable.get(), (list, dict)))]
+
+
+def _arguments(value: Any) -> Iterator[Variable]:
+    """Yield the arguments that functools.partial() has fixed in a function."""
+    while isinstance(value, functools.partial):
+        fixed = [*((i, value.args) for i in range(len(value.args))),
+                 *((name, value.keywords) for name in value.keywords)]
+        for key, table in fixed:
+            if _is_variable(table[key]):
+                yield Variable((id(table), key), f"the argument {key} of functools.partial()",
+                               functools.partial(_item, table, key))
+        value = value.func
+
+
+def _item(table: Any, key: Any) -> Any:
+    return table.get(key, _MISSING) if isinstance(table, dict) else table[key]
 
 
 def _roots(root: Any) -> Iterator[_Method]:
@@ -108,15 +130,17 @@ def _is_own(function: types.FunctionType) -> bool:
 
 
 def _is_variable(value: Any) -> bool:
-    if isinstance(value, dict):
-        return len(value) <= LARGEST and all(map(plain, list(value.values())))
+    if isinstance(value, (list, dict)):
+        inner = list(value.values() if isinstance(value, dict) else value)
+        return len(inner) <= LARGEST and all(map(plain, inner))
     return plain(value) or isinstance(value, Tensor)
 
 
 @functools.lru_cache(maxsize=1024)
 def _names(code: types.CodeType) -> Tuple[Tuple[str, str, str], ...]:
     """Return the names in a function's code, and in that of the functions in it: whether the code
-    reads or assigns the name, or writes to its dictionary; the kind of the name; the name."""
+    reads or assigns the name, or writes to its container; the kind of the name; the name, with
+    attributes of its value (config.scale)."""
     found: Dict[Tuple[str, str, str], None] = {}
     steps = [step for step in dis.get_instructions(code)
              if step.opname not in ("CACHE", "EXTENDED_ARG", "PUSH_NULL")]
@@ -128,17 +152,40 @@ def _names(code: types.CodeType) -> Tuple[Tuple[str, str, str], ...]:
         if kind not in ("GLOBAL", "DEREF", "CLASSDEREF", "FROM_DICT_OR_DEREF"):
             continue
         place = "global" if kind == "GLOBAL" else "variable"
-        found["reads" if action == "LOAD" else "assigns", place, name] = None
-        if action == "LOAD" and _writes(steps[i + 1:i + 3]):
-            found["writes", place, name] = None
+        if action != "LOAD":
+            found["assigns", place, name] = None
+            continue
+        path = [name, *_attributes(steps[i + 1:])]
+        for k in range(1, len(path) + 1):
+            found["reads", place, ".".join(path[:k])] = None
+            if _writes(steps[i + k:i + k + 2]):
+                found["writes", place, ".".join(path[:k])] = None
+        stored = _stored(steps[i + len(path):])
+        if stored:
+            found["assigns", place, ".".join([*path, stored])] = None
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             found.update(dict.fromkeys(_names(inner)))
     return tuple(found)
 
 
+def _attributes(steps: List[dis.Instruction]) -> List[str]:
+    """Return the attributes that the first instructions load, of one another."""
+    loads = itertools.takewhile(lambda step: step.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps)
+    return [step.argval for step in loads]
+
+
+def _stored(steps: List[dis.Instruction]) -> Optional[str]:
+    """Return the attribute that the instructions after the load of an object assign: x.a = value,
+    x.a += value, or del x.a."""
+    if steps and steps[0].opname in ("COPY", "DUP_TOP"):
+        steps = steps[1:2]
+    names = [step.argval for step in steps[:1] if step.opname.endswith("_ATTR")]
+    return names[0] if names else None
+
+
 def _writes(steps: List[dis.Instruction]) -> bool:
-    """Return whether the instructions after the load of a dictionary write to it: d[key] = value,
+    """Return whether the instructions after the load of a container write to it: d[key] = value,
     d[key] += value, del d[key], or a method. (What else writes is seen if a capture does it.)"""
     if not steps:
         return False
@@ -151,18 +198,31 @@ def _uses(function: types.FunctionType, cls: type) -> Iterator[Tuple[str, Variab
     """Yield the uses of variables and of the attributes of a class, by a function."""
     table = function.__globals__
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-    for use, kind, name in _names(function.__code__):
+    for use, kind, path in _names(function.__code__):
+        name, *attributes = path.split(".")
         if kind == "attribute":
             for base in cls.__mro__:
                 method = vars(base).get(name)
                 if any(True for _ in _functions(method, cls)):
                     yield use, Variable((base, name), name, functools.partial(vars(base).get, name))
         elif kind == "global" and name in table:
-            yield use, Variable((id(table), name), f"the global {name}",
-                                functools.partial(table.get, name, _MISSING))
+            yield use, Variable((id(table), path), f"the global {path}", functools.partial(
+                _attribute, functools.partial(table.get, name, _MISSING), attributes))
         elif kind == "variable" and name in cells:
-            yield use, Variable(id(cells[name]), f"the variable {name}",
-                                functools.partial(_content, cells[name]))
+            yield use, Variable((id(cells[name]), path), f"the variable {path}", functools.partial(
+                _attribute, functools.partial(_content, cells[name]), attributes))
+
+
+def _attribute(get: Callable[[], Any], names: List[str]) -> Any:
+    """Return an attribute of an attribute ... of a value, without running code. Those of modules of
+    PyTorch, and of installed packages, are missing: a module's attributes are compared anyway."""
+    value = get()
+    for name in names:
+        file = getattr(value, "__file__", "") if isinstance(value, types.ModuleType) else ""
+        if isinstance(value, nn.Module) or file is None or any(x in file for x in _INSTALLED):
+            return _MISSING
+        value = inspect.getattr_static(value, name, _MISSING)
+    return value
 
 
 def _content(cell: Any) -> Any:
