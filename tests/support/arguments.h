@@ -403,8 +403,10 @@ static void part(const cgp_op_run *run, void *work, int64_t begin, int64_t end, 
 }
 
 static const cgp_layer_cost *layer_costs(void) {
-    static const cgp_layer_cost costs[2] = {{.forward_seconds = 1}, {.forward_seconds = 1}};
-    return costs;
+    static const cgp_layer_cost costs[2][2] = /* [rows][layers] */
+        {{{.forward_seconds = 1}, {.forward_seconds = 1}},
+         {{.forward_seconds = 1}, {.forward_seconds = 1}}};
+    return costs[0];
 }
 
 /* --- schedules --- */
