@@ -167,7 +167,8 @@ static cgp_status run(cli_session *session, cli_run_options *options) {
     if (options->plan_out) CGP_TRY(cli_file_check(options->plan_out));
     CGP_TRY(cli_model_find(&model, options, "plan gpt2 --search"));
     CGP_TRY(cli_session_model(session, options, &model));
-    cgp_status status = find(session, &found);
+    cgp_status status = cli_search_limits(session, options);
+    if (status == CGP_OK) status = find(session, &found);
     if (status == CGP_OK)
         status = report(session, options, &found, &calibration);
     else if (status == CGP_ELIMIT && found.least.stages > 0)

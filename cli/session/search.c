@@ -36,18 +36,21 @@ static bool has_equal_memory(const cli_cluster *cluster, int devices) {
     return true;
 }
 
-/* Return the names of the devices, each with its memory in the cluster as its limit unless it has
- * one. Free them with free_names(). */
-static char **limited_names(const cli_cluster *cluster, const cgp_plan_options *options) {
-    char **names = cli_calloc((size_t)options->stages, sizeof *names);
-    for (int d = 0; d < options->stages; d++) {
+/* Name each device with its memory in the cluster as its limit, unless it has one. */
+static void limit_devices(cli_run_options *options, const cli_cluster *cluster,
+                          const cgp_plan_options *plan) {
+    const char **names =
+        cli_run_options_keep(options, cli_calloc((size_t)plan->stages, sizeof *names));
+    for (int d = 0; d < plan->stages; d++) {
         const int64_t bytes = cluster->device[d].memory_bytes;
-        char *name = options->devices ? cli_text("%s", options->devices[d]) : cli_text("cpu:%d", d);
-        names[d] = bytes > 0 && !strchr(name, '@') ? cli_text("%s@%" PRId64, name, bytes)
-                                                   : cli_text("%s", name);
-        free(name);
+        const char *name = plan->devices ? plan->devices[d] : "cpu";
+        names[d] = cli_run_options_keep(options, bytes > 0 && !strchr(name, '@')
+                                                     ? cli_text("%s@%" PRId64, name, bytes)
+                                                     : cli_text("%s", name));
     }
-    return names;
+    options->devices.values = names;
+    options->devices.count = plan->stages;
+    options->given[CLI_OPTION_DEVICES] = true;
 }
 
 static void free_names(char **names, int n) {
@@ -56,21 +59,19 @@ static void free_names(char **names, int n) {
     free(names);
 }
 
-/* Without --memory-limit, each device's memory in the cluster is its limit. */
-static cgp_status search_limited(const cli_session *session, const cli_cluster *cluster,
-                                 const cgp_plan_options *options, const cgp_search_options *search,
-                                 cgp_search_result *found) {
-    cgp_plan_options limited = *options;
-    char **names = NULL;
-    if (cluster->path && options->memory_limit == 0) {
-        if (has_equal_memory(cluster, options->stages))
-            limited.memory_limit = cluster->device[0].memory_bytes;
-        else
-            names = limited_names(cluster, options);
-    }
-    if (names) limited.devices = (const char *const *)names;
-    const cgp_status status = cgp_plan_search(session->model, &limited, search, found);
-    free_names(names, options->stages);
+cgp_status cli_search_limits(cli_session *session, cli_run_options *options) {
+    cli_plan_options plan;
+    cli_prediction prediction;
+    if (!options->cluster || options->memory_limit > 0) return CGP_OK;
+    CGP_TRY(cli_plan_options_make(&plan, session));
+    const cgp_status status = cli_prediction_read(&prediction, session);
+    const cli_cluster *cluster = &prediction.cluster;
+    if (status == CGP_OK && has_equal_memory(cluster, plan.plan.stages))
+        options->memory_limit = cluster->device[0].memory_bytes;
+    else if (status == CGP_OK)
+        limit_devices(options, cluster, &plan.plan);
+    cli_prediction_release(&prediction);
+    cli_plan_options_release(&plan);
     return status;
 }
 
@@ -84,8 +85,7 @@ static cgp_status search_with_costs(const cli_session *session, const cgp_plan_o
     search->sizes = prediction.costs.sizes;
     search->row_of = prediction.costs.row_of;
     search->messages = &prediction.messages;
-    if (status == CGP_OK)
-        status = search_limited(session, &prediction.cluster, options, search, found);
+    if (status == CGP_OK) status = cgp_plan_search(session->model, options, search, found);
     search->row_of = NULL;
     cli_prediction_release(&prediction);
     return status;

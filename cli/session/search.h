@@ -15,6 +15,10 @@ enum { CLI_SCHEDULE_TEXT = 40 }; /* bytes that hold the text of cli_search_sched
  * the statistics of batch norms, so they are searched only if `chunks`. */
 cgp_search_options cli_search_options(const cli_session *session, bool chunks);
 
+/* Let the memory of the devices of --cluster limit them, as if --memory-limit or --devices did,
+ * unless there is a limit. The options are the session's. */
+CGP_MUST_CHECK cgp_status cli_search_limits(cli_session *session, cli_run_options *options);
+
 /* Search plans of the session's model, with the costs of --costs. See cgp_plan_search(). Release
  * *found in any case. */
 CGP_MUST_CHECK cgp_status cli_search(cli_session *session, cgp_search_options *search,

@@ -141,9 +141,14 @@ run plan $gpt2 --stages 2 --batch 8 --chunks 8 --cluster unequal.json --search -
 check "search --cluster: no slower than the plan" test "$(jq -s \
     '.[1].choices[0].run_seconds_simulated <= .[0].run_seconds_simulated' unequal_plan.json unequal_search.json)" = true
 jq '.devices[0].memory_bytes = 2000000 | .devices[1].memory_bytes = 9000000' unequal.json >memory.json
-run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule gpipe --cluster memory.json --search --json memory_plan.json
+run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule gpipe --cluster memory.json --search --json memory_plan.json --plan-out memory_file.json
 check "search --cluster: each device has its own memory" jq -e \
     '.choices[0] | .balance[0] < .balance[1] and .planned_bytes_fullest > 2000000' memory_plan.json
+check "search --cluster: the command has the limits" jq -e \
+    '.command | contains(" --devices cpu@2000000,cpu@9000000 ")' memory_plan.json
+check "search --cluster: and so has the plan file" test "$(jq -c .options.devices memory_file.json)" = '["cpu@2000000","cpu@9000000"]'
+run plan $gpt2 --stages 2 --batch 4 --chunks 2 --cluster memory.json --recompute budget --search --plan-out budget_file.json
+check "search --cluster: a plan by budget is written" test "$code-$(jq .cgpipe_plan budget_file.json)" = 0-1
 jq '.devices[0].memory_bytes = 1000' memory.json >tiny.json
 run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule gpipe --cluster tiny.json --search
 check "search --cluster: no plan fits one device" grep -q 'no plan fits on the devices; the least that would do is' "$err"
