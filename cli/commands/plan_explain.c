@@ -53,7 +53,8 @@ static bool same_schedule(const cgp_search_choice *a, const cgp_search_choice *b
 static void print_loss(FILE *out, const cgp_search_choice *c, const cgp_search_choice *best) {
     char bytes[32];
     if (!fits(c)) {
-        fprintf(out, "does not fit: needs %s\n", cgp_bytes_text(c->bytes, bytes, sizeof bytes));
+        fprintf(out, "no tried plan fits: the smallest needs %s\n",
+                cgp_bytes_text(c->bytes, bytes, sizeof bytes));
         return;
     }
     fprintf(out, "%+6.1f %%", 100 * (step_of(c) / step_of(best) - 1));

@@ -34,7 +34,7 @@ check "--explain: the parts of the best step are 100 %" test "$(grep -A 1 '^the 
 check "--explain: a line for each other schedule" test "$(sed -n '/^other schedules/,/^$/p' "$out" | grep -c '^  ')" = \
     "$(jq '[.tried[] | [.schedule, .virtual, .in_flight]] | unique | length - 1' explained.json)"
 check "--explain: what a schedule loses" grep -qE '^  [a-z0-9-]+ +[0-9] .* \+[0-9.]+ %: .*(idle|recomputation) [+-][0-9.]+' "$out"
-check "--explain: what does not fit" grep -qE '^  never  +does not fit: needs [0-9.]+ KiB$' "$out"
+check "--explain: what does not fit" grep -qE '^  never  +no tried plan fits: the smallest needs [0-9.]+ KiB$' "$out"
 check "--explain: what was tried is as long as the choice" jq -e '. as $x | any(.tried[]; .flops_simulated == $x.choices[0].flops_simulated)' explained.json
 fails 2 "--explain: expected --search" plan $model --explain
 run plan $model --stages 2 --batch 8 --search --json - --quiet
