@@ -101,9 +101,14 @@ class Runtime:
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError("torch.autocast: values are float32 here (leave the region before "
                                "the call)")
-        parameters = dict(self.module.named_parameters(remove_duplicate=False))
-        _check_parameters(parameters)
+        if torch.is_inference_mode_enabled():
+            # Else the pipeline's memory, of which parameters become views, could not be trained.
+            with torch.inference_mode(False), torch.no_grad():
+                return self(*(x.clone() if x.is_inference() else x for x in inputs))
         with self.lock:
+            # Another thread's capture replaces parameters for a while.
+            parameters = dict(self.module.named_parameters(remove_duplicate=False))
+            _check_parameters(parameters)
             captured = self._capture(inputs, samples)
             used = [parameters[entry.name] for entry in captured.parameters]
             gradient = torch.is_grad_enabled()
