@@ -84,7 +84,8 @@ def _mask(t: "Translator", mask: Any) -> Tuple[Any, Any]:
         rows = [*mask.shape[:-1], (False, 1)]
         return (derived(t, mask, "added", _added, mask.shape),
                 derived(t, mask, "rows", _rows, rows))
-    return t.value(mask), None
+    # Scores would be NaN in a row without a key.
+    raise Unsupported("a mask that follows from integers, or is constant,")
 
 
 def _kept(mask: Tensor) -> Tensor:
