@@ -84,14 +84,14 @@ class Proof:
 # --- draws ---
 
 
-def _draw(examples: Sequence[Tensor], samples: int, other: bool) -> List[Tensor]:
-    """Return ``samples`` rows of the example. ``other``: permuted, and floats perturbed by 10 %;
-    probabilities stay within 0 and 1."""
+def _draw(examples: Sequence[Tensor], samples: int, other: bool, first: int = 0) -> List[Tensor]:
+    """Return ``samples`` rows of the example, from row ``first`` on. ``other``: permuted, and
+    floats perturbed by 10 %; probabilities stay within 0 and 1."""
     generator = torch.Generator().manual_seed(7)
-    rows = torch.arange(samples) % examples[0].shape[0]
+    rows = torch.arange(first, first + samples)
     if other:
-        rows = torch.randperm(examples[0].shape[0] * samples, generator=generator)[:samples]
-        rows = rows % examples[0].shape[0]
+        rows = torch.randperm(examples[0].shape[0] * samples, generator=generator)[rows]
+    rows = rows % examples[0].shape[0]
     found = []
     for x in examples:
         x = x.detach()[rows]
@@ -300,14 +300,25 @@ def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samp
     """Return a draw with PyTorch's run. A number of samples that PyTorch refuses becomes a guard;
     then the example's number is drawn."""
     if captured.guard.refuses(samples) is None and samples != examples[0].shape[0]:
-        inputs = _draw(examples, samples, other)
         try:
-            return Draw(inputs, eager.run(inputs), eager.seeds)
+            return _counted(eager, examples, samples, other)
         except Exception:
             captured.guard.without.add(samples)
-    inputs = _draw(examples, examples[0].shape[0] if captured.guard.refuses(samples) is not None
-                   else samples, other)
-    return Draw(inputs, eager.run(inputs), eager.seeds)
+    return _counted(eager, examples, examples[0].shape[0]
+                    if captured.guard.refuses(samples) is not None else samples, other)
+
+
+def _counted(eager: Eager, examples: Sequence[Tensor], samples: int, other: bool) -> Draw:
+    """Return a draw with PyTorch's run whose loss is finite, if there is one: a mean of losses is
+    NaN if it counts no target of these rows."""
+    draws = []
+    for first in range(0, examples[0].shape[0], samples):
+        inputs = _draw(examples, samples, other, first)
+        draws.append(Draw(inputs, eager.run(inputs), eager.seeds))
+        loss = draws[-1].expected.outputs.get("loss")
+        if loss is None or bool(loss.isfinite()):
+            return draws[-1]
+    return draws[0]
 
 
 def _check_without_gradient(eager: Eager, draw: Draw) -> None:
