@@ -133,6 +133,39 @@ class Named:
     scale = 2.0
 
 
+class Ancestor(nn.Module):
+    factor = 1.0
+
+    def forward(self, x):
+        return x * self.factor
+
+
+class Derived(Ancestor):
+    """A module whose base class has its attribute."""
+
+
+class Scaled:
+    """An object that is called, and a loss as a method."""
+
+    def __init__(self):
+        self.factor = 1.0
+
+    def __call__(self, module, y, x):
+        return y * self.factor
+
+    def loss(self, y, target):
+        return self.factor * F.mse_loss(y, target)
+
+
+class Slots:
+    """An object without a dictionary."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self):
+        self.factor = 1.0
+
+
 @contextlib.contextmanager
 def changed(container, key, value):
     """Set an item of a container for a while."""
@@ -279,6 +312,43 @@ class Variables(unittest.TestCase):
                 with change, self.assertRaisesRegex(ArgumentError, f"^{re.escape(name)} has chan"):
                     torch.testing.assert_close(model(x), module(x))
                     pipeline.forward(x)
+
+    def test_settings_in_other_objects_are_compared(self):
+        torch.manual_seed(0)
+        x, nested = torch.randn(6, 8), {"m": {"k": 1.0}}
+        slots, partial = Slots(), functools.partial(F.leaky_relu, negative_slope=0.1)
+        cases = {
+            "base class": (Derived(), lambda: mock.patch.object(Ancestor, "factor", 3.0)),
+            "callable": (Stop(Scaled()), lambda: mock.patch.object(
+                cases["callable"][0].function, "factor", 3.0)),
+            "slots": (Stop(lambda m, y, x: y * m.settings.factor),
+                      lambda: mock.patch.object(slots, "factor", 3.0)),
+            "partial": (Stop(lambda m, y, x: m.call(y)),
+                        lambda: changed(partial.keywords, "negative_slope", 0.9)),
+            "module in a list": (Stop(lambda m, y, x: m.hidden[0](y)), lambda: mock.patch.object(
+                cases["module in a list"][0].hidden[0], "factor", 3.0)),
+            "nested": (Stop(lambda m, y, x: y * nested["m"]["k"]),
+                       lambda: changed(nested["m"], "k", 3.0))}
+        cases["slots"][0].settings, cases["partial"][0].call = slots, partial
+        cases["module in a list"][0].hidden = [Derived()]
+        for name, (layer, change) in cases.items():
+            module = nn.Sequential(layer, nn.Linear(8, 8))
+            model = GPipe(module, [1, 1])
+            with self.subTest(name):
+                before = model(x)
+                with change():
+                    torch.testing.assert_close(model(x), module(x), rtol=1e-4, atol=1e-5)
+                    self.assertFalse(torch.allclose(model(x), before))
+
+    def test_the_object_of_a_method_as_a_loss_is_compared(self):
+        x, scaled = torch.randn(6, 8), Scaled()
+        model = cgpipe.from_torch(nn.Sequential(nn.Linear(8, 8)), (x,), loss=scaled.loss,
+                                  example_target=x)
+        pipeline = cgpipe.Pipeline(model, batch=6)
+        pipeline.step(x, x)
+        scaled.factor = 3.0
+        with self.assertRaisesRegex(ArgumentError, "loss.factor has changed since"):
+            pipeline.step(x, x)
 
     def test_a_loss_that_has_changed_is_refused(self):
         class Smoothed(nn.Module):

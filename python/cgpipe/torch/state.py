@@ -41,10 +41,25 @@ _FOREIGN = ("torch", "builtins", "logging", "threading", "_thread", "collections
 _DEPTH, _ARRAY = 4, 4096
 
 
-def _has_settings(value: Any) -> bool:
-    return (hasattr(value, "__dict__") and not callable(value)
-            and not isinstance(value, (type, nn.Module, types.ModuleType))
-            and not type(value).__module__.startswith(_FOREIGN))
+#: Objects whose attributes are no settings, or are read elsewhere.
+_OTHERS = (type, nn.Module, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
+           types.MethodType)
+
+
+def _settings(value: Any) -> Optional[Dict[str, Any]]:
+    """Return the attributes of an object, without running code; None: they are no settings."""
+    if isinstance(value, _OTHERS) or type(value).__module__.startswith(_FOREIGN):
+        return None
+    slots = [name for cls in type(value).__mro__ for name in _names_of(vars(cls).get("__slots__"))]
+    found = dict(getattr(value, "__dict__", {}))
+    for name in slots:
+        if hasattr(value, name) and name not in ("__dict__", "__weakref__"):
+            found[name] = getattr(value, name)
+    return found if found or slots or hasattr(value, "__dict__") else None
+
+
+def _names_of(slots: Any) -> Sequence[str]:
+    return (slots,) if isinstance(slots, str) else tuple(slots or ())
 
 
 #: Types whose == is Python's own.
@@ -108,8 +123,16 @@ def _frozen(value: Any, memo: _Memo, depth: int = _DEPTH) -> Any:
                        for key, x in list(value.items())])  # threads may write to it
     elif type(value).__name__ == "ndarray" and value.size <= _ARRAY:
         found = value.tobytes()
-    elif _has_settings(value):
-        found = (_Same(type(value)), _frozen(vars(value), memo, depth))
+    elif isinstance(value, functools.partial):
+        found = (_Same(value.func), _frozen(value.args, memo, depth - 1),
+                 _frozen(value.keywords, memo, depth - 1))
+    elif isinstance(value, nn.Module) and value not in memo.modules:  # in a list, for example
+        found = (_Same(value), _frozen({key: x for key, x in list(vars(value).items())
+                                        if not key.startswith("_")}, memo, depth))
+    else:
+        settings = _settings(value)
+        if settings is not None:
+            found = (_Same(type(value)), _frozen(settings, memo, depth))
     memo[id(value)] = found
     return found
 
@@ -218,12 +241,12 @@ class State:
         self._owners: List[Union[_Owner, _Variables]] = [
             _Owner(path, child.__dict__, self._ignored.get(id(child), set()))
             for path, child in self.module.named_modules()]
-        classes = {type(child): None for child in self._modules
-                   if not type(child).__module__.startswith(_FOREIGN)}
+        classes = {cls: None for child in self._modules for cls in type(child).__mro__
+                   if not cls.__module__.startswith(_FOREIGN)}
         self._owners += [_Owner(cls.__name__, vars(cls), set()) for cls in classes]
         if self.loss is not None:
-            own = self.loss.named_modules() if isinstance(self.loss, nn.Module) else [
-                ("", self.loss)]
+            loss = self.loss.__self__ if isinstance(self.loss, types.MethodType) else self.loss
+            own = loss.named_modules() if isinstance(loss, nn.Module) else [("", loss)]
             self._owners += [_Owner(f"loss.{path}" if path else "loss", vars(value),
                                     self._ignored.get(id(value), set()))
                              for path, value in own if hasattr(value, "__dict__")]

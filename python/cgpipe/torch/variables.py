@@ -96,7 +96,8 @@ def _item(table: Any, key: Any) -> Any:
 def _roots(root: Any) -> Iterator[_Method]:
     if isinstance(root, nn.Module):
         for child in root.modules():
-            for value in (type(child).forward, *list(vars(child).values())):
+            own = inspect.getattr_static(type(child), "forward", None)
+            for value in (own, *list(vars(child).values())):
                 yield from _functions(value, type(child))
         return
     found = list(_functions(root, type(root)))
@@ -130,10 +131,15 @@ def _is_own(function: types.FunctionType) -> bool:
 
 
 def _is_variable(value: Any) -> bool:
-    if isinstance(value, (list, dict)):
+    return isinstance(value, Tensor) or _is_plain(value, 3)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Return whether a value is a number or a text, or consists of such."""
+    if isinstance(value, (list, dict)) and depth > 0:
         inner = list(value.values() if isinstance(value, dict) else value)
-        return len(inner) <= LARGEST and all(map(plain, inner))
-    return plain(value) or isinstance(value, Tensor)
+        return len(inner) <= LARGEST and all(_is_plain(x, depth - 1) for x in inner)
+    return plain(value)
 
 
 @functools.lru_cache(maxsize=1024)
