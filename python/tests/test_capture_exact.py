@@ -5,6 +5,8 @@ in PyTorch. And what a proof reports."""
 import contextlib
 import copy
 import random
+import threading
+import time
 import types
 import unittest
 import warnings
@@ -162,6 +164,70 @@ class Exact(unittest.TestCase):
         self.check(nn.Sequential(Part(lambda m, x: torch.cat([
             m.a(x), torch.zeros(1, 3 * len(x), 8).transpose(0, 1).reshape(-1, 3, 8)], 1))),
             torch.randn(6, 5, 8))
+
+    def test_rows_whose_keys_are_all_masked_are_zeros(self):
+        part = Part(lambda m, x: m.attention(x, x, x, need_weights=False,
+                                             key_padding_mask=x[..., 0] == 0)[0])
+        part.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        module = nn.Sequential(part, nn.Linear(8, 3))
+        model, x = GPipe(copy.deepcopy(module), [1, 1]), torch.randn(4, 3, 8)
+        model(x)
+        x[1] = 0
+        torch.testing.assert_close(model(x), module(x))
+
+    def test_a_forward_in_inference_mode(self):
+        for trained in (False, True):
+            with self.subTest(trained=trained):
+                module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+                model, x = GPipe(copy.deepcopy(module), [1, 1], chunks=2), torch.randn(4, 8)
+                if trained:
+                    model(x).sum().backward()
+                with torch.inference_mode():
+                    torch.testing.assert_close(model(x * 1), module(x * 1))
+                self.check(module, x)
+                model(x).sum().backward()
+                torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+    def test_examples_whose_first_targets_do_not_count(self):
+        x, y = torch.randn(8, 6), torch.tensor([-100] * 4 + [0, 1, 2, 0])
+        model = cgpipe.from_torch(nn.Sequential(nn.Linear(6, 3)), (x,), loss=F.cross_entropy,
+                                  example_target=y)
+        self.assertRegex(model.report(), "^proof: ")
+
+    def test_empty_parts_and_results_of_integers_alone(self):
+        for function in (lambda m, x: torch.cat([x[:, :0], m.a(x)], 1),
+                         lambda m, x: m.a(x).split([8, 0], 1)[0]):
+            self.check(nn.Sequential(nn.Linear(8, 8), Part(function)), torch.randn(4, 8))
+        for function in (lambda m, k: k.float() * 2, lambda m, k: F.one_hot(k, 9).float()):
+            x = torch.ones(4, 8).long()
+            self.assertTrue(torch.equal(GPipe(nn.Sequential(Part(function)), [1])(x),
+                                        function(None, x)))
+
+    def test_scripted_layers_are_run_by_pytorch(self):
+        module = nn.Sequential(torch.jit.script(nn.Linear(8, 8)), nn.Tanh())
+        x = torch.randn(4, 8)
+        torch.testing.assert_close(GPipe(module, [1, 1])(x), module(x))
+
+    def test_slopes_outside_of_0_to_1(self):
+        for slope in (2.0, -0.5):
+            self.check(nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(slope)), torch.randn(4, 8))
+
+    def test_threads_that_call_during_a_capture_wait(self):
+        model, x = GPipe(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), [1, 1]), torch.randn(4, 8)
+        found = []
+
+        def call(i):
+            time.sleep(0.02 * i)
+            try:
+                found.append(model(x).shape)
+            except Exception as error:
+                found.append(error)
+        threads = [threading.Thread(target=call, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(found, [x.shape] * 6)
 
     def test_a_wide_bound_proves_nothing(self):
         key = "outputs", "output 0"

@@ -323,7 +323,6 @@ def _outputs(t: Translator, program: Any,
     for spec, x in zip(specs, found):
         _check_mutation(spec, x)
     found = [x for spec, x in zip(specs, found) if spec.kind.name == "USER_OUTPUT"]
-    of_inputs = {entry["value"] for entry in t.graph.inputs}
     places: Dict[int, int] = {}
     for i, x in enumerate(found):
         if isinstance(x, Loss):
@@ -341,7 +340,7 @@ def _outputs(t: Translator, program: Any,
                 f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples",
                 [""])
         number = value.number
-        if number in of_inputs:  # an output that is an input: copy it with one more node
+        if any(number == entry["value"] for entry in t.graph.inputs):  # copy it by one more node
             number = t.graph.add("reshape", [number], t.graph.shape(number),
                                  _same_shape(t.graph.shape(number)))
         if number in places and layouts[places[number]].dims == value.layout.dims:

@@ -31,6 +31,7 @@ OPS["relu"] = _unary("relu", {"slope": 0})
 
 @op("leaky_relu")
 def leaky_relu(t: Translator, x: Any, slope: float = 0.01) -> Value:
+    need(0 <= slope <= 1, "leaky_relu with a slope from 0 to 1")
     return t.unary("relu", x, {"slope": slope})
 
 

@@ -340,6 +340,8 @@ class Translator:
         own, order = list(dims[dim]), x.layout.order
         if (begin, end) == (0, count(own)):
             return x
+        if begin >= end:
+            raise Unsupported("a part that is not empty")
         if any(axis.repeated for axis in own):
             raise Unlike("repeated values (expand) where they must be in memory")
         at = order.index(own[0])
