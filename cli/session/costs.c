@@ -244,9 +244,15 @@ static const json_t *number_of(const json_t *value, int sizes, int size) {
     return json_is_number(number) ? number : NULL;
 }
 
+/* Return a number that may be left out, then it is 0; NAN: the value is no number. */
+static double number_or_0(const json_t *value) {
+    return !value ? 0 : json_is_number(value) ? json_number_value(value) : NAN;
+}
+
 static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path, int i) {
-    const double update = json_number_value(json_object_get(o, "update_seconds"));
-    const json_t *saved = json_object_get(o, "saved_bytes");
+    const double update = number_or_0(json_object_get(o, "update_seconds"));
+    const json_t *saved = json_object_get(o, "saved_bytes"),
+                 *parameters = json_object_get(o, "parameter_bytes");
     bool saved_fit = true;
     for (int size = 0; size < costs->sizes; size++) {
         cgp_layer_cost *cost = costs->rows + (size_t)size * (size_t)costs->layers + i;
@@ -259,17 +265,26 @@ static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path
             *real_at(cost, k) = value;
         }
         const json_t *bytes = number_of(saved, costs->sizes, size);
-        cost->parameter_bytes = json_integer_value(json_object_get(o, "parameter_bytes"));
+        cost->parameter_bytes = json_integer_value(parameters);
         cost->saved_bytes = json_integer_value(bytes);
         cost->update_seconds = update;
         saved_fit = saved_fit && json_is_integer(bytes) && cost->saved_bytes >= 0;
     }
-    const bool whole = costs->rows[i].parameter_bytes >= 0 && saved_fit;
+    const bool whole = (!parameters || json_is_integer(parameters)) &&
+                       costs->rows[i].parameter_bytes >= 0 && saved_fit;
     if (update >= 0 && update < MAX_REAL && whole) return CGP_OK;
     return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0", path, i,
                     whole       ? "update_seconds"
                     : saved_fit ? "parameter_bytes"
                                 : "saved_bytes");
+}
+
+static cgp_status read_bandwidth(cli_costs *costs, const json_t *value, const char *path) {
+    const double bandwidth = json_is_null(value) ? 0 : number_or_0(value);
+    if (!(bandwidth >= 0 && bandwidth < MAX_REAL))
+        return cgp_fail(CGP_EFORMAT, "%s: copy_bytes_per_second: expected a number >= 0", path);
+    costs->bandwidth = bandwidth > 0 ? bandwidth : NAN;
+    return CGP_OK;
 }
 
 /* Read the sizes; costs->sizes is 0 if they are invalid. */
@@ -304,17 +319,16 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
     const char *path = options->costs, *of = json_string_value(json_object_get(o, "model"));
     const char *precision = json_string_value(json_object_get(o, "precision"));
     const char *convolution = json_string_value(json_object_get(o, "convolution"));
-    const double bandwidth = json_number_value(json_object_get(o, "copy_bytes_per_second"));
     *costs = (cli_costs){.model = model_spec,
                          .precision = options->precision,
                          .convolution = options->convolution,
-                         .bandwidth = bandwidth > 0 ? bandwidth : NAN,
                          .layers = cgp_model_layers(model)};
     if (format && json_integer_value(format) != VERSION) /* files without a version have one size */
         return cgp_fail(
             CGP_EFORMAT,
             "%s: cgpipe_costs: expected %d, the version of costs files that this cgpipe reads",
             path, VERSION);
+    CGP_TRY(read_bandwidth(costs, json_object_get(o, "copy_bytes_per_second"), path));
     const bool same = of && strcmp(of, model_spec) == 0;
     if (!of || !cli_costs_alike(of, model_spec))
         return cgp_fail(CGP_EFORMAT,
@@ -336,7 +350,8 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
         CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
     if (!same) CGP_TRY(cli_costs_reuse(costs, layers, of, path, model));
     CGP_TRY(check_frozen(json_object_get(o, "frozen"), path, model));
-    if (!convolution) convolution = "direct"; /* the default of older cgpipe */
+    if (!json_object_get(o, "convolution")) convolution = "direct"; /* of older cgpipe */
+    if (!convolution) return cgp_fail(CGP_EFORMAT, "%s: convolution: expected a text", path);
     if (strcmp(convolution, options->convolution) != 0)
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected costs of %s convolutions, got \"%s\" (--convolution %s, or "

@@ -173,6 +173,15 @@ jq '.layers[2].input_seconds = [1]' costs.json >few.json
 fails 1 "few.json: layer 2: input_seconds: expected a number >= 0 for each of samples" plan $costed --balance time --costs few.json
 jq '.layers[2].update_seconds = -1' costs.json >update.json
 fails 1 "update.json: layer 2: update_seconds: expected a number >= 0" plan $costed --balance time --costs update.json
+for type in '.layers[2].update_seconds = "0.5"' '.layers[2].update_seconds = null' '.layers[2].parameter_bytes = "x"' \
+    '.layers[2].parameter_bytes = null' '.copy_bytes_per_second = -1' '.copy_bytes_per_second = [null]'; do
+    key=${type% = *} layer=
+    [[ $key != .layers* ]] || layer="layer 2: "
+    jq "$type" costs.json >type.json
+    fails 1 "type.json: $layer${key##*.}: expected a number >= 0" plan $costed --balance time --costs type.json
+done
+jq '.convolution = 7' costs.json >type.json
+fails 1 "type.json: convolution: expected a text" plan $costed --balance time --costs type.json
 for samples in '[]' '[2, 1]' '[1, 1]' '[0, 1]' '[1, 2.5]' '"1"' 'null' "[$(seq -s, 1 17)]"; do
     jq ".samples = $samples" costs.json >samples.json
     fails 1 "samples.json: samples: expected 1 to 16 sizes of micro-batches that ascend from 1 or more" \
