@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins
 
-gpt2="gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 3 --batch 4 --chunks 2 --optimizer adamw --dropout 0.1 --clip 1"
+gpt2="gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 2 --batch 4 --chunks 2 --optimizer adamw --dropout 0.1 --clip 1"
 resnet="resnet:depth=8,width=4,classes=10,image=32 --data shapes:size=32,validation=8 --steps 2 --batch 4 --chunks 2"
 
 train() { # NAME MODEL_AND_OPTIONS DEVICES...
