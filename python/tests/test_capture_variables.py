@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import cgpipe
 from cgpipe.errors import ArgumentError
-from cgpipe.torch import runtime
+from cgpipe.torch import runtime, state
 from cgpipe.torchgpipe import GPipe
 
 with torch.inference_mode():
@@ -339,6 +339,14 @@ class Variables(unittest.TestCase):
                 with change():
                     torch.testing.assert_close(model(x), module(x), rtol=1e-4, atol=1e-5)
                     self.assertFalse(torch.allclose(model(x), before))
+
+    def test_many_objects_are_told_apart(self):
+        many = [Scaled() for _ in range(500)]
+        for i, scaled in enumerate(many):
+            vars(scaled)["factor"] = float(i)
+        memo = state._Memo()
+        found = [state._frozen(scaled, memo) for scaled in many]
+        self.assertEqual(len({repr(settings) for _, settings in found}), 500)
 
     def test_the_object_of_a_method_as_a_loss_is_compared(self):
         x, scaled = torch.randn(6, 8), Scaled()

@@ -127,14 +127,20 @@ def _frozen(value: Any, memo: _Memo, depth: int = _DEPTH) -> Any:
         found = (_Same(value.func), _frozen(value.args, memo, depth - 1),
                  _frozen(value.keywords, memo, depth - 1))
     elif isinstance(value, nn.Module) and value not in memo.modules:  # in a list, for example
-        found = (_Same(value), _frozen({key: x for key, x in list(vars(value).items())
-                                        if not key.startswith("_")}, memo, depth))
+        found = (_Same(value), _attributes({key: x for key, x in list(vars(value).items())
+                                            if not key.startswith("_")}, memo, depth))
     else:
         settings = _settings(value)
         if settings is not None:
-            found = (_Same(type(value)), _frozen(settings, memo, depth))
+            found = (_Same(type(value)), _attributes(settings, memo, depth))
     memo[id(value)] = found
     return found
+
+
+def _attributes(table: Dict[str, Any], memo: _Memo, depth: int) -> Any:
+    """Return a hashable form of attributes. The memo does not get the table: another one could have
+    its address later."""
+    return tuple([(key, _frozen(x, memo, depth - 1)) for key, x in table.items()])
 
 
 class _Owner:
