@@ -7,7 +7,7 @@
 
 PyTorch does this for any program, and traces it twice for that. A program whose writes all go to
 whole results that nothing views needs no second trace: each in-place op becomes its out-of-place
-op, and later ops read that result. Networks of convolutions are such programs."""
+op, and later ops read that result. Most programs are of this kind."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ import torch
 from torch import Tensor
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 
+from cgpipe.torch.ops import OPS
+
 __all__ = ["functionalize", "rewrite"]
 
-#: Ops whose results have memory of their own. In a functional program they stay as they are.
-_OWN = {"conv1d", "conv2d", "conv3d", "linear", "batch_norm", "layer_norm", "group_norm", "relu",
-        "leaky_relu", "gelu", "silu", "sigmoid", "tanh", "hardtanh", "relu6", "hardsigmoid",
-        "hardswish", "elu", "mish", "softplus", "max_pool1d", "max_pool2d", "max_pool3d",
-        "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-        "upsample_bilinear2d", "upsample_nearest2d", "add", "sub", "mul", "div", "neg", "pow",
-        "square", "sqrt", "sum", "mean", "cat", "clone", "embedding",
-        "scaled_dot_product_attention", "log_softmax", "log_sigmoid", "dropout",
-        "cross_entropy_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
-        "binary_cross_entropy_with_logits"}
+#: Composite ops whose results have memory of their own. (Ops that PyTorch does not compose of others
+#: say so in their schema.)
+_OWN = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+        "linear", "batch_norm", "layer_norm", "group_norm", "rms_norm", "relu6", "max_pool1d",
+        "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d", "square", "scaled_dot_product_attention", "softmax", "log_softmax",
+        "log_sigmoid", "dropout", "cross_entropy_loss", "nll_loss_nd", "matmul", "bilinear",
+        "upsample_bilinear2d", "upsample_nearest2d"}
 #: Ops that write to their first operand, and are ops of _OWN without the last letter.
 _WRITES = {"relu_", "leaky_relu_", "silu_", "sigmoid_", "tanh_", "hardtanh_", "relu6_",
            "hardsigmoid_", "hardswish_", "elu_", "mish_", "add_", "sub_", "mul_"}
-#: Ops whose results may view their operands.
-_VIEWS = {"flatten", "unflatten", "permute", "transpose", "unsqueeze", "broadcast_tensors"}
 _COUNTER = "num_batches_tracked"
 
 
@@ -97,25 +95,61 @@ def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
     written: Dict[Any, Any] = {}
     writable: Set[Any] = set()  # tensors with memory of their own that nothing views
     for node in program.graph_module.graph.nodes:
-        name = _name(node)
-        views = name in _VIEWS or _is_identity(node) or node.target is operator.getitem
-        first = written.get(node.args[0], node.args[0]) if name in _WRITES else None
-        writes = (name and node.target._schema.is_mutable  # add.out has the name of add
-                  and not _is_identity(node))
+        first = written.get(node.args[0], node.args[0]) if _name(node) in _WRITES else None
         if node.op == "placeholder":
             if buffers.get(node.name, "").endswith("." + _COUNTER):
                 writable.add(node)
-        elif views and not writes:
-            writable.difference_update(written.get(x, x) for x in node.all_input_nodes)
-        elif (name in _OWN and not writes) or _is_region(node):
-            if name == "batch_norm" and not _is_of_module(node, buffers):
-                return None
-            writable.add(node)
-        elif name in _WRITES and first in writable and _keeps_type(node):
+        elif node.op == "output" or _is_number(node):
+            continue
+        elif first in writable and _keeps_type(node):
             written[node] = first
-        elif node.op != "output":
+        elif not _is_kept(node, buffers):
             return None
+        elif _has_own_memory(node):
+            writable.add(node)
+        else:
+            writable.difference_update(written.get(x, x) for x in node.all_input_nodes)
     return written
+
+
+def _is_number(node: Any) -> bool:
+    """Return whether a node computes a number from sizes."""
+    return node.op == "call_function" and isinstance(
+        node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _is_kept(node: Any, buffers: Dict[str, str]) -> bool:
+    """Return whether a functional program has the node as it is, or as rewrite() changes it."""
+    if node.target is operator.getitem or _is_region(node) or _is_identity(node):
+        return True
+    name = _name(node)
+    if not name or node.target._schema.is_mutable:
+        return False
+    if name == "batch_norm":
+        return _is_of_module(node, buffers)
+    if _is_composite(node) and name not in OPS and (_aliases(node) or "dropout" in name):
+        return False  # PyTorch replaces it by the ops that it consists of
+    # The schemas of norms do not say that they write to running statistics.
+    return all(a.name != "running_mean" for a in node.target._schema.arguments)
+
+
+def _is_composite(node: Any) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(
+        node.target.name(), "CompositeImplicitAutograd"))
+
+
+def _aliases(node: Any) -> bool:
+    """Return whether the schema of an op says that its results may view its operands."""
+    return any(result.alias_info for result in node.target._schema.returns)
+
+
+def _has_own_memory(node: Any) -> bool:
+    """Return whether the result of a node has memory that no other tensor has."""
+    if _is_region(node):
+        return True
+    if not _name(node) or _is_identity(node):
+        return False
+    return not _aliases(node) and (not _is_composite(node) or _name(node) in _OWN)
 
 
 def _is_region(node: Any) -> bool:
