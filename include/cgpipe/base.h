@@ -8,7 +8,7 @@
  *
  * fork(): a child must not use objects that own threads: a pipeline, or a data set with prefetching
  * threads. In the child, destroying such an object returns at once and frees nothing; any other
- * call returns CGP_ESTATE. A file under construction belongs to the process that began it. */
+ * call returns CGP_ESTATE. A file that is being written belongs to the process that created it. */
 #ifndef CGPIPE_BASE_H
 #define CGPIPE_BASE_H
 

@@ -15,21 +15,22 @@ extern "C" {
 /** Parts of a device's time, from 0 to the measured makespan. Each instant belongs to one part. */
 typedef enum cgp_schedule_part {
     CGP_PART_COMPUTE, /**< F, B, I, W and R run. */
-    /** Idle time in a simulation where all stages cost the same: the mean of each kind of
-     *  action. */
+    /** Idle time in a simulation where all stages are equal: each action takes the mean time of its
+     *  kind. */
     CGP_PART_BUBBLE,
-    /** Additional idle time in a simulation of unequal stages: medians by kind and stage. */
+    /** Additional idle time in a simulation of unequal stages: each action takes the median time of
+     *  its kind on its stage. */
     CGP_PART_IMBALANCE,
     /** Additional idle time in a simulation where each action takes its measured time. */
     CGP_PART_VARIATION,
-    /** A transfer copies. This begins when a SEND has a free buffer, or a RECV its message, and
-     *  lasts until the transfer ends. */
+    /** A transfer copies. The copy begins when a SEND has a free buffer, or a RECV has its message.
+     *  It lasts until the transfer ends. */
     CGP_PART_COPY,
-    /** Wake-up latency: from the other side's release of the buffer, or message, until this side
-     *  has the buffer or message. */
+    /** Wake-up latency: the time from when the other side releases a buffer or message until this
+     *  side has it. */
     CGP_PART_WAKEUP,
-    /** The rest: waiting for a free buffer, or because of copies and wake-ups elsewhere; time
-     *  between actions; workers that start later than the first, or end before the last. */
+    /** The rest: waits for a free buffer; waits because of copies and wake-ups elsewhere; time
+     *  between actions; time before a worker starts or after it ends. */
     CGP_PART_OTHER,
     CGP_PARTS
 } cgp_schedule_part;
@@ -70,7 +71,7 @@ typedef struct cgp_schedule_comparison {
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare(const cgp_schedule *schedule,
                                                        const cgp_schedule_timeline *measured,
                                                        cgp_schedule_comparison *out);
-/** Free the arrays of a comparison, which may be all zero. */
+/** Free the arrays of a comparison. A comparison that is all zero is accepted. */
 CGP_API void cgp_schedule_comparison_release(cgp_schedule_comparison *comparison);
 
 /** Draw two steps of a schedule as cgp_schedule_svg() does, the planned step above the measured

@@ -123,9 +123,9 @@ static inline cgp_token_options cgp_token_options_default(void) {
  *   tokens), then uint16 tokens,
  * - an llm.c shard for Llama 3: magic 20240801, version 7, uint32 tokens.
  *
- * The magic distinguishes them; files of all kinds can be mixed. llm.c's evaluation files are
- * refused by their magic. Directories are not accepted, because a directory of shards often holds
- * training and validation.
+ * The magic number tells which kind a file is; files of all kinds can be mixed. llm.c's evaluation
+ * files are refused by their magic. Directories are not accepted, because a directory of shards
+ * often holds training and validation.
  *
  * The files stay open and are read one sequence at a time. So they may be larger than memory, and
  * must not change while in use.
@@ -236,9 +236,9 @@ static inline cgp_data_source cgp_data_source_default(void) {
  *     CGP_TRY(cgp_data_create(&data, &source));
  *
  * A custom data set is read like a built-in data set, from any position. Data sets with equal seeds
- * and equal numbers of training samples have the same order. Vocab, T and classes are 0. If `fill`
- * fails, cgp_data_read() returns its status; the message begins with name, split and index. Another
- * read calls `fill` again.
+ * and equal numbers of training samples have the same order. cgp_data_vocab_size(),
+ * cgp_data_sequence() and cgp_data_classes() return 0. If `fill` fails, cgp_data_read() returns its
+ * status; the message begins with name, split and index. Another read calls `fill` again.
  *
  * @param[out] out     Owned by the caller, see cgp_data_destroy().
  * @param[in]  source  Borrowed for the call. `context` belongs to the data set until
@@ -280,23 +280,23 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * and cgp_data_identity() detects different data. Validation of text or tokens is one pass: `first
  * + count` <= samples.
  *
- * @param[out] inputs   [count, ...] of field 0: tokens, or images. Caller's; undefined after a
- *                      failure. NULL: inputs are not made, for a rank that reads none
+ * @param[out] inputs   [count, ...] inputs (field 0): tokens, or images. Caller's; undefined after
+ *                      a failure. NULL: inputs are not made; for a rank that reads no inputs
  *                      (cgp_pipeline_reads()).
- * @param[out] targets  [count, ...] of field 1; for text or tokens, the next token. Caller's;
- *                      undefined after a failure. May be NULL.
+ * @param[out] targets  [count, ...] targets (field 1); for text or tokens, the next token.
+ *                      Caller's; undefined after a failure. May be NULL.
  *
  * @retval CGP_EINVAL   A negative position or count, or past the end of validation.
  * @retval CGP_EIO      A file cannot be read or became shorter; the message names it.
  * @retval CGP_EFORMAT  A token is not below the vocabulary, or an image is broken (see
  *                      cgp_image_folder_options); the message has file, offset and value.
  * @retval CGP_ENOMEM   A later read may succeed.
- * @return              Or the status that a failed cgp_data_fill returned.
+ * @return              The status of cgp_data_fill, if that failed.
  *
  * Threads: one at a time per data set (it keeps the permutation of the last pass).
  * Cost: targets alone are cheap: no image is decoded or drawn. There are two exceptions. An image
- * folder that is not `strict` decodes, since the image that replaces a broken one determines the
- * label. A custom data set makes inputs and targets together.
+ * folder that is not `strict` decodes images, since the image that replaces a broken image
+ * determines the label. A custom data set makes inputs and targets together.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
                                                 int64_t count, void *inputs, void *targets);
@@ -306,11 +306,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  * identity, its data are different.
  *
  * It covers the kind of data set, vocabulary, T, seed, the number of samples of each split and the
- * validation fraction. It also covers whether validation has separate files; the fraction then
- * counts as 0. In addition:
+ * validation fraction. It also covers whether validation has separate files; with separate files
+ * the fraction counts as 0. In addition:
  *
  * - Text and tokens: the size and contents of each file, in order. For a token file the contents
- *   are the first and the last 64 KiB at opening. Names do not count: moved files are the same
+ *   are the first and the last 64 KiB at opening. Names do not matter: moved files are the same
  *   data.
  * - Images: classes, shapes, options and contents.
  * - Image folder: the sizes of its files, and their names relative to the directory.

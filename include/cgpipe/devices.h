@@ -4,9 +4,10 @@
  *     KIND[:ORDINAL][@LIMIT]      "cpu", "cuda:1", "cuda:0@22GiB", "late@500M"
  *
  * KIND is the name of a backend, and ORDINAL the index of its hardware [0]. The ordinal `local` is
- * the number of this process among those that a launcher started on its host; 0 without a launcher.
- * With it each process of a host has its own GPU. LIMIT is the most bytes that a plan may give the
- * device: a whole number, with K, M, G or T, or KiB .. TiB, for powers of 1024. */
+ * the number of this process among the processes that a launcher started on its host; 0 without a
+ * launcher. With `local`, each process of a host has its own GPU. LIMIT is the maximum number of
+ * bytes that a plan may use on the device. It is a whole number, optionally with a unit: K, M, G, T
+ * or KiB .. TiB, powers of 1024. */
 #ifndef CGPIPE_DEVICES_H
 #define CGPIPE_DEVICES_H
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digest.h -- the digest of a step: hashes of its losses, gradients, parameters, optimizer state
- * and running statistics, from which two runs are compared.
+ * and running statistics. Two runs are compared by their digests.
  *
  * The digest has one hash for each tensor, in the order of the model. It does not depend on stages,
- * balance, schedule, recomputation, threads or ranks. Runs that train with the same bits have the
- * same digests. The first digest that differs shows the step and the tensor of a fault.
+ * balance, schedule, recomputation, threads or ranks. Runs that train bit-identically have the same
+ * digests. The first digest that differs shows the step and the tensor of a fault.
  *
  *     record     int64    number of updates
  *                f64[L]   sum of each loss over the mini-batch
  *                16[T]    hash of each tensor
  *                32       root: the SHA-256 of everything before it
  *
- * Numbers are little-endian. A tensor is hashed in blocks of 16384 bytes by NH, the universal hash
- * of UMAC, to 32 bytes each. The tensor's hash is the first 16 bytes of the SHA-256 of these.
+ * Numbers are little-endian. NH, the universal hash of UMAC, hashes each block of 16384 bytes of a
+ * tensor to 32 bytes. The tensor's hash is the first 16 bytes of the SHA-256 of these block hashes.
  * docs/reference/digests.md has the definition of NH.
  *
  * Threads and ranks: as in cgpipe/pipeline.h, see cgp_pipeline_create_on(). */
@@ -50,8 +50,9 @@ CGP_API size_t cgp_plan_digest_bytes(const cgp_plan *plan);
 
 /**
  * Digest the last training step, after its cgp_optim_step(). Gradients are read as the backward
- * left them, so clipping does not change them. Evaluation and prediction in between change nothing.
- * With accumulation, the losses are the last mini-batch's, and the gradients are the sums.
+ * left them, so clipping does not change them. Evaluations and predictions after the step do not
+ * change the digest. With accumulation, the losses are the losses of the last mini-batch, and the
+ * gradients are the accumulated sums.
  *
  * @param[out] record  cgp_plan_digest_bytes() bytes. NULL on ranks that do not need it.
  *

@@ -41,10 +41,10 @@ static inline cgp_shapes_options cgp_shapes_options_default(void) {
  *
  * The whole shape lies inside the picture, at any position and angle, with a radius of 0.24 to 0.42
  * of the side. It has one colour, whose brightness (0..1) differs from the background's by at least
- * 0.35; three times in four it is lighter. Behind the shape are a sloping background and clutter
- * (four short thin strokes); noise covers everything. Edges are anti-aliased by signed distances.
- * Values are 2 v - 1 for v in 0..1. A mask is 1 where a pixel's centre is inside the shape,
- * otherwise 0.
+ * 0.35. Three shapes in four are lighter than their background. The background has a brightness
+ * gradient and clutter (four short thin strokes); noise covers everything. Edges are anti-aliased
+ * by signed distances. A brightness v in 0..1 is stored as 2 v - 1. A mask is 1 where a pixel's
+ * centre is inside the shape, otherwise 0.
  *
  * Training is endless and its samples never repeat; training and validation take random numbers
  * from two keys, both derived from the seed.
@@ -55,7 +55,7 @@ static inline cgp_shapes_options cgp_shapes_options_default(void) {
  * @retval CGP_EINVAL  A bad option.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: every read draws; no memory.
+ * Threads: any. Cost: every read draws its samples; nothing is kept in memory.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_shapes(cgp_data **out,
                                                   const cgp_shapes_options *options);
@@ -83,8 +83,8 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
  * validation split.
  *
  * A file has one or more records. A record is 1 label (CIFAR-100: coarse and fine) and 3 x 1024
- * bytes, planes red, green, blue. Values are normalised by mean and standard deviation of each
- * channel over the training images. Training images are shuffled for each pass, as in
+ * bytes, planes red, green, blue. Values are normalised with the mean and standard deviation of
+ * each channel over the training images. Training images are shuffled for each pass, as in
  * cgp_data_text(); validation is in order.
  *
  * @param[out] out        Owned by the caller, see cgp_data_destroy().
@@ -123,8 +123,8 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
  * directory: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte,
  * t10k-labels-idx1-ubyte, gunzipped. The t10k files are the validation split.
  *
- * Images are normalised, shuffled and stored as by cgp_data_cifar(), with its parameters and
- * errors. CGP_EFORMAT also means a wrong magic, images that are not 28 x 28, different numbers of
+ * Images are normalised, shuffled and stored as in cgp_data_cifar(); parameters and errors are the
+ * same too. CGP_EFORMAT also means a wrong magic, images that are not 28 x 28, different numbers of
  * labels and images, or a gzipped file.
  *
  * Source: LeCun et al. 1998, http://yann.lecun.com/exdb/mnist.
@@ -146,8 +146,8 @@ typedef struct cgp_image_folder_options {
     bool strict;
     /** Threads that prefetch images, 0 <= workers <= 256; 0: the reading thread decodes all. [2] */
     int workers;
-    /** B >= 1: drop images at the end of each pass so that it has a multiple of B. 0: drop none.
-     *  [0] */
+    /** B >= 1: drop images at the end of each pass, so that the number of images in a pass is a
+     *  multiple of B. 0: drop none. [0] */
     int64_t drop_last;
     uint64_t seed; /**< Seed of shuffle and augmentation. [0] */
 } cgp_image_folder_options;
@@ -166,9 +166,10 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  *     flowers/rose/a.png           class 1       classes in byte order of their names
  *     flowers/rose/more/b.jpeg     class 1       a class includes its subdirectories
  *
- * Images are files whose names end in .jpg, .jpeg or .png, in any case; their first bytes decide
- * the format. Other files, and names with a leading dot, are skipped. A link to a class's directory
- * is followed. Inside a class, links to files are followed, but links to directories are not.
+ * Images are files whose names end in .jpg, .jpeg or .png, in upper or lower case. Their first
+ * bytes, not their names, determine the format. Other files, and names with a leading dot, are
+ * skipped. A link to a class's directory is followed. Inside a class, links to files are followed,
+ * but links to directories are not.
  *
  * Training takes a random crop of 0.08 to 1 of the area, with a ratio of 3/4 to 4/3, resizes it to
  * size x size, and mirrors it with probability 1/2. Validation resizes the shorter side to
@@ -186,8 +187,8 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  * An image has at most 2^27 pixels. A PNG has at most 1,000 chunks besides its pixels. A JPEG has
  * at most 100 scans, and takes at most 512 MiB of memory besides its pixels (a progressive JPEG
  * keeps its coefficients). CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the
- * environment changes these limits; the message of a refusal names the limit. An image above a
- * limit counts as broken.
+ * environment changes these limits; the message of a refusal names the limit. An image that exceeds
+ * a limit counts as broken.
  *
  * A broken image (damaged, cut short, empty, of another format) gives one warning in the log. The
  * next good file of its split, in the order of the list, replaces it. The samples do not depend on
@@ -203,8 +204,8 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  *                      other classes in the validation directory, or fewer training images than
  *                      `drop_last`.
  *
- * Threads: any. Cost: lists the directory; about 100 bytes of memory per file. Reading decodes; the
- * workers prefetch as many samples as the last cgp_data_read() read.
+ * Threads: any. Cost: lists the directory; about 100 bytes of memory per file. cgp_data_read()
+ * decodes images; the workers prefetch as many samples as its last call read.
  *
  * Source: He et al. 2016, arXiv:1512.03385 (evaluation); Szegedy et al. 2015, arXiv:1409.4842
  * (random crop).

@@ -461,8 +461,8 @@ CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *exist
  *     CGP_TRY(cgp_model_freeze(model, "*.wte.*"));
  *     CGP_TRY(cgp_model_freeze(model, "*.h.[0-5].*"));
  *
- * Call it while the model is built, for the parameters that exist at that time, or after
- * cgp_model_finish(), but before a plan is made of the model.
+ * Call it while the model is built, to freeze parameters that exist at that time. Or call it after
+ * cgp_model_finish(), before a plan is made of the model.
  *
  * @param[in] pattern  As in a shell, fnmatch() without flags: `*` matches any text, `?` a
  *                     character, `[a-c]` a character of a set. Borrowed for the call.

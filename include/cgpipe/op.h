@@ -57,17 +57,18 @@ typedef enum cgp_rotary_scaling {
     CGP_ROTARY_LLAMA3
 } cgp_rotary_scaling;
 
-/** A function of an element, with constants a and b, which must be finite as f32. Functions that do
- *  not name a constant ignore it. A limit, or the threshold of SOFTPLUS, may be beyond the range of
- *  f32: it is infinite. cgpipe/ext/ops/function.h has the formulas and the gradients. */
+/** A function of an element, with constants a and b, which must be finite as f32. A function
+ *  ignores a constant that its formula does not name. Exceptions are limits, and the threshold of
+ *  SOFTPLUS: beyond the range of f32 they count as infinite. cgpipe/ext/ops/function.h has the
+ *  formulas and the gradients. */
 typedef enum cgp_function {
-    CGP_FUNCTION_HARDTANH, /**< x within a and b; no gradient at the limits. */
+    CGP_FUNCTION_HARDTANH, /**< x clamped to [a, b]; no gradient at the limits. */
     CGP_FUNCTION_SQRT,
     CGP_FUNCTION_RSQRT, /**< 1 / sqrt(x). */
     CGP_FUNCTION_RECIPROCAL,
     CGP_FUNCTION_EXP,
-    CGP_FUNCTION_CLAMP,       /**< x within a and b; a gradient of 1 at the limits. */
-    CGP_FUNCTION_HARDSIGMOID, /**< (x + 3) / 6 within 0 and 1. */
+    CGP_FUNCTION_CLAMP,       /**< x clamped to [a, b]; a gradient of 1 at the limits. */
+    CGP_FUNCTION_HARDSIGMOID, /**< (x + 3) / 6 clamped to [0, 1]. */
     CGP_FUNCTION_HARDSWISH,   /**< x times HARDSIGMOID. Source: Howard 2019, arXiv:1905.02244. */
     CGP_FUNCTION_ABS,
     CGP_FUNCTION_LOG,
@@ -97,7 +98,8 @@ typedef struct cgp_op_type {
     /** Bound of integers that the graph computes: 0 .. upper_bound - 1. 0: the integers come from
      *  the caller, and may have any value. */
     int64_t upper_bound;
-    bool whole; /**< Saved values only: the whole micro-batch has one value; its shape has no n. */
+    bool whole; /**< Saved values only: there is one value for the whole micro-batch, so its shape
+                 *   has no n. */
 } cgp_op_type;
 
 /** A parameter of an op; it is f32 and named "NAME.SUFFIX", as in cgp_op_apply(). */
@@ -130,8 +132,8 @@ typedef struct cgp_op_shapes {
     cgp_op_parameter parameters[CGP_OP_MAX_PARAMETERS];
     int n_state;
     cgp_op_state state[CGP_OP_MAX_STATE];
-    /** Size of the accumulator. During a step it collects the changes that `end_of_step` makes to
-     *  the state. */
+    /** Size of the accumulator. During a step, the accumulator collects the changes that
+     *  `end_of_step` makes to the state. */
     int64_t accumulator_bytes;
 } cgp_op_shapes;
 
@@ -187,8 +189,8 @@ typedef struct cgp_op_run {
 } cgp_op_run;
 
 /**
- * An op: a plain value, in which unset fields are zero. The comments describe the fields as a
- * custom op sets them; a built-in op has its functions in the backends.
+ * An op: a plain value, in which unset fields are zero. The comments describe how a custom op sets
+ * the fields. The functions of built-in ops are in the backends.
  *
  * Backward is two functions, which zero-bubble schedules run separately: backward_input (I) makes
  * dx from dy, and backward_weight (W) makes dparameters. The table names the other operands that
@@ -218,7 +220,8 @@ struct cgp_op {
      *  backward_weight. */
     bool weight_in_input;
     bool cheap;          /**< y is worth recomputing instead of saving (`+selective`). */
-    uint32_t overwrites; /**< Bit k: forward may write y over x[k], which has y's type and size. */
+    uint32_t overwrites; /**< Bit k: forward may write y over x[k]; both have the same type and
+                          *   size. */
     /** backward_input may write dx over dy if their sizes are equal; a loss may write dx[k] over
      *  x[k]. */
     bool dx_in_place;
@@ -258,15 +261,15 @@ struct cgp_op {
 
     /** Return the bytes that forward of n samples allocates by itself, outside the plan, and keeps
      *  until its backward; -1: not known. Plans of training count them for the micro-batches in
-     *  flight (cgp_plan_device.outside_bytes). A memory limit includes them, and is refused if they
-     *  are not known. NULL: none. */
+     *  flight (cgp_plan_device.outside_bytes). A memory limit includes these bytes. If they are not
+     *  known, a plan with a memory limit is refused. A NULL function: forward allocates nothing. */
     int64_t (*outside_bytes)(const cgp_op_node *node, int64_t n);
 };
 
 /* --- functions for ops to call --- */
 
 /** Write uniform random numbers in [0, 1). They are a function of (seed, step, op, sample, element)
- *  alone, so they are equal in forward, recomputation and backward, and in every layout. @param[in]
+ *  alone. So forward, recomputation and backward get the same numbers, in every layout. @param[in]
  *  sample 0 .. run->n - 1. @param[out] out [count] numbers of `count` elements, starting at
  *  `first`.
  *  Threads: any thread of the call. */
@@ -279,15 +282,16 @@ typedef void cgp_op_range(const cgp_op_run *run, void *work, int64_t begin, int6
                           int thread);
 
 /** Run items on the threads of the device, and wait for all of them. A range begins at a multiple
- *  of `block` and may run at any time. It must not write what another range reads or writes; then
- *  the bits do not depend on the number of threads. A nested call runs all items on the calling
- *  thread.
+ *  of `block` and may run at any time. A range must not write what another range reads or writes;
+ *  this makes the bits independent of the number of threads. A nested call runs all items on the
+ *  calling thread.
  *  @param[in] work Borrowed; passed to each range. */
 CGP_API void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block,
                                  cgp_op_range *range, void *work);
 
 /** Return true inside a forward that is recomputed for backward. Such a forward should not count or
- *  print anything a second time. Returns false outside an op's forward. Threads: the op's own. */
+ *  print anything a second time. Returns false outside an op's forward. Threads: the threads that
+ *  run the op. */
 CGP_API bool cgp_is_recomputing(void);
 
 #ifdef __cplusplus

@@ -36,9 +36,9 @@ typedef enum cgp_lr_kind {
  * constant.
  *
  * Update t, counted from 1, has the factor start + (1 - start) t / warmup while t < warmup. With
- * warmup_interval > 0 the warm-up rises only every warmup_interval updates. Its factor is then
- * start + (1 - start) warmup_interval floor((t - 1) / warmup_interval) / warmup, while t <= warmup.
- * After the warm-up, with s = t - warmup:
+ * warmup_interval > 0 the factor rises only once per warmup_interval updates: it is start + (1 -
+ * start) warmup_interval floor((t - 1) / warmup_interval) / warmup while t <= warmup. After the
+ * warm-up, with s = t - warmup:
  *
  *     constant     1
  *     cosine       min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s / (steps - warmup)))) / 2
@@ -51,7 +51,7 @@ typedef enum cgp_lr_kind {
 typedef struct cgp_lr_schedule {
     cgp_lr_kind kind;
     int64_t warmup;    /**< Number of updates in the warm-up, >= 0. */
-    int64_t steps;     /**< COSINE: the update with the lowest lr, > warmup. */
+    int64_t steps;     /**< COSINE: number of the first update with the lowest lr, > warmup. */
     double min_ratio;  /**< COSINE: lowest lr / lr, 0 <= min_ratio <= 1. */
     int64_t step_size; /**< STEP: number of updates between two multiplications by gamma, >= 1. */
     double gamma;      /**< STEP, MILESTONES: 0 < gamma <= 1, so that lr stays finite. */
@@ -66,7 +66,7 @@ typedef struct cgp_lr_schedule {
 
 /**
  * A group of parameters with constants of its own, as in PyTorch's param_groups. A parameter
- * belongs to the first group of which a pattern matches its name, or to none.
+ * belongs to the first group that has a pattern matching its name, or to no group.
  *
  *     cgp_optim_group groups[2] = {cgp_optim_group_of("*.bias,*.norm.*"),
  *                                  cgp_optim_group_of("head.*")};
@@ -80,8 +80,8 @@ typedef struct cgp_optim_group {
      *  character stand for itself. Each must match a parameter. Borrowed until the plan is made. */
     const char *patterns;
     double lr; /**< Learning rate before the schedule, >= 0. NaN: the optimizer's. */
-    /** Weight decay, >= 0, for norms and biases of the group too. NaN: the optimizer's, by its
-     *  rule. */
+    /** Weight decay, >= 0. It applies to norms and biases of the group too. NaN: the optimizer's
+     *  weight decay, with the optimizer's rule for norms and biases. */
     double weight_decay;
 } cgp_optim_group;
 
@@ -96,8 +96,8 @@ static inline cgp_optim_group cgp_optim_group_of(const char *patterns) {
  *
  * - SGD, as in PyTorch: g += weight_decay p; b = momentum b + g; then p -= lr (g + momentum b) if
  *   nesterov, else p -= lr b. Without momentum there is no buffer b, and p -= lr g.
- * - AdamW: p -= lr weight_decay p first; then the moments of g with bias correction, and
- *   p -= lr m / (sqrt(v) + eps).
+ * - AdamW: first p -= lr weight_decay p. Then the moments m and v of g are updated and corrected
+ *   for bias, and p -= lr m / (sqrt(v) + eps).
  * - Adam: as AdamW, but g += weight_decay p replaces the first step.
  * - RMSprop, as in PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2. Then
  *   d = g / (sqrt(v) + eps), and p -= lr d. With momentum, b = momentum b + d, and p -= lr b.
@@ -186,8 +186,8 @@ CGP_API const char *cgp_lr_kind_name(cgp_lr_kind kind);
  *  cgp_optim_check(). */
 CGP_API double cgp_optim_lr_at(const cgp_optim *optim, int64_t update);
 
-/** Check the constants that the kind and its schedule use, and that none is NaN. @retval CGP_EINVAL
- *  The message has the wrong constant and its range. */
+/** Check that the constants used by the kind and its schedule are in range, and that no constant is
+ *  NaN. @retval CGP_EINVAL The message has the wrong constant and its range. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_check(const cgp_optim *optim);
 
 /** Return the number of f32 state elements per parameter element: SGD 0, or 1 with momentum; AdamW

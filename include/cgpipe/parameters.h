@@ -58,8 +58,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeli
  * is the sum over all uses after a step or, while steps accumulate, after
  * cgp_pipeline_complete_gradients().
  *
- * After writes to parameters call cgp_pipeline_parameters_changed(). A step overwrites gradients:
- * with zeros if backward reaches no use of the parameter.
+ * After writes to parameters call cgp_pipeline_parameters_changed(). A step overwrites gradients.
+ * If backward reaches no use of a parameter, the step sets its gradient to zero.
  *
  * @param[out] out  The pipeline (or its owner, see cgp_pipeline_create_sharing()) owns the data and
  *                  frees them when it is destroyed.
@@ -87,8 +87,8 @@ typedef enum cgp_tensor_kind {
  * libraries that work on such devices. All else is as in cgp_pipeline_parameter_tensor().
  *
  * @param[in]  index   Number of the parameter or state.
- * @param[out] device  The device of the plan whose memory it is; see cgp_pipeline_stream().
- * @param[out] out     Its data are an address on the device, which the host cannot read.
+ * @param[out] device  The device of the plan that has the memory; see cgp_pipeline_stream().
+ * @param[out] out     `data` is an address in device memory, which the host cannot read.
  *
  * @retval CGP_EINVAL  There is no such kind, parameter or state.
  * @retval CGP_ESTATE  The device uses the host's memory, or belongs to another rank. Or the plan is
@@ -115,8 +115,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *
  *  have equal hashes. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]);
 
-/** Return the SHA-256 of all states in order, as cgp_pipeline_weights_sha256() does of
- *  parameters. @retval CGP_ENOMEM */
+/** Return the SHA-256 of all states in order, in the same form as cgp_pipeline_weights_sha256().
+ *  @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]);
 
 #ifdef __cplusplus

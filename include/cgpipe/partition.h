@@ -47,14 +47,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, i
 /** Cost of a layer: times, operations and bytes of one micro-batch. The losses, which belong to no
  *  layer, count in the last layer. */
 typedef struct cgp_layer_cost {
-    /** F */
+    /** Time of F. */
     double forward_seconds;
-    /** I: gradients of values; for norms also the gradients of their parameters. */
+    /** Time of I: gradients of values; for norms also the gradients of their parameters. */
     double input_seconds;
-    /** W: gradients of parameters. */
+    /** Time of W: gradients of parameters. */
     double weight_seconds;
-    /** R: forward of all ops whose results are needed by backward of this layer or of another
-     *  layer. */
+    /** Time of R: forward of all ops whose results are needed by backward of this layer or of
+     *  another layer. */
     double recompute_seconds;
     /** Time that `+selective` adds to B: forward of the ops that are cheap to recompute. */
     double selective_seconds;

@@ -24,8 +24,8 @@ typedef struct cgp_pipeline cgp_pipeline;
  * @param[in]  plan  Borrowed until the pipeline is destroyed.
  * @param[in]  seed  Seed of the initial weights and of dropout.
  *
- * @retval CGP_ELIMIT   The devices together need more memory than the machine, or their hardware,
- *                      has available.
+ * @retval CGP_ELIMIT   Together, the devices need more memory than is available on the machine or
+ *                      on their hardware.
  * @retval CGP_ENOMEM   Out of memory; everything was freed.
  * @retval CGP_EDEVICE  A device or kernel could not be created.
  * @retval CGP_EINVAL   CGP_CPU_ISA names instructions that the machine does not have.
@@ -66,8 +66,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * @param[in] transport     The transport between the ranks. NULL: the plan is for one rank.
  * @param[in] communicator  This rank's communicator, with as many ranks as the plan. It serves one
  *                          pipeline at a time. Borrowed until the pipeline is destroyed. If a
- *                          worker still hangs then (cgp_pipeline_set_timeout()), its links stay
- *                          open: keep the communicator until the process ends.
+ *                          worker still hangs at that time (cgp_pipeline_set_timeout()), its links
+ *                          stay open: keep the communicator until the process ends.
  *
  * @retval CGP_EINVAL  The ranks disagree on the number of ranks, the seed, the plan's
  *                     cgp_plan_hash(), or the results of libm.
@@ -106,13 +106,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, 
  * or for inference. Only memory that is not shared is allocated.
  *
  * Both pipelines see each other's changes. Gradients that wait for an update belong to both: a step
- * of either overwrites them or, if it accumulates, adds to them. Either may read, clip, update from
- * or forget them. cgp_pipeline_set_accumulation(), _set_targets() and _set_lr() apply to one
- * pipeline. The dropout seed is derived from the owner's seed and the number of pipelines that
- * share it, so no two pipelines use the same masks. Checkpoints are saved and loaded through the
- * owner. One thread makes the calls on both. Both may be between a forward and its backward. The
- * running statistics then come from the pipeline that ends last or, with `deferred_batch_norm`,
- * from both.
+ * of either overwrites them or, if it accumulates, adds to them. Either pipeline may read them,
+ * clip them, update parameters from them, or forget them. cgp_pipeline_set_accumulation(),
+ * _set_targets() and _set_lr() apply to one pipeline. The dropout seed is derived from the owner's
+ * seed and the number of pipelines that share its memory, so no two pipelines use the same masks.
+ * Checkpoints are saved and loaded through the owner. One thread makes the calls on both pipelines.
+ * Both pipelines may be between a forward and its backward at the same time. In that case the
+ * running statistics come from the pipeline whose backward ends last or, with
+ * `deferred_batch_norm`, from both.
  *
  * @param[out] out    Owned by the caller: destroy it before the owner.
  * @param[in]  plan   Borrowed until the pipeline is destroyed.
@@ -151,8 +152,7 @@ CGP_API const char *cgp_pipeline_libm(const cgp_pipeline *pipeline);
 
 /** Return how the messages of an edge pass between two ranks: "device memory" if the receiver
  *  copies from the device memory of the sender's process, else "host memory". NULL: both ends are
- *  on one rank, or there is no such edge, 0 .. cgp_plan_edges() - 1. Static; the same on all
- *  ranks. */
+ *  on one rank, or `edge` is not in 0 .. cgp_plan_edges() - 1. Static; the same on all ranks. */
 CGP_API const char *cgp_pipeline_edge_path(const cgp_pipeline *pipeline, int edge);
 
 /** Return true if a stage of this rank reads a model input, 0 .. inputs - 1. In a pipeline without
@@ -179,8 +179,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_memory(const cgp_plan *plan
 
 /** Stop the workers and free everything. Accepts NULL. Legal in every state, even after a failure.
  *  If device memory is shared between ranks (cgp_pipeline_edge_path()), the call is collective: it
- *  waits until the other ranks make it, or one has failed. After a failure of its own, a rank first
- *  calls the transport's fail(). Device memory that another process may then use is not freed. */
+ *  waits until the other ranks make it, or one has failed. A rank that fails by itself must first
+ *  call the transport's fail(). In that case, device memory that another process may still use is
+ *  not freed. */
 CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
 
 /**
@@ -204,10 +205,11 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *                       with the same N, 1 <= N <= the planned batch. Borrowed until return, or,
  *                       after CGP_EDEVICE, until the pipeline is destroyed. The data are in host
  *                       memory. f32 may also be in memory of a GPU, if all devices that read it are
- *                       GPUs: see cgp_pipeline_stream(). Outputs and gradients of a run likewise.
+ *                       GPUs: see cgp_pipeline_stream(). The same holds for outputs and gradients
+ *                       of a run.
  * @param[in]  n_inputs  Number of tensors in `inputs`.
  * @param[out] loss      Loss sum / count over the mini-batch, dimensionless. May be NULL. With
- *                       cgp_pipeline_set_targets(), sum / the number set.
+ *                       cgp_pipeline_set_targets(): sum / the number that was set.
  *
  * @retval CGP_OK        The step ran; gradients are complete on every stage, even if they or the
  *                       loss are not finite.
@@ -238,8 +240,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  * cgp_pipeline_step(). The caller checks that its loss is finite.
  *
  * @param[in]  inputs    As for cgp_pipeline_step(). Backward reads the data again, so the data (not
- *                       the tensors) are borrowed until cgp_pipeline_backward() returns, or the
- *                       pipeline is destroyed.
+ *                       the cgp_tensor structs) are borrowed until cgp_pipeline_backward() returns,
+ *                       or the pipeline is destroyed.
  * @param[out] outputs   One tensor per output of the model, in order of declaration, each [N, ...]
  *                       with all micro-batches in order. cgp_model_output_shape() and _dtype()
  *                       return the shape and type. Caller's; the list is borrowed until return.
@@ -274,19 +276,20 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
 /**
  * Turn gradient accumulation on or off (the default).
  *
- * If it is on, a cgp_pipeline_step() or cgp_pipeline_backward() adds its gradients to those that
- * wait for cgp_optim_step(), as PyTorch's backward() does. The first one after an update, or after
- * cgp_pipeline_zero_grad(), overwrites them. So the update uses the sum of the gradients of all
- * steps since the last update. They add up in ascending order of micro-batches. The micro-batches
- * of a step, but not its dropout masks, follow those of the step before it as in one mini-batch.
+ * If it is on, cgp_pipeline_step() or cgp_pipeline_backward() adds its gradients to the gradients
+ * that wait for cgp_optim_step(), as PyTorch's backward() does. The first such call after an
+ * update, or after cgp_pipeline_zero_grad(), overwrites them. So the update uses the sum of the
+ * gradients of all steps since the last update. Gradients add up in ascending order of
+ * micro-batches, as if the steps formed one mini-batch. Only the dropout masks differ from the
+ * masks of one mini-batch.
  *
  * With gradient groups, the first group of a step adds to the earlier gradients. Then the groups of
  * this step are added as without accumulation.
  *
- * While it is on, cgp_optim_step(), not each step, computes the norm for `clip_norm`. States
- * change at the end of each step, even if that norm then is not finite. If the numbers of one step
- * are not finite, later steps that add to it change no state, and cgp_optim_step() returns the
- * reason.
+ * While accumulation is on, cgp_optim_step() computes the norm for `clip_norm`; the steps do not.
+ * States change at the end of each step, even if that norm is later found not to be finite. If the
+ * numbers of one step are not finite, later steps that add to it change no state, and
+ * cgp_optim_step() returns the reason.
  *
  * @param[in] accumulate  The same on all ranks.
  *
@@ -300,12 +303,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pi
                                                                 bool accumulate);
 
 /**
- * Set the number by which later steps divide the sum of each loss, instead of its number of targets
- * in the mini-batch.
+ * Set a divisor for each loss: later steps divide the loss's sum by it, instead of by the number of
+ * the loss's targets in the mini-batch.
  *
- * Steps that accumulate with the sum of their numbers of targets give the loss's gradient over all
- * their samples. If every step but the last has a multiple of the planned micro-batch size, these
- * are the bits of one mini-batch. A mini-batch may then have no targets that count.
+ * To get the gradient of the loss over all samples of several steps, accumulate over the steps and
+ * set the total number of their targets. The result is bit-identical to one mini-batch if every
+ * step but the last has a multiple of the planned micro-batch size. With this setting, a mini-batch
+ * may have no targets that count.
  *
  * @param[in] targets   A number >= 1 for each loss, in the order in which the losses were added to
  *                      the model. The same on all ranks. Borrowed for the call. NULL: off, the
@@ -326,9 +330,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline)
 
 /**
  * Complete gradients of steps that accumulate: add up the gradients of all uses of each tied
- * parameter. Until then a view (cgp_pipeline_gradient_tensor(), _device_tensor()) of such a
- * gradient may have only a part of the sum. Complete gradients do not change. Later steps may still
- * add to them.
+ * parameter. Before this call, a view (cgp_pipeline_gradient_tensor(), _device_tensor()) of such a
+ * gradient may have only a part of the sum. Gradients that are complete already do not change.
+ * Later steps may still add to them.
  *
  * cgp_optim_step(), cgp_pipeline_clip_grad_norm() and cgp_pipeline_get_gradient() do this too. A
  * step without accumulation leaves complete gradients.
@@ -348,8 +352,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_complete_gradients(cgp_pipeline *
  * @retval CGP_OK      Also if the norm is not finite: then cgp_optim_step() returns CGP_ESTATE.
  * @retval CGP_EINVAL  `max_norm` is negative or NaN.
  * @retval CGP_ESTATE  No gradients wait for an update, or the pipeline has failed. A later
- *                     cgp_pipeline_step() or _forward() returns it too if its gradients would be
- *                     added to clipped ones; nothing runs.
+ *                     cgp_pipeline_step() or _forward() also returns CGP_ESTATE, and runs nothing,
+ *                     if its gradients would be added to clipped gradients.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline,
                                                               double max_norm, double *norm);
@@ -363,10 +367,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipe
  *
  * @param[in] gradients  One tensor per model input, in order of declaration, [N, ...] f32 on the
  *                       host with the N of the step. NULL for a gradient that is not wanted; a NULL
- *                       list turns all off. The data (not the tensors) are borrowed until they are
- *                       replaced or the pipeline is destroyed. With several ranks, the rank of the
- *                       first stage that computes a part of a gradient writes it; every rank may
- *                       pass all tensors.
+ *                       list turns all off. The data (not the cgp_tensor structs) are borrowed
+ *                       until they are replaced or the pipeline is destroyed. With several ranks,
+ *                       the rank of the first stage that computes a part of a gradient writes it;
+ *                       every rank may pass all tensors.
  * @param[in] n_inputs   Number of tensors in `gradients`; 0 for NULL.
  *
  * @retval CGP_EINVAL    The input has no gradient (cgp_model_input_gradient()), or the number of
@@ -381,8 +385,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_input_gradients(
  * its states change if they are finite.
  *
  * The gradient buffers keep their contents. If steps accumulate, gradients that wait for
- * cgp_optim_step() wait on; numbers of this mini-batch do not refuse them. Otherwise the contents
- * do not count as new gradients: cgp_optim_step() and cgp_pipeline_get_gradient() need a new step.
+ * cgp_optim_step() keep waiting, and this mini-batch gives it no reason to refuse them. Otherwise
+ * the contents of the buffers do not count as new gradients: cgp_optim_step() and
+ * cgp_pipeline_get_gradient() need a new step.
  *
  * @retval CGP_ESTATE   cgp_pipeline_forward() is due.
  * @retval CGP_EDEVICE  As for cgp_pipeline_step().
@@ -390,8 +395,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_input_gradients(
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipeline);
 
 /**
- * Set the dropout seed. The following steps use the masks of the first steps of a new pipeline with
- * this seed. Checkpoints save it like any seed.
+ * Set the dropout seed. The following steps use the same masks as the first steps of a new pipeline
+ * with this seed. Checkpoints save it like any seed.
  *
  * @param[in] seed  Any, the same on all ranks.
  *
@@ -417,10 +422,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, 
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
 
 /**
- * Set the learning rate of later updates, instead of the rate of the optimizer and its schedule. It
- * is not part of checkpoints.
+ * Set the learning rate of later updates, instead of the rate of the optimizer and its schedule.
+ * Checkpoints do not save this rate.
  *
- * Groups with a learning rate of their own keep it: cgp_pipeline_set_group_lr() sets it.
+ * Groups with a learning rate of their own keep their rate; cgp_pipeline_set_group_lr() sets that
+ * rate.
  *
  * @param[in] lr  >= 0, the same on all ranks. NaN: the optimizer's, the default.
  *
@@ -435,8 +441,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_group_lr(cgp_pipeline *pipeli
                                                             double lr);
 
 /**
- * Set the number of updates: of bias correction and of the learning rate's schedule, and the step
- * of the next checkpoint. cgp_pipeline_set_optimizer_state() sets the moments that belong to it.
+ * Set the number of updates so far. Bias correction and the learning rate's schedule use this
+ * number, and it is the step of the next checkpoint. cgp_pipeline_set_optimizer_state() sets the
+ * matching moments.
  *
  * @param[in] updates  >= 0, the same on all ranks.
  *
@@ -464,11 +471,11 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
  * rank. The rank whose worker hangs fails first; the calls of the other ranks end with CGP_EPEER
  * and that rank's message. A message that does not arrive also ends the call with CGP_EPEER.
  *
- * From here on each rank also sends heartbeats to the others, at any time. A rank may be silent
- * because it was killed or stopped, or because its host cannot be reached. After `seconds` of
- * silence, the calls of all other ranks end: "rank 2: silent for 3.1 s (...)". While a rank runs
- * the program's own code between calls, the others wait for it. The calls end at most 2 s after the
- * limit.
+ * After this call, each rank also sends heartbeats to the others, during calls and between them. A
+ * rank may be silent because it was killed or stopped, or because its host cannot be reached. After
+ * `seconds` of silence, the calls of all other ranks end: "rank 2: silent for 3.1 s (...)". While a
+ * rank runs the program's own code between calls, the others wait for it. The calls end at most 2 s
+ * after the limit.
  *
  * A worker that hangs inside a kernel or copy cannot be stopped. The call returns without it, and
  * cgp_pipeline_destroy() leaks its thread and its device. Keep the tensors of that call and, in

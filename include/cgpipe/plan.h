@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h -- every byte and every action of a step, before it runs.
+/* plan.h -- plans: every byte and every action of a step, fixed before the step runs.
  *
  * A plan partitions a model into stages, orders their work by a schedule, and lays out each
  * device's memory:
@@ -7,8 +7,9 @@
  *     parameters + gradients + optimizer + state + partial gradients + packed
  *     + slots + workspace + step + transfer + receive
  *
- * `step` holds the values of a step, on devices that do not share the host's memory. `receive`
- * holds messages from other ranks. A pipeline allocates exactly these bytes, once.
+ * `step` holds values that change from step to step, on devices that do not share the host's
+ * memory. `receive` holds messages from other ranks. A pipeline allocates exactly these bytes,
+ * once.
  *
  * Threads: a plan never changes after it is made; any number of threads may read it. */
 #ifndef CGPIPE_PLAN_H
@@ -38,14 +39,15 @@ typedef struct cgp_plan cgp_plan;
  *  too: values are rounded to bf16, nearest even, when they are stored. The caller's tensors stay
  *  f32 (or i32).
  *
- *  Processors with AVX512_BF16 or AMX multiply GEMM operands in bf16, weights too, and sum in f32:
- *  in linear layers, convolutions, matrix products and attention. CGP_CPU_ISA=v4 in the environment
- *  makes them multiply in f32. The bits do not depend on stages, schedule or recomputation, but
- *  they differ with and without these instructions.
+ *  Processors with AVX512_BF16 or AMX round all GEMM operands, weights too, to bf16, and sum in
+ *  f32. This applies to linear layers, convolutions, matrix products and attention. CGP_CPU_ISA=v4
+ *  in the environment makes them multiply in f32. Results do not depend on stages, schedule or
+ *  recomputation, but their bits differ with and without these instructions.
  *
- *  tf32 stores f32. The tensor cores of NVIDIA GPUs multiply in linear layers and in 1 x 1
- *  convolutions: they round operands to 10 bits of fraction and sum in f32. A plan with a device of
- *  another backend than `cuda` is refused. Memory is that of f32, and 64 KiB of workspace. */
+ *  tf32 stores f32. In linear layers and 1 x 1 convolutions, the tensor cores of NVIDIA GPUs
+ *  multiply: they round operands to 10 bits of fraction and sum in f32. A plan with a device of
+ *  another backend than `cuda` is refused. A plan needs as much memory as in f32, and 64 KiB of
+ *  workspace more. */
 typedef enum cgp_precision {
     CGP_PRECISION_F32,
     CGP_PRECISION_BF16,
@@ -61,11 +63,10 @@ CGP_API const char *cgp_precision_name(cgp_precision precision);
 
 typedef struct cgp_plan_options {
     size_t struct_size;
-    /** n >= 1: the number of devices. With one stage per device it is also the number of stages;
-     *  with v stages per device there are n v. [1] */
+    /** n >= 1: the number of devices. With v stages per device the plan has n v stages. [1] */
     int stages;
-    /** [n v] layers of each stage; NULL: as cgp_balance_for_plan() for the makespan, with FLOPs as
-     *  costs. Borrowed for the call. */
+    /** [n v] layers of each stage. NULL: the balance that cgp_balance_for_plan() finds for the
+     *  makespan, with FLOPs as costs. Borrowed for the call. */
     const int *balance;
     /** B samples in a mini-batch, >= 1. [1] */
     int64_t batch;
@@ -76,19 +77,19 @@ typedef struct cgp_plan_options {
      *  "forward-only". [NULL: "1f1b"; with `external_loss` "gpipe"; with `inference`
      *  "forward-only"] zb-1p and zb-2p are generated with FLOPs as costs. Borrowed for the call. */
     const char *schedule;
-    /** v >= 1 stages on each device [0: as cgp_schedule_info says]. */
+    /** v, the number of stages on each device, >= 1 [0: the default in cgp_schedule_info]. */
     int virtual_stages;
     /** Micro-batches in a group, as in cgp_schedule_options [0]. */
     int group;
     /** The caller's schedule, instead of `schedule`. It must have `stages` devices and the plan's
-     *  number of micro-batches. It is checked first; its compute actions are used, with new
-     *  transfers. If its backward does not run in ascending order of micro-batch, its results equal
-     *  the results of other schedules only up to rounding. Not with `inference`. Borrowed for the
-     *  call. [NULL] */
+     *  number of micro-batches. It is checked first. The plan uses its compute actions, and inserts
+     *  new transfers. If its backward does not run in ascending order of micro-batch, its results
+     *  equal the results of other schedules only up to rounding. Not with `inference`. Borrowed for
+     *  the call. [NULL] */
     const cgp_schedule *table;
-    /** [never] CGP_RECOMPUTE_BUDGET needs a memory limit on at least one device. Candidates are the
-     *  other modes, and plans whose backward recomputes values that are chosen for each device. The
-     *  fastest candidate that fits is taken, with FLOPs as costs. */
+    /** [never] CGP_RECOMPUTE_BUDGET needs a memory limit on at least one device. Its candidates are
+     *  the other modes, and plans whose backward recomputes a set of values chosen for each device.
+     *  It takes the fastest candidate that fits, with FLOPs as costs. */
     cgp_recompute recompute;
     /** The optimizer. [SGD without momentum, lr 0.01] */
     cgp_optim optim;
@@ -100,25 +101,25 @@ typedef struct cgp_plan_options {
     const char *const *devices;
     /** T >= 1: threads of each device. [1] */
     int threads_per_device;
-    /** Maximum bytes of each device; a smaller limit in its name applies instead. 0: no limit here,
-     *  but cgp_pipeline_create() checks the machine's memory. In bf16, a cpu device with a limit
-     *  uses spare room to keep weights packed across micro-batches. So set the limit to the memory
-     *  that the machine can give it. [0] */
+    /** Maximum bytes of each device; a smaller limit in a device's name applies instead. 0: no
+     *  limit here, but cgp_pipeline_create() checks the machine's memory. In bf16, a cpu device
+     *  with a limit uses spare memory below the limit to keep weights packed across micro-batches.
+     *  So set the limit to the memory that the machine can give to the device. [0] */
     int64_t memory_limit;
     /** The caller computes the loss of the model's outputs, between cgp_pipeline_forward() and
-     *  _backward(). The model has no loss. In the schedule, all forwards of a device come before
-     *  its first backward: gpipe (the default then), looped-bfs, looped-bfs-zb. */
+     *  _backward(). The model has no loss. The schedule must have all forwards of a device before
+     *  its first backward: gpipe (then the default), looped-bfs or looped-bfs-zb. */
     bool external_loss;
-    /** [f32] */
+    /** Precision of the devices. [f32] */
     cgp_precision precision;
     /** Running statistics of batch norms change once per step, with the statistics of the whole
-     *  mini-batch, and not once per micro-batch. They then do not depend on `chunks`, up to
-     *  rounding. Training normalises by micro-batch in both cases. [false] */
+     *  mini-batch, and not once per micro-batch. With this option they do not depend on `chunks`,
+     *  up to rounding. Training normalises by micro-batch in both cases. [false] */
     bool deferred_batch_norm;
     /** Processes that run the plan together, 1 to the number of devices. Each owns a contiguous
      *  block of devices. [1] */
     int ranks;
-    /** [direct] */
+    /** Algorithm of convolutions. [direct] */
     cgp_convolution convolution;
     /** G: a power of two, 1 to 1024. The M micro-batches of a mini-batch are cut into G contiguous
      *  groups: floor(g M / G) .. floor((g + 1) M / G) - 1. Inside a group, gradients add up in
@@ -127,7 +128,7 @@ typedef struct cgp_plan_options {
      *  tree needs up to log2 G more gradient buffers (`partial_gradient_bytes`). With G > 1 a
      *  `table` must have a backward in ascending order of micro-batch. [1: ascending order] */
     int gradient_groups;
-    /** The most micro-batches in flight, as in cgp_schedule_options [0]. */
+    /** Maximum number of micro-batches in flight, as in cgp_schedule_options [0]. */
     int in_flight;
 } cgp_plan_options;
 
@@ -159,8 +160,7 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
 }
 
 /** Return the number of stages of a plan with these options, n v or, with `table`, the number in
- *  the table. It is the length of a balance. An unknown schedule counts as one with v = 1. Threads:
- *  any. */
+ *  the table. It is the length of a balance. For an unknown schedule, v is 1. Threads: any. */
 CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
 
 /** The first goal of a balance. Times are simulated, as in cgp_plan_timeline(). */
@@ -175,10 +175,11 @@ typedef enum cgp_balance_goal {
 /**
  * Find the balance of a plan with these options, whose own `balance` is ignored.
  *
- * It is the best balance if there are few. Otherwise it is found by a local search from balances
- * whose largest device, or stage, is as small as possible. Up to 50,000 actions in a step, no
- * boundary between two stages can then move by one layer with gain. In larger steps, at most 100
- * balances are simulated. Equal arguments give equal balances on every machine.
+ * If few balances exist, the result is the best of all. Otherwise a local search starts from
+ * balances whose largest device, or stage, is as small as possible. In steps of up to 50,000
+ * actions, moving one boundary between two stages of the result by one layer never improves it. In
+ * larger steps, at most 100 balances are simulated. Equal arguments give equal balances on every
+ * machine.
  *
  * Memory is an estimate: parameters with their gradients and optimizer states, inputs of stages,
  * and the values that backward reads, times the micro-batches in flight. Messages, and additions of
@@ -208,7 +209,7 @@ typedef struct cgp_plan_stage {
     int device;
     double forward_flops, backward_flops, recompute_flops; /**< FLOPs of a full micro-batch. */
     double weight_flops;                                   /**< FLOPs of W, a part of backward. */
-    int input_slots, saved_slots;                          /**< Most in use at one time. */
+    int input_slots, saved_slots;                          /**< Largest number in use at once. */
     int64_t input_slot_bytes, saved_slot_bytes;            /**< Bytes of one slot, after forward. */
     double recomputed_flops; /**< FLOPs of forward within backward, a part of backward_flops. */
     /** Values that backward reads: stored by F or R, and recomputed within backward. */
@@ -226,15 +227,16 @@ typedef struct cgp_plan_device {
     /** Copies of parameters in the layout of the backend's kernels (prepacked weights), for example
      *  rounded to bf16. They are repacked after an update. */
     int64_t packed_bytes;
-    /** The pool of the device's stages for all slots: input slots, saved slots, and where backward
-     *  is split also slots for gradients that I leaves for W. */
+    /** The pool for all slots of the device's stages: input slots, saved slots and, if backward is
+     *  split, slots for gradients that I leaves for W. */
     int64_t slot_bytes;
     int64_t workspace_bytes;
-    /** The device's buffers for messages to other devices, also of processes on this host. */
+    /** The device's buffers for messages to other devices, including devices of other processes on
+     *  this host. */
     int64_t transfer_bytes;
     /** All bytes except parameters, gradients, optimizer, state, partial gradients and packed. */
     int64_t activation_bytes;
-    int64_t planned_bytes; /**< Sum of all. */
+    int64_t planned_bytes; /**< Sum of all sections. */
     /** Values that change from step to step, and scalars, on a device that does not share the
      *  host's memory. */
     int64_t step_bytes;
@@ -246,15 +248,15 @@ typedef struct cgp_plan_device {
     /** The rank that owns the device. */
     int rank;
     /** Bound instances of compute actions in a step of a full mini-batch: (stage, program, slots,
-     *  range, first, samples). If the backend captures launches, each has one captured graph,
-     *  unless it computes nothing. */
+     *  range, first, samples). If the backend captures launches, each bound instance has one
+     *  captured graph, unless it computes nothing. */
     int variants;
     /** Ordinal of the device's hardware. */
     int ordinal;
     /** Memory limit of the plan on this device; 0: no limit. */
     int64_t limit_bytes;
-    /** Bytes that custom ops keep outside the plan, at most (cgp_op.outside_bytes). They are not in
-     *  `planned_bytes`; the memory limit is for both. */
+    /** Maximum bytes that custom ops keep outside the plan (cgp_op.outside_bytes). They are not in
+     *  `planned_bytes`; the memory limit applies to the sum of both. */
     int64_t outside_bytes;
     /** Partial sums of gradients, with gradient groups. */
     int64_t partial_gradient_bytes;
@@ -267,9 +269,10 @@ typedef struct cgp_plan_device {
  * @param[in]  model    Finished. Borrowed until the plan is destroyed.
  * @param[in]  options  Borrowed for the call.
  *
- * @retval CGP_EINVAL   An option is wrong, or a device cannot run an op: it takes no custom ops, or
- *                      has no kernel. Or, without `inference` and `external_loss`, the model has
- *                      nothing to train: no loss, or no parameter and no input gradient.
+ * @retval CGP_EINVAL   An option is wrong, or a device cannot run an op: the device runs no custom
+ *                      ops, or has no kernel for the op. Or, without `inference` and
+ *                      `external_loss`, the model has nothing to train: no loss, or no parameter
+ *                      and no input gradient.
  * @retval CGP_ELIMIT   A device would need more than its limit: the message has the numbers and a
  *                      suggestion.
  * @retval CGP_EDEVICE  A backend refused a kernel.

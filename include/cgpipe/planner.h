@@ -18,20 +18,20 @@
 extern "C" {
 #endif
 
-/** The speed of a device that is only described. */
+/** The speed of a device, for estimates without that device. */
 typedef struct cgp_device_speed {
     double flops_per_second; /**< FLOPs per second that kernels reach, > 0. */
     /** Bytes of memory per second that kernels reach; 0: memory takes no time. */
     double bytes_per_second;
     cgp_precision precision;
     cgp_convolution convolution;
-    cgp_optim optim; /**< For the time of the update. */
+    cgp_optim optim; /**< The optimizer, for the time of the update. */
 } cgp_device_speed;
 
 /**
- * Estimate costs of layers. A kernel takes the longer of its FLOPs / `flops_per_second` and of its
- * operands' bytes / `bytes_per_second`, each operand counted once. An update takes the time of its
- * bytes. Launches take no time.
+ * Estimate costs of layers. The time of a kernel is the larger of FLOPs / `flops_per_second` and
+ * bytes / `bytes_per_second`, where bytes counts each operand once. The time of an update is bytes
+ * / `bytes_per_second`. Launches take no time.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  speed    Borrowed.
@@ -63,12 +63,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_for_devices(const cgp_model *model
 
 /** Times of messages between stages. Arrays are borrowed. */
 typedef struct cgp_message_costs {
-    /** Bytes per second of a message without a link below; 0: it takes no time. Several messages of
-     *  an edge may be on the way at one time. */
+    /** Bytes per second of a message that none of the links below carries; 0: it takes no time.
+     *  Several messages of an edge may be on the way at one time. */
     double copy_bytes_per_second;
-    /** [devices][devices] Latency in seconds, and bytes per second, from one device to another one.
-     *  An edge transfers one message at a time. NULL: there are no links. Not read for messages
-     *  within a device. */
+    /** [devices][devices] Links: latency in seconds, and bytes per second, from one device to
+     *  another. On a link, an edge transfers one message at a time. NULL: there are no links.
+     *  Messages within a device use no link. */
     const double *latency_seconds;
     const double *bytes_per_second;
 } cgp_message_costs;
@@ -82,9 +82,9 @@ typedef struct cgp_message_costs {
  * @param[in]  row_of    [devices] the row of each device's costs, below the number of devices;
  *                       NULL: all devices have row 0. Borrowed.
  * @param[in]  messages  Borrowed; NULL: messages take no time.
- * @param[out] timeline  Filled on success only. Without the optimizer's update. An addition of
- *                       gradient groups takes the share of the update's time that its reads and
- *                       writes have.
+ * @param[out] timeline  Filled on success only. Without the optimizer's update. The time of an
+ *                       addition of gradient groups is derived from the update's time, in
+ *                       proportion to the memory that both read and write.
  * @param[out] update    Seconds of the update on the slowest device; 0 if the costs have none. May
  *                       be NULL.
  *
@@ -99,26 +99,27 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_simulate(const cgp_plan *plan,
                                                     cgp_schedule_timeline *timeline,
                                                     double *update);
 
-/** Options of cgp_plan_search(): the parts of a plan that it may change, and its costs. */
+/** Options of cgp_plan_search(): the parts of a plan that the search may change, and the costs. */
 typedef struct cgp_search_options {
     size_t struct_size;
-    /** Try every schedule; with `in_flight` in the plan's options only v-flex. If `in_flight` is 0,
-     *  v-flex is tried with up to five numbers from the least to the most. [true] */
+    /** Try every schedule; if the plan's options set `in_flight`, only v-flex. If `in_flight` is 0,
+     *  v-flex is tried with up to five values of `in_flight`, from the least to the most. [true] */
     bool schedules;
-    /** Try 2, 3, 4, 6 and 8 stages on each device, for schedules with any number. Only with
-     *  `schedules`. Else try schedules with the options' `virtual_stages`; 0: any. [true] */
+    /** Try 2, 3, 4, 6 and 8 stages on each device, for schedules that allow any number. Only with
+     *  `schedules`. If false: try only schedules with the plan options' `virtual_stages`, or, if
+     *  that is 0, schedules with any number. [true] */
     bool virtual_stages;
     /** Try every recomputation mode. [true] */
     bool recomputes;
-    /** Search the balance; else use the balance of the plan's options. With `schedules`, or
-     *  `virtual_stages`, this must be true. [true] */
+    /** Search the balance. If false, use the balance of the plan's options. Must be true with
+     *  `schedules` or `virtual_stages`. [true] */
     bool balances;
-    /** Try powers of 2 up to the batch as numbers of micro-batches, beside the options' `chunks`.
-     *  The size of a micro-batch changes the bits of a step, and the statistics of batch norms.
-     *  [false] */
+    /** Try powers of 2, up to the batch, as numbers of micro-batches, in addition to the options'
+     *  `chunks`. The size of a micro-batch changes the bits of a step, and the statistics of batch
+     *  norms. [false] */
     bool chunks;
     /** [rows][sizes][layers] Costs of micro-batches of `samples[sizes]` samples, as for
-     *  cgp_layer_costs_at(). NULL: FLOPs are the unit of time. Borrowed. */
+     *  cgp_layer_costs_at(). NULL: costs are FLOPs. Borrowed. */
     const cgp_layer_cost *costs;
     const int64_t *samples;
     int sizes;
@@ -126,7 +127,8 @@ typedef struct cgp_search_options {
     const cgp_message_costs *messages;
     /** The number of choices to keep, >= 1. [10] */
     int most;
-    /** Try bf16 beside the options' f32, without `costs`. It rounds otherwise. [false] */
+    /** Try bf16 in addition to the options' f32, only without `costs`. Results are rounded
+     *  differently in bf16. [false] */
     bool precisions;
     /** [devices] The row of each device's costs, below the number of devices. NULL: all devices
      *  have row 0. Borrowed. */
@@ -153,7 +155,7 @@ static inline cgp_search_options cgp_search_options_default(void) {
 
 /** A plan that was made and simulated. */
 typedef struct cgp_search_choice {
-    const char *schedule; /**< Static; NULL: the options' table. */
+    const char *schedule; /**< Static; NULL: the schedule is the options' `table`. */
     int virtual_stages;   /**< Stages on each device. */
     int chunks;
     cgp_recompute recompute;
@@ -162,7 +164,7 @@ typedef struct cgp_search_choice {
     double makespan; /**< Seconds of the step without the update; FLOPs without costs. */
     double update;   /**< Seconds of the update, or 0. */
     double bubble;   /**< As cgp_schedule_timeline's bubble_makespan. */
-    /** Arithmetic of recomputation, as a fraction of forward and backward. */
+    /** FLOPs of recomputation, as a fraction of the FLOPs of forward and backward. */
     double recomputed;
     int64_t bytes; /**< Planned bytes of the fullest device. */
     int device;    /**< The fullest device. */
@@ -172,42 +174,45 @@ typedef struct cgp_search_choice {
 
 /** The result of cgp_plan_search(). Free it with cgp_search_result_release(). */
 typedef struct cgp_search_result {
-    /** [n] The best first: by makespan and update, then f32, then by bytes. One for each schedule,
-     *  number of stages on a device, number in flight, and number of micro-batches: its fastest
-     *  recomputation mode and precision that fit. */
+    /** [n] Sorted, best first: by makespan plus update; among equal times f32 first, then fewer
+     *  bytes. There is one choice for each combination of schedule, number of stages on a device,
+     *  number in flight and number of micro-batches. It has the fastest recomputation mode and
+     *  precision that fit. */
     cgp_search_choice *choices;
     int n;
-    int64_t plans; /**< Plans made. */
-    /** [n_tried] What was planned, in order: each schedule, number of stages on a device, number in
-     *  flight, number of micro-batches, precision and recomputation mode, with its best plan that
-     *  fits. If none fits, `makespan` is 0, and `bytes` are those of its smallest plan. `balance`
-     *  is NULL. Left out are modes that do not fit with their fastest balance, if it is slower
-     *  than `most` choices. */
+    int64_t plans; /**< Number of plans made. */
+    /** [n_tried] The combinations that were planned, in order. A combination is a schedule, number
+     *  of stages on a device, number in flight, number of micro-batches, precision and
+     *  recomputation mode. Its entry describes its best plan that fits. If no plan fits, `makespan`
+     *  is 0, and `bytes` are the bytes of its smallest plan. `balance` is NULL. A combination is
+     *  left out if its fastest balance does not fit and is slower than `most` choices. */
     cgp_search_choice *tried;
     int n_tried;
-    /** After CGP_ELIMIT, the plan with the smallest fullest device; else all 0. A search with a
-     *  memory limit of `least.bytes` and no other limits finds a plan; with one byte less it finds
-     *  none. */
+    /** After CGP_ELIMIT, the plan whose fullest device needs the fewest bytes; otherwise all 0. A
+     *  search with a memory limit of `least.bytes` and no other limits finds a plan; with one byte
+     *  less it finds none. */
     cgp_search_choice least;
 } cgp_search_result;
 
 /**
  * Search the fastest plans whose devices keep their memory limits.
  *
- * Every choice was planned, so its bytes are exact, and simulated. For each schedule the balance
- * with the least makespan is planned. If a device exceeds its limit, the balance with the least
- * makespan within the limit is searched, then the balance with the least memory. A recomputation
- * mode is left out if a mode fits that has the same actions or fewer, and none that takes longer.
+ * Every choice is planned, so its bytes are exact, and simulated. For each schedule, the search
+ * plans the balance with the least makespan. If a device exceeds its limit, it searches for the
+ * balance with the least makespan within the limit, then for the balance with the least memory. A
+ * recomputation mode is left out if another mode fits whose actions are a subset of its actions,
+ * and none of them takes longer.
  *
  * @param[in]  model    Finished. Borrowed.
- * @param[in]  options  Options that the search does not change, with the memory limits. `balance`
- *                      is read only if it is fixed. A `table` fixes the schedule. Borrowed.
+ * @param[in]  options  Options that the search does not change, including memory limits. `balance`
+ *                      is read only if the search does not change it. A `table` fixes the schedule.
+ *                      Borrowed.
  * @param[in]  search   Borrowed; NULL for all defaults.
- * @param[out] out      Filled on success, and with `tried` and `least` after CGP_ELIMIT.
+ * @param[out] out      Filled on success. After CGP_ELIMIT, only `tried` and `least` are filled.
  *
- * @retval CGP_EINVAL  No plan can be made; the message is of the first one.
- * @retval CGP_ELIMIT  No plan fits; the message has the least memory that would do, and what needs
- *                     it.
+ * @retval CGP_EINVAL  No plan can be made; the message is the message of the first plan.
+ * @retval CGP_ELIMIT  No plan fits; the message has the least memory that would be enough, and what
+ *                     needs it.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: a balance and a plan for each schedule, mode, precision and number of
@@ -222,7 +227,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_search(const cgp_model *model,
  *  The balance is borrowed from the choice. Threads: any. */
 CGP_API void cgp_search_choice_apply(const cgp_search_choice *choice, cgp_plan_options *options);
 
-/** Free the arrays of a result, which may be all zero. */
+/** Free the arrays of a result. A result that is all zero is accepted. */
 CGP_API void cgp_search_result_release(cgp_search_result *result);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.h -- times of the last run, and measured costs of layers and ops. The costs are of steps
- * of a pipeline that trains, or of steps on random data. Balances, and simulations of schedules,
- * take such costs. */
+/* profile.h -- times of the last run, and measured costs of layers and ops. The costs are measured
+ * in the steps of a pipeline that trains, or in steps on random data. Balances and simulations of
+ * schedules use these costs. */
 #ifndef CGPIPE_PROFILE_H
 #define CGPIPE_PROFILE_H
 
@@ -104,7 +104,7 @@ typedef struct cgp_op_time {
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline,
                                                         cgp_op_time *times, int *n);
 
-/** The most sizes of micro-batches in one call of cgp_profile_steps(). */
+/** Maximum number of sizes of micro-batches in one call of cgp_profile_steps(). */
 #define CGP_PROFILE_SIZES 16
 
 /** Options of cgp_profile_steps(). */

@@ -15,9 +15,9 @@ extern "C" {
  * Save weights, states, optimizer state, number of steps and seed as the checkpoint of this step,
  * in a run's directory.
  *
- * Names are the model's and do not depend on the layout. A pipeline with other stages, balance,
- * schedule, recomputation or micro-batches can load the checkpoint, and training continues bit for
- * bit (with the same micro-batch size).
+ * Tensors have the names of the model, which do not depend on the layout. A pipeline with other
+ * stages, balance, schedule, recomputation or micro-batches can load the checkpoint, and training
+ * continues bit for bit (with the same micro-batch size).
  *
  * The files are written to a temporary directory, synced, and renamed to `directory/step-00000042`.
  * Then `directory/latest` points to it, and older checkpoints beyond `keep` are deleted (failures

@@ -39,7 +39,8 @@ typedef struct cgp_action {
     int microbatch; /**< 0..m-1. */
     int edge;       /**< Transfers: index into the edges of cgp_schedule_lower(). Others: -1. */
     /** F only, before lowering: this F and the next B or I of the list run as a pair (dualpipe-v,
-     *  OVERLAP_F_B). Both actions wait for the inputs of both, and send when both are done. */
+     *  OVERLAP_F_B). Each of the two waits for the inputs of both actions, and both send when both
+     *  are done. */
     bool overlapped;
 } cgp_action;
 
@@ -59,8 +60,8 @@ typedef struct cgp_schedule cgp_schedule;
 typedef enum cgp_recompute {
     CGP_RECOMPUTE_NEVER,  /**< F saves all inputs of backward. */
     CGP_RECOMPUTE_ALWAYS, /**< Every micro-batch is recomputed before its backward. */
-    /** As `always`, except for a micro-batch whose backward is the first on its stage after its
-     *  F. */
+    /** Like `always`, but a micro-batch is not recomputed if its backward is the first backward on
+     *  its stage after its F. */
     CGP_RECOMPUTE_EXCEPT_LAST,
     CGP_RECOMPUTE_NEVER_SELECTIVE,
     CGP_RECOMPUTE_ALWAYS_SELECTIVE,
@@ -92,7 +93,7 @@ CGP_API const char *cgp_recompute_name(cgp_recompute recompute);
 typedef enum cgp_placement {
     CGP_PLACEMENT_LOOP, /**< Stage j on device j mod n. */
     /** Stages on devices 0 1 .. n-1 n-1 .. 1 0, then 0 1 .. again. With 2 stages on each device,
-     *  the first and the last stage share one. */
+     *  the first and the last stage share a device. */
     CGP_PLACEMENT_V,
 } cgp_placement;
 
@@ -116,17 +117,18 @@ CGP_API const cgp_schedule_info *cgp_schedule_info_find(const char *name);
 /** Options of a generator, beyond name and size. */
 typedef struct cgp_schedule_options {
     size_t struct_size;
-    int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
+    int virtual_stages; /**< v, the number of stages on each device, >= 1 [0: the default in
+                         *   cgp_schedule_info]. */
     int group;          /**< interleaved, interleaved-zb: micro-batches in a group, n..m [0: n]. */
-    /** Placement in forward-only [loop]; other schedules have a fixed placement. */
+    /** Placement of the schedule forward-only [loop]; other schedules have a fixed placement. */
     cgp_placement placement;
     /** [stages] zb-1p, zb-2p: time of F [NULL: 1]. The three arrays are borrowed for the call. */
     const double *forward;
     const double *backward_input;  /**< [stages] Time of I [NULL: 1]. */
     const double *backward_weight; /**< [stages] Time of W [NULL: 1]. */
     double latency;                /**< zb-1p, zb-2p: time of a message between devices [0]. */
-    /** v-flex: the most micro-batches in flight, summed over the two stages of a device: from
-     *  v-min's peak to 2n [0: 2n, 1f1b's memory]. */
+    /** v-flex: maximum number of micro-batches in flight, summed over the two stages of a device.
+     *  The range is from v-min's peak to 2n [0: 2n, 1f1b's memory]. */
     int in_flight;
 } cgp_schedule_options;
 
@@ -150,8 +152,8 @@ static inline cgp_schedule_options cgp_schedule_options_default(void) {
  * @param[in]  options  Borrowed; NULL for all defaults.
  *
  * @retval CGP_EINVAL  Unknown name (the message has the nearest), n or m < 1, or more than 2^24
- *                     stages x micro-batches. Or an option does not fit the schedule: v, group,
- *                     in_flight, fewer micro-batches than dualpipe-v needs, a cost.
+ *                     stages x micro-batches. Or v, group, in_flight or a cost does not fit the
+ *                     schedule, or dualpipe-v needs more micro-batches.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: O(actions); for zb-1p and zb-2p, a dozen times O(actions x n);
@@ -197,16 +199,17 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
 /** The gradients that backward of a stage computes. */
 typedef enum cgp_stage_backward {
     CGP_BACKWARD_FULL,  /**< Gradients of parameters and of inputs: B, or I and W. */
-    CGP_BACKWARD_INPUT, /**< Only gradients of inputs, as all parameters are frozen: I alone. */
-    CGP_BACKWARD_NONE   /**< Nothing, as no stage up to it trains a parameter: F only. */
+    CGP_BACKWARD_INPUT, /**< Only gradients of inputs, because all parameters are frozen: I
+                         *   alone. */
+    CGP_BACKWARD_NONE   /**< Nothing, because no stage up to this one trains a parameter: F only. */
 } cgp_stage_backward;
 
 /**
- * Leave out the backward actions that frozen parameters make needless: W of INPUT stages, whose B
- * becomes I; B, I, W and R of NONE stages. The order of all other actions stays.
+ * Remove the backward actions that frozen parameters make needless. An INPUT stage loses W, and its
+ * B becomes I. A NONE stage loses B, I, W and R. All other actions keep their order.
  *
- * Then lower with the gradient edges between stages that have a backward;
- * cgp_schedule_lower_chain() does so.
+ * Afterwards lower the schedule, with gradient edges only between stages that have a backward;
+ * cgp_schedule_lower_chain() does this.
  *
  * @param[in] stages  [stages]. Borrowed for the call.
  *
@@ -219,7 +222,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_freeze(cgp_schedule *schedule,
 
 /**
  * Insert the transfers of every edge: SEND right after the producer, RECV right before the consumer
- * (after its R).
+ * (after the consumer's R).
  *
  * Several RECVs before one action, and several SENDs after one, are in ascending order of edges. An
  * activation edge adds SEND_F/RECV_F, a gradient edge SEND_B/RECV_B. A schedule without backward
@@ -334,7 +337,7 @@ typedef struct cgp_schedule_report {
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_check(const cgp_schedule *schedule,
                                                      cgp_schedule_report *report);
-/** Free the arrays of a report, which may be all zero. */
+/** Free the arrays of a report. A report that is all zero is accepted. */
 CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 
 /** Costs in any one unit of time. Arrays are borrowed; NULL means the default in brackets.
@@ -355,8 +358,8 @@ typedef struct cgp_schedule_costs {
     /** Transfers are not overlapped: each message occupies the receiving device for the time of its
      *  transfer, before the action that waits for the message. */
     bool transfers_block;
-    /** [edges] Buffers, >= 1 [unbounded]. SEND waits while all are in use; taking a message frees
-     *  one. A posted receive occupies one buffer. */
+    /** [edges] Buffers, >= 1 [unbounded]. SEND waits while all buffers are in use; taking a message
+     *  frees its buffer. A posted receive occupies one buffer. */
     const int *capacity;
     /** [stages] Time of one addition of partial sums of gradients, after I and after W [0]. B takes
      *  both. With gradient groups (cgp_plan_options), the last micro-batch of a group ends with the
@@ -384,14 +387,16 @@ typedef struct cgp_schedule_timeline {
     double *busy;
     /** [edges] Largest number of buffers in use at once, >= 1. Simulated: with unbounded buffers,
      *  whatever costs.capacity is. A buffer is in use from the end of SEND, or the posting of RECV,
-     *  until the message is taken. At one instant, buffers are freed before they are taken. With
-     *  that many buffers no sender waits, and all times are as with unbounded buffers. */
+     *  until the message is taken. A buffer that is freed at an instant can be used again at the
+     *  same instant. With that many buffers no sender waits, and all times are as with unbounded
+     *  buffers. */
     int *free_capacity;
-    /** [devices][actions of the device] Start and end of each action. A simulated SEND starts and
-     *  ends when it is done, a RECV when its message is taken, just before the action that waits
-     *  for it. So a RECV that is posted early may have a later time than actions after it in the
-     *  list. If transfers block, RECV lasts as long as the transfer. A measured transfer starts
-     *  when the device reaches it; waiting and copying are included. */
+    /** [devices][actions of the device] Start and end of each action. A simulated SEND takes no
+     *  time: it starts and ends when it is done. A simulated RECV starts and ends when its message
+     *  is taken, just before the action that waits for the message. So a RECV that is posted early
+     *  may have a later time than actions after it in the list. If transfers block, RECV lasts as
+     *  long as the transfer. A measured transfer starts when the device reaches it; waiting and
+     *  copying are included. */
     double **start, **end;
     /** [devices][actions of the device] Measured steps; NULL if simulated. `released`: when the
      *  other side released the buffer, or message, of a transfer (0: before the step). `ready`:
@@ -419,8 +424,8 @@ typedef struct cgp_schedule_timeline {
  *
  * SEND waits for a free buffer. RECV only posts a receive, wherever it is in the list: the F, B or
  * I of its stage and micro-batch waits for the message and takes it. (In a pair, F waits for the
- * messages of both.) So a table has the same times with transfers as without; it may only need more
- * buffers. Transfers take no time on the device unless costs.transfers_block is set.
+ * messages of both actions.) So the position of RECV changes no times, but may change the number of
+ * buffers needed. Transfers take no time on the device unless costs.transfers_block is set.
  *
  * @param[in]  costs  Borrowed; NULL for all defaults.
  * @param[out] out    Filled on success only.
@@ -436,7 +441,7 @@ typedef struct cgp_schedule_timeline {
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_simulate(const cgp_schedule *schedule,
                                                         const cgp_schedule_costs *costs,
                                                         cgp_schedule_timeline *out);
-/** Free the arrays of a timeline, which may be all zero. */
+/** Free the arrays of a timeline. A timeline that is all zero is accepted. */
 CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
 
 /**

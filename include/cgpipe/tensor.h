@@ -46,8 +46,8 @@ CGP_API int64_t cgp_shape_count(const cgp_shape *shape);
 /** Return true if the ranks and all sizes are equal. Threads: any. */
 CGP_API bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b);
 
-/** Write "[4, 128, 768]" to `text` of `size` bytes, cut if it is too short. Returns `text`.
- *  Threads: any. */
+/** Write a shape as "[4, 128, 768]" to `text`, a buffer of `size` bytes; a text that does not fit
+ *  is cut. Returns `text`. Threads: any. */
 CGP_API char *cgp_shape_text(const cgp_shape *shape, char *text, size_t size);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h -- the contract of a backend: devices with memory, queues and events, and one kernel
- * per (op, direction). It is a struct of five tables of functions:
+ * per (op, direction). A backend is a struct with five tables of functions:
  *
  *     device     hardware, devices, memory, copies
  *     kernels    kernels, conversions, updates
@@ -93,7 +93,7 @@ typedef struct cgp_kernel_args {
     const void *dy;
     void *dx[CGP_OP_MAX_INPUTS];
     float *dparam[CGP_OP_MAX_PARAMETERS];
-    /** [bytes returned by workspace()] */
+    /** Scratch memory, as many bytes as workspace() returned. */
     void *workspace;
     const cgp_step_values *values;
     /** Losses, forward: the sum over rows, in order, goes to losses[values->loss_word + loss].
@@ -149,12 +149,12 @@ typedef struct cgp_update {
      *  and momentum buffer or NULL. */
     float *state[2];
     double weight_decay;
-    /** SGD, RMSPROP. */
+    /** Used by SGD and RMSPROP. */
     double momentum;
     bool nesterov;
     /** For ADAM and ADAMW; RMSPROP uses eps too. */
     double beta1, beta2, eps;
-    /** RMSPROP. */
+    /** Used by RMSPROP. */
     double alpha;
     const cgp_update_values *values;
 } cgp_update;
@@ -185,7 +185,7 @@ typedef enum cgp_isa {
     CGP_ISA_V3,      /**< x86-64-v3: AVX2. */
     CGP_ISA_V4,      /**< x86-64-v4: AVX-512. */
     CGP_ISA_V4_BF16, /**< x86-64-v4, and AVX512_BF16 for bf16 GEMMs. */
-    CGP_ISA_AMX      /**< x86-64-v4, and AMX for bf16 GEMMs, with the bits of V4_BF16. */
+    CGP_ISA_AMX      /**< x86-64-v4, and AMX for bf16 GEMMs, with the same bits as V4_BF16. */
 } cgp_isa;
 
 /** Options of a new device. */
@@ -249,8 +249,8 @@ typedef struct cgp_backend_device {
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
     /** Return the ordinal of the hardware whose memory has an address, whoever allocated it in this
-     *  process; -1: host memory, or unknown. In a copy, such an address is a place of any device of
-     *  the backend. NULL: the backend knows no memory but its own. Threads: any. */
+     *  process; -1: host memory, or unknown. A copy accepts such an address as a place of any
+     *  device of the backend. NULL: the backend knows no memory but its own. Threads: any. */
     int (*ordinal_of)(const cgp_device *device, const void *address);
 } cgp_backend_device;
 
@@ -273,11 +273,12 @@ typedef struct cgp_backend_kernels {
                        void *packed);
 
     /** Announce the kernels of a pipeline: specs [n], of which the first n_own will be created on
-     *  this device. A spec has the largest number of samples of its kernels, which may also be
-     *  created for fewer. All devices of the backend get the same set of specs, so what a backend
+     *  this device. The number of samples in a spec is a maximum: its kernels may also be created
+     *  for fewer samples. All devices of the backend get the same set of specs, so what a backend
      *  chooses for the whole set does not depend on stages or ranks. The pipeline calls this once
      *  for each device, before memory_create(), so the call may allocate memory that it frees
-     *  again. Kernels may also be created without it. NULL: nothing depends on other kernels. */
+     *  again. Kernels may also be created without this call. NULL: no kernel depends on other
+     *  kernels. */
     cgp_status (*prepare)(cgp_device *device, const cgp_kernel_spec *specs, int n, int n_own);
     cgp_status (*create)(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out);
     cgp_status (*run)(cgp_kernel *kernel, const cgp_kernel_args *args);
@@ -307,7 +308,7 @@ typedef struct cgp_backend_kernels {
                           const void *from, int64_t n);
 } cgp_backend_kernels;
 
-/** Queues that run after a call returns, and events. */
+/** Events, and queues whose work may run after a call has returned. */
 typedef struct cgp_backend_streams {
     size_t struct_size;
     cgp_status (*event_create)(cgp_device *device, cgp_event **out);
@@ -349,10 +350,10 @@ typedef struct cgp_backend_streams {
 typedef struct cgp_backend_graphs {
     size_t struct_size;
     /** Begin a capture. Until capture_end(), all work given to COMPUTE or the branch is captured
-     *  with its current operands, and does not run. It consists of kernels, packs, conversions,
-     *  commits and their checks, sums, searches, updates, additions. The captured work reads device
-     *  memory when the graph runs. No copies, events or work of other queues may be enqueued before
-     *  capture_end(). */
+     *  with its current operands, and does not run. This work consists of kernels, packs,
+     *  conversions, commits and their checks, sums, searches, updates and additions. The captured
+     *  work reads device memory when the graph runs. No copies, events or work of other queues may
+     *  be enqueued before capture_end(). */
     cgp_status (*capture_begin)(cgp_device *device);
     /** End the capture, also after a call that failed. Memory and kernels must outlive the graph.
      *  *out is NULL if nothing was captured, or the capture failed. @retval CGP_ENOMEM There is no
@@ -375,8 +376,9 @@ typedef struct cgp_shared_handle {
 } cgp_shared_handle;
 
 /** Device memory and events that two processes of one host use (CUDA IPC). A process exports its
- *  own and imports the other's, by handles that the pipeline exchanges. A call that fails leaves
- *  the device usable: messages then pass through host memory. */
+ *  own memory and events, and imports memory and events of the other process. The pipeline
+ *  exchanges the handles. A call that fails leaves the device usable: messages then pass through
+ *  host memory. */
 typedef struct cgp_backend_sharing {
     size_t struct_size;
     /** Write a handle of memory that memory_create() returned. */

@@ -52,8 +52,8 @@ extern "C" {
  *
  * @param[in] op          Borrowed for the life of the model; usually a static table.
  * @param[in] inputs      [op->n_inputs] values. Borrowed.
- * @param[in] name        NAME in the names of its parameters and state, "NAME.SUFFIX"; NULL if it
- *                        has none. Copied.
+ * @param[in] name        NAME in the names of its parameters and state, "NAME.SUFFIX"; NULL if the
+ *                        op has neither. Copied.
  * @param[in] attributes  [op->attribute_bytes] copied; NULL if there are none.
  * @return The output; an invalid value after an error, which sticks (cgpipe/model.h).
  */
@@ -93,8 +93,9 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
  *   runs again with rotated elements in each operand that is named;
  * - all of y, saved, dx and dparameters is written, and nothing else; previous contents of results
  *   and workspace have no effect;
- * - repeated calls give equal bits: with parallel_for ranges or the two backward functions in
- *   another order, without `accumulator`, in place if the table allows it, with each dx alone;
+ * - repeated calls give equal bits. This includes calls with the parallel_for ranges, or the two
+ *   backward functions, in another order. It also includes calls without `accumulator`, with only
+ *   one dx, or in place if the table allows it;
  * - fewer samples need no more workspace.
  *
  * @param[in] attributes  As for cgp_op_apply().

@@ -7,8 +7,8 @@
  * - the directories in the environment variable CGP_PLUGIN_PATH (absolute paths with colons
  *   between);
  * - `cgpipe` or `plugins` beside the program;
- * - the same beside the shared library; for the static library, the directory cgpipe of the
- *   installed libraries.
+ * - `cgpipe` or `plugins` beside the shared library; for the static library, the directory `cgpipe`
+ *   among the installed libraries.
  *
  * Nothing is opened in the current directory, nor in a set-user-ID program. All plug-ins are opened
  * once, in the order of directories and names. This happens when a program asks for a list of

@@ -10,8 +10,8 @@
  *     agreement   barrier and gather
  *     failures    stop and abort, and the detection of failed ranks by heartbeats
  *
- * An edge has two ends, called links: the sender's and the receiver's. The rank of each end's
- * device opens it with the same edge number.
+ * An edge has two ends, called links: the sender's and the receiver's. The rank that owns an end's
+ * device opens this end; both ends have the same edge number.
  *
  *     sender                                  receiver
  *     acquire   a free buffer                 take      the message of a micro-batch
@@ -60,7 +60,7 @@ typedef struct cgp_link_options {
     int edge;           /**< Number of the edge in the whole plan, >= 0; the same on every rank. */
     bool sends;         /**< True for the sender's end, false for the receiver's end. */
     int peer;           /**< Rank of the other end; this rank if both ends are here. */
-    int capacity;       /**< Buffers, >= 1. */
+    int capacity;       /**< Number of buffers, >= 1. */
     int64_t bytes;      /**< Size of a buffer, >= 1. */
     /** If the transport `copies`: [capacity][CGP_LINK_HEADER_BYTES + bytes], the buffers of either
      *  end, in host memory. Otherwise [capacity][bytes], the sender's buffers, which may be in
@@ -108,7 +108,8 @@ typedef struct cgp_rank_state {
     /** Time at which the rank's last heartbeat arrived here. If none has arrived: time at which
      *  watch() began here, 0 before watch(). For this rank itself: the current time. */
     int64_t heartbeat_ns;
-    int64_t ended;      /**< Actions that have ended on the rank, as its report_progress() said. */
+    int64_t ended;      /**< Actions that have ended on the rank, as reported with
+                         *   report_progress(). */
     int64_t end_ns;     /**< Time at which the rank's last action ended; 0: none has ended. */
     int64_t agreements; /**< Number of agreements that the rank has entered. */
     /** Time at which the rank entered the agreement in which it waits; 0: it waits in none. */
@@ -127,7 +128,7 @@ typedef struct cgp_transport_links {
      * edge may be opened again when both ends are closed. Threads: the user thread.
      *
      * @retval CGP_EINVAL  This end is open already, or options are out of range. Or they differ
-     *                     from those of the other end, if this can be detected here.
+     *                     from the options of the other end, if this can be detected here.
      * @retval CGP_ENOMEM
      */
     cgp_status (*open)(cgp_communicator *communicator, const cgp_link_options *options,
@@ -143,13 +144,13 @@ typedef struct cgp_transport_links {
      *
      * @param timeout_ns  The longest wait, >= 0; INT64_MAX: no limit.
      * @param out         Overwritten on success.
-     * @return false on timeout; immediately after stop(), fail() on any rank, or a failure of the
-     *     transport.
+     * @return False on timeout, and immediately after stop(), fail() on any rank, or a failure of
+     *     the transport.
      *
      * Threads: one per link. Blocks.
      */
     bool (*acquire)(cgp_link *link, int64_t timeout_ns, cgp_link_message *out);
-    /** See acquire. */
+    /** Take a message. Parameters and result are as for acquire. */
     bool (*take)(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_message *out);
 
     /** Hand an acquired buffer to the receiver, with `microbatch`, `bytes` and `event`. It never
@@ -213,14 +214,15 @@ typedef struct cgp_transport_failures {
     cgp_status (*first)(cgp_communicator *communicator, int *rank, char *message, size_t size);
 
     /**
-     * Start to watch the other ranks. A thread sends each of them at least 8 heartbeats per limit
-     * (of 8 ms or more) and 4 per second, also while this rank computes or runs the caller's code.
-     * It sleeps in between. A rank from which nothing arrives for the limit has failed: "silent for
-     * 3.1 s". So all ranks should start to watch at about the same time, for example after a
-     * barrier. Time in which this process was stopped does not count.
+     * Start to watch the other ranks. A thread sends each of them at least 4 heartbeats per second,
+     * and at least 8 per limit if the limit is 8 ms or more. It does so even while this rank
+     * computes or runs the caller's code, and sleeps between heartbeats. A rank from which nothing
+     * arrives for `timeout_ns` has failed: "silent for 3.1 s". So all ranks should start to watch
+     * at about the same time, for example after a barrier. Time in which this process was stopped
+     * does not count.
      *
-     * @param timeout_ns  The limit, best the same on all ranks. 0: stop watching, and send the
-     *                    others a notice of it.
+     * @param timeout_ns  The limit; it should be the same on all ranks. 0: stop watching, and
+     *                    notify the other ranks.
      *
      * @retval CGP_ENOMEM  Also: the thread could not be started.
      *

@@ -21,12 +21,12 @@
  * A ReLU precedes every convolution, and a batch norm follows the convolution. Between two stages,
  * s1 and s2 are sent directly; a cell passes its s1 on as s2 of the next cell. A ReLU that several
  * operations begin with is computed once. The last average pool covers all pixels: 7 x 7 as
- * published for images of side 224. Other multiples of 32 work too. The reference computes the
- * operation max_pool_3x3 as an average pool; this is also the default here.
+ * published for images of side 224. Other image sides that are multiples of 32 work too. The
+ * reference computes the operation max_pool_3x3 as an average pool; this is also the default here.
  *
- * `old` is the definition of torchgpipe v0.0.2 to v0.0.4. In it, L counts the normal cells of one
- * group, and a 1 x 1 convolution and a batch norm follow every pool. The result of a normal cell is
- * h3 h4 h6 only. Each cell is split into 20 layers: 4 + 20 (3 L + 4) + 1 in all.
+ * `old` is the definition of torchgpipe v0.0.2 to v0.0.4. In this definition, L counts the normal
+ * cells of one group, and a 1 x 1 convolution and a batch norm follow every pool. The result of a
+ * normal cell is h3 h4 h6 only. Each cell is split into 20 layers: 4 + 20 (3 L + 4) + 1 in all.
  *
  * Weights are initialized as in PyTorch: convolutions, the linear map and its bias uniform in +-1 /
  * sqrt(fan_in), batch norms 1 and 0.

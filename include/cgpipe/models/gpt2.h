@@ -45,7 +45,7 @@ typedef struct cgp_gpt2_options {
     cgp_gpt2_gelu gelu; /**< [CGP_GPT2_GELU_ERF] */
     double eps;         /**< eps of the norms, at most 1. 0: 1e-5 [0] */
     int64_t inner;      /**< Hidden width of a block's MLP. 0: 4 C [0] */
-    int64_t residuals;  /**< Blocks per group of attention residuals. 0: sums as published [0] */
+    int64_t residuals;  /**< Blocks per group of attention residuals. 0: plain sums [0] */
     bool generation;    /**< Use a cache of T keys and values, see cgp_gpt2_create(). [false] */
 } cgp_gpt2_options;
 

@@ -13,10 +13,11 @@
  *
  *     conv1 3x3 | bn1 | relu | layer1 .. layer3 | avgpool | flat | fc
  *
- * A bottleneck is 11 layers and a basic block 8, the first of them empty, as in torchgpipe (4 + 33
- * x 11 + 3 = 370 at depth 101). In both families, a shortcut whose shape changes is a 1 x 1
- * convolution and a batch norm (He et al., option B). The paper's own CIFAR networks pad with zeros
- * (option A) and have 269,722 parameters at depth 20; the network here has 272,474.
+ * As in torchgpipe, a bottleneck is 11 layers and a basic block 8; the first layer of each is
+ * empty. (Depth 101 has 4 + 33 x 11 + 3 = 370 layers.) In both families, a shortcut whose shape
+ * changes is a 1 x 1 convolution and a batch norm (He et al., option B). The paper's own CIFAR
+ * networks pad with zeros (option A) and have 269,722 parameters at depth 20; the network here has
+ * 272,474.
  *
  * Weights are initialized as in torchvision: convolutions normal with variance 2 / fan_out, batch
  * norms 1 and 0, the linear map and its bias uniform in +-1 / sqrt(inputs).

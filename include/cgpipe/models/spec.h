@@ -64,8 +64,8 @@ CGP_API const char *cgp_model_kind_name(cgp_model_kind kind);
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text);
 
 /**
- * Write a spec with all sizes. It parses to the same model, except that it omits `dropout` and
- * `loss`.
+ * Write a spec with all sizes as text. The text parses to the same model, except for `dropout` and
+ * `loss`, which it omits.
  *
  * @param[out] text  [size], 320 characters are enough.
  * @retval CGP_EINVAL  A bad option; the message names it.

@@ -35,9 +35,9 @@ typedef struct CGP_OP_STRUCT cgp_op_attention {
     int64_t window;
     /** Scale of q k^T. */
     float scale;
-    /** x[0] is q, k and v side by side. */
+    /** 1: x[0] has q, k and v side by side. */
     int32_t fused;
-    /** A query sees no key after its own. */
+    /** 1: a query sees no key after its own. */
     int32_t causal;
     int32_t unused;
 } cgp_op_attention;

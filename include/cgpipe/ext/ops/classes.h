@@ -17,9 +17,10 @@
  *     weight ((1 - smoothing) -log p[target] + smoothing mean_c -log p[c])
  *     loss_scale weight (p[c] - (1 - smoothing) (c == target) - smoothing / in)
  *
- * Weights have the spec's type. Targets and factors of the last four have the spec's type. An
- * element of WEIGHTED_MEAN has the loss x factor, and the gradient loss_scale factor. It may have
- * a third input, whose sum over the mini-batch divides the loss; kernels do not read it. */
+ * Weights have the spec's type. Targets and factors of the last four ops have the spec's type. In
+ * WEIGHTED_MEAN, an element's loss is x times factor, and its gradient is loss_scale times factor.
+ * WEIGHTED_MEAN may have a third input, whose sum over the mini-batch divides the loss; kernels do
+ * not read this input. */
 #ifndef CGPIPE_EXT_OPS_CLASSES_H
 #define CGPIPE_EXT_OPS_CLASSES_H
 
@@ -37,7 +38,8 @@ typedef struct CGP_OP_STRUCT cgp_op_cross_entropy {
 
 typedef struct CGP_OP_STRUCT cgp_op_element_loss {
     CGP_OP_COMMON
-    /** SMOOTH_L1: the difference from the target up to which the loss is a square; 0: none is. */
+    /** SMOOTH_L1: the loss is a square if the difference from the target is smaller than beta. 0:
+     *  it is never a square. */
     double beta;
 } cgp_op_element_loss;
 

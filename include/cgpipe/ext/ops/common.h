@@ -7,8 +7,8 @@
  * widened when read and rounded when written, also when a kernel adds to a dx.
  *
  * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION, ARGMAX and DETACH have BACKWARD_INPUT.
- * EMBEDDING, POSITION, LINEAR, CONV2D and CONV_TRANSPOSE2D have BACKWARD_WEIGHT. No other pair
- * exists.
+ * EMBEDDING, POSITION, LINEAR, CONV2D and CONV_TRANSPOSE2D have BACKWARD_WEIGHT. No other pair of
+ * op and direction exists.
  *
  * Only these operands may share memory:
  *
@@ -33,7 +33,7 @@
  *
  *  - custom: CUSTOM: the use of the op in a model. Borrowed.
  *  - rows: rows of one sample, the product of all dimensions but the last.
- *  - in, out: width of a row before and after; vocabulary or classes as listed by op.
+ *  - in, out: width of a row before and after the op; for some ops the vocabulary or classes.
  *  - slope: SCALE: y = slope x. RELU: slope below 0. ADD and the channel norms end in a RELU of
  *    this slope; 1: none. FUNCTION and FUNCTION_OF_Y: constant a.
  *  - p: DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */

@@ -28,7 +28,7 @@ typedef struct CGP_OP_STRUCT cgp_op_matmul {
     CGP_OP_COMMON
     /** Number of matrices in a sample. */
     int64_t heads;
-    /** x[k] is stored transposed. */
+    /** 1: x[k] is stored transposed. */
     int32_t transposed[2];
 } cgp_op_matmul;
 

@@ -33,11 +33,11 @@ typedef struct CGP_OP_STRUCT cgp_op_rotary {
     float theta;
     /** Constants of the scaling. */
     float factor, low_freq_factor, high_freq_factor;
-    /** LLAMA3. */
+    /** LLAMA3: sequence length that the model was first trained on. */
     int64_t original_length;
-    /** Layout of pairs. */
+    /** 1: pairs are columns (2 i, 2 i + 1). 0: pairs are columns (i, i + rotated / 2). */
     int32_t interleaved;
-    /** A cgp_rotary_scaling. */
+    /** Kind of scaling, a cgp_rotary_scaling. */
     int32_t scaling;
 } cgp_op_rotary;
 

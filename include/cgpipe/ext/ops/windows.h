@@ -14,12 +14,13 @@
  * has_bias.
  *
  * Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u - top, j
- * stride_width + v - left), if it exists. Elsewhere CONV2D takes zero, and a pool takes nothing.
- * Every window has at least one pixel. The first of several equal maxima counts, and a NaN is
- * larger than every number.
+ * stride_width + v - left), if it exists. If the pixel does not exist, CONV2D takes zero, and a
+ * pool ignores the element. Every window has at least one pixel. The first of several equal maxima
+ * counts, and a NaN is larger than every number.
  *
  * In CONV_TRANSPOSE2D, element (u, v) of the window of input pixel (i, j) is output pixel (i
- * stride_height + u - top, j stride_width + v - left), if it exists. The op adds to this pixel.
+ * stride_height + u - top, j stride_width + v - left), if it exists. The op adds the element to
+ * this pixel.
  *
  * A convolution with a dilation has u dilation_height instead of u, and v dilation_width instead of
  * v. With G groups, channels of x and of y form G groups of equal size, and a channel of y depends
