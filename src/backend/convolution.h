@@ -62,7 +62,8 @@ static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
 typedef struct cgp__pixel_class {
     /* First pixel and number of pixels of the class. */
     int64_t first, pixels;
-    /* Largest tap of these pixels, which belongs to their first output; number of taps. */
+    /* The largest tap that applies to these pixels (it is the tap of their first output), and the
+     * number of taps. */
     int64_t tap, taps;
     int64_t step, dilation;
     int64_t padding;
@@ -77,9 +78,9 @@ static inline int64_t cgp__common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-/* Pixel i = c + s j is tap u of output (i + padding - u d) / s if that is an integer. With g = gcd
- * (s, d), such u are u0 + t s / g. As t falls, the outputs rise by d / g; the first is j + (c +
- * padding - u0 d) / s - (taps - 1) d / g. */
+/* Pixel i = c + s j is tap u of output o = (i + padding - u d) / s, if o is an integer. With g =
+ * gcd(s, d), o is an integer for the taps u = u0 + t s / g. When t decreases by 1, o increases by d
+ * / g. The first output is j + (c + padding - u0 d) / s - (taps - 1) d / g. */
 static inline cgp__pixel_class cgp__pixel_class_of(int64_t c, int64_t stride, int64_t dilation,
                                                    int64_t size, int64_t kernel, int64_t padding) {
     const int64_t divisor = cgp__common_divisor(stride, dilation), step = stride / divisor;

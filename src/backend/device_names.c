@@ -39,8 +39,8 @@ static bool read_bytes(const char *text, const char *end, int64_t *out) {
     return true;
 }
 
-/* Return this process's number among those that a launcher started on this host; 0 without a
- * launcher. */
+/* Return this process's number among the processes that a launcher started on this host; 0 without
+ * a launcher. */
 static int local_rank(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                         "SLURM_LOCALID"};
@@ -123,7 +123,7 @@ const char *cgp__isa_name(cgp_isa isa) {
 /* --- lists --- */
 
 /* An item of a list: `count` devices, whose name is text .. end - 1. `next` is the next item; NULL:
- * this is the last one. */
+ * this is the last item. */
 typedef struct item {
     const char *text, *end, *next;
     int64_t count;

@@ -14,11 +14,11 @@ typedef struct cgp__device_name {
     int64_t limit; /* memory limit in bytes; 0: no limit */
 } cgp__device_name;
 
-/* Parse a name. @retval CGP_EINVAL Threads: any. */
+/* Parse a name. Threads: any. @retval CGP_EINVAL */
 cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out);
 
-/* For device.create(): check that the ordinal exists on this machine. @retval CGP_EINVAL @retval
- * CGP_EDEVICE Threads: any. */
+/* For device.create(): check that the ordinal exists on this machine. Threads: any. @retval
+ * CGP_EINVAL @retval CGP_EDEVICE */
 cgp_status cgp__device_check_ordinal(const cgp_backend *backend, const cgp_device_options *options);
 
 /* Return the name of an instruction set, as in CGP_CPU_ISA; NULL for CGP_ISA_NONE. The text is

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* The accumulator (cgp__running_stats_bytes()). It holds means, then variances or, if deferred,
- * sums of squares. */
+/* The accumulator (cgp__running_stats_bytes()). It holds means, followed by variances or, if
+ * deferred, by sums of squares. */
 typedef struct accumulator {
     double rows, batches;
     double values[];

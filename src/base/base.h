@@ -30,7 +30,7 @@ cgp_status cgp__missing(const char *function, const char *argument);
 
 #define CGP__ALIGN 64 /* bytes; every offset in a plan is a multiple of this */
 
-/* --- memory: zeroed; NULL if memory is short (the caller reports with cgp__no_memory) --- */
+/* --- memory: zeroed. If a function returns NULL, the caller calls cgp__no_memory() --- */
 
 void *cgp__calloc(size_t count, size_t bytes);
 char *cgp__strdup(const char *text);
@@ -42,15 +42,15 @@ char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2);
 #define CGP__NEW(array, count, object) cgp__new(&(array), (size_t)(count), sizeof *(array), object)
 cgp_status cgp__new(void *array, size_t count, size_t bytes, const char *object);
 
-/* Grow *array to a capacity of at least `need` elements of `bytes` each; new ones are zero. Return
- * false if memory is short, and for INT_MAX elements, so that the caller's n + 1 never
+/* Grow *array to a capacity of at least `need` elements of `bytes` each; new elements are zero.
+ * Return false if memory is short, and for INT_MAX elements, so that the caller's n + 1 never
  * overflows. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
 /* A hash index. Its entries are numbers >= 0 that the caller chooses. Start from {0}. */
 typedef struct cgp__index {
     uint64_t *hashes;
-    int *entries;    /* [capacity] an entry plus 1; 0: the place is free */
+    int *entries;    /* [capacity] 1 + entry; 0: the place is free */
     int capacity, n; /* number of places: a power of two, or 0 */
 } cgp__index;
 
@@ -69,8 +69,8 @@ void cgp__index_release(cgp__index *index);
  * not exist. */
 int64_t cgp__read_number(const char *path, int64_t otherwise);
 
-/* Return the available memory in bytes: of the machine, of this process's container, and the
- * smaller of these two. INT64_MAX: unknown, or no limit. */
+/* These three functions return available memory in bytes: of the machine, of this process's
+ * container, and the smaller of the two. INT64_MAX: unknown, or no limit. */
 int64_t cgp__machine_available(void);
 int64_t cgp__container_available(void);
 int64_t cgp__memory_available(void);
@@ -114,8 +114,8 @@ typedef enum cgp__rng_use {
 /* out[4] = Philox4x32-10 of counter[4] under key. */
 void cgp__philox(uint32_t out[4], const uint32_t counter[4], cgp__rng_key key);
 
-/* Return the key of (seed, use, step, id): (step, op id) for dropout, (0, parameter) for
- * weights. */
+/* Return the key of (seed, use, step, id). The last two are (step, op id) for dropout, and (0,
+ * parameter) for weights. */
 cgp__rng_key cgp__rng_derive(uint64_t seed, cgp__rng_use use, uint64_t step, uint32_t id);
 
 /* Return a uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias
@@ -154,7 +154,7 @@ typedef struct cgp__text {
     FILE *file;
     char *bytes;
     size_t size;
-    const char *name; /* for messages; borrowed */
+    const char *name; /* name of the text, for messages; borrowed */
 } cgp__text;
 
 cgp_status cgp__text_open(cgp__text *text, const char *name);

@@ -17,7 +17,8 @@ typedef struct cgp__json_error {
 } cgp__json_error;
 
 /* Read a text that is an object or a list; owned by the caller. NULL if it is not JSON, repeats a
- * key in an object, nests more than 64 deep, or would take more memory than CGP__LIMIT_JSON. */
+ * key in an object, has more than 64 levels of nesting, or would take more memory than
+ * CGP__LIMIT_JSON. */
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
 
 /* Write a text with jansson's flags; owned by the caller, NULL if memory is short. */
@@ -29,7 +30,7 @@ char *cgp__json_text(const json_t *json, size_t flags);
 void cgp__c_locale_begin(void);
 void cgp__c_locale_end(void);
 
-/* Do snprintf(), vsnprintf() and strtod() in the C locale. */
+/* The same as snprintf(), vsnprintf() and strtod(), but in the C locale. */
 void cgp__print(char *text, size_t size, const char *format, ...) CGP_PRINTF(3, 4);
 void cgp__vprint(char *text, size_t size, const char *format, va_list args) CGP_PRINTF(3, 0);
 double cgp__read_real(const char *text, char **end);

@@ -72,7 +72,7 @@ int64_t cgp__machine_available(void) {
 }
 
 int64_t cgp__container_available(void) {
-    /* cgroup v2, seen from inside the container */
+    /* the limit of cgroup v2, as seen from inside the container */
     const int64_t limit = cgp__read_number("/sys/fs/cgroup/memory.max", INT64_MAX);
     if (limit == INT64_MAX) return INT64_MAX;
     return cgp__max(limit - cgp__read_number("/sys/fs/cgroup/memory.current", 0), 0);

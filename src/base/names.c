@@ -8,7 +8,7 @@
 
 #define LONGEST 48
 
-/* tolower() depends on the locale. */
+/* Not tolower(), which depends on the locale. Also maps _ to -. */
 static char lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '_' ? '-' : c;
 }

@@ -14,8 +14,8 @@
  * same bits.
  *
  * Source: Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast and secure message
- * authentication" (CRYPTO 1999). Its Toeplitz extension of the key has four passes and a shift of
- * four words, as in Crowley and Biggers, "Adiantum" (IACR ToSC 2018(4)). */
+ * authentication" (CRYPTO 1999). The key has UMAC's Toeplitz extension with four passes and a shift
+ * of four words, as in Crowley and Biggers, "Adiantum" (IACR ToSC 2018(4)). */
 #ifndef CGP_SRC_BASE_NH_H
 #define CGP_SRC_BASE_NH_H
 

@@ -10,7 +10,7 @@
 #include "base/base.h"
 
 typedef struct cgp__event {
-    int64_t start_ns, end_ns; /* cgp__now_ns() */
+    int64_t start_ns, end_ns; /* times of cgp__now_ns() */
     /* For a transfer: times at which the other side released the buffer (0: it was always free),
      * and at which this side had the buffer. For any other action: 0 and start_ns. */
     int64_t released_ns, ready_ns;

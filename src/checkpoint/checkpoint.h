@@ -8,8 +8,8 @@
  *     RUN/.cgpipe-step-00000042-@...tmp/    in progress
  *
  * A run's directory has one writing process at a time, or the ranks of one run, and any number of
- * readers. Its path may be a link. Below it, all accesses are relative to its descriptor. No link
- * is followed except `latest`, whose target is the name of a checkpoint. */
+ * readers. The path of this directory may be a link. All accesses below it are relative to its open
+ * descriptor. No link is followed except `latest`, whose target is the name of a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 
@@ -50,7 +50,7 @@ typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
 cgp_status cgp__checkpoint_check_note(const char *note);
 
 /* Make the run's directory if it is missing, clean it, and open a temporary directory in it.
- * CGP_EIO: this fails, or `latest` exists and is not a link. */
+ * CGP_EIO: one of these steps failed, or `latest` exists and is not a link. */
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *directory,
                                   int64_t step);
 
@@ -63,9 +63,10 @@ cgp__path_text cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const 
 /* Return the descriptor of the temporary directory, borrowed. */
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
 
-/* Do cgp_safetensors_create() in steps. `path` is for messages; the header has the metadata and
- * tensors added so far. In an open directory no link is followed; with AT_FDCWD the file is at
- * `path`, and links are followed. After a failure the writer can only be abandoned. */
+/* These functions do the same as cgp_safetensors_create(), step by step. `path` is for messages;
+ * the header has the metadata and tensors added so far. In an open directory no link is followed;
+ * with AT_FDCWD the file is at `path`, and links are followed. After a failure the writer can only
+ * be abandoned. */
 cgp_status cgp__safetensors_begin(cgp_safetensors_writer **out, const char *path);
 cgp_status cgp__safetensors_add_metadata(cgp_safetensors_writer *writer,
                                          const char *const *metadata, int count);
@@ -78,14 +79,15 @@ cgp_status cgp__safetensors_create_at(cgp_safetensors_writer *writer, int direct
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);
 
 /* Replace the checkpoint of this step, if any, and point `latest` to the new checkpoint. Then
- * delete checkpoints of lower steps except the last `keep` - 1 (keep 0: delete none). Higher steps
- * are from a run that was continued from an older checkpoint: they do not count, and stay until the
- * run reaches and replaces them. Frees the writer. CGP_EIO before the renaming: nothing has
- * changed. */
+ * delete checkpoints of lower steps except the last `keep` - 1 (keep 0: delete none). Checkpoints
+ * of higher steps exist if the run was continued from an older checkpoint. They do not count
+ * towards `keep`, and stay until the run reaches and replaces them. Frees the writer. CGP_EIO
+ * before the renaming: nothing has changed. */
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer, const cgp__checkpoint_info *info,
                                   int keep);
 
-/* Delete the temporary directory, unless another rank made it, and free. Accepts NULL. */
+/* Delete the temporary directory, unless another rank made it, and free the writer. Accepts
+ * NULL. */
 void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 
 /* --- writing by several ranks: rank 0 creates and commits, the others join --- */
@@ -101,8 +103,8 @@ typedef struct cgp__checkpoint_ticket {
 /* Write a file with a nonce to the temporary directory; commit deletes it. */
 cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint_ticket *ticket);
 
-/* Open the temporary directory of another rank, to add files. CGP_EIO: the nonce is not there, so
- * `directory` is another directory, in storage of one host only. */
+/* Open the temporary directory of another rank, to add files. CGP_EIO: the nonce is missing, so
+ * `directory` is not the directory of rank 0: the hosts do not share storage. */
 cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *directory,
                                 const cgp__checkpoint_ticket *ticket);
 
@@ -139,10 +141,10 @@ typedef struct cgp__checkpoint_part {
 } cgp__checkpoint_part;
 
 /* Find and check a checkpoint like cgp_checkpoint_find(), but verify only a part of the files'
- * blocks; together the parts cover all blocks. Its files stay open, so that deleting or replacing
- * the checkpoint does not affect its reader. The open files use at most a quarter of the process's
- * descriptor limit; other files are opened for each read. A read that opens a file fails with
- * CGP_EIO if the file was deleted or replaced. */
+ * blocks; together the parts cover all blocks. The checkpoint's files stay open, so that deleting
+ * or replacing the checkpoint does not affect the reader. The open files use at most a quarter of
+ * the process's descriptor limit; other files are opened for each read. A read that opens a file
+ * fails with CGP_EIO if the file was deleted or replaced. */
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
                                 cgp__checkpoint_part part);
 
@@ -150,7 +152,8 @@ cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
  * first tensor that differs. */
 cgp_status cgp__weight_map_check(const cgp__weight_map *map, const cgp__checkpoint *checkpoint);
 
-/* Borrowed until close. */
+/* These functions return the contents of checkpoint.json and the path. Both are borrowed until the
+ * checkpoint is closed. */
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);
 const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
 
@@ -161,12 +164,12 @@ const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
 /* Return the number of files. */
 int cgp__checkpoint_files(const cgp__checkpoint *checkpoint);
 
-/* Open one of the files. Owned by the caller, who closes it before the checkpoint. CGP_EFORMAT:
- * there is no such file, or it is not a safetensors file. */
+/* Open one of the checkpoint's files. The caller owns the result, and closes it before the
+ * checkpoint. CGP_EFORMAT: there is no such file, or it is not a safetensors file. */
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
                                    cgp_safetensors **out);
 
-/* Accepts NULL. */
+/* Close and free. Accepts NULL. */
 void cgp__checkpoint_close(cgp__checkpoint *checkpoint);
 
 #endif

@@ -254,7 +254,8 @@ static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, i
     return cgp_fail(first, "%s%s", message, none_before(others_read));
 }
 
-/* Append to the failure's message the last complete checkpoint before the damaged checkpoint. */
+/* Find the last complete checkpoint before the damaged checkpoint, and append its name to the
+ * message of the failure. */
 static cgp_status suggest_older(cgp_status status, const run_directory *run, int64_t step) {
     char message[1024];
     bool all_read = false;
@@ -366,8 +367,8 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
     return status;
 }
 
-/* Open a checkpoint or a run. Decide by the name to which the path resolves, or by the directory's
- * entries. */
+/* Open a checkpoint or a run. To distinguish the two, look at the name to which the path resolves,
+ * or at the directory's entries. */
 static cgp_status open_path(cgp__checkpoint **out, const char *path, cgp__checkpoint_part part,
                             bool *moved) {
     *moved = false;

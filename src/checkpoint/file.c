@@ -2,7 +2,7 @@
 /* file.c -- replaces a file atomically; reads a file.
  *
  *     create   directory/.cgpipe-file-@<process>-<counter>.tmp, new and locked
- *     write    to it
+ *     write    to the temporary file
  *     commit   fsync it, rename it to the path, fsync the directory
  *
  * At any time, even after a crash, a reader sees the old file or the new file. Only a killed
@@ -116,8 +116,7 @@ static cgp_status open_temporary(cgp__file *file) {
                     strerror(reason));
 }
 
-/* Allocate a cgp__file that will replace `entry` in the directory of `path`. Nothing is opened
- * yet. */
+/* Allocate a cgp__file that will replace `entry` in the directory of `path`. Open nothing. */
 static cgp_status new_file(cgp__file **out, const char *name, const char *path, const char *entry) {
     CGP_TRY(CGP__NEW(*out, 1, name));
     cgp__file *file = *out;
@@ -160,8 +159,8 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     return finish_create(out, file, status);
 }
 
-/* Duplicate the descriptor of the caller's directory, and check the present entry. If another entry
- * is made later, the rename replaces the entry and follows no link. */
+/* Duplicate the descriptor of the caller's directory, and check the current entry of that name. If
+ * another entry is made later, the rename replaces it and follows no link. */
 static cgp_status check_entry(cgp__file *file, int directory) {
     struct stat info;
     file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);

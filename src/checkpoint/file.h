@@ -14,16 +14,17 @@ typedef struct cgp__file cgp__file;
  * directory is missing or not writable, or `path` exists and is not a regular file. */
 cgp_status cgp__file_create(cgp__file **out, const char *path);
 
-/* Do the same in the caller's open directory, where a link is refused. `path` is for messages. */
+/* Like cgp__file_create(), but in the caller's open directory, and a link is refused. `path` is for
+ * messages. */
 cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name, const char *path);
 
-/* Append. After CGP_EIO the file can only be abandoned (or committed, which then fails). */
+/* Append data to the file. After CGP_EIO the file can only be abandoned. A commit would fail. */
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes);
 
-/* Sync, rename, and sync the directory. Frees the file in every case. */
+/* Sync the file, rename it, and sync the directory. Frees `file` in every case. */
 cgp_status cgp__file_commit(cgp__file *file);
 
-/* Delete the temporary file and free. Accepts NULL. */
+/* Delete the temporary file, and free `file`. Accepts NULL. */
 void cgp__file_abandon(cgp__file *file);
 
 /* Sync an open directory, so that renames in it persist. Return 0 or errno; 0 on file systems that
@@ -56,11 +57,11 @@ cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
 #define CGP__REPLACED ".old"
 #define CGP__DELETED ".gone"
 
-/* Return whether a process is of this host, boot and pid namespace. `name`: the process's name, or
- * a text that begins with that name. */
+/* Return whether a process belongs to this host, boot and pid namespace. `name`: the process's
+ * name, or a text that begins with that name. */
 bool cgp__process_is_here(const char *name);
 
-/* Do cgp_process_find() for a text that begins with the name of a process. */
+/* Like cgp_process_find(), but for a text that begins with the name of a process. */
 cgp_process_state cgp__process_state_of(const char *name);
 
 /* --- reading; `path` is for messages --- */

@@ -25,7 +25,8 @@ cgp_status cgp__safetensors_open_on(cgp_safetensors **out, const char *path,
 
 /* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
 
-/* Digest a file of *bytes bytes. *digests: a list of 64 hex digits each, owned by the caller. */
+/* Digest a file of *bytes bytes. *digests: a list of texts of 64 hex digits, owned by the
+ * caller. */
 cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, int64_t *bytes,
                               json_t **digests);
 
@@ -55,7 +56,7 @@ typedef struct cgp__manifest {
  * caller. */
 cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info, json_t *files,
                                char **text);
-json_t *cgp__manifest_entry(const char *name, int64_t bytes, json_t *digests); /* takes digests */
+json_t *cgp__manifest_entry(const char *name, int64_t bytes, json_t *digests); /* owns digests */
 
 /* Parse the manifest and validate everything in it. On failure there is nothing to release. */
 cgp_status cgp__manifest_parse(cgp__manifest *manifest, const char *path, const char *text,
@@ -84,18 +85,19 @@ int64_t cgp__step_of_name(const char *name);     /* -1: another name */
 /* List the steps that have a checkpoint, ascending; owned by the caller. */
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);
 
-/* Make and lock a directory with a temporary name. Return 0, or errno with nothing left over. */
+/* Make and lock a directory with a temporary name. Return 0 or errno. A failed call leaves nothing
+ * over. */
 int cgp__temporary_make(int run, const char *what, cgp__entry_name *name, int *lock);
 
 /* Delete an entry of a directory with its contents; if it is a link, only the link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
 /* RESTORE: only restore checkpoints that a process moved away and did not replace. DELETE: also
- * delete entries of ended processes. TELL: also warn of entries that stay because their process
+ * delete entries of ended processes. TELL: also warn about entries that stay because their process
  * cannot be looked up. */
 typedef enum cgp__clean { CGP__CLEAN_RESTORE, CGP__CLEAN_DELETE, CGP__CLEAN_TELL } cgp__clean;
 
-/* Do cgp_checkpoint_clean() for an open directory. */
+/* Like cgp_checkpoint_clean(), but for an open directory. */
 cgp_status cgp__run_clean(int run, const char *path, cgp__clean how);
 
 /* --- a checkpoint in progress (checkpoint_write.c, shared.c) --- */

@@ -7,7 +7,7 @@
  *
  * BOOT is the kernel's random boot id, and NAMESPACE is the inode of the pid namespace. START is
  * the time at which the process started, in clock ticks since the boot; it distinguishes processes
- * that have the same pid one after the other. Without a /proc of its pid namespace, a process's
+ * that use the same pid one after the other. Without a /proc of its pid namespace, a process's
  * place is "unknown", because its processes cannot be looked up. */
 #include "checkpoint/file.h"
 
@@ -121,8 +121,9 @@ bool cgp__process_is_here(const char *name) {
     return here.known && strncmp(name, here.text, strlen(here.text)) == 0;
 }
 
-/* Return whether the pid was reused by another process. The start is counted in the reader's time
- * namespace, so a process that is known to be in another time namespace is not compared. */
+/* Return whether the pid was reused by another process. Start times are counted in the reader's
+ * time namespace. So the function does not compare a process that is known to be in another time
+ * namespace. */
 static bool was_given_again(const char *pid, const process *now, unsigned long long start) {
     char own[64], other[64];
     read_namespace("self", "time", own);

@@ -190,7 +190,7 @@ cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *coun
 
 /* --- deleting --- */
 
-/* Delete an entry. Two processes may clean at once, so ENOENT counts as deleted. */
+/* Delete an entry. Two processes may clean at the same time, so ENOENT counts as deleted. */
 static int unlink_any(int directory, const char *name) {
     if (unlinkat(directory, name, 0) == 0 || errno == ENOENT) return 0;
     const int reason = errno;
@@ -278,7 +278,8 @@ static owner owner_of(int directory, const char *name, int *lock) {
     return !process || cgp__process_is_here(process) ? GONE : HIDDEN;
 }
 
-/* Restore a replaced checkpoint if its replacement never came. A link is not a checkpoint. */
+/* Restore a checkpoint that was moved away, if its replacement was never completed. A link is not a
+ * checkpoint. */
 static bool restore(int directory, const char *name) {
     struct stat info;
     int64_t step = -1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_read.c -- reads a safetensors file; safetensors_write.c shows the layout.
  *
- * Nothing in the file is trusted. Once it is open, this holds:
+ * Nothing in the file is trusted. Once the file is open, the following holds:
  *
  * - Names are unique, and every type is known.
  * - Every shape has rank at most CGP_MAX_RANK and sizes of at least 0, and fits 63 bits.

@@ -24,7 +24,7 @@ bool cgp__node_weight_in_input(const cgp_model *model, const cgp__node *node);
 double cgp__node_flops(const cgp_model *model, const cgp__node *node, cgp_op_direction direction);
 
 /* Return true if a node has a kernel in this direction: always for forward; for input and weight
- * backward if there is a gradient to make. Frozen parameters have none. */
+ * backward if there is a gradient to make. Frozen parameters have no gradient. */
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp_op_direction direction);
 

@@ -262,7 +262,7 @@ static bool tie_param(cgp_model *model, cgp__node *node, int k, const cgp_op_par
     return false;
 }
 
-/* Make a parameter for the op named `op`. @param name Taken. */
+/* Make a parameter for the op named `op`. @param name Owned by the callee. */
 static bool new_param(cgp_model *model, const char *op, const cgp_op_parameter *inferred,
                       char *name) {
     const int n = model->n_params;

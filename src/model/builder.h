@@ -17,7 +17,7 @@ typedef struct cgp__tie {
 
 /* A value kept under a name until it is popped. */
 typedef struct cgp__stash {
-    /* space "": the common namespace */
+    /* `space` is "" for the common namespace */
     char *space, *name;
     int value;
     /* layers of the stash and of its pop; -1: before all layers */
@@ -36,7 +36,7 @@ typedef enum cgp__names {
 
 /* State of the builder of a model. */
 typedef struct cgp__model_build {
-    /* a plan was made of the finished model; any thread may set it */
+    /* true: a plan was made of the finished model; any thread may set this flag */
     atomic_bool planned;
     int values_capacity, nodes_capacity, params_capacity, states_capacity, layers_capacity,
         inputs_capacity, input_values_capacity, outputs_capacity;

@@ -45,7 +45,7 @@ static void keep_nodes(cgp_model *model, const bool *needed) {
     int nodes = 0;
     for (int i = 0; i < model->n_nodes; i++) {
         if (!needed[i]) {
-            model->values[model->nodes[i].output].node = -1; /* losses are needed */
+            model->values[model->nodes[i].output].node = -1; /* not a loss: all are needed */
             continue;
         }
         model->nodes[nodes] = model->nodes[i];
@@ -185,8 +185,8 @@ static cgp_status check(const cgp_model *model) {
     return cgp__stash_check(model);
 }
 
-/* Refuse weights that the graph computes: the sum of the weights is the divisor of the loss, which
- * is computed from the caller's memory. */
+/* Refuse weights that the graph computes. The divisor of the loss is the sum of the weights, and
+ * this sum is computed from the caller's memory. */
 static cgp_status check_weights(const cgp_model *model, const cgp__node *loss) {
     const bool divides = loss->kind != CGP_OP_CUSTOM && cgp__op_find(loss->kind)->sum_weights;
     if (!divides || loss->n_inputs < 3 || model->values[loss->inputs[2]].input >= 0) return CGP_OK;

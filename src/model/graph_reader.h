@@ -15,7 +15,7 @@ typedef struct cgp__reader {
     cgp_model *model;
     const json_t *values, *inputs, *layers, *parameters, *nodes, *losses;
     int64_t last_id; /* id of the last node read; later, id of the last loss */
-    char place[48];  /* "nodes[3]: " */
+    char place[48];  /* place in the text, for messages: "nodes[3]: " */
 } cgp__reader;
 
 #define CGP__NODE_KEYS "op custom layer inputs output parameters states attributes bytes id"

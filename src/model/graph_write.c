@@ -12,7 +12,7 @@ typedef struct writer {
     const cgp_model *model;
     char *text;
     int used, capacity;
-    bool listed; /* the list that is being written has an entry */
+    bool listed; /* the current list already has an entry */
 } writer;
 
 static cgp_status short_of_memory(const writer *w) {
@@ -54,7 +54,7 @@ static int digits_of(json_t *value) {
     return digits;
 }
 
-/* Write a value. @param value Taken; NULL: memory was short. */
+/* Write a value. @param value Owned by the callee; NULL: memory was short. */
 static cgp_status put_json(writer *w, json_t *value) {
     const size_t style = JSON_COMPACT | JSON_ENCODE_ANY;
     char *text =
@@ -199,8 +199,8 @@ static cgp_status add_attributes(json_t *object, const cgp__node *node, bool *go
     return CGP_OK;
 }
 
-/* Make the entry of a node. Write the node's id only if it differs from `id`, which readers
- * assume. */
+/* Make the entry of a node. Write the node's id only if it differs from `id`, the id that readers
+ * assume if the file has none. */
 static cgp_status node_json(json_t **out, const cgp_model *model, const cgp__node *node,
                             uint32_t id) {
     const bool custom = node->kind == CGP_OP_CUSTOM;

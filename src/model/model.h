@@ -58,7 +58,7 @@ typedef struct cgp__parameter {
     bool decays;
     /* training keeps the values: no gradient, no optimizer state */
     bool frozen;
-    /* range in the model's uses; set by finish */
+    /* the parameter's range in the model's uses; set by finish */
     int first_use, n_uses;
     /* true if the parameter is not frozen and any node that uses it requires a gradient; set by
      * finish */
@@ -69,7 +69,7 @@ typedef struct cgp__parameter {
 typedef struct cgp__state {
     char *name;
     cgp_op_state info;
-    /* set by finish */
+    /* the node, and the index of the state in it; set by finish */
     int node, k;
 } cgp__state;
 
@@ -93,7 +93,7 @@ struct cgp_model {
     /* states in the order of their nodes */
     cgp__state *states;
     char **layers;
-    /* names */
+    /* names of the inputs */
     char **inputs;
     int *input_values;
 
@@ -103,7 +103,7 @@ struct cgp_model {
 
     /* the last n_losses nodes, once the model is finished */
     int n_losses;
-    /* indices of values */
+    /* indices of the output values */
     int *outputs;
     int n_outputs;
 

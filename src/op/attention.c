@@ -21,7 +21,7 @@ static int64_t kv_heads_of(const cgp__attention_attributes *a) {
 
 /* --- shapes --- */
 
-/* Dropout counts (head, query) in 32 bits and keys / 4 in 32 bits. */
+/* Dropout numbers the pairs (head, query) in 32 bits, and the quarters of the keys in 32 bits. */
 static cgp_status check_counts(int64_t heads, int64_t queries, int64_t keys) {
     if (queries > UINT32_MAX / heads)
         return cgp_fail(CGP_EINVAL, "expects heads x T < 2^32, got %" PRId64 " x %" PRId64, heads,

@@ -34,7 +34,7 @@ typedef struct CGP_OP_STRUCT cgp__linear_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__matmul_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* [k] is set if input k is stored transposed. */
+    /* transpose[k] is set if input k is stored transposed. */
     bool transpose[2];
 } cgp__matmul_attributes;
 
@@ -67,9 +67,9 @@ typedef struct CGP_OP_STRUCT cgp__windows_attributes {
     int kernel[2], stride[2];
     /* Padding at the top, bottom, left and right. */
     int padding[4];
-    /* CONV_TRANSPOSE2D. */
+    /* Only for CONV_TRANSPOSE2D. */
     int output_padding[2];
-    /* CONV2D and CONV_TRANSPOSE2D; 0: 1. */
+    /* Only for CONV2D and CONV_TRANSPOSE2D; 0 means 1. */
     int64_t groups;
     int dilation[2];
     /* MEAN: dim[0] is the dimension of the mean; below 0, it is counted from the end. */
@@ -78,10 +78,10 @@ typedef struct CGP_OP_STRUCT cgp__windows_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__norm_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* GROUP_NORM. */
+    /* Only for GROUP_NORM. */
     int64_t groups;
     double eps;
-    /* BATCH_NORM. */
+    /* Only for BATCH_NORM. */
     double momentum;
 } cgp__norm_attributes;
 
@@ -93,19 +93,19 @@ typedef struct CGP_OP_STRUCT cgp__cross_entropy_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__element_loss_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* SMOOTH_L1. */
+    /* Only for SMOOTH_L1. */
     double beta;
 } cgp__element_loss_attributes;
 
 typedef struct CGP_OP_STRUCT cgp__parts_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* RESHAPE. */
+    /* Only for RESHAPE. */
     int rank;
     int64_t dims[CGP_MAX_RANK];
     /* The dimensions that TRANSPOSE exchanges; dim[0] is the dimension that SLICE cuts. Below 0:
      * counted from the end. */
     int dim[2];
-    /* SLICE. */
+    /* Only for SLICE. */
     int64_t begin, end;
 } cgp__parts_attributes;
 

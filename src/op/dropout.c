@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c -- sets elements to zero with probability p and multiplies the others by 1 / (1 - p).
- * Backward recomputes the mask and needs nothing. Source: Srivastava et al. 2014. */
+ * Backward recomputes the mask and needs nothing from forward. Source: Srivastava et al. 2014. */
 #include "op/rules.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- normalizes rows, [..., C] -> [..., C]. LAYER_NORM: to mean 0 and variance 1, then
- * scaled and shifted; weight [C], bias [C]. RMS_NORM: divided by the root mean square, then scaled;
- * weight [C].
+/* layer_norm.c -- normalizes rows, [..., C] -> [..., C]. LAYER_NORM normalizes to mean 0 and
+ * variance 1, then scales and shifts by weight [C] and bias [C]. RMS_NORM divides by the root mean
+ * square, then scales by weight [C].
  *
  * Saves the mean (LAYER_NORM) and 1 / standard deviation of each row. The small weight gradients
  * are computed with dx.

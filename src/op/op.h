@@ -11,10 +11,10 @@
 
 /* Memory of an input's gradient. */
 typedef enum cgp__dx {
-    CGP__DX_SEPARATE, /* its own memory */
-    CGP__DX_IN_PLACE, /* may overwrite dy */
+    CGP__DX_SEPARATE, /* dx has its own memory */
+    CGP__DX_IN_PLACE, /* dx may overwrite dy */
     CGP__DX_SAME,     /* dx is dy itself: nothing is computed */
-    CGP__DX_OVER_X,   /* may overwrite x[0] (a loss, over its logits) */
+    CGP__DX_OVER_X,   /* dx may overwrite x[0]: a loss may overwrite its logits */
     CGP__DX_NONE,     /* no gradient passes */
 } cgp__dx;
 
@@ -38,8 +38,8 @@ typedef struct cgp__op {
      * prediction, as state[0] of its kernel. The elements have the type of the op's values.
      * Training and checkpoints have no cache. A NULL function: the op has no cache. */
     int64_t (*cache)(const cgp_op_node *node);
-    /* Loss: return the sum of the weights, input 2, of n samples whose targets count, as the mean
-     * divides by it. NULL: the loss has no such weights. */
+    /* Loss: return the sum of the weights (input 2) of all targets that count, over n samples. The
+     * mean divides by this sum. A NULL function: the loss has no such weights. */
     double (*sum_weights)(const cgp_op_node *node, const void *targets, const float *weights,
                           int64_t n);
     /* Set the sizes that only the op's family has, and change the common sizes where the op

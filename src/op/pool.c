@@ -2,7 +2,7 @@
 /* pool.c -- the maximum or the mean of each window, per channel: [H, W, C] -> [OH, OW, C], or [C]
  * for the one window of a global pool. Padding is not counted and is never the maximum. Backward of
  * the maximum recomputes the argmax from x, the first if several are equal; backward of the mean
- * needs nothing. */
+ * needs nothing from forward. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

@@ -5,7 +5,8 @@
 
 #include <inttypes.h>
 
-/* Return the product of the given dims, each >= 1. At most one may be -1; *open is its index. */
+/* Return the product of the given dims, each >= 1. At most one dim may be -1; *open is the index of
+ * that dim. */
 static cgp_status count_given(const cgp__parts_attributes *a, int *open, int64_t *count) {
     char text[192];
     const cgp_shape given = cgp_shape_make(a->rank, a->dims);
@@ -48,7 +49,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Set sizes that depend on the number of elements alone, so that more uses are equal. */
+/* Set sizes that depend on the number of elements alone, so that reshapes of equally many elements
+ * are equal uses. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->rows = 1;
     sizes->in = sizes->out = cgp_shape_count(&node->inputs[0].shape);

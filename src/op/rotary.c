@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- rotary position embedding: x [T, heads D] -> [T, heads D], pairs of columns rotated
- * by angles that grow with the row. The gradient is dy rotated back. It needs only the positions,
- * if they are an input [T] i32. Source: Su et al. 2021, arXiv:2104.09864. */
+/* rotary.c -- rotary position embedding, x [T, heads D] -> [T, heads D]: rotates pairs of columns
+ * by angles that grow with the row. The gradient is dy rotated back. Backward needs only the
+ * positions, if they are an input [T] i32. Source: Su et al. 2021, arXiv:2104.09864. */
 #include "op/rules.h"
 
 #include "backend/rotary.h"

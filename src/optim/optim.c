@@ -51,7 +51,7 @@ enum {
 
 typedef struct constant {
     const char *name;
-    size_t offset; /* in cgp_optim */
+    size_t offset; /* offset of the field in cgp_optim */
     int kinds;
     double min, end; /* min <= value < end */
     const char *range;

@@ -14,7 +14,7 @@ void cgp__optim_constants(const cgp_optim *optim, cgp_update *update);
  * of 1. */
 cgp_update_values cgp__optim_values(const cgp_optim *optim, int64_t step);
 
-/* Return how many times an update reads or writes a number of a parameter's size. */
+/* Return how many times an update reads or writes an array of the parameter's size. */
 int cgp__update_passes(const cgp_optim *optim);
 
 /* lr_schedule.c: return the factor of the learning rates at update `update`, counted from 1. */

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* balance_search.c -- searches the balance with the least simulated makespan (or bytes).
  *
- *     all balances             if that is a small number of actions to simulate: the optimum
+ *     all balances             if few actions must be simulated for this: the optimum
  *     local search             up to LARGE actions in the schedule: descents from three starts
- *                              (balanced by device, by stage, evenly) or, with caps, from three by
- *                              time and three by bytes; then from random changes of the best. At
- *                              the end no boundary can move by a layer with gain.
- *     critical path            for more actions: the best of the starts; then only boundaries of
- *                              stages on the critical path move, in at most SIMULATIONS simulations
+ *                              (balanced by device, by stage, evenly) or, with caps, from three
+ *                              starts by time and three by bytes. Then descents from random changes
+ *                              of the best cuts. In the end, moving one boundary by one layer never
+ *                              gives a better value.
+ *     critical path            for more actions: take the best of the starts. Then move boundaries
+ *                              of stages on the critical path only, in at most SIMULATIONS
+ *                              simulations.
  *
  * A schedule that is generated for the costs of its stages (zb-1p, zb-2p) takes much longer to make
- * than to simulate, and is large with fewer actions. */
+ * than to simulate. So it counts as large with fewer actions (LARGE_VARYING). */
 #include "partition/balance_search.h"
 
 #include <inttypes.h>
@@ -21,13 +23,13 @@
 #include "partition/device_balance.h"
 
 enum {
-    EXHAUSTIVE = 1 << 20,      /* actions of all balances */
-    LARGE = 50000,             /* actions of a schedule */
-    LARGE_VARYING = 1600,      /* actions of a schedule that varies */
-    BUDGET = 1 << 21,          /* actions of a local search */
-    TIMES = 100,               /* random changes */
-    SIMULATIONS = 100,         /* along the critical path */
-    CRITICAL_BUDGET = 1 << 28, /* actions of these */
+    EXHAUSTIVE = 1 << 20,      /* most actions for trying all balances */
+    LARGE = 50000,             /* a schedule with more actions is large */
+    LARGE_VARYING = 1600,      /* the same for a schedule that varies */
+    BUDGET = 1 << 21,          /* most actions of a local search */
+    TIMES = 100,               /* number of random changes */
+    SIMULATIONS = 100,         /* most simulations along the critical path */
+    CRITICAL_BUDGET = 1 << 28, /* most actions of these simulations */
 };
 
 static cgp_status by_device(const cgp__device_row *row, int *cuts) {
@@ -42,7 +44,7 @@ static cgp_status by_device(const cgp__device_row *row, int *cuts) {
 
 /* --- large schedules --- */
 
-/* Keep these cuts if they are better; *better says so. */
+/* Keep these cuts if they are better, and set *better to whether they are. */
 static cgp_status try(cgp__cut_search *s, const int *cuts, bool *better) {
     const cgp__value before = s->value;
     CGP_TRY(cgp__try_cuts(s, cuts));
@@ -54,7 +56,7 @@ static bool is_out(const cgp__cut_search *s, const cgp__objective *x) {
     return x->simulations >= SIMULATIONS || s->spent >= s->budget;
 }
 
-/* Try to move layers from one stage to another one; all boundaries between both move. */
+/* Try to move layers from one stage to another; all boundaries between the two stages move. */
 static cgp_status move(cgp__cut_search *s, int from, int to, int by, int *cuts, bool *better) {
     memcpy(cuts, s->best, ((size_t)s->stages + 1) * sizeof *cuts);
     for (int j = from; j > to; j--)
@@ -67,8 +69,8 @@ static cgp_status move(cgp__cut_search *s, int from, int to, int by, int *cuts, 
     return try(s, cuts, better);
 }
 
-/* Take layers from a stage. A neighbour gets a half of them, then a quarter .. one; a stage farther
- * away gets one. */
+/* Try to move layers from a stage to another stage. A neighbour gets half of the layers; if this is
+ * not better, a quarter, and so on down to one layer. A stage farther away gets one layer. */
 static cgp_status shrink(cgp__cut_search *s, const cgp__objective *x, int stage, int *cuts,
                          bool *better) {
     for (int by = (s->best[stage + 1] - s->best[stage]) / 2; by > 0; by /= 2) {
@@ -86,8 +88,8 @@ static cgp_status shrink(cgp__cut_search *s, const cgp__objective *x, int stage,
     return CGP_OK;
 }
 
-/* Shrink stages of the critical path, the longest first, until none gives a better value. time:
- * [stages] */
+/* Shrink stages of the critical path, the longest first, until no shrink gives a better value.
+ * time: [stages] scratch. */
 static cgp_status follow(cgp__cut_search *s, cgp__objective *x, int *cuts, int64_t *time) {
     for (bool better = true; better && !is_out(s, x);) {
         better = false;
@@ -115,13 +117,13 @@ static cgp_status follow_critical_path(cgp__cut_search *s, cgp__objective *x, in
 
 /* --- the search --- */
 
-/* Set sums[layers + 1] to the bytes that a device adds up. */
+/* Set sums[layers + 1] to the prefix sums of the layers' bytes. */
 static void add_bytes(const cgp__layer_sums *s, int64_t *sums) {
     for (int i = 0; i <= s->layers; i++)
         sums[i] = s->parameter[i] + s->saved[i];
 }
 
-/* Set sums[rows][layers + 1] to the times that a device adds up. */
+/* Set sums[rows][layers + 1] to the prefix sums of the layers' times. */
 static void add_times(const cgp__objective *x, int64_t *sums) {
     static const int kinds[] = {CGP__TIME_F, CGP__TIME_I, CGP__TIME_W, CGP__TIME_R};
     const cgp__layer_sums *s = x->sums;
@@ -147,7 +149,7 @@ static cgp_status from_balanced(cgp__cut_search *s, const cgp__device_row *row, 
     return start(s, cuts);
 }
 
-/* Tell whether no other goal comes before memory. */
+/* Return true if memory is the first goal. */
 static bool is_memory_first(const cgp__objective *x) {
     bool zero = x->caps != NULL;
     for (int d = 0; zero && d < x->devices; d++)

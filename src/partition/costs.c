@@ -79,10 +79,10 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
 /* --- layers --- */
 
 typedef struct marks {
-    /* [values] */
+    /* [values] 0 if backward reads the value, else -1; a later use wrote to its gradient */
     int *last_read;
     bool *begun;
-    /* [nodes] */
+    /* [nodes] R runs the node; `+selective` recomputes it; its kernels */
     bool *recomputed, *selective;
     cgp__node_kernels *kernels;
 } marks;
@@ -124,7 +124,7 @@ static int64_t value_bytes(const cgp_op_type *type, int64_t n, cgp_dtype type_on
     return cgp__type_bytes(&on_device, n);
 }
 
-/* Return the layer that gets a parameter's bytes: that of its first use. */
+/* Return the layer that gets a parameter's bytes: the layer of the parameter's first use. */
 static int parameter_layer(const cgp_model *model, int p) {
     return cost_layer(model, &model->nodes[model->uses[model->params[p].first_use].node]);
 }

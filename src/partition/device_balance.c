@@ -6,11 +6,11 @@
  *     |d0 |d1 |.. the rest ..|d1 |d0 |        device d adds one stage on the left, one on the right
  *     0       i              j       layers
  *
- * A dynamic program, for a limit on the cost of a device, has the set of right ends j that are
- * reachable with d devices and left end i. No stage is empty, so this set is not always an
- * interval; it is kept as runs of consecutive j. A device that adds the layers from i to i' on the
- * left may add, on the right, any layers within what the limit leaves. Bisection finds the least
- * limit for which the last device can take the rest.
+ * A dynamic program works with a limit on the cost of a device. For each d and i, it finds the
+ * right ends j that d devices can reach with left end i. No stage is empty, so these j are not
+ * always an interval; they are kept as runs of consecutive j. If a device adds the layers from i to
+ * i' on the left, it may add as many layers on the right as the limit allows. Bisection finds the
+ * least limit for which the last device can take the remaining layers.
  *
  * Other placements of several stages on a device (loops, tables), and devices of unequal speed, are
  * left to a local search. */
@@ -24,7 +24,7 @@
 #include "base/base.h"
 #include "partition/local_search.h"
 
-/* The largest devices x layers x layers for which a V is balanced exactly. */
+/* A V is balanced exactly if devices x layers x layers is at most this. */
 #define EXACT_LIMIT (1 << 24)
 
 static int64_t between(const cgp__device_row *row, int first, int next) {
@@ -69,16 +69,17 @@ static int64_t largest_of(const cgp__device_row *row, const int *cuts, int64_t *
 
 /* --- cuts by stage --- */
 
-/* Mark the ends of each stage that keep a limit: a stage ends at `next` if it may begin at the last
- * end before it. `ends`: [stages + 1][layers + 1], the row of stage j - 1 at j. Return true if the
- * last stage ends at the last layer. */
+/* Mark the possible ends of each stage within a limit. A stage can end at `next` if it stays within
+ * the limit when it begins at the last possible end of the previous stage before `next`. `ends`:
+ * [stages + 1][layers + 1]; row j has the ends of stage j - 1. Return true if the last stage can
+ * end after the last layer. */
 static bool mark_ends(const cgp__device_row *row, int64_t limit, uint8_t *ends) {
     const size_t width = (size_t)row->layers + 1;
     memset(ends, 0, ((size_t)row->stages + 1) * width);
     ends[0] = 1;
     for (int j = 0; j < row->stages; j++) {
         const uint8_t *before = ends + (size_t)j * width;
-        int first = -1; /* the last end of the stage before */
+        int first = -1; /* the last possible end of the previous stage */
         for (int next = 1; next <= row->layers; next++) {
             if (before[next - 1]) first = next - 1;
             if (first >= 0 && on_device(row, j, first, next) <= limit)
@@ -144,7 +145,7 @@ void cgp__balance_evenly(const cgp__device_row *row, int *cuts) {
 
 /* --- V placements --- */
 
-/* Right ends first .. last - 1. */
+/* A run of right ends, first .. last - 1. */
 typedef struct run {
     int first, last;
 } run;
@@ -152,11 +153,11 @@ typedef struct run {
 typedef struct v_search {
     const cgp__device_row *row;
     int64_t limit;
-    /* [devices (layers + 1) + 1] by devices done and left end: the first of its runs */
+    /* [devices (layers + 1) + 1] the first run of each pair of (devices done, left end) */
     int *first;
     run *runs;
     int n_runs, capacity;
-    /* [layers + 1] marks the right ends of one left end */
+    /* [layers + 1] marks the right ends that are reachable with one left end */
     uint8_t *right;
 } v_search;
 
@@ -176,14 +177,14 @@ static int state_of(const v_search *v, int done, int left) {
     return done * (v->row->layers + 1) + left;
 }
 
-/* True if devices within the limit can have this cost together. */
+/* True if this many devices, each within the limit, can have this cost together. */
 static bool fits(const v_search *v, int64_t cost, int devices) {
     return devices > 0 ? (cost + devices - 1) / devices <= v->limit : cost == 0;
 }
 
-/* Return the right ends that may be reachable with left end `at`: the devices on either side of an
- * end must be able to have its layers. `window`: the same of left end at - 1, which begins and ends
- * no later. */
+/* Return the range of right ends that may be reachable with left end `at`. The devices done must be
+ * able to have the layers outside both ends, and the other devices the layers between them.
+ * `window`: the range for left end at - 1, which begins and ends no later. */
 static run window_of(const v_search *v, int done, int at, run window) {
     const cgp__device_row *row = v->row;
     const int left = row->devices - done;
@@ -197,9 +198,9 @@ static run window_of(const v_search *v, int done, int at, run window) {
     return window;
 }
 
-/* Mark the right ends that a device reaches if it adds layers i .. at - 1 on the left. `from`:
- * right ends before it. From the first of them it may add several layers; the rest are reached by
- * adding one layer. */
+/* Mark the right ends that a device reaches if it adds layers i .. at - 1 on the left. `from`: the
+ * run of right ends before this device. From the first of them, try to add any number of layers.
+ * From the others one layer is enough: the rest is reachable from the first. */
 static void mark(v_search *v, run from, int i, int at, run window) {
     const int64_t left = between(v->row, i, at);
     for (int end = from.first; end < from.last; end++) {
@@ -227,7 +228,8 @@ static cgp_status keep_runs(v_search *v, int state, run window) {
     return CGP_OK;
 }
 
-/* Fill in the runs for the limit. *feasible: the last device can take what the others leave. */
+/* Fill in the runs for the limit. Set *feasible to whether the last device can take the layers that
+ * the others leave. */
 static cgp_status reach(v_search *v, bool *feasible) {
     const int n = v->row->devices, layers = v->row->layers;
     v->n_runs = 0;
@@ -259,8 +261,8 @@ static int64_t skew(const v_search *v, int at, int j) {
     return d < 0 ? -d : d;
 }
 
-/* Step back from left end *at and right end *j to the ends before device `device`, which should be
- * as even as possible. */
+/* Set left end *at and right end *j back to the ends before `device` adds its layers. Choose the
+ * most even of the possible ends. */
 static void step_back(const v_search *v, int device, int *at, int *j) {
     const run none = {-1, -1};
     run best = none; /* the left and the right end */
@@ -351,7 +353,8 @@ typedef struct loads {
     int shift;     /* squares of loads >> shift add up to less than 2^60 */
 } loads;
 
-/* Keys: the largest device, then the squares of devices and of stages. */
+/* Keys: the load of the largest device, then the sum of the squares of the loads of devices, then
+ * of stages. */
 static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit, cgp__value *value,
                            int64_t *spent) {
     loads *x = self;
@@ -367,7 +370,7 @@ static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit,
     return CGP_OK;
 }
 
-/* Descend from cuts by stage and from even cuts, then from random changes of the best. */
+/* Descend from cuts by stage and from even cuts, then from random changes of the best cuts. */
 static cgp_status search(const cgp__device_row *row, int *cuts, int64_t *largest) {
     enum { TIMES = 20, BUDGET = 1 << 24 };
     cgp__cut_search s = {0};

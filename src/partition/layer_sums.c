@@ -82,7 +82,7 @@ static void add_times(cgp__layer_sums *s, const cgp__device_costs *costs, int ex
     }
 }
 
-/* frozen: [layers] bytes of frozen parameters, which have their values alone */
+/* frozen: [layers] bytes of frozen parameters, which have no gradient and no optimizer state */
 static cgp_status add_up(cgp__layer_sums *s, const cgp__device_costs *device_costs,
                          const int64_t *frozen, const cgp__layer_use *use) {
     const cgp_layer_cost *costs = device_costs->rows; /* bytes are the same in all rows */
@@ -133,9 +133,9 @@ static cgp_status add_link(cgp__layer_sums *s, int from, int to) {
     return CGP_OK;
 }
 
-/* Links of values go from their producer to each reader. Links of a gradient are a chain from the
- * last reader through the others to the producer, as plan/messages.c sends it. `next`: [values] the
- * layer from which the rest of the chain comes, or -1. */
+/* Add the links of a node's inputs. The links of a value go from its producer to each reader. The
+ * links of a gradient form a chain: from the last reader through the other readers to the producer,
+ * as in plan/messages.c. `next`: [values] the layer that was added last to the chain, or -1. */
 static cgp_status add_reads(cgp__layer_sums *s, const cgp_model *model, int i, int *next) {
     const cgp__node *node = &model->nodes[i];
     const int layer = layer_of(model, i);
@@ -151,7 +151,8 @@ static cgp_status add_reads(cgp__layer_sums *s, const cgp_model *model, int i, i
     return CGP_OK;
 }
 
-/* Add the bytes of a value to each boundary that it crosses: to crossing[] as differences first. */
+/* Add the bytes of a value to each boundary that it crosses. At first, crossing[] has differences
+ * of neighbours. */
 static void add_crossing(cgp__layer_sums *s, const cgp_model *model, int i, int *last,
                          const cgp__layer_use *use) {
     const cgp__node *node = &model->nodes[i];

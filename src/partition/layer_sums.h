@@ -39,29 +39,30 @@ typedef struct cgp__device_costs {
 
 typedef struct cgp__layer_sums {
     int layers;
-    /* [rows][layers + 1] sums over the layers before, a row for each speed of devices. The times of
-     * all kinds, layers and micro-batches add up to less than 2^53 in each row. */
+    /* [rows][layers + 1] prefix sums over layers, a row for each speed of devices. The times of all
+     * kinds, layers and micro-batches add up to less than 2^53 in each row. */
     int64_t *time[CGP__TIMES];
     int rows;
     /* [devices] the row of each device, borrowed; NULL: all devices have row 0 */
     const int *row_of;
-    /* [layers + 1] bytes of the layers before: what a parameter needs, and what a micro-batch
-     * saves */
+    /* [layers + 1] prefix sums of the bytes of layers: for parameters, and for the values that a
+     * micro-batch saves */
     int64_t *parameter, *saved;
-    /* [layers] bytes of the values of a micro-batch that earlier layers make, and this layer or a
-     * later one reads */
+    /* [layers] bytes of a micro-batch's values that an earlier layer makes and that this or a later
+     * layer reads */
     int64_t *crossing;
-    /* Each layer reads a value of the layer before and, in training, gives it a gradient. Then a
-     * stage waits for its neighbours only. */
+    /* True: each layer reads a value of the previous layer and, in training, sends it a gradient.
+     * In this case a stage waits only for its neighbours. */
     bool chain;
     /* The layers before this one run no backward: all their parameters are frozen. */
     int first_backward;
-    /* the links if they are no chain */
+    /* the links, if they do not form such a chain */
     cgp__layer_link *links;
     int n_links, links_capacity;
 } cgp__layer_sums;
 
-/* CGP_EINVAL if a cost is negative or not finite. Release in any case. */
+/* Add up the costs. Returns CGP_EINVAL if a cost is negative or not finite. The caller releases
+ * `sums`, also after a failure. */
 cgp_status cgp__layer_sums_create(cgp__layer_sums *sums, const cgp_model *model,
                                   const cgp__device_costs *costs, const cgp__layer_use *use);
 void cgp__layer_sums_release(cgp__layer_sums *sums);
@@ -69,7 +70,7 @@ void cgp__layer_sums_release(cgp__layer_sums *sums);
 /* Return the number of rows of costs. */
 int cgp__device_cost_rows(const cgp__device_costs *costs);
 
-/* Return a device's sums of the times of a kind, [layers + 1]. */
+/* Return the prefix sums [layers + 1] of a device's times of a kind. */
 static inline const int64_t *cgp__device_times(const cgp__layer_sums *sums, int kind, int device) {
     const size_t row = sums->row_of ? (size_t)sums->row_of[device] : 0;
     return sums->time[kind] + row * ((size_t)sums->layers + 1);

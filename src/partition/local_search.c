@@ -101,7 +101,7 @@ cgp_status cgp__try_all_cuts(cgp__cut_search *s) {
 /* --- descent --- */
 
 /* Move boundaries first .. last by `by` layers in a copy of the current cuts, and evaluate them.
- * Keep them if they are better; *better says so. */
+ * Keep the copy if it is better, and set *better to whether it is. */
 static cgp_status try_move(cgp__cut_search *s, int first, int last, int by, bool *better) {
     const int *c = s->current;
     cgp__value value;
@@ -140,7 +140,7 @@ static cgp_status try_boundaries(cgp__cut_search *s, bool *any) {
     return CGP_OK;
 }
 
-/* Move a layer between stages that are no neighbours. */
+/* Move a layer between stages that are not neighbours. */
 static cgp_status try_pairs(cgp__cut_search *s, bool *any) {
     for (int length = 2; length < s->stages && !*any; length++) {
         for (int first = 1; first + length <= s->stages; first++)
@@ -204,7 +204,8 @@ static void kick(cgp__cut_search *s) {
     }
 }
 
-/* Draw new cuts: each boundary between the one before and an even share of the rest, twice. */
+/* Draw new cuts: each stage gets a random number of layers, up to twice an even share of the layers
+ * that are left. */
 static void draw_cuts(cgp__cut_search *s) {
     for (int j = 1; j < s->stages; j++) {
         const int after = s->stages - j, left = s->layers - s->current[j - 1] - after;

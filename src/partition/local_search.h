@@ -28,11 +28,11 @@ typedef struct cgp__cut_search {
     int layers, stages;
     cgp__evaluate *evaluate;
     void *self;
-    /* Evaluations stop being made when `spent` reaches `budget`, except by cgp__settle(). */
+    /* Only cgp__settle() makes evaluations after `spent` has reached `budget`. */
     int64_t budget, spent;
     /* state of the random numbers; they are the same in every run */
     uint64_t random;
-    /* [stages + 1] the best cuts so far, their value, and cuts that are tried */
+    /* [stages + 1] the best cuts so far, the current cuts of a descent, and cuts that it tries */
     int *best, *current, *trial;
     cgp__value value, current_value;
 } cgp__cut_search;
@@ -42,7 +42,7 @@ cgp_status cgp__cut_search_create(cgp__cut_search *search, int layers, int stage
                                   cgp__evaluate *evaluate, void *self);
 void cgp__cut_search_release(cgp__cut_search *search);
 
-/* Return the number of different cuts; at most `limit`. */
+/* Return the number of different cuts, or `limit` if there are more. */
 int64_t cgp__count_cuts(int layers, int stages, int64_t limit);
 
 /* Evaluate all cuts. */
@@ -52,8 +52,8 @@ cgp_status cgp__try_all_cuts(cgp__cut_search *search);
 cgp_status cgp__try_cuts(cgp__cut_search *search, const int *cuts);
 
 /* Descend from these cuts to a local optimum of two moves: a boundary moves by 1, 2, 4 .. layers;
- * or a stage gets one layer more and another stage one less, and the boundaries between both move
- * by one. Keep the result if it is the best so far. */
+ * or one layer moves from a stage to another stage, and the boundaries between the two move by one.
+ * Keep the result if it is the best so far. */
 cgp_status cgp__descend(cgp__cut_search *search, const int *cuts);
 
 /* Iterated local search (Lourenco, Martin and Stutzle 2003): move a few boundaries of the best cuts

@@ -2,8 +2,8 @@
 /* objective.c -- simulates a step for a row of cuts. Messages take no time, and buffers are
  * unbounded, as in the plan's own simulation.
  *
- * Which action waits for which does not depend on the cuts. So the actions of all devices are put
- * in one order first, in which each comes after the actions that it waits for:
+ * The cuts do not change which actions an action waits for. So the actions of all devices are first
+ * put in one order, in which each action comes after all actions that it waits for:
  *
  *     device 0   F0 F1 B0 B1
  *     device 1      F0 B0 F1 B1           F0 F1 | F0' B0' | B0 | F1' B1' | B1      ' is device 1
@@ -18,7 +18,7 @@
 #include "schedule/table.h"
 
 struct cgp__ordered_action {
-    /* micro-batch x stages + stage */
+    /* index of the micro-batch and stage: micro-batch x stages + stage */
     int cell;
     int stage;
     cgp_action_kind kind;
@@ -32,9 +32,9 @@ typedef struct orderer {
     uint8_t *done;               /* [chunks][stages] bit 0: F, bit 1: B or I */
     bool *waiting;               /* [devices] */
     int *ready, n_ready;         /* a stack of devices */
-    int *count_in, *count_saved; /* [stages] current numbers */
+    int *count_in, *count_saved; /* [stages] current numbers of micro-batches */
     bool *recomputed;            /* [stages] the schedule has R on this stage */
-    cgp_action_kind *ends;       /* [stages] the kind that frees what forward saved */
+    cgp_action_kind *ends;       /* [stages] the kind of action that frees what forward saved */
 } orderer;
 
 static void wake(orderer *o, int device) {
@@ -56,7 +56,8 @@ static void count(cgp__objective *x, orderer *o, const cgp_action *a) {
     o->count_saved[j]--;
 }
 
-/* Return the next stage with a backward, `by` 1 or -1 from stage j; -1: there is none. */
+/* Return the nearest stage with a backward after (`by` 1) or before (`by` -1) stage j; -1: there is
+ * none. */
 static int next_backward(const cgp__objective *x, const orderer *o, int j, int by) {
     for (j += by; j >= 0 && j < x->stages; j += by) {
         if (o->ends[j] != CGP_ACTION_F) return j;
@@ -108,7 +109,7 @@ static cgp_status put_in_order(cgp__objective *x, orderer *o) {
                                 o->schedule->name);
 }
 
-/* Take the actions of a schedule. */
+/* Read the actions of a schedule. */
 static cgp_status read_schedule(cgp__objective *x, const cgp_schedule *schedule) {
     const size_t n = (size_t)x->stages, devices = (size_t)x->devices;
     orderer o = {.schedule = schedule};
@@ -297,8 +298,8 @@ static int64_t add_loads(cgp__objective *x) {
     return bound;
 }
 
-/* Return the sum of squares of the loads of devices and stages, scaled to fit. If nothing takes
- * time, layers count. */
+/* Return the sum of squares of the loads of devices and stages, scaled to fit. If no action takes
+ * time, numbers of layers replace the loads. */
 static int64_t unevenness(const cgp__objective *x, const int *cuts) {
     const int layers = x->sums->layers;
     int64_t sum = 0, all = 0;
@@ -317,8 +318,8 @@ static int64_t unevenness(const cgp__objective *x, const int *cuts) {
     return sum;
 }
 
-/* Parameters and what belongs to them, the inputs of stages, and saved values. Workspace and
- * messages are left out. */
+/* Counts parameters with their gradients and optimizer states, inputs of stages, and saved values.
+ * Does not count workspace and messages. */
 void cgp__objective_bytes(const cgp__objective *x, const int *cuts, int64_t *bytes) {
     const cgp__layer_sums *s = x->sums;
     memset(bytes, 0, (size_t)x->devices * sizeof *bytes);
@@ -351,7 +352,7 @@ static int64_t wait(const int64_t *ends, const int *first, const int *waits, int
     return start;
 }
 
-/* Return the end of an action that its device starts at `start` or later. */
+/* Return the time at which an action ends if its device is free at time `start`. */
 static int64_t end_of(cgp__objective *x, const int *cuts, const cgp__ordered_action *a,
                       int64_t start) {
     const bool forward = a->kind == CGP_ACTION_F;
@@ -438,7 +439,7 @@ cgp_status cgp__objective_critical(cgp__objective *x, const int *cuts, int64_t *
         const cgp__ordered_action *a = &x->order[k];
         const int64_t start = end[k] - duration_of(x, k);
         time[a->stage] += duration_of(x, k);
-        /* the last action that ended at the start, and that this action waits for */
+        /* find the last action that this action waits for and that ended at its start */
         for (k--; k >= 0 && start > 0; k--) {
             const cgp__ordered_action *b = &x->order[k];
             const bool same = x->device_of[a->stage] == x->device_of[b->stage];

@@ -5,8 +5,8 @@
  *     random numbers                     random numbers
  *
  * For each op: make its operands, run its kernels in the order of a step (forward, weight backward,
- * input backward), free the operands. Values are random: no kernel's time depends on them, and
- * zeros would be unlike training. Backward reads the values that forward saved.
+ * input backward), free the operands. Operands are random numbers, as zeros would be unlike
+ * training. No kernel's time depends on the numbers. Backward reads the values that forward saved.
  *
  * In a step, all other ops run between two runs of a kernel. So no cache has its operands, except
  * those that the previous op has just made: x in forward, dy in backward. For a device that shares
@@ -27,7 +27,7 @@
 #define MIN_CACHE (32 << 20)
 #define MAX_CACHE (256 << 20)
 #define CACHE_LINE 64
-/* Count of random floats; longer data repeats them. */
+/* Number of random floats. Longer operands repeat them. */
 #define BLOCK 65536
 #define MAX_BUFFERS                                                                                \
     (3 * CGP_OP_MAX_INPUTS + CGP_OP_MAX_SAVED + CGP_OP_MAX_STATE + 2 * CGP_OP_MAX_PARAMETERS + 10)
@@ -50,14 +50,14 @@ typedef struct profiler {
     float *block;
     uint16_t *halves; /* the same numbers in bf16 */
     int32_t *integers;
-    void *staged; /* [BLOCK] for copies to a device with its own memory */
+    void *staged; /* [BLOCK] host memory for copies to a device with its own memory */
     double *runs; /* [repeats] */
     /* memory that is read before a run; NULL: none */
     char *other;
     size_t other_bytes;
     measurement *measured;
     int n_measured, measured_capacity;
-    /* by hash_of() */
+    /* index of `measured` by hash_of() */
     cgp__index measured_index;
     /* operands of the op that runs */
     struct {

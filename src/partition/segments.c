@@ -3,30 +3,30 @@
  * the steps of the chain (rotor: Beaumont et al. 2019, arXiv:1911.13214). A step is kept, or is in
  * a segment that runs again once (Chen et al. 2016, arXiv:1604.06174).
  *
- * Memory is a sum and a maximum: the bytes of what is kept, and the work of one segment. So the
- * dynamic program runs for each bound of the work. For a step it has the Pareto front of (bytes,
- * time) over all choices before that step. These are the lists of undominated states with which
- * Nemhauser and Ullmann (1969) solve knapsacks. */
+ * Memory is the sum of the bytes of all kept values, plus the largest work of a segment. So the
+ * dynamic program runs once for each bound of the work. For each step it finds the Pareto front of
+ * (bytes, time) over all choices before that step. These are the lists of undominated states with
+ * which Nemhauser and Ullmann (1969) solve knapsacks. */
 #include "partition/segments.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
 
-/* Bounds of the work that are tried; if there are more, they are thinned out. */
+/* Maximum number of bounds of the work that are tried; if there are more, some are left out. */
 enum { MOST_BOUNDS = 32 };
 
 typedef struct state {
     int64_t bytes;
     double time;
-    /* the state before, and the segment in between; -1: the step is kept */
+    /* the previous state, and the segment after it; -1: no segment, the step is kept */
     int before, segment;
 } state;
 
 typedef struct solver {
     const cgp__chain *chain;
     int most;
-    /* the states of all steps; first[p] .. first[p + 1] - 1: before step p */
+    /* the states of all steps; states first[p] .. first[p + 1] - 1 are those before step p */
     state *states;
     int n, capacity;
     int *first;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segments.h -- the values of a chain that are kept for backward, and those that are made again. */
+/* segments.h -- the values of a chain that are kept for backward, and the values that are
+ * recomputed. */
 #ifndef CGP_SRC_PARTITION_SEGMENTS_H
 #define CGP_SRC_PARTITION_SEGMENTS_H
 
@@ -24,7 +25,7 @@ typedef struct cgp__chain {
     int n_segments;
 } cgp__chain;
 
-/* Disjoint segments that run again, while the values of all other steps are kept. */
+/* A choice: disjoint segments that run again, while the values of all other steps are kept. */
 typedef struct cgp__frontier_point {
     /* bytes of all kept values, and the largest `work` of a segment */
     int64_t bytes, work;
@@ -41,8 +42,8 @@ typedef struct cgp__frontier {
     int n_list, list_capacity;
 } cgp__frontier;
 
-/* Find the least time for each sum of bytes and work. `most`: partial solutions that are kept for
- * each step; if there are more, the frontier may miss some points. */
+/* Find the least time for each sum of bytes and work. `most`: maximum number of partial solutions
+ * kept for each step; if there are more, the frontier may miss some points. */
 cgp_status cgp__find_frontier(const cgp__chain *chain, int most, cgp__frontier *out);
 void cgp__frontier_release(cgp__frontier *frontier);
 

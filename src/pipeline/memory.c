@@ -90,8 +90,8 @@ cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan
 
 /* --- other hardware --- */
 
-/* If device d is the rank's first device on its hardware, check the memory there for all of the
- * rank's devices on it. */
+/* If device d is the rank's first device on its hardware, check that this hardware has enough
+ * memory for all of the rank's devices on it. */
 static cgp_status check_hardware(const cgp_plan *plan, int rank, bool shares, int d) {
     const cgp__device_plan *first = cgp__plan_device(plan, d);
     char needed[32], left[32];

@@ -32,8 +32,8 @@
 
 #define LONGEST_TIMEOUT 1e9 /* seconds; a longer timeout means no timeout */
 
-/* A pipeline and its parts. They are one allocation, because a hanging worker may touch all of
- * them. */
+/* A pipeline and its parts. They are one allocation, because a hanging worker may still touch all
+ * of them. */
 typedef struct whole {
     cgp_pipeline pipeline;
     cgp__ranks ranks;

@@ -26,7 +26,7 @@ typedef struct cgp__team cgp__team;
 struct cgp_pipeline {
     pid_t process; /* process that created the pipeline and runs its workers */
     const cgp_plan *plan;
-    const cgp__setup *setup; /* the plan's */
+    const cgp__setup *setup; /* the plan's setup */
     const cgp_model *model;
     cgp__ranks *ranks;
     int rank, n_ranks; /* this process's rank, and the number of ranks */

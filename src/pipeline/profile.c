@@ -38,7 +38,7 @@ typedef struct profile {
 struct trainer {
     profile *all;
     const cgp_plan *plan;
-    const cgp__setup *setup; /* the plan's */
+    const cgp__setup *setup; /* the plan's setup */
     cgp_pipeline *pipeline;
     /* `inputs`: one per input of the model. `outputs`, `gradients`: one per output, for an external
      * loss. */

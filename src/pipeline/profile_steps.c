@@ -76,7 +76,7 @@ static cgp_status make_plan(cgp_plan **out, const cgp_model *model, const cgp_pr
     options.chunks = samples < 3 ? 4 : 2;
     options.batch = samples * options.chunks;
     options.optim = o->optim;
-    options.optim.n_groups = 0; /* they change no times */
+    options.optim.n_groups = 0; /* groups change no times */
     options.threads_per_device = o->threads;
     options.precision = o->precision;
     options.convolution = o->convolution;
@@ -112,8 +112,8 @@ static cgp_status measure_kernels(const cgp_model *model, const cgp_profile_opti
     return cgp__profile_kernels(model, &options, row);
 }
 
-/* Measure all sizes in the same way. Begin with the last size, most likely the largest: if its
- * steps fit into memory, so do the steps of the other sizes. */
+/* Measure all sizes in the same way. Begin with the last size, which is most likely the largest. If
+ * steps of this size fit into memory, so do steps of the other sizes. */
 static cgp_status measure(const cgp_model *model, const cgp_profile_options *o,
                           cgp_layer_cost *rows, bool *in_steps) {
     cgp_status status = CGP_OK;

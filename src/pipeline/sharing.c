@@ -64,8 +64,9 @@ static bool same_copies(const cgp__parameters *a, const cgp__parameters *b, int 
     return true;
 }
 
-/* Compare gradient buffers and optimizer state of parameter p: a buffer for each use (a step adds
- * these up), buffer and state for each copy. Uses that backward does not reach have no buffer. */
+/* Compare the gradient buffers and optimizer states of parameter p. Each use has a gradient buffer,
+ * unless backward does not reach the use; a step adds these buffers up. Each copy has a gradient
+ * buffer and optimizer state. */
 static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
     const cgp__parameter *x = &cgp__plan_setup(plan)->model->params[p];
     const cgp__parameter *y = &cgp__plan_setup(owner)->model->params[p];

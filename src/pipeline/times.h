@@ -14,7 +14,7 @@ cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline);
  * cgp__pipeline_share_events(). */
 cgp__event cgp__pipeline_event(const cgp_pipeline *pipeline, int device, int64_t k);
 
-/* Return how far a time of another rank may be off, in seconds. */
+/* Return the maximum error of a time of another rank, in seconds. */
 double cgp__pipeline_clock_uncertainty(const cgp_pipeline *pipeline);
 
 #endif

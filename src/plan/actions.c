@@ -205,7 +205,7 @@ cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *
     return status;
 }
 
-/* Replace the table of the placement by the generated one. */
+/* Replace the table that gave the placement by the generated table. */
 static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const double *costs) {
     cgp_schedule_destroy(plan->actions.table);
     plan->actions.table = NULL;
@@ -228,8 +228,8 @@ static int forward_group(const cgp_plan *plan) {
 
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out) {
-    /* A smaller mini-batch recomputes what the full one does, so that its lists are parts of the
-     * planned ones, whose slots they use. */
+    /* A smaller mini-batch recomputes the same micro-batches as the full mini-batch. So its lists
+     * are parts of the planned lists, and can use their slots. */
     const cgp_schedule *full = plan->actions.schedule;
     cgp_schedule *schedule = NULL;
     CGP_TRY(forward_only
@@ -260,8 +260,8 @@ static cgp_status place_slots(cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Simulate with `capacity`. Replace the plan's timeline and return true if the step is as long as
- * there. */
+/* Simulate with `capacity`. If the step takes at most as long as in the plan's timeline, replace
+ * that timeline and return true. */
 static bool is_as_fast(cgp_plan *plan, const cgp_schedule_costs *costs, const int *capacity) {
     cgp_schedule_costs bounded = *costs;
     cgp_schedule_timeline timeline, *planned = &plan->actions.timeline;
@@ -277,8 +277,8 @@ static bool is_as_fast(cgp_plan *plan, const cgp_schedule_costs *costs, const in
 }
 
 /* A stage without backward waits for no gradient, so it could run ahead of later stages by the
- * whole mini-batch. Give the edges after it as few buffers, 2, 4, 8 .., as keep the simulated time
- * of the step. `capacity`, `most`: [edges] scratch. */
+ * whole mini-batch. Give the edges after it the fewest buffers, 2, 4, 8 .., that do not make the
+ * simulated step longer. `capacity`, `most`: [edges] scratch. */
 static cgp_status bound_forward_stages(cgp_plan *plan, const cgp_schedule_costs *costs,
                                        int *capacity, int *most) {
     cgp__edge_plan *edges = plan->messages.edges;

@@ -21,7 +21,7 @@ cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *options);
 const char *cgp__schedule_name_of(const cgp_plan_options *options);
 
 /* Generate the compute actions of a full mini-batch. costs: [4][stages] FLOPs of F, I, W and R;
- * NULL: 1. */
+ * NULL: each costs 1. */
 cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *options,
                                const double *costs, cgp_schedule **out);
 

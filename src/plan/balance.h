@@ -11,8 +11,8 @@ typedef struct cgp__device_costs cgp__device_costs;
 /* Find the balance of a plan; see cgp_balance_for_plan(). `placed` has the stages and their devices
  * or, if the caller gives a table, its actions.
  *
- * caps: [devices] estimated bytes that a device should not exceed; they come before the makespan.
- * All 0: the goal is CGP_BALANCE_MEMORY. NULL: it is CGP_BALANCE_MAKESPAN.
+ * caps: [devices] estimated bytes that a device should not exceed; this has priority over the
+ * makespan. All 0: the goal is CGP_BALANCE_MEMORY. NULL: the goal is CGP_BALANCE_MAKESPAN.
  * costs: of the devices; NULL: FLOPs.
  * bytes: [devices] set to the estimate for the balance, unless NULL. */
 cgp_status cgp__find_balance(const cgp__setup *setup, const cgp_plan_options *options,

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* budget.c -- recomputes as little as the memory limits allow.
  *
- * Each device has a frontier of choices (segments.c): with each further point, backward makes more
- * values again, takes more time and needs fewer bytes. The bytes are an estimate, so plans are
- * made. What a plan needs beyond the estimate is subtracted from the limit, which gives the next
- * point; known points bound it from both sides, as in the regula falsi. All devices search at the
- * same time, since they hardly depend on each other.
+ * Each device has a frontier of choices (segments.c): at each later point, backward recomputes more
+ * values, takes more time and needs fewer bytes. The bytes of a point are an estimate, so the
+ * search makes a plan for it. The bytes that this plan needs beyond the estimate are subtracted
+ * from the limit, and this gives the next point. Points known to fit and known not to fit bound the
+ * next point from both sides, as in regula falsi. All devices search at the same time, since they
+ * hardly depend on each other.
  *
- * If the least point of a device does not fit, the frontiers of plans with R follow. There a
- * micro-batch keeps its input alone until R makes the values of its slot. Backward makes the
- * others. */
+ * If the smallest point of a device does not fit, the frontiers of plans with R are searched. In
+ * these plans, a micro-batch keeps only its input until R recomputes the values of its slot.
+ * Backward recomputes the other values. */
 #include "plan/budget.h"
 
 #include <math.h>
@@ -25,15 +26,15 @@
 
 enum {
     ROUNDS = 12,
-    MOST_RAISES = 16,  /* limits that are tried until one fits */
-    MOST_NODES = 2000, /* of a model whose least limit is searched, which takes a thousand plans */
+    MOST_RAISES = 16,  /* most limits that are tried until one fits */
+    MOST_NODES = 2000, /* of a model: finding the least limit takes a thousand plans */
 };
 
 typedef struct device_search {
     cgp__device_chain chain;
-    /* limit, and what the last plan needed beyond the estimate */
+    /* the limit, and the bytes that the last plan needed beyond the estimate */
     int64_t limit, beyond;
-    /* the current point; the last one known not to fit, and the first one known to fit */
+    /* the current point, the last point known not to fit, and the first point known to fit */
     int point, fails, fits;
 } device_search;
 
@@ -44,13 +45,13 @@ typedef struct budget {
     int *balance;
     int devices;
     device_search *search;
-    /* [nodes] */
+    /* [nodes] true if backward recomputes the node */
     bool *recomputed;
     /* the best plan so far */
     cgp_plan *best;
     /* makespan in FLOPs at which to give up a plan that does not fit */
     double too_slow;
-    /* whether the last plan reached it */
+    /* the last plan reached `too_slow` */
     bool hopeless;
 } budget;
 
@@ -116,7 +117,8 @@ static void choose_point(device_search *s, bool middle) {
     }
 }
 
-/* Choose the next points. Return false if a device has none left, or all have been planned. */
+/* Choose the next points. Return false if a device has no point left, or all these points have been
+ * planned. */
 static bool choose(budget *b, bool middle) {
     bool open = false;
     for (int d = 0; d < b->devices; d++) {
@@ -194,7 +196,8 @@ static cgp_status search_points(budget *b, const cgp_plan *first, cgp_recompute 
     return planned ? CGP_OK : plan_points(b, first, base);
 }
 
-/* Search the frontiers of plans whose actions are those of a mode. `first`: this mode alone. */
+/* Search the frontiers of plans with the actions of mode `base`. `first`: the plan of mode `base`
+ * itself. */
 static cgp_status search_base(budget *b, const cgp_plan *first, cgp_recompute base) {
     const cgp_status status = search_points(b, first, base);
     for (int d = 0; d < b->devices; d++)
@@ -211,7 +214,7 @@ static cgp_status reserve(budget *b, const cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Take the balance of a plan. Return false if it is the current one. */
+/* Take the balance of a plan. Return false if it equals the current balance. */
 static bool keep_balance(budget *b, const cgp_plan *plan) {
     const size_t bytes = (size_t)plan->placement.n_stages * sizeof *b->balance;
     if (memcmp(b->balance, plan->placement.balance, bytes) == 0) return false;
@@ -219,7 +222,7 @@ static bool keep_balance(budget *b, const cgp_plan *plan) {
     return true;
 }
 
-/* Search the frontiers of plans whose actions are those of a mode. */
+/* Search the frontiers of plans with the actions of mode `base`. */
 static cgp_status try_base(budget *b, cgp_recompute base) {
     cgp_plan *first = NULL;
     CGP_TRY(make(b, &b->options, base, NULL, &first));
@@ -230,7 +233,7 @@ static cgp_status try_base(budget *b, cgp_recompute base) {
     return status;
 }
 
-/* Try another mode; one that cannot be planned is no candidate. */
+/* Try another mode. A mode that cannot be planned is no candidate. */
 static cgp_status try_mode(budget *b, const cgp_plan_options *options, cgp_recompute mode) {
     cgp_plan *plan = NULL;
     const cgp_status status = make(b, options, mode, NULL, &plan);

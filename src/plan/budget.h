@@ -5,14 +5,14 @@
 
 #include <cgpipe/plan.h>
 
-/* Make the plan for CGP_RECOMPUTE_BUDGET; if no plan fits, one that exceeds its limits the least.
- * `all`: the other modes, and plans with R, are candidates too. `too_slow`: give up once a plan's
- * step takes so many FLOPs; INFINITY: never. */
+/* Make the plan for CGP_RECOMPUTE_BUDGET; if no plan fits, make the plan that exceeds its limits
+ * the least. `all`: the other modes, and plans with R, are candidates too. `too_slow`: give up when
+ * the step of a plan that does not fit takes this many FLOPs; INFINITY: never. */
 cgp_status cgp__plan_budget(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options,
                             bool all, double too_slow);
 
 /* Find the smallest memory_limit with which a plan fits, so that one byte less is refused. *least
- * is 0 if the limit of a device's name is too small, or the model is large. */
+ * is 0 if a limit in a device's name is too small, or the model is large. */
 cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options *options,
                                   int64_t *least);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* estimate.c -- costs of layers on a device that is only described. Each kernel takes the longer of
- * its arithmetic and its memory traffic. Source: Williams, Waterman and Patterson 2009, "Roofline:
- * An Insightful Visual Performance Model for Multicore Architectures". */
+/* estimate.c -- costs of layers on a device of which only the speed is given. The time of a kernel
+ * is the time of its arithmetic or of its memory traffic, whichever is longer. Source: Williams,
+ * Waterman and Patterson 2009, "Roofline: An Insightful Visual Performance Model for Multicore
+ * Architectures". */
 #include <cgpipe/planner.h>
 
 #include <math.h>
@@ -14,7 +15,7 @@
 
 typedef struct estimate {
     const cgp_device_speed *speed;
-    cgp_dtype type; /* of activations */
+    cgp_dtype type; /* type of activations */
 } estimate;
 
 static double value_bytes(const estimate *e, const cgp_model *model, int value, int64_t n) {
@@ -35,7 +36,7 @@ static double traffic(const estimate *e, const cgp_model *model, const cgp__node
     bool y = true;
     const uint32_t x = forward ? UINT32_MAX : cgp__node_reads(model, node, d, &y);
     const double out = value_bytes(e, model, node->output, n);
-    double bytes = forward ? out : out + (y ? out : 0); /* y, or dy and y */
+    double bytes = forward ? out : out + (y ? out : 0); /* backward reads dy, and y if needed */
     for (int k = 0; k < node->n_inputs; k++) {
         const double one = value_bytes(e, model, node->inputs[k], n);
         if (x & (1u << k)) bytes += one;

@@ -18,7 +18,7 @@ static size_t pattern_length(const char *list) {
     return n;
 }
 
-/* Put the parameters that match a pattern into group g, unless a group before it has them. */
+/* Put the parameters that match a pattern into group g, unless an earlier group has them. */
 static cgp_status add_pattern(cgp__groups *groups, int g, const cgp_model *model,
                               const char *pattern, int *added) {
     bool matches = false;
@@ -65,7 +65,8 @@ cgp_status cgp__groups_find(cgp__groups *groups, const cgp_model *model, const c
     groups->n = n;
     for (int g = 0; g < n; g++) {
         const cgp_optim_group *group = &optim->groups[g];
-        groups->lr[g] = isnan(group->lr) ? NAN : group->lr; /* one NaN for the plan's hash */
+        groups->lr[g] = isnan(group->lr) ? NAN : group->lr; /* always the same NaN, because the plan
+                                                             * hashes it */
         groups->weight_decay[g] = isnan(group->weight_decay) ? NAN : group->weight_decay;
         CGP_TRY(find_group(groups, g, model, group));
     }

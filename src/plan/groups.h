@@ -19,8 +19,8 @@ static inline int cgp__group_of(const cgp__groups *groups, int parameter) {
     return groups->n > 0 ? groups->of[parameter] : 0;
 }
 
-/* Find the parameters of each group. @retval CGP_EINVAL A pattern matches no parameter, or a group
- * has none that is not in a group before it. @retval CGP_ENOMEM */
+/* Find the parameters of each group. @retval CGP_EINVAL A pattern matches no parameter, or all
+ * parameters of a group are in earlier groups. @retval CGP_ENOMEM */
 cgp_status cgp__groups_find(cgp__groups *groups, const cgp_model *model, const cgp_optim *optim);
 
 void cgp__groups_release(cgp__groups *groups);

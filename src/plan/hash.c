@@ -54,7 +54,7 @@ static void add_op(sum *s, const cgp_op_node *use) {
 
 static void add_node(sum *s, const cgp__node *node) {
     cgp_op_attributes sizes = node->sizes;
-    sizes.custom = NULL; /* an address */
+    sizes.custom = NULL; /* it is an address */
     add_op(s, &node->use);
     add(s, &sizes, sizeof sizes);
     ADD_NUMBERS(s, (int64_t)node->kind, node->layer, node->id, node->output, node->first_state);
@@ -182,7 +182,7 @@ cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]) {
     add_options(&s, &plan->setup);
     add_model(&s, plan->setup.model);
     add_layout(&s, plan);
-    add_actions(&s, plan->actions.table); /* schedules of other mini-batches come from the table */
+    add_actions(&s, plan->actions.table); /* other schedules are derived from it */
     add_actions(&s, plan->actions.schedule);
     if (s.status == CGP_OK) s.status = cgp__sha256_finish(s.hash, hex);
     cgp__sha256_destroy(s.hash);

@@ -93,7 +93,8 @@ static cgp_status add_ties(cgp_plan *plan, int p) {
     return CGP_OK;
 }
 
-/* Divide the messages of an edge: its link keeps the first piece. */
+/* Divide the messages of an edge into pieces. The edge's link keeps the first piece; the others get
+ * new links. */
 static cgp_status divide(cgp_plan *plan, int edge, int64_t most) {
     const cgp__link_plan whole = plan->links.list[edge];
     if (whole.bytes <= most || !is_divisible(plan, whole.from, whole.to)) return CGP_OK;

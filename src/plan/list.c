@@ -49,8 +49,8 @@ static bool first_time(bool *begun) {
     return first;
 }
 
-/* Return true if an action is the first of its gradient group and overwrites gradients. The first
- * group of a step that adds to earlier gradients does not. */
+/* Return true if an action is the first of its gradient group and overwrites gradients. In a step
+ * that adds to earlier gradients, the first group does not overwrite them. */
 static bool overwrites(const binder *b, int *last, int group) {
     const int before = *last;
     *last = 1 + group;
@@ -166,7 +166,7 @@ static cgp_status bind_action(binder *b, int i) {
     const int64_t microbatch = b->plan->setup.microbatch;
     bound->first_sample = action->microbatch * microbatch;
     cgp__variant v = {.stage = action->stage,
-                      .program = CGP__BACKWARD, /* of B, I, W, SEND_B; RECV ignores it */
+                      .program = CGP__BACKWARD, /* for B, I, W and SEND_B; RECV ignores it */
                       .samples = cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
     if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F)
         v.program = forward_program(b->plan, b->minibatch, b->recomputed[cell(b, action)]);

@@ -65,8 +65,8 @@ typedef struct cgp__list {
 typedef struct cgp__minibatch {
     int64_t samples;
     bool forward_only;
-    /* The first micro-batch adds its weight gradients to those of earlier steps; with gradient
-     * groups, the first group alone does so. */
+    /* The first micro-batch adds its weight gradients to the gradients of earlier steps. With
+     * gradient groups, only the first group does so. */
     bool adds;
     int chunks;
 } cgp__minibatch;

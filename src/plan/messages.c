@@ -3,7 +3,7 @@
  *
  * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient returns
  * along a chain: from the last stage that uses the value, through the other users, to the producer.
- * Each stage adds its own uses, last to first, to the sum that arrived:
+ * Each stage adds the gradients of its own uses, last to first, to the sum that arrived:
  *
  *     value        a ──► c1          gradient     a ◄── c1 ◄── c2
  *                  a ──────► c2
@@ -31,7 +31,7 @@ typedef struct lister {
     const cgp_model *model;
     const int *node_stage;
     cgp__messages *out;
-    cgp__index index; /* of the edges */
+    cgp__index index; /* index of the edges */
     int64_t *steps;
 } lister;
 
@@ -42,7 +42,7 @@ static bool has_input_gradient(const cgp__node *node, int k) {
 }
 
 /* Visit each input of each node: count the stages that read a value, or, with `readers`, list them.
- * Nodes, and so stages, ascend. `n`: [values] the count so far. */
+ * Nodes ascend, and so do their stages. `n`: [values] the count so far. */
 static void visit_inputs(const lister *l, cgp__reader *readers, const int *first, int *n,
                          int *last_stage) {
     for (int i = 0; i < l->model->n_nodes; i++) {

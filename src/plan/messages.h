@@ -15,7 +15,7 @@ typedef struct cgp__setup cgp__setup;
 typedef struct cgp__part {
     int value;
     int64_t sample_bytes;
-    /* offset in the message */
+    /* offset of the value in the message */
     int64_t offset;
     /* Location in the sender's arenas: [0] after forward_nosave, [1] after forward_saved. */
     cgp__location from[2];
@@ -47,14 +47,14 @@ typedef struct cgp__reader {
 typedef struct cgp__messages {
     /* sorted by value, then by stage */
     cgp__reader *readers;
-    /* [values + 1] */
+    /* [values + 1] index of each value's first reader */
     int *first_reader;
-    /* activations first */
+    /* edges of activations come first */
     cgp__edge_plan *edges;
     int n_edges, edges_capacity;
     /* [2 edges] the edges of stage 0, of stage 1 .., ascending */
     int *stage_edges;
-    /* [stages + 1] */
+    /* [stages + 1] index of each stage's first entry in stage_edges */
     int *first_stage_edge;
 } cgp__messages;
 

@@ -11,9 +11,9 @@ typedef struct cgp__stage_plan cgp__stage_plan;
 
 typedef struct cgp__placement {
     int n_stages, n_devices;
-    /* [stages] number of layers */
+    /* [stages] number of layers of each stage */
     int *balance;
-    /* [nodes] */
+    /* [nodes] stage of each node */
     int *node_stage;
     cgp__stage_plan *stages;
     /* [stages] the stages of device 0, of device 1 .. */

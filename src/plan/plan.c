@@ -267,7 +267,7 @@ cgp_status cgp__plan_check_limits(const cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Count the bound instances with calls in the step of a full mini-batch. */
+/* Count the bound instances that have calls, in the step of a full mini-batch. */
 static cgp_status count_variants(cgp_plan *plan) {
     const cgp__minibatch full = {.samples = plan->setup.batch,
                                  .forward_only = plan->setup.inference,
@@ -341,7 +341,7 @@ cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan
                : cgp__plan_make_with(out, model, options, NULL);
 }
 
-/* Write what the fullest device needs although all that helps is recomputed, and the least
+/* Write what the fullest device needs even if everything that helps is recomputed, and the least
  * limit. */
 static cgp_status refuse_budget(const cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_plan_device *device = NULL;

@@ -36,7 +36,7 @@ struct cgp_plan {
 cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options);
 
 /* Create a plan as cgp__plan_make() does, but not with CGP_RECOMPUTE_BUDGET. recomputed: [nodes]
- * nodes whose values backward makes again; NULL: as the options say. */
+ * nodes whose values backward recomputes; NULL: as the options say. */
 cgp_status cgp__plan_make_with(cgp_plan **out, const cgp_model *model,
                                const cgp_plan_options *options, const bool *recomputed);
 

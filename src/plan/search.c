@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* search.c -- searches plans: micro-batches x schedules x stages on a device x recomputation modes.
  *
- * For one schedule, a recomputation mode is dominated by a mode that runs fewer actions or shorter
- * ones: with any balance its step is at least as long. So a mode is not tried if a mode that
- * dominates it fits with its fastest balance. This does not hold for zb-1p and zb-2p, whose order
- * of actions depends on their times.
+ * For one schedule, a recomputation mode is dominated by a mode that runs fewer or shorter actions.
+ * With any balance, the step of the dominated mode is at least as long. So a mode is not tried if a
+ * mode that dominates it fits with its fastest balance. This does not hold for zb-1p and zb-2p,
+ * whose order of actions depends on their times.
  *
  *     never  <  never+selective  <  except_last+selective  <  always+selective
  *            <  except_last      <  always
  *
- * Budget may be as fast as each of them, so it is dominated by `never` alone.
+ * `budget` may be as fast as any mode that recomputes, so only `never` dominates it.
  *
- * Once there are as many choices as asked for, a mode whose fastest balance does not fit and is
- * slower than all of them is given up after one plan. */
+ * Once there are as many choices as asked for, a mode may be given up after one plan. This happens
+ * if its fastest balance does not fit and is slower than all choices. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -25,20 +25,20 @@
 
 enum { MODES = CGP_RECOMPUTE_BUDGET + 1 };
 
-/* Modes in the order of trying: no mode comes before one that dominates it. */
+/* Modes in the order of trying: no mode comes before a mode that dominates it. */
 static const cgp_recompute modes[MODES] = {
     CGP_RECOMPUTE_NEVER,  CGP_RECOMPUTE_NEVER_SELECTIVE,       CGP_RECOMPUTE_EXCEPT_LAST,
     CGP_RECOMPUTE_ALWAYS, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE, CGP_RECOMPUTE_ALWAYS_SELECTIVE,
     CGP_RECOMPUTE_BUDGET};
 
-/* Recomputation in ascending order of time. */
+/* Return the rank of a mode by the time of its recomputation, ascending. */
 static int rank_of(cgp_recompute mode) {
     static const int ranks[] = {
         [CGP_RECOMPUTE_NEVER] = 0, [CGP_RECOMPUTE_EXCEPT_LAST] = 1, [CGP_RECOMPUTE_ALWAYS] = 2};
     return ranks[cgp_recompute_plain(mode)];
 }
 
-/* Tell whether a step with mode `a` takes at most as long as with mode `b`. */
+/* Return true if a step with mode `a` takes at most as long as with mode `b`. */
 static bool dominates(cgp_recompute a, cgp_recompute b) {
     if (a == CGP_RECOMPUTE_BUDGET) return false;
     if (b == CGP_RECOMPUTE_BUDGET) return a == CGP_RECOMPUTE_NEVER;
@@ -96,7 +96,7 @@ static cgp_status record(cgp__plan_search *s, const cgp_search_choice *plan, boo
     return CGP_OK;
 }
 
-/* Tell whether a mode needed so much more than the limit when it was tried first that its other
+/* Return true if a mode, when it was first tried, needed so much more than the limit that its other
  * balances cannot fit. */
 static bool is_far(const cgp__plan_search *s, const cgp_plan_options *o) {
     const double most = o->recompute == CGP_RECOMPUTE_BUDGET ? 1.5 : 1.25;
@@ -140,7 +140,7 @@ static void describe_last(cgp_search_result *result, const cgp_search_choice *ch
     last->balance = NULL;
 }
 
-/* Complete a choice by budget; on failure free it and the best one. */
+/* Complete a choice of mode `budget`; on failure free this choice and the best choice. */
 static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
                            cgp_search_choice *choice, cgp_search_choice *best) {
     const cgp_status status = cgp__search_complete(s, o, choice);
@@ -153,7 +153,7 @@ static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
     return status;
 }
 
-/* Try the recomputation modes of a schedule, and those of bf16 after them; keep the best plan that
+/* Try the recomputation modes of a schedule, then the same modes in bf16; keep the best plan that
  * fits. */
 static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search_result *out) {
     const bool ordered = o->table || !cgp__schedule_needs_costs(o->schedule);
@@ -191,7 +191,8 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
     return CGP_OK;
 }
 
-/* Try a schedule with a limit of micro-batches in flight: the given one, or up to five. */
+/* Try a schedule with limits on the micro-batches in flight: the given limit, or up to five
+ * limits. */
 static cgp_status try_in_flight(cgp__plan_search *s, const cgp_schedule_info *info,
                                 cgp_plan_options *o, cgp_search_result *out) {
     enum { NUMBERS = 5 };
@@ -297,7 +298,7 @@ static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
     return status;
 }
 
-/* Take what another search counted, and its smallest plan if `smaller`. */
+/* Take over the counts of another search and, if `smaller`, its smallest plan. */
 static void take(cgp__plan_search *s, cgp__plan_search *other, bool smaller) {
     s->plans = other->plans;
     s->refused = other->refused;
@@ -310,8 +311,9 @@ static void take(cgp__plan_search *s, cgp__plan_search *other, bool smaller) {
     }
 }
 
-/* Set *limit to a limit with which the smallest plan's schedule and mode fit, but not with a byte
- * less. It is the plan's bytes, unless a search within these bytes takes other balances. */
+/* Set *limit to the smallest memory limit with which a search of the smallest plan's schedule and
+ * mode succeeds. It is the plan's bytes, unless a search within these bytes takes other
+ * balances. */
 static cgp_status find_limit(cgp__plan_search *s, int64_t *limit) {
     const cgp_search_choice least = s->least;
     int64_t refused = least.bytes - 1, fitting = least.bytes;
@@ -338,7 +340,7 @@ static cgp_status find_limit(cgp__plan_search *s, int64_t *limit) {
 }
 
 /* Take the limits out of the devices' names: the least memory is one limit for all devices. *names
- * is allocated at once, and freed by the caller. */
+ * is one block of memory, freed by the caller. */
 static cgp_status drop_limits(cgp__plan_search *s, char **names) {
     const size_t n = (size_t)cgp__options_devices(&s->given);
     size_t bytes = n * sizeof(char *);

@@ -10,31 +10,31 @@
 typedef struct cgp__plan_search {
     const cgp_model *model;
     const cgp_search_options *options;
-    /* the caller's options, with another memory limit while the least one is searched */
+    /* the caller's options, with another memory limit while the least limit is searched */
     cgp_plan_options given;
-    /* [rows][layers] costs for the current size of micro-batches, and the same with the rows of
-     * devices; NULL: FLOPs */
+    /* [rows][layers] costs for the current size of micro-batches, and these costs with the row of
+     * each device; NULL: FLOPs */
     cgp_layer_cost *costs;
     cgp__device_costs by_device;
-    /* other modes are tried by themselves, not as candidates of a plan by budget */
+    /* other modes are tried by themselves, not as candidates of the mode `budget` */
     bool alone;
     int64_t plans;
-    /* time of the slowest kept choice once as many as wanted are kept; a slower plan cannot be
-     * kept. INFINITY: any plan can */
+    /* time of the slowest kept choice, if as many as wanted are kept: a slower plan cannot be kept.
+     * INFINITY: any plan can be kept */
     double slowest;
-    /* gets what is tried; NULL: not while the least memory is searched */
+    /* records what is tried; NULL while the least memory is searched */
     cgp_search_result *result;
     int tried_capacity;
     /* while the least memory is searched: what was tried with the caller's limits; else NULL */
     const cgp_search_result *first;
-    /* the plan with the smallest fullest device so far; its balance is owned */
+    /* the plan so far whose fullest device needs the fewest bytes; its balance is owned */
     cgp_search_choice least;
-    /* why the first plan could not be made; CGP_OK: all could */
+    /* why the first plan could not be made; CGP_OK: all plans could be made */
     cgp_status refused;
     char *reason;
 } cgp__plan_search;
 
-/* A plan fits with its fastest balance, only with a slower one, or not. */
+/* A plan fits with its fastest balance, only with a slower balance, or with none. */
 typedef enum cgp__fit {
     CGP__FITS_NOT,
     CGP__FITS_SLOWER,
@@ -42,19 +42,20 @@ typedef enum cgp__fit {
     CGP__TOO_SLOW, /* its fastest balance does not fit, and is slower than all choices */
 } cgp__fit;
 
-/* Make plans with these options, whose balance is ignored unless it is fixed, until a plan fits.
- * The fastest balance is the first, then come the fastest ones within the limits, then the one with
- * the least memory. If one does, *choice is that plan, and its balance is owned by the caller. */
+/* Make plans with these options until a plan fits. The options' balance is ignored unless it is
+ * fixed. The first plan has the fastest balance, the next plans have the fastest balances within
+ * the limits, and the last plan has the balance with the least memory. If a plan fits, *choice is
+ * that plan, and its balance is owned by the caller. */
 cgp_status cgp__search_balances(cgp__plan_search *search, const cgp_plan_options *options,
                                 cgp_search_choice *choice, cgp__fit *fit);
 
-/* Replace a choice by budget, which was made without the other modes as candidates, by the plan of
- * cgp_plan_create(), which is at least as fast. */
+/* Replace a choice of mode `budget` with the plan of cgp_plan_create(). The choice was made without
+ * the other modes as candidates; the plan is at least as fast. */
 cgp_status cgp__search_complete(cgp__plan_search *search, const cgp_plan_options *options,
                                 cgp_search_choice *choice);
 
-/* Return whether a is better than b: its step takes less time or, if equal, it is in f32 or has
- * fewer bytes. */
+/* Return whether a is better than b: its step takes less time or, if the times are equal, it is in
+ * f32 or has fewer bytes. */
 bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b);
 
 #endif

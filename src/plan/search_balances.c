@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* search_balances.c -- the balances of one schedule and recomputation mode that a search plans.
  *
- * A balance is searched with an estimate of memory, which leaves out workspace and messages. What a
- * plan needs beyond the estimate is subtracted from its devices' limits, and gives the caps of the
- * next balance. If there are few balances, all of them are planned instead, except by budget, whose
- * plans are searched themselves. */
+ * The search for a balance estimates memory without workspace and messages. The bytes that a plan
+ * needs beyond this estimate are subtracted from the limits of its devices, and this gives the caps
+ * for the next balance. If there are few balances, all of them are planned instead. This does not
+ * apply to the mode `budget`, because each of its plans is itself found by a search. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -20,15 +20,15 @@
 
 enum {
     ROUNDS = 4,
-    PROGRESS = 8, /* a round takes off 1/8 of the excess, or it is the last one */
+    PROGRESS = 8, /* a round that takes off less than 1/8 of the excess is the last */
     HOPELESS = 4, /* a mode is hopeless if it exceeds the limit by 1/4 */
-    FEW = 32,     /* if there are at most as many balances, all of them are planned */
+    FEW = 32,     /* if there are at most this many balances, all are planned */
 };
 
 typedef struct trial {
     cgp_plan_options options;
     int stages, devices;
-    /* [stages] the balance that is tried, and the one before */
+    /* [stages] the balance that is tried, and the previous balance */
     int *balance, *before;
     /* [devices] caps, estimates of bytes, memory limits, and zeros */
     int64_t *caps, *bytes, *limits, *zeros;
@@ -58,7 +58,7 @@ static cgp_status simulate(const cgp__plan_search *s, const cgp_plan *plan, cgp_
     return CGP_OK;
 }
 
-/* Return the FLOPs of recomputation, in R and within backward, divided by those of F and B. */
+/* Return the FLOPs of recomputation, in R and within backward, divided by the FLOPs of F and B. */
 static double recomputed(const cgp_plan *plan) {
     const int chunks = cgp_plan_chunks(plan);
     double again = 0, all = 0;
@@ -120,14 +120,14 @@ static bool set_caps(trial *t, const cgp_plan *plan) {
     return true;
 }
 
-/* Return the makespan at which a search by budget gives up. With its balance, a plan that does not
- * fit hardly gets faster until it fits. Another balance may. */
+/* Return the makespan at which a search for a plan of mode `budget` gives up. With one balance, a
+ * plan that does not fit hardly gets faster before it fits. Another balance may be faster. */
 static double too_slow(const cgp__plan_search *s) {
-    return s->costs ? INFINITY : s->slowest * 1.05; /* plans by budget have FLOPs as times */
+    return s->costs ? INFINITY : s->slowest * 1.05; /* times of mode `budget` are FLOPs */
 }
 
-/* Plan and describe the balance; choice->balance is owned by the caller. Set *fits, and set caps
- * unless it fits; *room says whether they are positive. */
+/* Plan and describe the balance; choice->balance is owned by the caller. Set *fits. If the plan
+ * does not fit, set caps, and set *room to whether they are positive. */
 static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choice, bool *fits,
                           bool *room) {
     cgp_plan *plan = NULL;
@@ -189,8 +189,8 @@ static cgp_status find_least_memory(const cgp__plan_search *s, trial *t) {
     return cgp__plan_balance(s->model, &t->options, t->zeros, costs_of(s), t->balance, t->bytes);
 }
 
-/* Set *yes if the balance with the least memory exceeds a limit by far: by its estimate, and what
- * the last plan needed beyond its own. */
+/* Set *yes to whether the balance with the least memory exceeds a limit by far. Its bytes are its
+ * estimate plus the bytes that the last plan needed beyond that plan's estimate. */
 static cgp_status is_hopeless(const cgp__plan_search *s, trial *t, bool *yes) {
     *yes = false;
     for (int d = 0; d < t->devices; d++)

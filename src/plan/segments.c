@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* segments.c -- lists what backward of a device may run again. A segment is a row of nodes of a
- * stage. All values that only these nodes read are made again, at the time of the first read. The
+ * stage. All values that only these nodes read are recomputed, at the time of the first read. The
  * segment's other values are kept if backward reads them:
  *
- *     linear ── h ── gelu ── g ── linear          segment gelu, linear:          g is made again
- *                                                 segment linear, gelu, linear:  h and g are
+ *     linear ── h ── gelu ── g ── linear          segment gelu, linear:          recomputes g
+ *                                                 segment linear, gelu, linear:  recomputes h, g
  *
- * Short segments choose values within a layer. Longer segments begin and end with layers. A
- * backward that is split makes the values of I again in W, so they count twice.
+ * Short segments choose values within a layer. Longer segments begin and end with layers. In a
+ * split backward, W recomputes the values that I has recomputed, so they count twice.
  *
  * The estimate leaves out values that a kept neighbour would share, and memory that a value's
  * gradient takes over. Exact bytes come from the plan (budget.c). */
@@ -22,11 +22,11 @@
 #include "plan/precision.h"
 
 enum {
-    SHORT = 24,      /* nodes of a segment that need not begin and end with layers */
-    LONG = 512,      /* nodes of any segment */
-    WORK = 1 << 21,  /* states of a frontier times segments */
-    FRONT = 512,     /* states of a frontier, at most */
-    LEAST_FRONT = 8, /* states of a frontier of many segments */
+    SHORT = 24,      /* most nodes of a segment that cuts layers */
+    LONG = 512,      /* most nodes of any segment */
+    WORK = 1 << 21,  /* most states of a frontier, times segments */
+    FRONT = 512,     /* most states of a frontier */
+    LEAST_FRONT = 8, /* least number of states kept, with many segments */
 };
 
 /* Phases of backward: I or B, and W of a split backward. */
@@ -43,7 +43,7 @@ typedef struct lister {
     /* [values] the last segment that keeps the value for its second run */
     int *charged;
     int n_tried;
-    /* slots of the current stage in use at one time */
+    /* number of slots that the current stage has in use at one time */
     int slots;
 } lister;
 
@@ -73,7 +73,7 @@ static bool is_inner(const cgp_plan *plan, int value, int last) {
            cgp__last_reader(&plan->messages, value) <= last;
 }
 
-/* Note what the second run of a node reads. A value that is kept for it alone counts here. */
+/* Note what the second run of a node reads. A value that is kept only for this run counts here. */
 static void note_inputs(lister *l, const cgp__node *node, int first, int last, uint8_t phases,
                         cgp__segment *segment) {
     const int stage = l->plan->placement.node_stage[first];
@@ -97,8 +97,8 @@ static double run_time(const lister *l, const cgp__node *node) {
            (double)l->plan->setup.microbatch;
 }
 
-/* Find what nodes `first` to `last` keep and make again. Return false if they make nothing
- * again. */
+/* Find the values that nodes `first` to `last` keep and the values that they recompute. Return
+ * false if they recompute nothing. */
 static bool measure(lister *l, int first, int last, cgp__segment *segment) {
     int64_t work[PHASES] = {0, 0};
     l->n_tried++;
@@ -123,7 +123,8 @@ static bool measure(lister *l, int first, int last, cgp__segment *segment) {
     return segment->work > 0;
 }
 
-/* Return true if a segment does the same as another one with one of its end steps kept. */
+/* Return true if a segment is no better than the same segment without its first or last step, with
+ * this step kept. */
 static bool is_dominated(lister *l, int at, const cgp__segment *segment) {
     const int first = l->chain->nodes[at];
     const int last = first + segment->end - segment->begin - 1;

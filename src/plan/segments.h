@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segments.h -- the nodes of a device as a chain, of which backward may run segments again. */
+/* segments.h -- the nodes of a device as a chain. Backward may run segments of the chain again. */
 #ifndef CGP_SRC_PLAN_SEGMENTS_H
 #define CGP_SRC_PLAN_SEGMENTS_H
 
@@ -23,7 +23,7 @@ typedef struct cgp__device_chain {
 cgp_status cgp__device_chain_create(cgp__device_chain *chain, const cgp_plan *plan, int device);
 void cgp__device_chain_release(cgp__device_chain *chain);
 
-/* Mark the nodes of a device whose values backward makes again: recomputed [nodes]. */
+/* Mark the nodes of a device whose values backward recomputes: recomputed [nodes]. */
 void cgp__device_chain_mark(const cgp__device_chain *chain, const cgp_plan *plan, int point,
                             bool *recomputed);
 

@@ -9,10 +9,10 @@
 
 typedef struct cgp__setup {
     const cgp_model *model;
-    cgp_optim optim; /* its groups are in `groups` alone */
+    cgp_optim optim; /* without its groups, which are in `groups` */
     cgp__groups groups;
     bool inference, external_loss, deferred_batch_norm;
-    /* never budget, which is the mode that the search has found */
+    /* the mode; for budget, the mode that its search has found */
     cgp_recompute recompute;
     /* [nodes] backward recomputes the node's value; NULL: as `recompute` says. Owned. */
     bool *recomputed;
@@ -24,10 +24,10 @@ typedef struct cgp__setup {
     /* The schedule has I and W, so all input backward comes before all weight backward. Set by
      * actions.c. */
     bool splits;
-    /* samples */
+    /* numbers of samples in a mini-batch and in a micro-batch */
     int64_t batch, microbatch;
     int chunks, ranks;
-    /* 1 with `inference` */
+    /* number of gradient groups; 1 with `inference` */
     int gradient_groups;
 } cgp__setup;
 

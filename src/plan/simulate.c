@@ -17,8 +17,8 @@ static const cgp_layer_cost *row_of_stage(const cgp_plan *plan, const cgp__devic
     return costs->rows + row * (size_t)plan->setup.model->n_layers;
 }
 
-/* Add what backward of a stage recomputes to the times of I and W: a layer's forward in proportion
- * to the FLOPs that run again. all: [layers] FLOPs of forward. */
+/* Add the time of recomputation within a stage's backward to the times of I and W: for each layer,
+ * its forward time in proportion to the FLOPs that run again. all: [layers] FLOPs of forward. */
 static void add_recomputed(const cgp_plan *plan, int j, const cgp_layer_cost *costs,
                            const double *all, double *times) {
     const cgp_model *model = plan->setup.model;
@@ -34,7 +34,7 @@ static void add_recomputed(const cgp_plan *plan, int j, const cgp_layer_cost *co
     }
 }
 
-/* Add recomputation by budget. */
+/* Add the recomputation that mode `budget` has chosen. */
 static cgp_status add_budget(const cgp_plan *plan, const cgp__device_costs *costs, double *times) {
     const cgp_model *model = plan->setup.model;
     double *all = NULL;

@@ -6,10 +6,10 @@
  *     IN        ... RECV_F of 3 ..               and writes a workspace that OUT reads
  *     OUT       ......... SEND_B of 1 ...
  *
- * An action touches the workspace and its slots; a transfer touches those in which its message has
- * values. Slots of other stages and micro-batches may have had the same bytes
- * (slots.c), so bytes are compared: the ends of all slots divide the pool into segments. Only
- * COMPUTE touches parameters, gradients and states.
+ * An action touches the workspace and its slots; a transfer touches the slots in which its message
+ * has values. Slots of other stages and micro-batches may have had the same bytes (slots.c), so
+ * bytes are compared: the ends of all slots divide the pool into segments. Only COMPUTE touches
+ * parameters, gradients and states.
  *
  * A wait is elided if the host has already synchronized past that action (CGP__AHEAD). It is also
  * elided if this queue has already waited for that action, or for a later one on the same queue.
@@ -34,7 +34,7 @@ cgp_queue cgp__queue_of(cgp_action_kind kind) {
     }
 }
 
-/* Segments begin .. end - 1. */
+/* A span of segments, begin .. end - 1. */
 typedef struct span {
     int begin, end;
 } span;
@@ -51,7 +51,7 @@ typedef struct finder {
      * s and s + 1 */
     int64_t *bounds;
     int n_bounds;
-    /* [variants] */
+    /* [variants] slots of each bound instance */
     slots *slots;
     /* [n_bounds][CGP_QUEUES] the last action on a queue that touches a segment; -1: none. The last
      * entry is the workspace. */

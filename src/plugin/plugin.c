@@ -33,8 +33,8 @@ static bool is_open(const void *object) {
     return false;
 }
 
-/* Reject files on which the loader would block, such as a pipe, or crash: an object whose end is
- * missing, for example while it is being written. */
+/* Reject files on which the loader would block, such as a pipe. Also reject files on which it would
+ * crash: an object whose end is missing, for example while the object is being written. */
 static cgp_status check_file(const char *path) {
     Elf64_Ehdr header = {.e_shoff = 0};
     struct stat info;
@@ -55,8 +55,8 @@ static cgp_status check_file(const char *path) {
                     path, (long long)size);
 }
 
-/* Open a file; on a failure the message is the reason. The SHA-256 must be the same before and
- * after, so that it is the digest of the code that runs. */
+/* Open a file; on a failure the message is the reason. The file's SHA-256 must be the same before
+ * and after opening, so that it is the digest of the code that runs. */
 static cgp_status open_object(const char *path, cgp__plugin *plugin) {
     char again[65];
     CGP_TRY(check_file(path));

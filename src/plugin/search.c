@@ -106,8 +106,8 @@ static void search_list(search *s, const char *text) {
 
 /* --- the directories beside program and library --- */
 
-/* Return whether a file is missing, or belongs to root, the user or `owner`. The same must hold for
- * the target of a link. (Beside a program in /tmp, anyone may make a directory.) */
+/* Return whether a file is missing, or is owned by root, the user or `owner`. The same must hold
+ * for the target of a link. (Beside a program in /tmp, anyone may make a directory.) */
 static bool is_trusted(const char *path, uid_t owner) {
     struct stat link, target;
     if (lstat(path, &link) != 0 || stat(path, &target) != 0) return true;
@@ -119,7 +119,7 @@ static bool is_trusted(const char *path, uid_t owner) {
 /* Search a directory, if it exists. */
 static void search_place(search *s, const char *path) {
     DIR *directory = opendir(path);
-    if (!directory && errno == ENOTDIR) return; /* the program `cgpipe` */
+    if (!directory && errno == ENOTDIR) return; /* a file, such as the program `cgpipe` */
     note_place(s, path);
     if (directory) visit_files(s, directory, path);
 }

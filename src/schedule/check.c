@@ -29,12 +29,13 @@ typedef struct position_index {
     /* [rows][chunks] positions in the list of the stage's device; -1: absent. One row per compute
      * kind and stage, then one for RECV and one for SEND of each edge. */
     int *at;
-    int *marks; /* may be NULL */
+    int *marks; /* see cgp__rules_check(); may be NULL */
     /* [stages] what ends a micro-batch: see cgp__stage_ends() */
     cgp_action_kind *ends;
 } position_index;
 
-/* `place`: the stage of a compute action, the edge of a transfer. */
+/* Return the entry for an action. `place`: the stage of a compute action, the edge of a
+ * transfer. */
 static int *slot(const position_index *x, cgp_action_kind kind, int place, int microbatch) {
     const size_t stages = (size_t)x->schedule->stages;
     const size_t row = cgp__is_transfer(kind)
@@ -84,8 +85,8 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
     return CGP_OK;
 }
 
-/* Call this function for compute actions first: a repeated action has repeated transfers, and the
- * message should name the action. */
+/* Fill in the positions of compute actions or of transfers. Call this for compute actions first: a
+ * repeated action has repeated transfers, and the message should name the action. */
 static cgp_status fill_index(position_index *x, bool transfers) {
     cgp__cursor at = {0};
     while (cgp__next(x->schedule, &at)) {
@@ -166,7 +167,7 @@ static void find_gradients(const position_index *x, bool *needed) {
     }
 }
 
-/* `backward`: the stage has backward actions, or must have them. */
+/* Check the actions of a stage. `backward`: the stage has backward actions, or must have them. */
 static cgp_status check_stage(const position_index *x, int j, bool backward) {
     for (int i = 0; i < x->schedule->chunks; i++) {
         const int r = *slot(x, CGP_ACTION_R, j, i);

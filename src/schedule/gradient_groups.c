@@ -21,7 +21,7 @@ static bool has_any(int first, int next, int microbatches, int groups) {
     return next * m / groups > first * m / groups;
 }
 
-/* Return true if the sibling of group g's ancestor, `level` levels above the groups, has a
+/* Take group g's ancestor that is `level` levels above the groups. Return true if its sibling has a
  * micro-batch. */
 static bool has_sibling(int g, int level, int microbatches, int groups) {
     const int first = ((g >> level) ^ 1) << level;
@@ -44,8 +44,9 @@ cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int
 }
 
 /* The last group has the largest stack: one buffer for each level at which its ancestor has a left
- * sibling with micro-batches. An ancestor `level` levels below the root has ceil(M / 2^level)
- * micro-batches, and shares them with its sibling if they are two or more. */
+ * sibling with micro-batches. The ancestor that is `level` levels below the root has ceil(M /
+ * 2^level) micro-batches. If these are two or more, its left child has some of them, and takes one
+ * buffer. */
 int cgp__gradient_partials(int microbatches, int groups) {
     int levels = 0;
     while (1 << levels < groups && 1 << levels < microbatches)

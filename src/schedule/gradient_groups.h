@@ -7,7 +7,7 @@
  * child without micro-batches is skipped. So the sum depends on M and G alone, not on where the
  * groups run.
  *
- * Groups end in ascending order, so the sums that wait for their right sibling are a stack. Its
+ * Groups end in ascending order, so the sums that wait for their right sibling form a stack. Its
  * lowest buffer is the gradient buffer itself; the others hold partial sums (G = 4):
  *
  *     group    adds up in    then
@@ -37,7 +37,8 @@ typedef struct cgp__gradient_place {
  * the nearest numbers that work. */
 cgp_status cgp__gradient_groups_check(int groups);
 
-/* `groups`: a power of two. Cost: O(log groups). */
+/* Find where the gradients of a micro-batch add up. `groups`: a power of two. Cost: O(log
+ * groups). */
 cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int groups);
 
 /* Return the number of buffers of partial sums, beside the gradient buffers, for at most

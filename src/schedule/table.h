@@ -28,7 +28,7 @@ struct cgp_schedule {
     int *capacity;      /* [devices] capacities of the lists */
     bool incomplete;    /* memory was short: an action was not appended */
     bool lowered;
-    cgp_edge *edges; /* [n_edges], once lowered */
+    cgp_edge *edges; /* [n_edges] in a lowered schedule */
     int n_edges;
 };
 
@@ -51,8 +51,8 @@ void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int mi
  * later. */
 cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_edges);
 
-/* Hand over a finished schedule. After a failure, `status` or CGP_ENOMEM, destroy it and return the
- * failure. */
+/* Hand over a finished schedule in *out. If `status` is a failure, or memory was short, destroy the
+ * schedule and return the failure. */
 cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_status status);
 
 /* Replace lists and edges with the lists and edges of a schedule that has the same placement. Takes

@@ -8,7 +8,7 @@
 
 enum { MAX_TRANSPORTS = 16 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* no other lock is taken under it */
 static const cgp_transport *transports[MAX_TRANSPORTS] = {&cgp__transport_inproc};
 static int n_transports = 1;
 

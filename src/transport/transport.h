@@ -18,8 +18,8 @@ const cgp_transport *cgp__transport_at(int i);
 
 /* Add a transport for the life of the process; adding the same table again is no error. Threads:
  * any.
- * @retval CGP_EINVAL  The table has another size than this version's, lacks a function, or has the
- *                     name of another transport.
+ * @retval CGP_EINVAL  The table has a different size than in this version, lacks a function, or
+ *                     has the name of another transport.
  * @retval CGP_ELIMIT  16 transports were added already. */
 cgp_status cgp__transport_add(const cgp_transport *transport);
 

@@ -19,12 +19,13 @@ struct cgp_device {
     cgp_isa bf16_limit;
     /* Bytes of a core's L2 cache; 0: unknown. */
     int64_t l2_bytes;
-    /* The owner's affinity and number of OpenMP threads, to be restored. */
+    /* The owner's affinity and number of OpenMP threads, which are restored when the device is
+     * destroyed. */
     struct cgp__cpu_thread *thread;
     cgp__cpu_parallel_work parallel;
     /* [threads] Each thread's static partition in a parallel_for. */
     cgp__cpu_partition *partitions;
-    /* Number of threads that have finished `parallel`. */
+    /* Number of threads that have finished their part of `parallel`. */
     _Atomic int64_t taken;
 };
 
@@ -46,7 +47,7 @@ enum {
 /* Prepacked weights of an op, for GEMMs in bf16. */
 typedef struct cgp__cpu_prepack {
     /* Return the size of the prepacked weights in bytes and set their layout; 0: this direction has
-     * none. */
+     * no prepacked weights. */
     int64_t (*bytes)(const cgp_kernel_spec *spec, int *layout);
     /* Pack the weights, on a device that has `tiles`. */
     void (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
@@ -63,7 +64,8 @@ struct cgp_kernel {
     cgp__rng_key key;
 };
 
-/* [CGP_OP_DIRECTIONS]; run == NULL: no such kernel. */
+/* Arrays of CGP_OP_DIRECTIONS entries. If `run` is NULL, the op has no kernel for that
+ * direction. */
 #define CGP__CPU_OP(kind, name, family) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
 CGP_OPS(CGP__CPU_OP)
 
@@ -83,8 +85,9 @@ bool cgp__cpu_has_cores(const cgp_device *device);
 cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out);
 void cgp__cpu_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 
-/* sums.c. sum_rows: set sum[c] to the sum over rows of x[row, c], or add it. pass: copy `from` to
- * `to`, or add it; `to` may be `from` or NULL. convert: copy to another type. */
+/* sums.c. sum_rows: set sum[c] to the sum over rows of x[row, c], or add that sum to sum[c]. pass:
+ * copy `from` to `to`, or add `from` to `to`; `to` may be `from` or NULL. convert: copy to another
+ * type. */
 void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x, int64_t rows,
                        int64_t width, bool add);
 void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,

@@ -5,8 +5,8 @@
  * AMX needs a processor that has it, a system that saves its registers, and permission for the
  * process. The first bf16 kernel requests permission, once. Tiles are 8 KiB of register state per
  * thread, which Linux enables only for processes that request it. Linux may refuse the request if a
- * thread's signal stack is too small for that state; after the grant it refuses such a stack
- * (sigaltstack(2), AT_MINSIGSTKSZ). */
+ * thread's signal stack is too small for that state; once it has granted the request, it refuses
+ * such a stack (sigaltstack(2), AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/tiles.h"
 #include "backend/device_names.h"
@@ -110,7 +110,7 @@ static cgp_status check_isa(cgp_isa isa, const char *object) {
     return CGP_OK;
 }
 
-/* Return the best instruction set for GEMM in bf16, up to a limit. The machine has v4. */
+/* Return the best instruction set for GEMM in bf16, up to a limit. The machine must have v4. */
 static cgp_isa best_in_bf16(cgp_isa limit) {
     if (limit >= CGP_ISA_AMX && has_tiles()) return CGP_ISA_AMX;
     return limit >= CGP_ISA_V4_BF16 && has_v4_bf16() ? CGP_ISA_V4_BF16 : CGP_ISA_V4;

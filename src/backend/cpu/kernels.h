@@ -2,10 +2,10 @@
 /* kernels.h -- the vector kernels of the `cpu` backend, one table per instruction set.
  *
  * Every file in kernels/ is compiled three times for x86-64 (v1, v3 and v4), or once for aarch64
- * (neon). Its functions end in _v1, _v3, _v4 or _neon. They are called only through the tables
- * below, so that no instruction runs on a machine that lacks it. The result for a row (or an
- * element, if rows do not matter) depends on that row alone. Neighbours, addresses and the position
- * of a loop's end do not affect it. */
+ * (neon). The names of its functions end in _v1, _v3, _v4 or _neon. They are called only through
+ * the tables below, so that no instruction runs on a machine that lacks it. The result for a row
+ * (or an element, if rows do not matter) depends on that row alone. Neighbours, addresses and the
+ * position of a loop's end do not affect it. */
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
 
@@ -51,7 +51,7 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* y = a + b */                                                                            \
     X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
             int64_t n))                                                                        \
-    /* y = a b or a - b; set dx[1], then dx[0], or add; a dx may be dy, NULL or the other dx */    \
+    /* y = a b or a - b; set or add dx[1], then dx[0]; a dx may be dy, NULL or the other dx */     \
     X(multiply, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(subtract, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(multiply_backward, (cgp_dtype type, void *const dx[2], const void *a, const void *b,     \
@@ -68,14 +68,14 @@ typedef struct cgp__winograd_row cgp__winograd_row;
                             int64_t width))                                                    \
     X(row_softmax_backward, (cgp_dtype type, void *dx, const void *y, const void *dy,          \
                              int64_t rows, int64_t width, bool add))                           \
-    /* The same, of logs of probabilities. */                                                  \
+    /* Rows of logs of probabilities, one after the other. */                                  \
     X(row_log_softmax_forward, (cgp_dtype type, void *y, const void *x, int64_t rows,          \
                                 int64_t width))                                                \
     X(row_log_softmax_backward, (cgp_dtype type, void *dx, const void *y, const void *dy,      \
                                  int64_t rows, int64_t width, bool add))                       \
     /* copy from one type to another */                                                        \
     X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
-    /* set sum[c] to the sum of x[row, c], or add it; blocks of 64 rows, `stride` apart */        \
+    /* set sum[c] to the sum of x[row, c], or add the sum; blocks of 64 rows, `stride` apart */   \
     X(sum_rows, (float *sum, cgp_dtype type, const void *x, int64_t rows, int64_t width,       \
                  int64_t stride, bool add))                                                    \
     /* out[i] = a[i] . b[i], for vectors of `width` elements, `stride` apart */                \
@@ -101,7 +101,7 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* copy or add rows of `width` elements, with a stride for each side */                    \
     X(copy_rows, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t width, bool add))                 \
-    /* set `to` [columns, rows] to the transpose of `from` [rows, columns], or add it */       \
+    /* set `to` [columns, rows] to the transpose of `from` [rows, columns], or add that */     \
     X(transpose, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t columns, bool add))               \
     /* compute row i of y: sums or means, or maxima; row i of the argmax */                    \
@@ -111,7 +111,7 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* compute a row of the image's gradient */                                                \
     X(pool_sum_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(pool_max_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
-    /* depthwise convolution: a row of pixels; the weight's gradient from some rows */         \
+    /* depthwise convolution: compute a row of pixels; the weight's gradient of some rows */   \
     X(depthwise_row, (const cgp__cpu_depthwise *p))                                            \
     X(depthwise_weight, (const cgp__cpu_depthwise_weight *p))                                  \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \

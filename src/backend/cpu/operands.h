@@ -31,7 +31,8 @@ typedef struct cgp__cpu_norm {
     /* [rows] Read by backward. In RMS_NORM `mean` is NULL. */
     float *mean, *rstd;
     const void *dy;
-    /* [rows, C] dx may be dy; NULL: not wanted. `add`: add to dx. */
+    /* [rows, C] dx may be dy; NULL: no gradient is needed. If `add`, the gradient is added to
+     * dx. */
     void *dx;
     bool add;
     /* Backward: sums of dweight and, for LAYER_NORM, dbias, [2, padded C]. Overwritten. */
@@ -44,17 +45,18 @@ typedef struct cgp__cpu_loss {
     int64_t rows, classes, ignore;
     const void *x; /* [rows, classes] */
     const int32_t *targets;
-    const void *weights;  /* [rows] NULL: all are 1 */
-    double smoothing;     /* of labels */
+    const void *weights;  /* [rows] NULL: all weights are 1 */
+    double smoothing;     /* label smoothing */
     float *max, *log_sum; /* [rows], read by backward */
     double *losses;       /* [rows] forward */
-    /* [rows, classes] dx is multiplied by `scale` and may be x. `add`: add to dx. */
+    /* [rows, classes] dx may be x. The gradient is multiplied by `scale`. If `add`, it is added to
+     * dx. */
     void *dx;
     float scale;
     bool add;
 } cgp__cpu_loss;
 
-/* Elements of a loss of elements, one after the other. */
+/* Consecutive elements of an elementwise loss. */
 typedef struct cgp__cpu_element_loss {
     cgp_op_kind op;
     /* Type of x, targets and dx. */
@@ -63,7 +65,7 @@ typedef struct cgp__cpu_element_loss {
     float beta; /* SMOOTH_L1 */
     const void *x, *targets;
     double *sum; /* forward: the sum of the losses */
-    /* [n] Slopes times `scale`; may be x. `add`: add to dx. */
+    /* [n] dx may be x. It is set to slopes times `scale`; if `add`, these are added to dx. */
     void *dx;
     float scale;
     bool add;
@@ -76,20 +78,20 @@ typedef struct cgp__cpu_scores {
     int64_t rows, first, begin;
     /* `width`: keys in every row. `stride`: floats from one row to the next. */
     int64_t width, stride;
-    /* A causal query attends to no key after its own position. `window`: a query attends to at most
-     * this many last keys; 0: to all keys. */
+    /* A causal query attends to no key after its own position. `window`: the maximum number of last
+     * keys that a query attends to; 0: no limit. */
     bool causal;
     int64_t window;
     /* Scores are multiplied by this factor. */
     float scale;
-    /* Scores; then probabilities after dropout. */
+    /* First the scores; later the probabilities after dropout. */
     float *s;
-    /* Backward: the gradients of the probabilities; then the gradients of the scores. */
+    /* In backward: first the gradients of the probabilities; later the gradients of the scores. */
     float *dp;
     /* [rows] Maximum of s, and log sum_j exp(scale (s - max)). NULL: not saved. */
     float *max, *log_sum;
     const float *delta; /* [rows] dot products dy . y */
-    /* Dropout mask, whose group is the group of row 0; NULL: no dropout. */
+    /* Dropout mask. Its `group` is for row 0; row i has `group` + i. NULL: no dropout. */
     const cgp__cpu_mask *mask;
 } cgp__cpu_scores;
 
@@ -121,7 +123,7 @@ typedef struct cgp__cpu_columns {
     const float *slope; /* backward: -rstd mean(dy h), grouped: -rstd^2 mean(g h) */
     /* GROUP_NORM: channels of a group share their means; g = dy weight. */
     bool grouped;
-    /* Result: y, or dx, which may be dy. `add`: add to dx. */
+    /* The result: y, or dx, which may be dy. If `add`, the gradient is added to dx. */
     void *to;
     bool add;
     /* Number of rows that sums[] already covers; 0: sums[] is undefined. */
@@ -136,7 +138,7 @@ typedef struct cgp__cpu_pool {
     /* Type of `from` and of the result. */
     cgp_dtype type;
     const cgp_op_windows *attributes;
-    /* The image; backward: the gradient of y. */
+    /* The image or, in backward, the gradient of y. */
     const void *from;
     /* Compute the mean of a window's pixels instead of the sum. */
     bool mean;
@@ -158,8 +160,8 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
     return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
 }
 
-/* An element of the window of pixels: the first element of its row of `from`, the column of output
- * 0, and the first element of its weight. */
+/* A tap of the window: the first element of the tap's row in `from`, the column that output 0
+ * reads, and the first element of the tap's weight. */
 typedef struct cgp__cpu_tap {
     int64_t row, column, weight;
 } cgp__cpu_tap;

@@ -7,8 +7,9 @@
  * the next work, whether it comes from a kernel or from the library.
  *
  * A team always has all threads of the device: libgomp ends threads that a smaller team does not
- * need, and starts new ones for a larger team. Threads inherit the owner's affinity, all T cores.
- * They are not pinned one by one, because a thread started later would share the owner's core.
+ * need, and starts new ones for a larger team. Threads inherit the owner's affinity, which includes
+ * all T cores. They are not pinned one by one, because a thread started later would share the
+ * owner's core.
  *
  * A thread begins with its own partition of the items, the same part in each kernel. This gives
  * cache affinity: that part of the last result is still in the thread's own caches. A thread that

@@ -8,13 +8,13 @@
 /* --- launches, copies and clears; they are counted, to check captured graphs --- */
 
 /* Bytes of shared memory that every kernel may have; a kernel may have more if its attribute on the
- * device allows it. A kernel with dynamic shared memory has at most STATIC_SHARED bytes beside it,
- * which tests/cuda/test_cuda_nvcc.sh checks. */
+ * device allows it. A kernel with dynamic shared memory has at most STATIC_SHARED bytes of static
+ * shared memory, which tests/cuda/test_cuda_nvcc.sh checks. */
 enum { DEFAULT_SHARED = 48 << 10, STATIC_SHARED = 1 << 10 };
 
 /* Enqueue a kernel with `shared` bytes of dynamic shared memory; arguments are converted to the
- * types of its parameters. The attribute is set at every launch, because it belongs to the current
- * device; a captured graph keeps it. */
+ * types of its parameters. The attribute that allows this size is set at every launch, because it
+ * belongs to the current device; a captured graph keeps it. */
 template <class... P, class... A>
 static inline cudaError_t launch_shared(void (*kernel)(P...), dim3 grid, dim3 block,
                                         int64_t shared, cudaStream_t stream, A... arguments) {

@@ -4,8 +4,8 @@
  *
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
  * `cuda-host`, which runs the kernels and a fake runtime (tests/fakes/cuda) on the host's cores.
- * `cuda-host` is slow and meant for tests. Its results have the same bits as a GPU's, except for
- * sums of tensor cores, which it models.
+ * `cuda-host` is slow and meant for tests. Its results have the same bits as a GPU's. The only
+ * exceptions are sums of tensor cores, which `cuda-host` models.
  *
  * All other results are fixed sequences of IEEE operations: FP contraction is off, fmaf() is called
  * where an FMA is meant, and math functions come from math.cuh. No atomics accumulate results. A
@@ -31,7 +31,7 @@ void cgp__cuda_count_library(void);
 /* Number of semaphores of serial split-K that a device has (gemm_operands.cuh). */
 enum { CGP__CUDA_SEMAPHORES = 4096 };
 
-/* Properties of a device that kernels of a queue use: COMPUTE, or the branch. */
+/* Properties of a device that the kernels of one queue use. The queue is COMPUTE or the branch. */
 typedef struct cgp__cuda_resources {
     /* Number of SMs. It decides tile shapes and grids, and changes no bit of a result. */
     int multiprocessors;

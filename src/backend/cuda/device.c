@@ -207,7 +207,7 @@ void cgp__cuda_device_destroy(cgp_device *device) {
     free(device);
 }
 
-/* When this returns, even after a failure, all enqueued work has ended its accesses to memory. */
+/* When this function returns, even after a failure, no enqueued work accesses memory. */
 cgp_status cgp__cuda_finish(cgp_device *device) {
     enum { BASE_NS = 1000000000 }; /* a float near 1000 ms resolves 60 ns */
     cudaError_t first = cgp__cuda_use(device->ordinal);

@@ -26,7 +26,7 @@ enum { CGP__CUDA_ORDINALS = 1024 };
 struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES], branch;
-    cudaEvent_t forked, joined; /* the last record of COMPUTE for the branch, and the reverse */
+    cudaEvent_t forked, joined; /* last event of COMPUTE that the branch waits for; the reverse */
     bool open;                  /* there was a fork without a join after it */
     void *partials;             /* scratch memory of sums and searches; the semaphores follow it */
     cgp__cuda_resources resources, branch_resources; /* for kernels of COMPUTE, and of the branch */
@@ -35,9 +35,9 @@ struct cgp_device {
      * host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
-    uint64_t bases;                          /* how often `base` was recorded */
+    uint64_t bases;                          /* number of times that `base` was recorded */
     uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* one bit per ordinal: peer access was tried */
-    /* The thread's counts when the current capture began. */
+    /* The thread's counts of launches and library calls when the current capture began. */
     int64_t launches, libraries;
     /* The lock guards the device's first failure, because other threads may call event_sync(). */
     pthread_mutex_t lock;
@@ -88,8 +88,8 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 cgp_status cgp__cuda_check_usable(int ordinal);
 cgp_status cgp__cuda_memory_info(int ordinal, size_t *available, size_t *total);
 
-/* Report an error that is not kept as the device's failure: of a question about an ordinal, or of
- * sharing with another process, as messages can take another path. */
+/* Report an error that is not kept as the device's failure: an error of a query about an ordinal,
+ * or of sharing memory with another process. Without sharing, messages take another path. */
 cgp_status cgp__cuda_refused(int ordinal, cudaError_t error, const char *what);
 
 /* --- functions of the backend's table --- */

@@ -67,7 +67,7 @@ struct shape {
                   "warps divide a tile");
 };
 
-/* Only for matrices whose rows are aligned for load_four(). */
+/* Tile shape that requires matrices whose rows are aligned for load_four(). */
 typedef shape<128, 128, 8, 8, 8, 2, 8, 8, 4> wide;
 typedef shape<128, 64, 16, 8, 8, 3> large;
 typedef shape<64, 64, 16, 8, 4, 4> medium;
@@ -187,8 +187,8 @@ __device__ static inline void multiply_panels(float (*sums)[S::TN], const quad *
 }
 
 /* Set sums to the chains of FMAs over the k range from `begin` to `end`. `shared` has S::BUFFERS
- * buffers of S::QUADS quads. Without a ring, `half` is the next one to write, which all threads
- * have finished reading. */
+ * buffers of S::QUADS quads. Without a ring, `half` is the next half to write. All threads have
+ * finished reading that half. */
 template <class S, class A, class B>
 __device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B &b, int row,
                                        int column, int begin, int end, quad *shared, int *half) {
@@ -281,7 +281,8 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
 
 /* --- host --- */
 
-/* Launch `count` GEMMs with tile shape S; with semaphores: one GEMM by serial split-K. */
+/* Launch `count` GEMMs with tile shape S. If semaphores are given, launch one GEMM by serial
+ * split-K. */
 template <class S, class A, class B, class Rows>
 static inline cudaError_t run_as(const A &a, const B &b, output<Rows, float> c, const k_ranges &k,
                                  int *semaphores, int64_t count, cudaStream_t stream) {

@@ -6,14 +6,15 @@
  * Matrices are row-major, and sums are f32. In bf16, a, b and bias are bf16, and c is bf16 or f32.
  * In tf32 all are f32; the tensor cores round a and b to TF32, 10 bits of fraction.
  *
- * A row must have the same bits whatever the other rows are, but libraries choose the split of k by
- * the number of rows. So cuBLASLt gets no choice that depends on this number: no reductions, a
+ * A row must have the same bits whatever the other rows contain, but libraries choose the split of
+ * k by the number of rows. So cuBLASLt gets no choice that depends on this number: no reductions, a
  * workspace of one size, and one algorithm for each n, k and layout. cuBLASLt offers algorithms for
  * ROWS rows. The first algorithm that accepts all numbers of rows of the plan and passes this test
  * on the device is used:
  *
  * - Two runs of all rows give the same bits. Subsets, odd numbers of rows and single rows, written
- *   or added to c, give these bits too. Terms cancel, so that any other order of additions shows.
+ *   or added to c, give these bits too. Terms cancel, so any other order of additions changes the
+ *   bits.
  * - Rows are close to plain sums, whether they are written or added to the previous c.
  *
  * If no algorithm passes, or there is no library, gemm_mma.cuh computes the GEMM.
@@ -24,7 +25,7 @@
  * this guarantee; the same test checks the guarantee.
  *
  * A device opens the library for its first such GEMM, so the plug-in loads on machines without the
- * library. It chooses before the planned memory is allocated (cgp__cuda_prepare()). */
+ * library. It chooses algorithms before the planned memory is allocated (cgp__cuda_prepare()). */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
 
@@ -81,11 +82,11 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 /* Get the version of the library; 0: there is no library. */
 cgp_status cgp__cuda_lt_version(size_t *version);
 
-/* Note that kernels will be created for this GEMM, which is one of so many samples, and for all
- * smaller numbers of samples. The algorithm must accept all these numbers of rows. */
+/* Note that kernels will be created for this GEMM, which has the rows of `samples` samples, and for
+ * all smaller numbers of samples. The algorithm must accept all these numbers of rows. */
 cgp_status cgp__cuda_lt_announce(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                  int64_t samples);
-/* Choose the algorithm of a GEMM, if that has not been done. */
+/* Choose the algorithm of a GEMM, unless it has already been chosen. */
 cgp_status cgp__cuda_lt_prepare(cgp_device *device, const cgp__cuda_gemm_problem *problem);
 
 /* --- LINEAR and pointwise CONV2D in bf16 and tf32 (ops/linear.cu) --- */

@@ -227,8 +227,8 @@ static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* A weight's gradient sums over the rows: check a few odd numbers of terms, as far as the trial has
- * so many. */
+/* A weight's gradient sums over the rows: check a few odd numbers of terms, up to the number that
+ * the trial has. */
 static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     static const int64_t terms[] = {1, 3, 5, 63};
@@ -298,7 +298,7 @@ static bool takes_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *pro
 }
 
 /* Return whether an algorithm accepts the numbers of rows that were announced for a problem. If
- * there are very many, only the first ones and the last one are checked. */
+ * there are very many, only the first few and the last are checked. */
 static bool takes_announced_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                                  const cublasLtMatmulAlgo_t *algorithm) {
     enum { FIRST = 4096 };
@@ -435,7 +435,7 @@ cgp_status cgp__cuda_lt_announce(cgp_device *device, const cgp__cuda_gemm_proble
     return announce(device->lt, &key, rows_of(problem) / samples, samples);
 }
 
-/* Choose, and add or replace the choice of the problem. */
+/* Choose an algorithm, and add or replace the problem's entry in the list of choices. */
 static cgp_status choose(cgp_device *device, const cgp__cuda_gemm_problem *key,
                          const cgp__cuda_lt_choice **out) {
     cgp__cuda_lt *lt = device->lt;

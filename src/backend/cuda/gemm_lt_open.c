@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-/* Warn once a process, for a GEMM that needs the library. */
+/* Warn, once per process, that a GEMM runs without the library. */
 static void warn_of_own_kernels(const cgp__cuda_gemm_problem *problem, const char *why,
                                 const char *fix) {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
@@ -110,7 +110,7 @@ static void find_functions(library *l, void *object) {
     if (missing) snprintf(l->why, sizeof l->why, "%s: expected %s, got none", file_name, missing);
 }
 
-/* cuBLAS 11 has other version numbers. */
+/* Check the major version. cuBLAS 11 numbers its versions differently, so they are not checked. */
 static void check_version(library *l) {
     const size_t major = l->is_there ? l->calls.GetVersion() / 10000 : 0;
     if (!l->is_there || CUBLAS_VER_MAJOR < 12 || major == CUBLAS_VER_MAJOR) return;
@@ -139,7 +139,8 @@ static void open_once(void) {
     open_library(&opened);
 }
 
-/* Tests of cuda-host change what the library is. */
+/* Find the library, once per process. cuda-host looks for it in each call, because its tests change
+ * the library. */
 static void find_library(library *out) {
 #ifdef CGP_CUDA_HOST
     (void)open_once;

@@ -10,15 +10,17 @@
  *        | 1 | 3 | 5 | 7 |      stage s + 2  being copied
  *        +---+---+---+---+      stage s + 3  being copied, in place of stage s - 1
  *
- * A thread block computes a BM x BN tile of c, in steps of BK along k; a warp has WM x WN of it. A
- * panel lies in shared memory as in global memory: its rows run along k or across it, and ldmatrix
- * transposes those that run across.
+ * A thread block computes a BM x BN tile of c, in steps of BK along k. A warp computes WM x WN
+ * elements of it. A panel has the same layout in shared memory as in global memory: its rows run
+ * along k or across k. ldmatrix transposes rows that run across k.
  *
  * An element of c depends on its row of a and its column of b alone. The sum of a k range begins at
- * zero, and its mma follow in ascending order of k. Neither the tile shape, the place of a row in
- * its tile, the address, nor split-K changes a bit. Past the end of k, both operands are zeros.
+ * zero, and mma instructions add to it in ascending order of k. Neither the tile shape, the place
+ * of a row in its tile, the address, nor split-K changes a bit. Past the end of k, both operands
+ * are zeros.
  *
- * Totals over k ranges are in registers; with split-K, in c or, if c is bf16, in the workspace.
+ * Totals over k ranges are kept in registers. With split-K they are in c or, if c is bf16, in the
+ * workspace.
  *
  * ptxas 13.0 reports no spills. Registers of the instances on sm_80, sm_90 and sm_100, and shared
  * memory in KiB (tests/cuda/test_cuda_nvcc.sh prints them):
@@ -51,7 +53,8 @@ template <int BM_, int BN_, int DOWN_, int ACROSS_, int RESIDENT_> struct mma_sh
         /* Number of mma in a column, and in a row, of a warp's part. */
         M = WM / MMA_M,
         N = WN / MMA_N,
-        /* Elements of the larger of two layouts of a panel, a's and b's. */
+        /* Number of elements of a panel of a, and of a panel of b, each for the larger of its two
+         * layouts. */
         PANEL_A = BM * (BK + CHUNK),
         PANEL_B = BN * (BK + CHUNK),
         STAGE = PANEL_A + PANEL_B,
@@ -197,7 +200,8 @@ __device__ static inline void multiply_stage(float (&sums)[S::M][S::N][4], const
 
 /* --- epilogue --- */
 
-/* A k range: the first one, the last one, or the only one of its thread block (split-K). */
+/* Whether a k range is the first, is the last, or is the only k range of its thread block
+ * (split-K). */
 struct range_state {
     bool first, last, split;
 };
@@ -317,14 +321,15 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
 /* --- host --- */
 
 /* Return equal k ranges, whose depth is a multiple of BK. In a weight's gradient k is the number of
- * rows, and ranges are at most MAX_RANGES, because a tile adds them one after the other. */
+ * rows. There are at most MAX_RANGES ranges, because a tile adds them one after the other. */
 k_ranges mma_k_ranges(int64_t k);
 k_ranges mma_k_ranges_of_rows(int64_t rows);
 
 /* Return the workspace size in bytes; a smaller m or k never needs more. */
 int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type);
 
-/* Launch `count` GEMMs with tile shape S; with semaphores: one GEMM by serial split-K. */
+/* Launch `count` GEMMs with tile shape S. If semaphores are given, launch one GEMM by serial
+ * split-K. */
 template <class S, class A, class B, class Rows, class T>
 static inline cudaError_t run_mma_as(const A &a, const B &b, output<Rows, T> c,
                                      const k_ranges &k, int *semaphores, int64_t count,

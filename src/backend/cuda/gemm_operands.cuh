@@ -12,7 +12,7 @@
  *
  * Serial split-K is used if one thread block per tile would leave SMs idle. A thread block then
  * computes one k range, and the semaphore of its tile orders its addition to c, so sums stay the
- * same. Each launch leaves the semaphores 0, for the next one. */
+ * same. Each launch leaves the semaphores 0, for the next launch. */
 #ifndef CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 #define CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 
@@ -288,7 +288,8 @@ static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
     return 0.95 * sm_utilization(tiles * k.count) > sm_utilization(tiles);
 }
 
-/* Return whether int can index a size, up to the end of the last tile or k range. */
+/* Return whether an int can hold all indices of a dimension of this size, up to the end of its last
+ * tile or k range. */
 static inline bool fits(int64_t size) {
     return size <= INT32_MAX / 2;
 }

@@ -8,8 +8,9 @@
  *              multiplied  ------- being copied -----
  *
  * While the threads multiply the panels of one stage, the panels of the next STAGES - 1 steps of k
- * are being copied from global memory, without registers. A stage is filled again after all
- * threads have multiplied it, which the barrier of the next step tells.
+ * are being copied from global memory, without passing through registers. A stage is filled again
+ * after all threads have multiplied its panels. The barrier at the start of the next step ensures
+ * this.
  *
  * In shared memory a panel is [BK][OUTER + 4]. If the rows of its matrix run across k, a copy has
  * 16 bytes. If they run along k, a copy has one float, and a warp copies 8 k of 4 rows: full
@@ -45,8 +46,8 @@ __device__ static inline void copy_panel(float *to, const Operand &from, int out
     }
 }
 
-/* Start the copies of both panels of a step that begins at k < end. Each step has a group of
- * copies, an empty one after the end. */
+/* Start the copies of both panels of a step that begins at k < end. Each step has one group of
+ * copies; steps after the end have empty groups. */
 template <class S, class A, class B>
 __device__ static inline void copy_step(const A &a, const B &b, int row, int column, int k,
                                         int end, quad *stage) {
@@ -59,12 +60,13 @@ __device__ static inline void copy_step(const A &a, const B &b, int row, int col
 }
 
 /* For each step of k from `begin` to `end`, call multiply(panels, left) when the panels are in
- * shared memory; `left` steps of k are left. `shared` has S::STAGES stages of S::QUADS quads. */
+ * shared memory; `left` is the number of remaining k. `shared` has S::STAGES stages of S::QUADS
+ * quads. */
 template <class S, class A, class B, class Multiply>
 __device__ static inline void ring(const A &a, const B &b, int row, int column, int begin,
                                    int end, quad *shared, Multiply multiply) {
     enum { STAGE = S::QUADS, AHEAD = S::STAGES - 1 };
-    __syncthreads(); /* wait until all threads have multiplied the panels of the range before */
+    __syncthreads(); /* wait until all threads have multiplied the previous range's panels */
     for (int i = 0; i < AHEAD; i++)
         copy_step<S>(a, b, row, column, begin + i * S::BK, end, shared + i * STAGE);
     int stage = 0;

@@ -81,8 +81,8 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_capture
     return cgp__cuda_check(device, error, "a graph of %zu nodes", nodes);
 }
 
-/* If a call has failed, the device keeps the error of that call; an error of ending the capture
- * does not replace it. */
+/* If a call has failed, the device keeps the error of that call, even if ending the capture also
+ * fails. */
 cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_captured_graph **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* Lowest compute capability of the kernels, 10 major + minor. */
+/* Lowest compute capability that the kernels support, as 10 major + minor. */
 #ifndef CGP_CUDA_LEAST
 #define CGP_CUDA_LEAST 80
 #endif
@@ -19,7 +19,8 @@ static int driver_branch(int major) {
     return major < (int)(sizeof branches / sizeof *branches) ? branches[major] : 0;
 }
 
-/* Write why there is no GPU. CUDA has one error for an old driver and for none at all. */
+/* Write why there is no GPU. CUDA returns the same error for a driver that is too old and for a
+ * missing driver. */
 static void why_no_gpu(cudaError_t error, char *text, size_t size) {
     int version = 0;
     char branch[48] = "";
@@ -84,7 +85,7 @@ static cgp_status check_capability(int ordinal) {
         ordinal, CGP_CUDA_LEAST / 10, CGP_CUDA_LEAST % 10, major, minor);
 }
 
-/* If no GPU runs the kernels, the message names the first one. */
+/* If no GPU can run the kernels, the message names the first GPU. */
 cgp_status cgp__cuda_count(int *count) {
     int n = 0;
     CGP__TRY_STATUS(count_gpus(&n));
@@ -121,8 +122,8 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
 }
 
 /* f32 results depend on the sources alone, and so do results in tf32 without cuBLASLt. In bf16,
- * tensor cores of another compute capability may add in another order. cuBLASLt's algorithms depend
- * on its version and on the GPU, too. */
+ * tensor cores of another compute capability may add in another order. cuBLASLt's algorithms also
+ * depend on its version and on the GPU. */
 cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, bool tf32, char *text, size_t size) {
     size_t version = 0;
     int major = 0, minor = 0, multiprocessors = 0;

@@ -11,8 +11,8 @@ template <class T, int n> struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16
     T at[n];
 };
 
-/* Number of elements per pack for several types: as many as fill 16 bytes with the narrowest
- * type. */
+/* Number of elements per pack if operands have several types. A pack of the narrowest type fills 16
+ * bytes. */
 template <class... T> constexpr int pack_of = ((sizeof(T) == 2) || ...) ? 8 : 4;
 
 static inline bool is_aligned(const void *at) {

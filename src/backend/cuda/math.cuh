@@ -22,8 +22,8 @@ __device__ static inline float larger(float a, float b) {
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
- * Adding 1.5 2^23 rounds n and leaves it in the low bits of the sum; adding 127 more makes it the
- * exponent of 2^n. */
+ * Adding 1.5 2^23 rounds n and leaves it in the low bits of the sum; adding 127 more turns these
+ * bits into the exponent of 2^n. */
 __device__ static inline float exp_parts(float x, float *scale) {
     const float shift = 0x1.8p23f + 127.0f;
     const float shifted = fmaf(x, 0x1.715476p0f, shift);
@@ -123,7 +123,7 @@ __device__ static inline float log_one_plus(float e) {
  *     log(x) = k ln 2 + 2 artanh(s)        2 artanh(s) = 2 s + 2 s^3 (1/3 + s^2 / 5 + ...)
  *
  * ln 2 is split in two parts, so that k times the first part is exact. The omitted terms are below
- * 1e-9 of the result. A denormal x is scaled by 2^24 before. The error is at most 2 units in the
+ * 1e-9 of the result. A denormal x is first scaled by 2^24. The error is at most 2 units in the
  * last place. */
 __device__ static inline float log_f32(float x) {
     const bool tiny = x < 0x1p-126f;

@@ -44,8 +44,8 @@ void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t byte
 }
 
 /* Copy between two GPUs by peer access if possible. Otherwise the driver stages the copy through
- * the host. An address that others allocated may be on another GPU than its place says; CUDA finds
- * out by itself. */
+ * the host. Memory that cgpipe did not allocate may be on another GPU than its cgp_place names.
+ * CUDA then finds the right GPU from the address. */
 static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_device *own,
                                 cudaStream_t stream) {
     const int peer = to.device == own ? from.device->ordinal : to.device->ordinal;
@@ -81,7 +81,7 @@ cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp
                            "copy of %zu bytes", bytes);
 }
 
-/* By unified addressing, an address tells whose memory it is. */
+/* With unified addressing, CUDA can find the GPU that an address belongs to. */
 int cgp__cuda_ordinal_of(const cgp_device *device, const void *address) {
     struct cudaPointerAttributes found;
     cudaError_t error = cgp__cuda_use_any(device->ordinal);
@@ -103,7 +103,7 @@ cgp_status cgp__cuda_memory_export(cgp_device *device, void *memory, cgp_shared_
     return CGP_OK;
 }
 
-/* CUDA enables peer access to the exporter's GPU, or fails if there is none. */
+/* CUDA enables peer access to the exporter's GPU, or fails if peer access is not possible. */
 cgp_status cgp__cuda_memory_import(cgp_device *device, const cgp_shared_handle *handle,
                                    void **out) {
     cudaIpcMemHandle_t shared;

@@ -55,7 +55,7 @@ __device__ static inline void ldmatrix(uint32_t (&to)[4], const bf16 *row) {
 #endif
 }
 
-/* Do as ldmatrix(), with each matrix transposed: lane l gets rows t and t + 1 of column g. */
+/* Like ldmatrix(), but transpose each matrix: lane l gets rows t and t + 1 of column g. */
 __device__ static inline void ldmatrix_transposed(uint32_t (&to)[4], const bf16 *row) {
 #ifdef CGP_CUDA_HOST
     cgp__shim_ldmatrix(to, row, true);
@@ -67,8 +67,8 @@ __device__ static inline void ldmatrix_transposed(uint32_t (&to)[4], const bf16 
 #endif
 }
 
-/* Start to copy 16 bytes to shared memory, of which `bytes` are read and the others are zeros. Both
- * addresses are multiples of 16. */
+/* Start to copy 16 bytes to shared memory. Only the first `bytes` bytes are read; the others are
+ * set to zero. Both addresses are multiples of 16. */
 __device__ static inline void copy_async(void *to, const void *from, int bytes) {
 #ifdef CGP_CUDA_HOST
     cgp__shim_copy_async(to, from, 16, bytes);
@@ -102,7 +102,7 @@ __device__ static inline void commit_copies() {
 #endif
 }
 
-/* Wait for this thread's copies, but for the latest GROUPS groups. Other threads' copies are
+/* Wait for this thread's copies, except the latest GROUPS groups. Other threads' copies are
  * complete after a barrier that follows their wait. */
 template <int GROUPS> __device__ static inline void wait_for_copies() {
 #ifdef CGP_CUDA_HOST
@@ -137,8 +137,8 @@ __device__ static inline int lane() {
 }
 
 /* Return this lane's address for ldmatrix of a block of 16 x 16 at (row, column) of a tile, whose
- * rows are STRIDE elements apart. Matrix 1 is the block's lower left quarter if DOWN, otherwise its
- * upper right one. */
+ * rows are STRIDE elements apart. Matrix 1 is the block's lower left quarter if DOWN, otherwise the
+ * upper right quarter. */
 template <int STRIDE, bool DOWN>
 __device__ static inline const bf16 *matrix_row(const bf16 *tile, int row, int column) {
     const int odd = lane() / 8 % 2 * 8, high = lane() / 16 * 8;
@@ -146,20 +146,20 @@ __device__ static inline const bf16 *matrix_row(const bf16 *tile, int row, int c
            (DOWN ? high : odd);
 }
 
-/* a: rows row .. row + 15 and columns k .. k + 15 of a tile. */
+/* Load operand a: rows row .. row + 15 and columns k .. k + 15 of a tile. */
 template <int STRIDE>
 __device__ static inline void load_a(uint32_t (&a)[4], const bf16 *tile, int row, int k) {
     ldmatrix(a, matrix_row<STRIDE, true>(tile, row, k));
 }
 
-/* a: columns column .. column + 15 and rows k .. k + 15 of a tile. */
+/* Load operand a: columns column .. column + 15 and rows k .. k + 15 of a tile. */
 template <int STRIDE>
 __device__ static inline void load_a_transposed(uint32_t (&a)[4], const bf16 *tile, int column,
                                                 int k) {
     ldmatrix_transposed(a, matrix_row<STRIDE, false>(tile, k, column));
 }
 
-/* Two b: columns k .. k + 15 of rows row .. row + 7, and of the next eight rows. */
+/* Load two operands b: columns k .. k + 15 of rows row .. row + 7, and of the next eight rows. */
 template <int STRIDE>
 __device__ static inline void load_b(uint32_t (&b)[2][2], const bf16 *tile, int row, int k) {
     uint32_t x[4];
@@ -168,7 +168,7 @@ __device__ static inline void load_b(uint32_t (&b)[2][2], const bf16 *tile, int 
     b[1][0] = x[2], b[1][1] = x[3];
 }
 
-/* Two b: rows k .. k + 15 of columns n .. n + 7, and of the next eight columns. */
+/* Load two operands b: rows k .. k + 15 of columns n .. n + 7, and of the next eight columns. */
 template <int STRIDE>
 __device__ static inline void load_b_transposed(uint32_t (&b)[2][2], const bf16 *tile, int k,
                                                 int n) {

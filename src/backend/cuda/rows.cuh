@@ -56,7 +56,7 @@ template <int arrays, int ROWS, class Load> struct held_rows {
     row_tile<arrays, ROWS> &tile;
     int64_t width;
     Load load;
-    /* The first column in the tile; -1: none. */
+    /* The first column that the tile holds; -1: the tile is empty. */
     int64_t held;
 
     /* Load `columns` columns, with several loads in flight per thread. */
@@ -78,12 +78,13 @@ template <int arrays, int ROWS, class Load> struct held_rows {
         }
     }
 
-    /* Hold the columns from `begin` on; return how many the tile has. All threads call it. */
+    /* Load as many columns, starting at `begin`, as the tile can hold, unless it already holds
+     * them. Return their number. All threads must call this function. */
     __device__ int hold(int64_t begin) {
         const int64_t left = width - begin;
         const int columns = left < tile.columns ? (int)left : (int)tile.columns;
         if (held == begin) return columns;
-        __syncthreads(); /* wait until all threads have read the columns before */
+        __syncthreads(); /* wait until all threads have read the previous columns */
         fill(begin, columns);
         __syncthreads();
         held = begin;
@@ -112,7 +113,7 @@ template <int arrays, int ROWS, class Load> struct held_rows {
                     if (first + i * LANES < columns) term(sum, v[i]);
             }
         }
-        constexpr int adding = ROWS * LANES < 32 ? 32 : ROWS * LANES; /* whole warps */
+        constexpr int adding = ROWS * LANES < 32 ? 32 : ROWS * LANES; /* threads, in full warps */
         for (int k = 0; (int)threadIdx.x < adding && k < sums; k++)
             sum[k] = sum_lanes(sum[k]);
     }

@@ -8,7 +8,7 @@
  * AdamW:    m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
  *           param = param (1 - lr weight_decay)
  *                   - lr / correction1  m / (sqrt(v) / correction2_sqrt + eps)
- * Adam:     g += weight_decay param; then AdamW without decay
+ * Adam:     g += weight_decay param; then like AdamW without decay
  * RMSprop:  g += weight_decay param              v = alpha v + (1 - alpha) g^2
  *           b = momentum b + g / (sqrt(v) + eps)       without b: the quotient itself
  *           param -= lr b
@@ -111,8 +111,8 @@ struct rmsprop_momentum {
 /* Maximum number of tensors in a launch, and number of elements that a thread block updates. */
 enum { TENSORS = 64, CHUNK = 16 * BLOCK };
 
-/* A tensor of n elements. `values`: distance of its values from those of the list's first update.
- * `packed`: its operands are aligned for packs of four elements. */
+/* A tensor of n elements. `values`: index of its update's `values` relative to the `values` of the
+ * list's first update. `packed`: the operands are aligned for packs of four elements. */
 struct tensor {
     float *param, *state[2];
     const float *grad;

@@ -12,8 +12,8 @@
 
 namespace gemm {
 
-/* Divides 0 <= n < 2^31 by an invariant of the launch, by means of a multiplication (Granlund and
- * Montgomery 1994). */
+/* Divides 0 <= n < 2^31 by a number that is constant in a launch, by means of a multiplication
+ * (Granlund and Montgomery 1994). */
 struct divisor {
     uint32_t by, factor, shift;
 
@@ -57,13 +57,14 @@ template <class T> struct windows {
     bool vectors;
 
     typedef T element;
-    /* The image's pixel at the window's upper left corner, which may be outside of the image: its
-     * place, and the offset of its elements. */
+    /* The pixel at the window's upper left corner, which may be outside of the image: its position,
+     * and the offset of its elements. */
     struct row_place {
         int row, column;
         int64_t at;
     };
-    /* A tap's pixel, and the offset of an element, both from the corner. */
+    /* A tap's pixel, and the offset of an element, both relative to the window's upper left
+     * corner. */
     struct column_place {
         int tap_row, tap_column;
         int64_t at;
@@ -137,7 +138,7 @@ template <class T> struct taps {
 
     typedef T element;
     typedef const T *row_place;
-    /* Offset of an element from the row's first one. */
+    /* Offset of an element from the first element of the row. */
     struct column_place {
         bool inside;
         int64_t at;

@@ -30,8 +30,8 @@ typedef struct rows {
     int64_t first, stride, width;
 } rows;
 
-/* One head of queries of one sample. dq, dk and dv have the layouts of q, k and v; NULL: the
- * gradient is not wanted. */
+/* One head of queries of one sample. dq, dk and dv have the layouts of q, k and v; NULL: no
+ * gradient is needed. */
 typedef struct head {
     cgp_dtype type;
     rows q, k, v, y;
@@ -165,7 +165,7 @@ static sums sums_of(const cgp_op_attention *g, const cgp_kernel_args *args) {
     return (sums){s, s + g->keys, dk, dk + g->keys * depth};
 }
 
-/* Compute dq of query t; add its part to dk and dv. */
+/* Compute dq of query t, and add the query's part to dk and dv. */
 static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
                          int64_t t, const softmax *x, const sums *out) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
@@ -233,7 +233,7 @@ static void attention_input(const cgp_kernel_spec *spec, const cgp_kernel_args *
 /* --- with a cache --- */
 
 /* Write k, then v, of all samples to the cache rows at their positions. If several samples have the
- * same position, the last one stays. */
+ * same position, the row of the last sample stays. */
 static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t k = g->kv_heads * depth_of(g), v = g->kv_heads * (g->out / g->heads);

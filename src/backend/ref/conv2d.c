@@ -4,7 +4,7 @@
  *
  *     a = i stride_height - top                b = j stride_width - left
  *     y[i, j, o]         = bias[o] + sum_{u, v, c} x[a + u, b + v, c] weight[u, v, c, o]
- *     dx[h, w, c]        = sum over the windows with (h, w) as their element (u, v), and o, of
+ *     dx[h, w, c]        = sum over o, and over windows whose element (u, v) is (h, w), of
  *                          dy[i, j, o] weight[u, v, c, o]
  *     dweight[u, v, c, o] = sum over samples and windows of dy[i, j, o] x[a + u, b + v, c]
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- the sum over rows of -log softmax(x)[target], with label smoothing s and a
- * weight w for each row (1 if there are none). Reference kernels.
+ * weight w for each row (1 if there are no weights). Reference kernels.
  *
  *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
  *     loss = sum of w (log_sum + (max - x[target]) + s (x[target] - mean(x))) over rows that count
  *     dx[c] = loss_scale w (exp((x[c] - max) - log_sum) - (1 - s) (c == target) - s / classes)
  *
- * A row counts unless its target is `ignore`; dx is 0 in a row that does not count. loss is
- * overwritten with the sum, which is computed in double in the order of rows. backward_input needs
- * logits, targets, max and log_sum, which forward saves for every row. The gradient dx may be the
- * logits unless the kernel adds to dx. */
+ * A row counts unless its target is `ignore`; dx is 0 in an ignored row. loss is overwritten with
+ * the sum, which is computed in double in the order of rows. backward_input needs logits, targets,
+ * max and log_sum, which forward saves for every row. The gradient dx may be the logits unless the
+ * kernel adds to dx. */
 #include "backend/kernel.h"
 #include "backend/ref/ref.h"
 

@@ -22,7 +22,8 @@ static double softplus(double x) {
     return fmax(x, 0.0) + log1p(exp(-fabs(x)));
 }
 
-/* The product of SOFTPLUS's comparison is rounded to f32, as in other backends. */
+/* In SOFTPLUS, the product that is compared with the threshold is rounded to f32, as in other
+ * backends. */
 static double value_of(cgp_function function, double x, double a, double b) {
     if (isnan(x)) return x;
     switch (function) {
@@ -99,8 +100,8 @@ static double gradient_of(cgp_function function, double x, double dy, double a, 
     }
 }
 
-/* Return a limit of HARDTANH as y has it; NaN, which no y reaches, for an infinite one. Other
- * constants stay as they are. */
+/* Return a limit of HARDTANH, rounded to the type of y. Return NaN for an infinite limit, so that
+ * no y reaches the limit: comparisons with NaN are false. Other constants stay as they are. */
 static float reached(const cgp_kernel_spec *spec, float limit) {
     if (cgp_spec_function(spec)->function != CGP_FUNCTION_HARDTANH) return limit;
     if (isinf(limit)) return NAN;

@@ -12,7 +12,7 @@
  *     p -= lr / correction1  m / (sqrt(v) / correction2_sqrt + eps)
  *
  *
- * Adam: g += weight_decay p; then as AdamW without decay.
+ * Adam: g += weight_decay p; then like AdamW without decay.
  *
  * RMSprop, PyTorch's form:
  *     g += weight_decay p       v = alpha v + (1 - alpha) g^2

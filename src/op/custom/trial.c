@@ -249,7 +249,7 @@ static bool writes(const cgp__trial *t, cgp_op_direction direction, int slot) {
            cgp__op_makes_parameters(t->op, direction);
 }
 
-/* Return whether the variant lets the run write over a slot that is otherwise read. */
+/* Return whether the variant lets the run write over a slot that is otherwise only read. */
 static bool overwritten(const cgp__trial *t, cgp_op_direction direction,
                         const cgp__variant *variant, int slot) {
     if (direction == CGP_OP_FORWARD || t->op->is_loss)

@@ -13,7 +13,7 @@ enum {
     TRIAL_X,
     TRIAL_PARAM = TRIAL_X + CGP_OP_MAX_INPUTS,
     TRIAL_STATE = TRIAL_PARAM + CGP_OP_MAX_PARAMETERS,
-    /* A run only reads the slots up to and including this one. */
+    /* Last of the slots that a run only reads. */
     TRIAL_DY = TRIAL_STATE + CGP_OP_MAX_STATE,
     TRIAL_Y,
     TRIAL_SAVED,
@@ -27,7 +27,8 @@ enum {
 typedef struct cgp__trial_slot {
     /* Guard, the operand, guard; NULL: the op has no such operand. */
     char *memory;
-    /* The operand. Inputs are placed off cache-line alignment, as a caller's may be. */
+    /* The operand. Inputs are not aligned to cache lines, because a caller's inputs may not be
+     * either. */
     char *data;
     /* The expected bytes; for a result, the bytes of the first run. */
     char *kept;
@@ -41,7 +42,7 @@ typedef struct cgp__trial_slot {
 
 typedef struct cgp__trial {
     const cgp_op *op;
-    /* Borrows the attributes. */
+    /* The use of the op; it borrows the attributes. */
     cgp_op_node node;
     cgp_op_check_options options;
     cgp__trial_slot slots[TRIAL_SLOTS];

@@ -16,8 +16,8 @@ typedef struct cgp__run {
     cgp__list *lists; /* [devices] */
 } cgp__run;
 
-/* Find the lists for a mini-batch, or make them on first use; they depend on all fields but
- * `chunks`. Collective. */
+/* Find the lists for a mini-batch, or make them on first use. The lists depend on all fields of the
+ * mini-batch but `chunks`. Collective. */
 cgp_status cgp__run_find(cgp__executor *executor, cgp__minibatch minibatch, const cgp__run **out);
 
 /* Free all lists. */

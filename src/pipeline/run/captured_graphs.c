@@ -31,7 +31,7 @@ typedef struct instance {
 } instance;
 
 struct cgp__captured_graphs {
-    bool captures; /* capture more graphs */
+    bool captures; /* true: capture more graphs */
     instance *instances;
     int n, capacity;
     cgp__captured jobs[CGP__CAPTURED_JOBS];
@@ -49,8 +49,8 @@ cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures) {
     return CGP_OK;
 }
 
-/* Find the captured graphs of a bound instance, or add an entry. Search only the entries before
- * `known`, which other lists added: lists may share an instance. */
+/* Find the captured graphs of a bound instance, or add an entry. Lists may share an instance, so
+ * search the entries that other lists have added, which come before `known`. */
 static cgp_status find(struct cgp__captured_graphs *r, int known, cgp__variant *variant) {
     for (int i = 0; i < known; i++) {
         variant->graphs = i;
@@ -164,7 +164,7 @@ cgp_status cgp__run_captured(cgp__worker *worker, cgp__captured *r, int64_t tag,
         CGP_TRY(check(worker, launch, what, r->graph));
     } else if (r->state == USED && worker->graphs->captures) {
         CGP_TRY(capture_counted(worker, r, launch, what));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* partly captured; the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* captured only in part; plan may be freed */
         if (worker->graphs->captures) r->state = CAPTURED;
     } else if (r->state == UNUSED) {
         r->state = USED;

@@ -19,8 +19,8 @@ enum { CGP__CAPTURED_UPDATE, CGP__CAPTURED_PACKS, CGP__CAPTURED_SQUARES, CGP__CA
  * run may be given up during the call. */
 typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool captures);
 
-/* Make and free the worker's captured graphs. `captures`: capture graphs, where the backend can.
- * Call destroy before the device is destroyed. */
+/* Make and free the worker's captured graphs. `captures`: capture graphs if the backend can. Call
+ * destroy before the device is destroyed. */
 cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures);
 void cgp__captured_graphs_destroy(cgp__worker *worker);
 
@@ -28,12 +28,12 @@ void cgp__captured_graphs_destroy(cgp__worker *worker);
  * its graphs. */
 cgp_status cgp__captured_graphs_bind(cgp__worker *worker, cgp__list *list);
 
-/* Return the graph of bound instance i in a kind of run, and the graph of a job. */
+/* These functions return the graph of bound instance i in a kind of run, and the graph of a job. */
 cgp__captured *cgp__captured_run(const cgp__worker *worker, int i, bool training, bool with_loss);
 cgp__captured *cgp__captured_job(const cgp__worker *worker, int job);
 
-/* Enqueue launches one by one at the first use; capture a graph at the second use, and run it from
- * then on. `tag`: added to the tags of the graph's kernels. */
+/* At the first use, enqueue launches one by one. At the second use, capture a graph and run it. At
+ * later uses, run the graph. `tag`: added to the tags of the graph's kernels. */
 cgp_status cgp__run_captured(cgp__worker *worker, cgp__captured *captured, int64_t tag,
                              cgp__launch *launch, const void *what);
 

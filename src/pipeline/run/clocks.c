@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clocks.c -- see clocks.h. All ranks answer in the same round trip, so the slowest rank determines
- * its duration. */
+ * the duration of that trip. */
 #include "pipeline/run/clocks.h"
 
 #include "pipeline/run/gathers.h"

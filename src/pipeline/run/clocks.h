@@ -4,7 +4,7 @@
  * times of all ranks to the clock of rank 0:
  *
  *     rank 0   sent ─────────────────── received     offset of r = t - (sent + received) / 2
- *                   ╲                 ╱              wrong by (received - sent) / 2 at most
+ *                   ╲                 ╱              error at most (received - sent) / 2
  *     rank r         ╲────── t ──────╱
  *
  *     offset                      .last
@@ -36,7 +36,7 @@ typedef struct cgp__clocks {
 cgp_status cgp__clocks_create(cgp__clocks **out, int ranks);
 void cgp__clocks_destroy(cgp__clocks *clocks);
 
-/* Read the clocks of all ranks. The previous last reading becomes the first. Collective. */
+/* Read the clocks of all ranks. The reading that was last becomes the first. Collective. */
 cgp_status cgp__clocks_read(const cgp__ranks *ranks);
 
 /* Read the clocks if the last reading is over 10 s old on rank 0. Collective. */
@@ -50,7 +50,7 @@ void cgp__reading_take(cgp__reading *reading, int ranks, int64_t sent_ns, int64_
 /* Map a time of a rank's clock to rank 0's clock. 0 means no time and stays 0. */
 int64_t cgp__clocks_map(const cgp__clocks *clocks, int rank, int64_t ns);
 
-/* Return how far a mapped time may be off between the readings, in ns. */
+/* Return the maximum error of a mapped time between the readings, in ns. */
 static inline int64_t cgp__clocks_uncertainty(const cgp__clocks *clocks) {
     return clocks->differ ? cgp__max(clocks->first->uncertainty_ns, clocks->last->uncertainty_ns)
                           : 0;

@@ -142,7 +142,7 @@ static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *
     } else {
         end = cgp__now_ns();
     }
-    if (cgp__is_stopped(worker)) return CGP_OK; /* the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* the plan may be freed */
     cgp__node_time *time =
         &worker->measured->node_times[call->node * CGP_OP_DIRECTIONS + (int)call->direction];
     time->ns += end - start;
@@ -175,7 +175,7 @@ static cgp_status copy_outputs(const cgp__execution *s) {
         if (output->stage != s->variant->stage || !outputs[k]) continue;
         CGP_TRY(copy_rows(s, s->setup->model->outputs[k],
                           output->at[s->variant->program == CGP__FORWARD_SAVED], outputs[k]));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     }
     return CGP_OK;
 }
@@ -189,7 +189,7 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
         const cgp__input_gradient *gradient = &cgp__plan_results(s->plan)->input_gradients[k];
         if (gradient->stage != s->variant->stage || !gradients[k]) continue;
         CGP_TRY(copy_rows(s, s->setup->model->input_values[k], gradient->at, gradients[k]));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     }
     return CGP_OK;
 }
@@ -260,8 +260,8 @@ static bool run_calls(const cgp__execution *s, int begin, int end) {
     return join(s, CGP__SITE_END, &forked) == CGP_OK || cgp__fail_on_device(s, -1);
 }
 
-/* Add a buffer of partial sums to the buffer below it, for the gradients that calls begin .. end -
- * 1 write: one launch for each run of neighbouring buffers. */
+/* Add a buffer of partial sums to the buffer below it. Only the gradients that calls begin .. end -
+ * 1 write are added, with one launch for each run of gradients that are contiguous in memory. */
 static cgp_status add_partial(const cgp__execution *s, int buffer) {
     const cgp__worker *worker = s->worker;
     const int begin = s->variant->begin, end = s->variant->end;
@@ -280,12 +280,13 @@ static cgp_status add_partial(const cgp__execution *s, int buffer) {
         CGP_TRY(worker->backend->kernels.add(worker->device, (float *)(void *)(to + offset),
                                              (const float *)(const void *)(from + offset),
                                              bytes / 4));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     }
     return CGP_OK;
 }
 
-/* The last micro-batch of a gradient group: complete the sums of the tree that end with it. */
+/* After the last micro-batch of a gradient group, complete the sums of the tree that end with this
+ * group. */
 static bool add_partials(const cgp__execution *s) {
     const int buffer = s->variant->buffer, additions = s->variant->additions;
     for (int k = 0; k < additions; k++) {
@@ -323,7 +324,7 @@ static bool run_rest(const cgp__execution *s, int begin) {
         cgp__captured_run(worker, i, s->context->training, s->context->with_loss);
     const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
     if (cgp__run_captured(worker, captured, tag, launch_rest, &r) != CGP_OK)
-        return cgp__fail_on_device(s, -1); /* unless already reported */
+        return cgp__fail_on_device(s, -1); /* no effect if already reported */
     return !cgp__is_stopped(worker);
 }
 

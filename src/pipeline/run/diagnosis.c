@@ -48,7 +48,7 @@ static const char *state_of(const cgp__view *v) {
     return waits ? "waits" : "runs";
 }
 
-/* Add the matching transfer of the peer device, as an index into its list, and the action there
+/* Add the matching transfer of the peer device, as an index into its list, and the peer's action
  * that makes or needs the message. A peer that does not answer is at this action or an earlier
  * action. */
 static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_action *action,

@@ -119,7 +119,8 @@ static int first_kernel(const cgp__execution *s) {
     return -1;
 }
 
-/* Sleep or fail as CGP_FAULT says; a failure names the action's first kernel, if it has one. */
+/* Sleep or fail as CGP_FAULT specifies; a failure names the action's first kernel, if it has
+ * one. */
 static bool apply_injected_faults(const cgp__execution *s) {
     const cgp_action *action = &s->bound->action;
     if (s->worker->backend->streams && cgp__injected_faults_hold(s->worker->executor, action) &&
@@ -214,7 +215,7 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     const cgp_backend *backend = worker->backend;
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_rows(worker, context.run));
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     CGP_TRY(cgp__pack_parameters(worker));
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (run_actions(worker, &context)) return read_losses(worker, &context);

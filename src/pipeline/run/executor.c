@@ -32,7 +32,7 @@ static bool reads(const cgp__node *node, int value) {
     return false;
 }
 
-/* Find the inputs that nodes of this rank read: once without, once with the losses. */
+/* Find the inputs that nodes of this rank read, once without the losses and once with them. */
 static void find_reads(cgp__executor *executor) {
     const cgp_model *model = executor->model;
     for (int i = 0; i < model->n_nodes; i++) {
@@ -135,7 +135,7 @@ static void fill_rows(cgp__executor *executor, const cgp__run_context *context) 
 
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context) {
     fill_rows(executor, context);
-    pthread_mutex_lock(&executor->team->lock); /* cgp__diagnosis_of() reads these */
+    pthread_mutex_lock(&executor->team->lock); /* cgp__diagnosis_of() reads these fields */
     executor->context = *context;
     executor->run_start_ns = cgp__now_ns();
     for (int d = 0; d < cgp_plan_devices(executor->plan); d++)

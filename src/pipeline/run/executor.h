@@ -24,22 +24,24 @@ typedef struct cgp__run_context {
     const cgp_tensor *const *inputs;
     int64_t offset; /* number of the run's first sample in the inputs and outputs */
     bool training, with_loss;
-    bool may_count_nothing;   /* the mean loss is not wanted, so there may be no targets */
+    bool may_count_nothing;   /* the caller needs no mean loss, so there may be no targets */
     uint64_t seed, step;      /* key of dropout */
     const float *loss_scales; /* [losses] */
-    /* [outputs] the caller's tensors; NULL, or NULL entries: not wanted */
+    /* [outputs] the caller's tensors. An entry is NULL if the caller does not want that output; the
+     * list is NULL if the caller wants none. */
     const cgp_tensor *const *outputs;
     int n_outputs;
     /* [outputs] gradients of the outputs, with an external loss */
     const cgp_tensor *const *gradients;
-    /* [inputs] tensors for gradients of inputs; NULL, or NULL entries: not wanted */
+    /* [inputs] tensors for gradients of inputs. An entry is NULL if the caller does not want that
+     * gradient; the list is NULL if the caller wants none. */
     const cgp_tensor *const *input_gradients;
 } cgp__run_context;
 
 struct cgp__executor {
     /* Set by the caller's thread before the workers start. */
     const cgp_plan *plan;
-    const cgp_model *model; /* the plan's */
+    const cgp_model *model; /* the plan's model */
     /* Owner of parameters, gradients, optimizer and states; NULL: this executor. */
     const cgp__executor *owner;
     cgp__team *team;
@@ -51,7 +53,7 @@ struct cgp__executor {
     cgp__end *ends; /* [links][2] sender, receiver */
     bool *shares;   /* [links] true: the receiver copies from the sender's device memory */
     bool exports;   /* true: other ranks may have imported memory and events of this rank */
-    bool keeps;     /* true: other ranks may still use that memory, so it is not freed */
+    bool keeps;     /* true: other ranks may still use this rank's memory: do not free it */
     bool captures;  /* true: capture graphs if the backend can */
     bool branches;  /* true: run weight gradients on the branch of a device, if the plan does */
     bool ipc;       /* true: share edges between processes if the backend can */
@@ -62,7 +64,7 @@ struct cgp__executor {
     int losses_capacity, rows_capacity;
     char *rows; /* for each micro-batch of the largest run, a row of per-step constants */
     /* [micro-batches of the largest run][losses of the model] loss sums; written by the worker of
-     * the last stage and, where it is on another rank, by the caller's thread */
+     * the last stage or, if that worker is on another rank, by the caller's thread */
     double *losses;
 
     /* Written by the caller's thread under the team's lock. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flips.c -- see flips.h. The fault's number draws the result, its byte and the bit, so that a flip
- * can be repeated:
+/* flips.c -- see flips.h. The number of the fault determines the result, its byte and the bit, so
+ * that a flip can be repeated:
  *
  *     F, R    outputs of the action's calls        W    gradients of parameters
  *     I       gradients of inputs                  B    both */
@@ -80,7 +80,7 @@ cgp_status cgp__flip_bit(cgp__worker *worker, const cgp__flip_search *found, int
     char *at = found->at + wide % (uint64_t)found->bytes;
     unsigned char byte = 0;
     CGP_TRY(cgp__worker_read(worker, &byte, at, 1));
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     byte = (unsigned char)(byte ^ (1u << draw[3] % 8));
     return cgp__worker_write(worker, at, &byte, 1);
 }

@@ -24,7 +24,8 @@ cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *pla
 cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
 
 /* Gather blocks of different sizes on all ranks: `mine` is this rank's block, and `all` receives
- * the blocks one after the other. First set the [n] sizes, in bytes. */
+ * the blocks one after the other. The caller first sets the sizes of all blocks, in bytes, in the
+ * array that cgp__ranks_sizes() returns. */
 size_t *cgp__ranks_sizes(const cgp__ranks *ranks);
 cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, void *all);
 

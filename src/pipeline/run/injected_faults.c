@@ -9,7 +9,7 @@
  *     lost:1SEND_F5        its message never arrives; corrupt: a bit flips; twice: arrives twice
  *     late:1SEND_F5:0.8    it arrives, but is treated as missing for 0.8 s
  *     flip:2W5             a bit of its results flips; flip:2U: of parameters or optimizer state on
- *                          the device of stage 2, in the update; flip:2W5:123 draws bit number 123
+ *                          the device of stage 2, in the update; flip:2W5:123 has the number 123
  *
  * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is action 3B5 of only the step that
  * follows 7 others. `kill:rank=2,at=3B5` applies on rank 2 only, if it has the action. The list is
@@ -69,7 +69,7 @@ typedef struct fault {
     cgp_action action; /* action of the fault; DELAY_ALL has none */
     bool update;       /* FLIP: in the update of the action's stage */
     int rank, step;    /* -1: any */
-    int number;        /* FLIP: draws the bit */
+    int number;        /* FLIP: selects the bit */
     double seconds;    /* delay of DELAY and LATE; longest delay of DELAY_ALL */
 } fault;
 
@@ -97,7 +97,7 @@ static const char *read_action(const char *text, cgp_action *action) {
     return read_number(text + length, &action->microbatch);
 }
 
-/* Read what a flip applies to, "2W5" or "2U" or "U", which is that of stage 0; return the rest. */
+/* Read what a flip applies to: "2W5", "2U", or "U", which means stage 0. Return the rest. */
 static const char *read_flip(const char *text, fault *f) {
     const size_t digits = strspn(text, "0123456789");
     f->update = text[digits] == 'U';

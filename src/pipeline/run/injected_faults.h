@@ -22,8 +22,9 @@ cgp_status cgp__injected_faults_apply(const cgp__executor *executor, const cgp_a
 void cgp__injected_faults_of_message(const cgp__executor *executor, const cgp_action *action,
                                      cgp_link_message *message);
 
-/* Find the next flip of an action, or of an update of a stage on a device, in the list from index
- * *from on. Set *number, which draws the bit, and advance *from. Return false if there is none. */
+/* Find the next flip of an action, or of an update of a stage on a device. The search in the list
+ * starts at index *from. Set *number, which selects the bit, and advance *from. Return false if
+ * there is none. */
 bool cgp__injected_flip(const cgp__executor *executor, const cgp_action *action, int *from,
                         int64_t *number);
 bool cgp__injected_update_flip(const cgp__executor *executor, int device, int *from,

@@ -8,7 +8,7 @@
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__worker cgp__worker;
 
-typedef cgp_status cgp__job(cgp__worker *worker, void *argument); /* as in team.h */
+typedef cgp_status cgp__job(cgp__worker *worker, void *argument); /* same type as in team.h */
 
 /* Return the worker of a device. */
 cgp__worker *cgp__executor_worker(const cgp__executor *executor, int device);
@@ -17,12 +17,13 @@ cgp__worker *cgp__executor_worker(const cgp__executor *executor, int device);
 cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
                                  void *argument);
 
-/* Run a job on all workers of this rank, within the time limit. The caller must exchange its result
- * with all ranks at once. */
+/* Run a job on all workers of this rank, within the time limit. The caller must exchange the result
+ * with all ranks immediately. */
 cgp_status cgp__executor_run_all(const cgp__executor *executor, cgp__job *job, void *argument);
 
 /* Run a job on all workers of all ranks, within the time limit. A rank that fails notifies the
- * others, which ends their waits and exchanges. After a failure the team has failed. Collective. */
+ * others, and the notice ends their waits and exchanges. After a failure the team has failed.
+ * Collective. */
 cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
 
 /* Return `status`, the result of an exchange within a step; mark the team as failed if it is a

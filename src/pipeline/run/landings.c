@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* landings.c -- see landings.h. A queue completes its copies in order, so each of the two queues
- * has a ring, and only its oldest message is looked at. */
+ * has a ring, and only the oldest message in a ring is checked. */
 #include "pipeline/run/landings.h"
 
 #include "base/base.h"
@@ -18,7 +18,7 @@ typedef struct landing {
     cgp_link_message message;
 } landing;
 
-/* Numbers first .. next - 1 are pending. */
+/* The messages with numbers first .. next - 1 are pending. */
 typedef struct ring {
     landing *list; /* [capacity] */
     int64_t first, next;
@@ -26,7 +26,7 @@ typedef struct ring {
 } ring;
 
 struct cgp__landings {
-    ring rings[2]; /* receives, on IN; sends, on OUT */
+    ring rings[2]; /* receives on IN, sends on OUT */
 };
 
 /* Return the largest number of pieces of a message that this device sends or receives. */

@@ -15,8 +15,8 @@ typedef struct cgp__worker cgp__worker;
 cgp_status cgp__landings_create(cgp__worker *worker);
 void cgp__landings_destroy(cgp__worker *worker);
 
-/* Post (`sends`) or release a message when the present work of its queue is complete. The message
- * is copied. */
+/* Post (if `sends`) or release a message when the current work of its queue is complete. The struct
+ * `*message` is copied. */
 cgp_status cgp__landings_add(cgp__worker *worker, bool sends, const cgp__end *end,
                              const cgp_link_message *message);
 

@@ -23,8 +23,8 @@ typedef struct cgp__end {
     /* Number of pieces sent or received so far, on a link of tied gradients. Written by the
      * worker. */
     int64_t pieces;
-    /* An edge between ranks whose receiver copies from the sender's device memory: its messages
-     * name a buffer there. `shared` may be set without `shares`. */
+    /* On an edge between ranks: the receiver copies from the sender's device memory, and messages
+     * name a buffer there. `shared` may be set even if `shares` is false. */
     bool shares;
     cgp__shared_end *shared;
 } cgp__end;

@@ -108,7 +108,7 @@ static void find_hardware(cgp__place *place, const cgp_plan *plan, int rank) {
         const cgp__device_plan *device = cgp__plan_device(plan, d);
         char text[96] = "";
         if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.identity) continue;
-        /* Creating the device fails where the ordinal has no hardware. */
+        /* An ordinal without hardware is skipped here; creating its device fails later. */
         if (device->backend->device.identity(device->info.ordinal, text, sizeof text) == CGP_OK &&
             *text)
             place->hardware[n++] = cgp__hash(text, strlen(text)) | 1;
@@ -209,8 +209,8 @@ static bool share_hardware(const cgp__place *a, const cgp__place *b) {
     return false;
 }
 
-/* Warn of each rank that shares a GPU with an earlier one. This is no error, because a small plan
- * may be tried so. */
+/* Warn about each rank that shares a GPU with an earlier rank. This is no error, because users may
+ * try a small plan in this way. */
 static void compare_hardware(const cgp__ranks *ranks) {
     if (ranks->rank != 0) return;
     for (int r = 1; r < ranks->n; r++)

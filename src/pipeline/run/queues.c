@@ -19,7 +19,7 @@
 
 #include <stdlib.h>
 
-enum { SIZE = 2 * CGP__AHEAD }; /* a power of two: for i & (SIZE - 1) */
+enum { SIZE = 2 * CGP__AHEAD }; /* a power of two, because the code uses i & (SIZE - 1) */
 
 struct cgp__queues {
     /* Action i of the list is in_flight[i & (SIZE - 1)]; actions before `complete` are complete. */
@@ -56,8 +56,8 @@ void cgp__queues_reset(cgp__worker *worker, int begin) {
 }
 
 /* Give up after a failure of the device. The device may name the failed kernel, which may belong to
- * an earlier action; otherwise blame this action and call. If the run was given up before, only the
- * first error counts, and the plan may be gone. */
+ * an earlier action; otherwise blame this action and call. If the run was already given up, only
+ * the first error counts, and the plan may be freed. */
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
     if (cgp__is_stopped(worker)) return false;
@@ -93,8 +93,8 @@ static void retire(cgp__worker *worker) {
     cgp__landings_check(worker);
 }
 
-/* Retire the oldest action in flight, which is complete, unless `status` says that the device has
- * failed. */
+/* Retire the oldest action in flight, which is complete. If `status` says that the device has
+ * failed, fail instead. */
 static bool retire_or_fail(cgp__worker *worker, const cgp__list *list, cgp_status status) {
     const cgp__in_flight *f = at(worker, worker->queues->complete);
     if (cgp__is_stopped(worker)) return false;

@@ -32,8 +32,8 @@ void cgp__queues_destroy(cgp__worker *worker);
 void cgp__queues_reset(cgp__worker *worker, int begin);
 
 /* Keep track of actions in flight. begin: wait until one more action may be enqueued. start: make
- * its queue wait for other queues, and mark its start. end: mark its end. retire: add complete
- * actions to the trace. finish: wait for all actions.
+ * the action's queue wait for other queues, and mark the action's start. end: mark the action's
+ * end. retire: add complete actions to the trace. finish: wait for all actions.
  *
  *     begin ... start (calls) end          retire, retire .. finish */
 cgp__in_flight *cgp__in_flight_begin(const cgp__execution *execution);
@@ -47,7 +47,7 @@ bool cgp__in_flight_finish(cgp__worker *worker, const cgp__list *list);
 int64_t cgp__in_flight_patience(const cgp__worker *worker);
 
 /* Give up the run as cgp__fail_in_action() does, but blame the action in which the device failed.
- * On an asynchronous device it may be an earlier action. */
+ * On an asynchronous device that may be an earlier action. */
 bool cgp__fail_on_device(const cgp__execution *execution, int call);
 
 /* A kernel's tag combines the index of its action in the list and of its call in the program. */

@@ -12,8 +12,8 @@
  *                       ── exchange of reports ──
  *
  * An edge with a failed report passes its messages through host memory. Each exchange is a gather,
- * so all ranks get the path of every edge. Work of a step ends before the next exchange: no wait
- * for a peer's event blocks here. */
+ * so all ranks get the result for every edge. The device work of each step ends before the next
+ * exchange, so no wait for a peer's event blocks here. */
 #include "pipeline/run/shared_edges.h"
 
 #include "base/json.h"
@@ -31,10 +31,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERN = 64 }; /* bytes of a buffer that the test uses, at most */
+enum { PATTERN = 64 }; /* maximum bytes of a buffer that the test uses */
 
-/* Message of an end to the other ranks: whether the end can share the edge, its events, and its
- * memory if it sends. */
+/* What an end sends to the other ranks: whether it can share the edge, its events and, if it is the
+ * sender, its memory. */
 typedef struct report {
     int32_t ok;
     char why[124];
@@ -62,7 +62,7 @@ static int device_of(const cgp__link_plan *link, int side) {
 
 /* --- exchanges --- */
 
-/* Lay out the reports. Return their bytes. */
+/* Lay out the reports. Return their total size in bytes. */
 static size_t lay_out(const cgp__executor *executor, exchange *x) {
     const cgp__ranks *ranks = executor->ranks;
     size_t end = 0;
@@ -101,7 +101,7 @@ static bool both_ok(const exchange *x, int l) {
 
 typedef cgp_status step(cgp__worker *worker, const exchange *x, int l, int side);
 
-/* Run a step for all ends of the worker's device whose edge can still be shared. */
+/* Run a step for each end of an edge on the worker's device, if the edge can still be shared. */
 static cgp_status for_ends(cgp__worker *worker, const exchange *x, step *run) {
     for (int k = 0; k < 2 * cgp__plan_links(worker->plan)->n; k++) {
         const cgp__link_plan *link = link_at(worker->executor, k / 2);
@@ -118,7 +118,8 @@ static cgp__shared_end *shared_of(const cgp__worker *worker, int l, int side) {
     return worker->executor->ends[2 * l + side].shared;
 }
 
-/* Return the host memory of buffer b's pattern, which is the memory of messages. */
+/* Return the host memory for the pattern of buffer b, which lies in the link's memory for
+ * messages. */
 static unsigned char *host_at(const cgp__worker *worker, int l, int side, int b) {
     const cgp__link_plan *link = link_at(worker->executor, l);
     const int64_t offset = side == 0 ? link->offset : link->receive_offset;
@@ -179,7 +180,8 @@ static cgp_status check_patterns(cgp__worker *worker, int l, int side) {
     return CGP_OK;
 }
 
-/* Return why the edge is not shared before anything is tried; CGP_OK: it may be. */
+/* Check, before anything is tried, whether the edge may be shared. A failure gives the reason why
+ * not. */
 static cgp_status check_hosts(const cgp__worker *worker, const cgp__link_plan *link, int side) {
     const cgp__ranks *ranks = worker->ranks;
     const int peer = cgp_plan_device_at(worker->plan, device_of(link, 1 - side))->rank;
@@ -249,8 +251,8 @@ static void close_imports(cgp__worker *worker, const cgp__link_plan *link, cgp__
     shared->imported = NULL;
 }
 
-/* Close the imports of ends that are not shared, or, with `all`, of all ends. A copy of an attempt
- * that failed may still be enqueued. */
+/* Close the imports of ends that are not shared, or, with `all`, of all ends. First wait for the
+ * device, because a copy of a failed attempt may still be enqueued. */
 static void close_ends(cgp__worker *worker, bool all) {
     (void)cgp__worker_finish(worker);
     for (int k = 0; k < 2 * cgp__plan_links(worker->plan)->n; k++) {

@@ -97,7 +97,7 @@ static cgp_status copy_pieces(cgp__worker *worker, char *host, char *device, siz
     const size_t most = (size_t)plan_of(worker)->piece_bytes;
     for (size_t at = 0; at < bytes; at += most) {
         CGP_TRY(wait_for_piece(worker));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
         const size_t n = bytes - at < most ? bytes - at : most;
         char *memory = memory_of(worker, ring->taken);
         piece *p = &ring->pieces[ring->taken++ % plan_of(worker)->pieces];

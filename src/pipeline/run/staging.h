@@ -23,8 +23,8 @@ cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, siz
 /* Return how many pieces were taken so far. */
 int64_t cgp__staging_taken(const cgp__worker *worker);
 
-/* Give back the pieces before number `end`, which COMPUTE has finished with. Data for the host is
- * copied to its destination. */
+/* Give back the pieces with numbers below `end`, after COMPUTE has finished with them. Data for the
+ * host is copied to its destination. */
 void cgp__staging_return(cgp__worker *worker, int64_t end);
 
 /* Give back all pieces. Data for the host is discarded. */

@@ -5,13 +5,14 @@
  *     RECV_F    take the message; IN waits for the sender's copy into the buffer; copy; release it
  *
  * Within a rank, a buffer is handed over at once, with an event recorded after the copy. Between
- * ranks, it is handed over when the copy is complete (landings.h). A large message between ranks
- * passes in pieces, over a link each: while one is sent, the next is copied.
+ * ranks, it is handed over when the copy is complete (landings.h). A large message between ranks is
+ * split into pieces, each with its own link: while one piece is sent, the next is copied.
  *
- * On a shared edge (shared_edges.h), which also joins two ranks, the transport's message is the
- * number of a buffer in the sender's device memory. It is posted when the call that records the
- * buffer's event has returned. The receiver's device waits for this event, copies from the buffer,
- * and records an event of its own. The sender's device waits for the receiver's event. */
+ * A shared edge (shared_edges.h) also joins two ranks. There, the transport's message is the number
+ * of a buffer in the sender's device memory. The sender posts the message when the call that
+ * records the buffer's event has returned. The receiver's device waits for this event, copies from
+ * the buffer, and records an event of its own. The sender's device waits for the receiver's
+ * event. */
 #include "pipeline/run/transfer.h"
 
 #include "pipeline/run/execute.h"
@@ -41,7 +42,7 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
                     cgp_plan_device_at(worker->plan, worker->index)->rank);
 }
 
-/* Give up after a wait without limit has ended with no message. Return false. */
+/* Give up the run after a wait without limit has ended with no message. Return false. */
 static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
     cgp__team *team = s->worker->executor->team;
     const cgp_status status = cgp__wait_status(s->worker, end);
@@ -104,9 +105,9 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
     return CGP_OK;
 }
 
-/* Set *number to the buffer of a message on a shared edge, and message->event to the peer's last
- * use of it; -1: the edge is not shared. The sender's buffers have the numbers of the
- * transport's. */
+/* On a shared edge, set *number to the number of the message's buffer, and message->event to the
+ * event of the peer's last use of that buffer. *number -1: the edge is not shared. In the sender's
+ * memory, a buffer has the same number as in the transport. */
 static cgp_status find_shared(const cgp__link_plan *link, const cgp__end *end, bool sends,
                               cgp_link_message *message, int32_t *number) {
     *number = -1;
@@ -149,7 +150,7 @@ static cgp_status hand_over_shared(const cgp__execution *s, const cgp__end *end,
     return CGP_OK;
 }
 
-/* Hand the buffer over, now or when its copy is complete. */
+/* Hand the buffer over, either now or when its copy is complete. */
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
                             int32_t shared, cgp_link_message *message) {
     const cgp_backend_streams *streams = s->worker->backend->streams;
@@ -199,7 +200,7 @@ static bool transfer_piece(const cgp__execution *s, cgp__in_flight *action, int 
     if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
         wait_for_event(s, end, queue, sends ? link->to : link->from, message.event) != CGP_OK)
         return cgp__fail_on_device(s, -1);
-    if (cgp__is_stopped(s->worker)) return false; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(s->worker)) return false; /* after a timeout, the plan may be freed */
     if (k == 0 && !start(s, action, released_ns, ready_ns)) return false;
     const cgp_place buffer =
         shared < 0 ? place_of(s, link, sends, message.buffer)

@@ -51,7 +51,8 @@ int cgp__peer_of(const cgp_plan *plan, const cgp_action *action) {
     return cgp__is_send(action->kind) ? edge->to : edge->from;
 }
 
-/* Return whether a worker waits for a buffer or a message, or a piece of it, of an edge. */
+/* Return whether a worker waits for a buffer or a message of an edge, or for a piece of a
+ * message. */
 static bool waits_for_buffer(const cgp__executor *executor, int edge, int side) {
     const int pieces = cgp__plan_links(executor->plan)->list[edge].pieces;
     for (int k = 0; k < pieces; k++) {

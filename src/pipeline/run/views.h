@@ -31,7 +31,7 @@ typedef struct cgp__view {
     int waits_for;    /* device that the worker waits for */
     int64_t since_ns; /* start of the action in progress, or of the job */
     int64_t written;  /* events of the worker's trace */
-    int64_t next;     /* events before this number are not in the report yet */
+    int64_t next;     /* events with lower numbers are not in the report yet */
 } cgp__view;
 
 /* Take a snapshot of a device's worker; it is empty if the worker is on another rank. */
@@ -48,8 +48,8 @@ const cgp__view *cgp__views_blamed(const cgp__view *views, int n);
  * -1: no device has an event before `next`. */
 int cgp__views_latest_event(const cgp__view *views, int n);
 
-/* Return when a worker's last action ended, after `written` events; if it has ended no action, when
- * the job began. */
+/* Return when the last action of a worker ended, if its trace has `written` events. If it has ended
+ * no action, return when the job began. */
 int64_t cgp__last_end(const cgp__executor *executor, int device, int64_t written);
 
 /* Return the number of actions that have ended on this rank since the pipeline was created. */

@@ -23,7 +23,7 @@
 
 #include <stdlib.h>
 
-#define EVENTS 50 /* in a report */
+#define EVENTS 50 /* maximum number in a report */
 
 /* Progress information is at most 3 heartbeat intervals old: one each for the other rank's user
  * thread, its heartbeat thread and this rank's heartbeat thread. */

@@ -53,11 +53,11 @@ struct cgp__worker {
     double *words;   /* [step.n_words] results that kernels write, in device memory */
     double *fetched; /* [step.n_words] the host's copy of words */
 
-    /* The worker makes these together with the device; until then they are NULL. Only the worker
+    /* The worker makes these together with the device; before that they are NULL. Only the worker
      * reads or writes them. */
     struct cgp__kernels *kernels;
     struct cgp__captured_graphs *graphs;
-    struct cgp__ring *ring; /* of staging.c; NULL: the device shares the host's memory */
+    struct cgp__ring *ring; /* ring of staging.c; NULL: the device shares the host's memory */
     struct cgp__queues *queues;
     struct cgp__landings *landings; /* NULL: no message waits for a copy */
 

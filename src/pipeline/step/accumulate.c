@@ -2,13 +2,14 @@
 /* accumulate.c -- gradient accumulation: adds up the gradients of several steps before an update,
  * and clips their norm.
  *
- *     step      off: overwrites the gradients, adds up tied gradients, computes the norm
- *               on: overwrites them after an update, else adds to them; leaves them open
+ *     step      if off: overwrites the gradients, adds up tied gradients, computes the norm
+ *               if on: overwrites after an update, otherwise adds; the gradients stay open
  *     close     adds up tied gradients, and computes the norm: before an update or a read
  *
  * While gradients are open, each use of a tied parameter keeps its own sum over all micro-batches.
  * So the sums have the bits of one step with all these micro-batches. Pipelines that share the
- * buffers have one state of them (cgp__shared), so any of these may run the next call. */
+ * buffers also share the state of the buffers (cgp__shared), so any of these pipelines may run the
+ * next call. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"

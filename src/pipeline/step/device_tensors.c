@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device_tensors.c -- the caller's tensors in the memory of devices that have their own.
  *
- * The backend tells by an address whether it lies in memory of its hardware. Staging (staging.c)
- * then copies the data on the device. */
+ * A backend can find out whether an address lies in the memory of its hardware. If it does, staging
+ * (staging.c) copies the data on the device. */
 #include "pipeline/step/device_tensors.h"
 
 #include <cgpipe/parameters.h>
@@ -20,7 +20,7 @@
 
 #include <stdio.h>
 
-/* Return a worker of this rank whose backend knows an address as device memory; NULL: none. */
+/* Return a worker of this rank whose backend recognizes an address as device memory; NULL: none. */
 static const cgp__worker *find_owner(const cgp__executor *executor, const void *address) {
     const cgp_backend *asked = NULL;
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
@@ -32,8 +32,8 @@ static const cgp__worker *find_owner(const cgp__executor *executor, const void *
     return NULL;
 }
 
-/* Check that a device of this rank can read and write a tensor: one in device memory needs a device
- * of the same backend. */
+/* Check that a device of this rank can read and write a tensor. A tensor in device memory needs a
+ * device of the same backend. */
 static cgp_status check_tensor(const cgp__executor *executor, const char *what, const char *name,
                                const cgp_tensor *tensor, int device) {
     const cgp__worker *owner = find_owner(executor, tensor->data);

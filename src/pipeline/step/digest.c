@@ -4,8 +4,8 @@
  *     worker    its tensors: NH of each block ──► SHA-256 of the blocks' hashes ──► 16 bytes
  *     caller    gathers the tensors' hashes in the order of the ranks, adds losses and root
  *
- * A tensor is hashed once, by the worker that owns it. Blocks are of fixed size, so nothing depends
- * on the layout. */
+ * A tensor is hashed once, by the worker that owns it. Blocks are of fixed size, so the digest does
+ * not depend on the layout. */
 #include <cgpipe/digest.h>
 
 #include "base/nh.h"
@@ -32,13 +32,14 @@ enum { PIECE = 64 * CGP__NH_BLOCK }; /* bytes that are copied from a device at a
 
 typedef unsigned char tensor_hash[CGP_DIGEST_TENSOR_BYTES];
 
-/* What a device needs, written by its worker; `piece` is NULL if it shares the host's memory. */
+/* What a device needs, written by its worker. `piece` is NULL if the device shares the host's
+ * memory. */
 typedef struct device_part {
     cgp__sha256 *hash;
     char *piece;
 } device_part;
 
-/* Memory of the digests, made at the first one. */
+/* Memory of the digests, allocated for the first digest. */
 struct cgp__digests {
     cgp__nh_key key;
     int n_devices;
@@ -187,7 +188,7 @@ static cgp_status hash_tensor(cgp__worker *worker, const struct cgp__digests *di
 /* Hash all tensors that the worker's device owns. */
 static cgp_status hash_device(cgp__worker *worker, void *argument) {
     const struct cgp__digests *digests = argument;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     const cgp_plan *plan = worker->plan;
     const int n = cgp_plan_digest_tensors(plan);
     for (int i = 0; i < n && !cgp__is_stopped(worker); i++) {
@@ -226,7 +227,7 @@ static cgp_status share(const cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
-/* Write the root of a record after its `bytes` bytes. */
+/* Append the root to a record of `bytes` bytes. */
 static cgp_status write_root(cgp__sha256 *hash, unsigned char *record, size_t bytes) {
     CGP_TRY(cgp__sha256_restart(hash));
     CGP_TRY(cgp__sha256_add(hash, record, bytes));

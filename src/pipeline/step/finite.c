@@ -9,7 +9,8 @@
  *
  * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is
  * computed before the states change, so the states keep their values if the norm is not finite. A
- * forward whose backward is skipped checks its states alone: the gradients are of other steps. */
+ * forward whose backward is skipped checks its states alone: the gradients belong to other
+ * steps. */
 #include "pipeline/step/finite.h"
 
 #include "model/model.h"
@@ -49,7 +50,7 @@ static cgp_status launch_squares(cgp__worker *worker, const void *what, bool cap
         CGP_TRY(worker->backend->kernels.sum_squares(
             worker->device, gradient, cgp_shape_count(&worker->model->params[p].shape),
             &worker->words[n++]));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     }
     return CGP_OK;
 }
@@ -57,7 +58,7 @@ static cgp_status launch_squares(cgp__worker *worker, const void *what, bool cap
 static cgp_status check_device(cgp__worker *worker, void *argument) {
     cgp__step *step = argument;
     int n = 0;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     const bool squared = step->squared;
     const int n_params = worker->model->n_params;
     CGP_TRY(cgp__states_check(worker, &n));
@@ -129,7 +130,7 @@ const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
 }
 
 /* Set the norm of all gradients, and a refusal that names the first parameter whose gradient is not
- * finite. `unchanged`: what it says about the states. */
+ * finite. `unchanged`: what the refusal says about the states. */
 static void sum_norm(const cgp_pipeline *pipeline, const char *unchanged) {
     cgp__step *step = pipeline->step;
     int first = -1;
@@ -164,7 +165,8 @@ cgp_status cgp__finite_states(cgp_pipeline *pipeline, bool *finite) {
     return CGP_OK;
 }
 
-/* Only the first reason to refuse is kept, also over steps whose gradients are added. */
+/* Keep only the first reason to refuse the update. If the gradients of several steps are added up,
+ * keep the first reason of all these steps. */
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
     cgp__step *step = pipeline->step;
     const char *due = cgp__step_due(pipeline);

@@ -10,7 +10,7 @@
 typedef struct cgp__copy cgp__copy;
 typedef struct cgp__worker cgp__worker;
 
-/* Numbers of a parameter's tensors. Numbers >= 0 are its optimizer states. */
+/* Numbers of a parameter's tensors. Numbers >= 0 are the parameter's optimizer states. */
 enum { CGP__VALUES = -1, CGP__GRADIENT = -2 };
 
 /* Return the data of a parameter's tensor: the copy on the worker's device. */

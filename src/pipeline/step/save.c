@@ -111,7 +111,7 @@ static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *
 /* Find the first tensor of the worker's device that is not finite. */
 static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     found->tensor = -1;
     const cgp_plan *plan = worker->plan;
     const cgp_backend *backend = worker->backend;

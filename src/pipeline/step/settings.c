@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.c -- compares what a program sets on each rank alone: such calls have no exchange of
- * their own. Each rank sends its settings in the exchange before a training step (inputs.c). If
- * they differ, the parameters of the ranks would come apart without an error. */
+/* settings.c -- compares the settings that a program makes on each rank separately. The calls that
+ * make these settings do not communicate. Each rank sends its settings in the exchange before a
+ * training step (inputs.c). If they differ, the parameters of the ranks would diverge without an
+ * error. */
 #include "pipeline/step/settings.h"
 
 #include "model/model.h"
@@ -14,8 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Kinds of words. A rank's settings have one word of each, but LR has [1 + groups] and TARGETS has
- * [losses]. */
+/* Kinds of words. A rank's settings have one word of each kind, but LR has [1 + groups] words and
+ * TARGETS has [losses] words. */
 enum { ACCUMULATION, WAITING, UPDATES, SEED, STEPS, LR, TARGETS };
 
 static const struct {
@@ -70,7 +71,7 @@ static void describe(char *text, size_t size, int k, int64_t word) {
 cgp_status cgp__settings_compare(const cgp__setup *setup, int rank, const int64_t *words,
                                  const int64_t *of_rank_0) {
     char got[64], expected[64];
-    const int end = LR + 1 + setup->groups.n; /* of the learning rates */
+    const int end = LR + 1 + setup->groups.n; /* end of the learning rates */
     for (int i = 0; i < cgp__settings_words(setup); i++) {
         if (words[i] == of_rank_0[i]) continue;
         const int k = i < LR ? i : i < end ? LR : TARGETS;

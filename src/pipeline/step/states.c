@@ -101,7 +101,7 @@ cgp_status cgp__states_check(cgp__worker *worker, int *n) {
         const cgp_kernel_args args = commit_args(worker, i, &spec);
         int64_t *word = (int64_t *)(void *)&worker->words[(*n)++];
         CGP_TRY(worker->backend->kernels.check_commit(worker->device, &spec, &args, word));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     }
     return CGP_OK;
 }
@@ -118,7 +118,7 @@ int cgp__states_first_nonfinite(const cgp__worker *worker) {
 
 static cgp_status commit_device(cgp__worker *worker, void *unused) {
     (void)unused;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     for (int i = 0; i < worker->model->n_nodes; i++) {
         if (collects(worker, i)) CGP_TRY(commit_node(worker, i));
         if (cgp__is_stopped(worker)) return CGP_OK;

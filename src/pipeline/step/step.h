@@ -12,7 +12,7 @@ typedef struct cgp__run_context cgp__run_context;
 
 /* Gradients of several steps (accumulate.c). */
 typedef struct cgp__accumulation {
-    bool on;          /* steps add to gradients that wait (cgp_pipeline_set_accumulation()) */
+    bool on;          /* steps accumulate gradients (cgp_pipeline_set_accumulation()) */
     int64_t *targets; /* [losses] divisors of cgp_pipeline_set_targets(); 0: the count */
 } cgp__accumulation;
 
@@ -27,14 +27,14 @@ typedef struct cgp__shared {
     bool clipped;       /* `scale` has been set since the last update */
     double scale;       /* factor of cgp_pipeline_clip_grad_norm() */
     double norm;        /* norm of the gradients; NaN if not computed */
-    char refusal[1024]; /* why the gradients must not update; "": they may */
+    char refusal[1024]; /* why an update is refused; "": it is not refused */
 } cgp__shared;
 
 /* Written by the caller's thread, except where a comment names a worker. */
 typedef struct cgp__step {
     uint64_t seed;
     int64_t steps;            /* steps done; part of the key of dropout */
-    cgp__shared own, *shared; /* shared: own, or that of the pipeline that owns the memory */
+    cgp__shared own, *shared; /* shared: own, or `own` of the memory's owner */
     char *parts;              /* [ranks] parts of the exchange before a run (inputs.c) */
     double *packed;           /* [params] gradients' squares, ordered by owner's rank */
     int64_t *loss_counts;     /* [losses] what the sum counts, e.g. the number of targets */
@@ -43,13 +43,13 @@ typedef struct cgp__step {
     double *step_sums;        /* [losses] loss_sums of the last training step, for its digest */
     float *loss_scales;       /* [losses] weight / divisor */
     bool squared;             /* the check of devices also sums the gradients' squares */
-    double *lr;               /* [1 + groups] rates that the caller set; NaN: the plan's */
+    double *lr;               /* [1 + groups] rates that the caller set; NaN: the plan's rate */
     double lr_factor;         /* factor of the groups' rates, by the schedule */
     double gradient_norm;     /* norm used by the last cgp_optim_step() */
     cgp__accumulation accumulation;
     cgp_update update; /* constants of the update */
-    /* [1 + groups] values of the update, set in each step: of parameters in no group, then of each
-     * group. Rank 0's are in update_values[0] before the update. */
+    /* [1 + groups] values of the update, set in each step: first for parameters in no group, then
+     * for each group. Before the update, update_values[0] has rank 0's values. */
     cgp_update_values *update_values;
 
     /* [params] sums of squares of the gradient, for clipping; written by the parameter's owner. */
@@ -77,8 +77,8 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed);
 void cgp__step_deinit(cgp__step *step);
 
 /* cgp__step_check_idle() returns CGP_ESTATE if the pipeline has failed or a backward is due.
- * cgp__step_check_training() returns it if the pipeline has failed or is planned for inference.
- * cgp__step_due() returns the name of the public call that is due before an update. */
+ * cgp__step_check_training() returns CGP_ESTATE if the pipeline has failed or is planned for
+ * inference. cgp__step_due() returns the name of the public call that is due before an update. */
 cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline);
 cgp_status cgp__step_check_training(const cgp_pipeline *pipeline);
 const char *cgp__step_due(const cgp_pipeline *pipeline);
@@ -95,11 +95,12 @@ cgp_status cgp__accumulate_check(const cgp_pipeline *pipeline);
 /* Before a backward: agree on a status, and on whether the backward adds. Collective. */
 cgp_status cgp__accumulate_agree(const cgp_pipeline *pipeline, cgp_status status);
 
-/* Before a backward of N samples: find its lists, which add to gradients that wait if accumulation
- * is on. Collective. */
+/* Before a backward of N samples: find its lists. If accumulation is on, these lists add to the
+ * gradients that wait for an update. Collective. */
 cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const cgp__run **out);
 
-/* Before a backward runs: separate tied gradients that were added up, if it adds to them. */
+/* Before a backward runs: if the backward adds to tied gradients that were added up, separate
+ * them. */
 cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline);
 
 /* Complete open gradients: add up tied gradients and, with clip_norm, compute the norm. */
@@ -113,8 +114,8 @@ static inline bool cgp__step_has_gradients(const cgp__step *step) {
 /* Free the memory of digests (digest.c). */
 void cgp__digests_destroy(struct cgp__digests *digests);
 
-/* End a step after its last backward: tied gradients, finite check, states, counters. `loss`: 0
- * with an external loss. */
+/* End a step after its last backward: add up tied gradients, check that all numbers are finite,
+ * commit the states, and advance the counters. `loss`: 0 with an external loss. */
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss);
 
 #endif

@@ -19,7 +19,7 @@
 /* A view, and where its memory is: the host's, or a device's own. */
 typedef struct view {
     bool on_host;
-    int device; /* of the plan; set when found */
+    int device; /* device's number in the plan; set when it is found */
     cgp_tensor tensor;
 } view;
 

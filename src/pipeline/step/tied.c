@@ -53,7 +53,7 @@ static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int
         const int64_t n = cgp__min(count - at, capacity);
         const cgp_place part = {from.device, (float *)from.at + at};
         CGP_TRY(copy_from(worker, piece, part, 4 * (size_t)n));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
         CGP_TRY(device->backend->kernels.add(worker->device, to + at, piece, n));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
@@ -80,7 +80,7 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
             return cgp__wait_status(worker, end);
         const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
         CGP_TRY(fill(worker, to, from + at, bytes));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
         message.event = NULL;
         message.bytes = (int64_t)bytes;
         message.microbatch = (int)(end->pieces++ % link->capacity);
@@ -154,7 +154,7 @@ static cgp_status gather(cgp__worker *worker, int p) {
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
         if (!model->nodes[model->uses[u].node].requires_grad) continue;
         CGP_TRY(gather_use(worker, u, cgp_shape_count(&param->shape), sum));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     }
     return CGP_OK;
 }
@@ -236,7 +236,7 @@ static cgp_status separate(cgp__worker *worker, int u) {
 static cgp_status separate_all(cgp__worker *worker, void *unused) {
     (void)unused;
     for (int u = 0; u < worker->model->n_uses; u++) {
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
         if (worker->model->nodes[worker->model->uses[u].node].requires_grad)
             CGP_TRY(separate(worker, u));
     }

@@ -93,7 +93,7 @@ static cgp__flip_search find_updated(const cgp__worker *worker, int wanted) {
     return found;
 }
 
-/* Flip bits as CGP_FAULT says (flips.h). */
+/* Flip bits as CGP_FAULT specifies (flips.h). */
 static cgp_status flip_updated(cgp__worker *worker) {
     int64_t number;
     for (int from = 0;
@@ -111,7 +111,7 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     cgp_update update = step->update;
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_values(worker, step->update_values, &update.values));
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     ++*worker->changes.count;
     CGP_TRY(cgp__run_captured(worker, cgp__captured_job(worker, CGP__CAPTURED_UPDATE), 0,
                               launch_updates, &update));
@@ -120,8 +120,9 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-/* Return the learning rate of group g, counted from 1: what the caller set, the group's by the
- * schedule, or that of the parameters in no group. */
+/* Return the learning rate of group g, counted from 1. It is the rate that the caller set. If there
+ * is none, it is the group's planned rate times the schedule's factor. If there is no planned rate,
+ * it is the rate of the parameters in no group. */
 static double group_lr(const cgp_pipeline *pipeline, int g) {
     const cgp__step *step = pipeline->step;
     const double planned = pipeline->setup->groups.lr[g - 1];
@@ -129,8 +130,9 @@ static double group_lr(const cgp_pipeline *pipeline, int g) {
     return isnan(planned) ? step->update_values[0].lr : planned * step->lr_factor;
 }
 
-/* Set the values of the update that change with each update. In ranks, rank 0's are used. With one
- * rank, a pipeline that shares the gradients may have run the step. */
+/* Set the values that change with each update. With several ranks, the step has brought rank 0's
+ * values. With one rank, they are computed here, because another pipeline that shares the gradients
+ * may have run the step. */
 static void set_values(cgp_pipeline *pipeline) {
     const cgp_optim *optim = &pipeline->setup->optim;
     cgp__step *step = pipeline->step;
@@ -142,7 +144,7 @@ static void set_values(cgp_pipeline *pipeline) {
     }
     if (!isnan(step->lr[0])) values[0].lr = step->lr[0];
     values[0].gradient_scale = scale;
-    if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
+    if (optim->clip_norm > 0) /* like PyTorch's clip_grad_norm_ */
         values[0].gradient_scale *=
             fmin(1, optim->clip_norm / (scale * step->gradient_norm + 1e-6));
     for (int g = 1; g <= pipeline->setup->groups.n; g++) {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* team.c -- threads, jobs and their time limit.
  *
- * The limit needs no thread: the caller waits anyway, and wakes when no worker has ended an action
- * for as long as the timeout.
+ * The time limit needs no thread of its own: the caller waits anyway, and wakes when no worker has
+ * ended an action for as long as the timeout.
  *
  * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it one last
  * time (GRACE_NS), then detaches it. Memory that the thread may still touch is never freed: the
  * pipeline itself, its lists and channels, and the memory and kernels of its device. The memory of
  * the other devices is kept too, unless the thread hangs in an action that only computes. If the
  * thread resumes, it reads `stopped` and ends. It does not touch the plan, or the caller's tensors
- * or frame, which may be gone: a job's argument lies in the pipeline. Its device may still read and
- * write the tensors of that one call: in the kernel that hangs and, if the device runs ahead, in
- * later actions. */
+ * or stack frame, which may be gone: a job's argument lies in the pipeline. Its device may still
+ * read and write the tensors of that one call: in the kernel that hangs and, if the device runs
+ * ahead, in later actions. */
 #include "pipeline/team/team.h"
 
 #include <stdio.h>

@@ -62,7 +62,7 @@ struct cgp__team {
     void *argument;
     int remaining; /* threads that the caller waits for */
     bool quit, release;
-    /* A run has failed: from now on no job with a time limit touches the plan or the caller's
+    /* Set when a run has failed. Then no job with a time limit touches the plan or the caller's
      * memory. */
     atomic_bool stopped;
     /* A stuck worker may touch memory of other devices. */
@@ -88,7 +88,8 @@ struct cgp__team {
 void cgp__team_init(cgp__team *team, const cgp__supervisor *supervisor, void *self);
 void cgp__team_deinit(cgp__team *team);
 
-/* Reserve space for n threads; then start a thread per worker. Messages name device `number`. */
+/* Call cgp__team_reserve() to reserve space for n threads. Then call cgp__team_add() to start a
+ * thread for each worker. Messages name device `number`. */
 cgp_status cgp__team_reserve(cgp__team *team, int n);
 cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 
@@ -117,7 +118,7 @@ bool cgp__team_release(cgp__team *team);
 void cgp__team_stop(cgp__team *team);
 
 /* Sleep, for injected faults, until the deadline or the destruction of the pipeline. A failure of
- * the run does not end the sleep: a slow kernel would not notice it either. */
+ * the run does not end the sleep: a slow kernel would not notice the failure either. */
 void cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns);
 
 #endif

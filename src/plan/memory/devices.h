@@ -22,8 +22,8 @@ typedef struct cgp__device_plan {
     int64_t parameters, gradients, optimizer, state, partial_gradients, packed, pool, workspace;
     /* Set by parameters.c: bytes of one optimizer state. */
     int64_t optimizer_state_bytes;
-    /* Set by parameters.c: bytes of the gradient buffers that backward writes, which come first.
-     * Each buffer of partial sums has as many. */
+    /* Set by parameters.c: bytes of the gradient buffers that backward writes; these come first in
+     * the section. The partial sums have sections of the same size. */
     int64_t written_gradient_bytes;
     /* Set by states.c: bytes of op state, without accumulators and caches. */
     int64_t states_bytes;

@@ -3,9 +3,9 @@
  * storage allocation.
  *
  * All saved ranges are in use at the same time, between forward and backward. So the slot is as
- * large as their sum, and they lie in it in order of time. All other ranges are packed around them:
- * the upper part of the slot is still unwritten in forward and already dead in backward. The part
- * in use grows and shrinks like a stack:
+ * large as the sum of these ranges, and the ranges lie in it in order of time. All other ranges are
+ * packed around them: the upper part of the slot is still unwritten in forward and already dead in
+ * backward. The part in use grows and shrinks like a stack:
  *
  *     offset                                     saved ranges, and others that fit around them
  *       ^      . . . . . . . ####|#### . . . .
@@ -30,10 +30,10 @@
  * else in the workspace. The best order depends on the graph, so several orders are tried, and the
  * order with the smallest workspace is kept.
  *
- * The search for that offset visits only ranges that live at the same time. It finds saved ranges
- * in a tree over the stack (struct stack), and unsaved ranges in an index over time (struct
- * lifetimes). So a stage of n ranges takes O(n log n) if few unsaved ranges live at the same
- * time. */
+ * The search for the lowest free offset visits only ranges that live at the same time. It finds
+ * saved ranges in a tree over the stack (struct stack), and unsaved ranges in an index over time
+ * (struct lifetimes). So a stage of n ranges takes O(n log n) if few unsaved ranges live at the
+ * same time. */
 #include "plan/memory/layout.h"
 
 #include "base/base.h"
@@ -322,7 +322,7 @@ static int rank_of(const cgp__live_range *range, cgp__layout_starts starts) {
     return range->end >= starts.weight ? FOR_WEIGHT : FOR_INPUT;
 }
 
-/* Stack the saved ranges with this rank_of(), in the order of order[]. */
+/* Stack the saved ranges whose rank_of() is `rank`, in the order of order[]. */
 static void stack_saved(attempt *a, cgp__layout_starts starts, int rank) {
     for (int i = 0; i < a->n; i++) {
         cgp__live_range *range = a->order[i];
@@ -355,10 +355,10 @@ static void hang(attempt *a, cgp__layout_starts starts, int n, int64_t excess) {
         a->hung.ranges[i] = a->hung.ranges[at + i];
 }
 
-/* Hang the gradients from the top of the slot, first to last. The first ones go to the gradient
- * slot, as many as let the others overlap nothing of the stack below. order[] is in order of time.
- * One pass is enough: the whole lower stack is live before the first gradient, and a range that
- * ended before one gradient ended before all later gradients. */
+/* Hang the gradients from the top of the slot, first to last. As many of the first gradients go to
+ * the gradient slot as is necessary to keep the others from overlapping the stack below. order[] is
+ * in order of time. One pass is enough: the whole lower stack is live before the first gradient,
+ * and a range that ended before one gradient ended before all later gradients. */
 static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     int64_t depth = 0, top = a->slot_bytes;
     int highest = a->below.n - 1, hung = 0;

@@ -2,9 +2,10 @@
 /* outside.c -- counts the bytes that custom ops keep outside the plan, from a forward to its
  * backward, in the micro-batches that a stage has in flight:
  *
- *     a stage's micro-batches in flight x bytes of a full micro-batch, over the stage's custom ops
+ *     a stage's micro-batches in flight x bytes of a full micro-batch, summed over its custom ops
  *
- * With recomputation, an op may also keep its latest forward, which is not recomputed yet. */
+ * With recomputation, an op may also keep the bytes of its latest forward until that forward is
+ * recomputed. */
 #include "plan/memory/outside.h"
 
 #include "base/base.h"
@@ -16,8 +17,8 @@
 
 #include <inttypes.h>
 
-/* Return the largest number of forwards that a stage keeps for their backwards. A stage without
- * slots has an unknown number, at most all. */
+/* Return the largest number of forwards that a stage keeps for their backwards. For a stage without
+ * slots the number is unknown, so all micro-batches count. */
 static int64_t in_flight(const cgp__setup *setup, const cgp__stage_plan *stage) {
     const int slots = (int)cgp__max(stage->info.saved_slots, stage->info.input_slots);
     const int64_t kept = slots > 0 ? slots : setup->chunks;

@@ -9,8 +9,8 @@
  *     gradients        g0 = g0 + g1 + g2                 g2 = g0
  *
  * So the sum is the same for every balance, and so are the updated copies. A copy that backward
- * does not reach has one buffer, of zeros, after all that backward writes. A frozen parameter has
- * neither buffers nor optimizer state.
+ * does not reach has one buffer of zeros, after all buffers that backward writes. A frozen
+ * parameter has neither buffers nor optimizer state.
  *
  * With gradient groups, each buffer that backward writes has buffers of partial sums, at the same
  * offset in sections of their own (schedule/gradient_groups.h). */
@@ -66,7 +66,8 @@ static cgp_status add_copy(placer *r, int p, int device) {
     return CGP_OK;
 }
 
-/* Add copies for the uses whose node requires a gradient; if !requires_grad, for all other uses. */
+/* If requires_grad, add copies for the uses whose node requires a gradient; otherwise for all other
+ * uses. */
 static cgp_status place_copies(placer *r, int p, bool requires_grad) {
     const cgp__parameter *param = &r->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {

@@ -43,8 +43,8 @@ const cgp__copy *cgp__copy_on(const cgp__parameters *parameters, int parameter, 
 /* Return true if several uses of a parameter make a gradient, or several devices have a copy. */
 bool cgp__is_tied(const cgp__parameters *parameters, const cgp_model *model, int parameter);
 
-/* Return the parameters of a plan; the copy at a parameter's first use. The worker of its device
- * owns the parameter. */
+/* These functions return the parameters of a plan, and the copy at a parameter's first use. The
+ * worker of this copy's device owns the parameter. */
 const cgp__parameters *cgp__plan_parameters(const cgp_plan *plan);
 const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter);
 

@@ -16,26 +16,27 @@
  * of the sorted sizes into groups that has the least bytes.
  *
  * Each block has an owner: the kind for which it was first taken. A range takes the first free
- * block of its kind, else a new block, else one that another kind owns. So the ranges of a kind lie
- * at few offsets.
+ * block of its kind, else a new block, else a block that another kind owns. So the ranges of a kind
+ * lie at few offsets.
  *
- * First fit by decreasing size: ranges are placed one by one, the largest first, and equal ones in
- * order of time. A range takes the lowest offset that its kind has had and that is free as long
- * as the range lives. Else it takes the lowest free offset. This is smaller where sizes differ, and
- * takes more time. */
+ * First fit by decreasing size: ranges are placed one by one, the largest first, and ranges of one
+ * size in order of time. A range takes the lowest offset that its kind has had before and that is
+ * free as long as the range lives. If there is none, it takes the lowest free offset. This method
+ * gives smaller pools if sizes differ, and takes more time. */
 #include "plan/memory/pool.h"
 
 #include "base/base.h"
 
 #include <stdlib.h>
 
-/* Limits: sizes for which groups of several sizes are considered; free blocks of an owner among
- * which one is chosen; offsets, and offsets times ranges, of first fit. */
+/* Limits. MOST_SIZES: sizes for which groups of several sizes are considered. MOST_BORROWED: free
+ * blocks of an owner among which one is chosen. MOST_ADDRESSES and MOST_WORK: offsets, and offsets
+ * times ranges, in first fit. */
 enum { MOST_SIZES = 16, MOST_BORROWED = 64, MOST_ADDRESSES = 256, MOST_WORK = 1 << 24 };
 
 /* --- segregated storage --- */
 
-/* Ranges in use, and the most at one time. */
+/* Number of ranges in use, and the largest number at one time. */
 typedef struct usage {
     int count, most;
 } usage;
@@ -50,7 +51,7 @@ typedef struct kind {
     int n_free;
 } kind;
 
-/* Blocks `first` to `end` - 1; those before `next` are in use or in a heap. */
+/* Blocks `first` to `end` - 1. The blocks before `next` are in use or in a heap. */
 typedef struct group {
     int64_t offset, bytes;
     int first, next, end;
@@ -61,12 +62,12 @@ typedef struct pool {
     int n;
     kind *kinds;
     int n_kinds;
-    /* each kind has a size of its own */
+    /* kinds share no blocks, as if each kind had a size of its own */
     bool apart;
     /* [kinds] the sizes, largest first */
     int64_t *sizes;
     int n_sizes;
-    /* [sizes x sizes] usage of sizes a to b */
+    /* [sizes x sizes] usage of the ranges with sizes a to b */
     usage *runs;
     group *groups;
     /* [sizes] the group of each size */
@@ -118,7 +119,7 @@ static bool considers_runs(const pool *p) {
     return !p->apart && p->n_sizes <= MOST_SIZES;
 }
 
-/* Count the ranges of a kind, and those of every run of sizes that could be one group. */
+/* Count the ranges of a kind, and the ranges of every run of sizes that could be one group. */
 static void count(pool *p, cgp__pool_range *range, bool begins) {
     kind *k = &p->kinds[range->kind];
     change(&k->use, begins);
@@ -160,8 +161,9 @@ static void list_sizes(pool *p) {
     }
 }
 
-/* Divide the sizes into groups with the least bytes; return the bytes. least[a], end[a]: bytes of
- * the groups of sizes a and smaller, and the first size after the first of these groups. */
+/* Divide the sizes into groups with the least bytes; return the bytes. least[a]: bytes of the
+ * groups of size a and all smaller sizes. end[a]: the first size after the first of these
+ * groups. */
 static int64_t make_groups(pool *p, int64_t *least, int *end) {
     const int n = p->n_sizes;
     least[n] = 0;
@@ -216,8 +218,8 @@ static bool *had_by(const pool *p, int taker, int block) {
     return &p->had[(size_t)taker * (size_t)p->n_blocks + (size_t)block];
 }
 
-/* Take a free block that another kind of the group owns: if possible, one that this kind has had
- * before. */
+/* Take a free block that another kind of the group owns: if possible, a block that this kind has
+ * had before. */
 static int borrow(pool *p, int taker, const group *g) {
     kind *from = NULL;
     int at = 0;
@@ -305,7 +307,7 @@ static cgp_status place_segregated(cgp__pool_range *ranges, int n, int n_kinds, 
 
 /* --- first fit --- */
 
-/* Actions first .. last. */
+/* The lifetime of a range: actions first .. last. */
 typedef struct lifetime {
     int first, last;
 } lifetime;
@@ -318,7 +320,7 @@ typedef struct address {
     int n, capacity, next;
 } address;
 
-/* Bytes from .. to - 1. */
+/* The bytes from .. to - 1 of the pool. */
 typedef struct span {
     int64_t from, to;
 } span;
@@ -326,9 +328,9 @@ typedef struct span {
 typedef struct fitter {
     address list[MOST_ADDRESSES];
     int n;
-    /* [n] the addresses by offset */
+    /* [n] indices of the addresses, in the order of their offsets */
     int by_offset[MOST_ADDRESSES];
-    /* bytes that are in use while the current range lives: apart, and ascending */
+    /* bytes that are in use while the current range lives: disjoint spans, ascending */
     span busy[MOST_ADDRESSES];
     int n_busy;
     /* [kinds x MOST_ADDRESSES] the kind has had the address */

@@ -3,8 +3,8 @@
  * walking the device's list:
  *
  *     input slot      from the first RECV_F of a micro-batch to the last action that reads it
- *     saved slot      from F, or from R where the micro-batch is recomputed, to B, or W, or to I on
- *                     a stage without W; none on a stage without backward
+ *     saved slot      from F (from R if the micro-batch is recomputed) to B or W (to I on a stage
+ *                     without W); none on a stage without backward
  *     gradient slot   from the first RECV_B, or B or I, to B or W
  *
  * SEND stands right after the action that makes its message, so no action takes a slot between the
@@ -12,8 +12,8 @@
  * one, and so may the saved slot and the gradient slot.
  *
  * The smallest of several placements is taken (pool.h). An action has as many bound instances, and
- * captured graphs, as its slots have different offsets. So a placement counts only if it has at
- * most twice the bound instances of slots that each stage has for itself. */
+ * captured graphs, as its slots have different offsets. So a placement is accepted only if it has
+ * at most twice as many bound instances as a placement in which stages share no blocks. */
 #include "plan/memory/slots.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ typedef struct facts {
 
 enum { INPUT, SAVED, GRADIENT, KINDS };
 
-/* The slots of a stage and micro-batch: their ranges, -1: none, and offsets, -1: none. */
+/* The slots of a stage and micro-batch: their ranges and offsets; -1: none. */
 typedef struct triple {
     int range[KINDS];
     int64_t at[KINDS];
@@ -48,16 +48,16 @@ typedef struct walker {
     bool *joins_input;
     /* the gradient slot is placed with the saved slot */
     bool joins_gradient;
-    /* [stages x microbatches], as cell() says */
+    /* [stages x microbatches], indexed by cell() */
     facts *facts;
     triple *triples;
-    /* [microbatches] */
+    /* [microbatches] scratch for sorting */
     triple *sorted;
     int n_triples;
     /* [KINDS x n_triples] */
     cgp__pool_range *ranges;
     int n_ranges;
-    /* most bytes of slots in use at one time */
+    /* maximum bytes of slots in use at one time */
     int64_t in_use;
 } walker;
 
@@ -104,8 +104,7 @@ static int64_t bytes_of(const cgp__stage_plan *stage, int kind) {
                            : stage->gradient_slot_bytes;
 }
 
-/* Take a slot, if the micro-batch has none yet. A slot that is placed with others has the range of
- * all. */
+/* Take a slot, if the micro-batch has none yet. Slots that are placed together have one range. */
 static void take(walker *w, const cgp__stage_plan *stage, triple *t, int kind, int i) {
     const bool joined[KINDS] = {w->joins_input[stage->number], true, w->joins_gradient};
     int64_t bytes = 0;
@@ -119,7 +118,8 @@ static void take(walker *w, const cgp__stage_plan *stage, triple *t, int kind, i
     }
 }
 
-/* Return true if an action is the first that may use the gradient slot of a stage that has some. */
+/* Return true if the stage has gradient slots, and an action of this kind may be the first to use
+ * one. */
 static bool takes_gradient(const cgp__stage_plan *stage, const facts *f, cgp_action_kind kind) {
     return stage->gradient_slot_bytes > 0 && f->backward &&
            (kind == CGP_ACTION_RECV_B || kind == CGP_ACTION_B || kind == CGP_ACTION_I);

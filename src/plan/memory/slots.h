@@ -16,8 +16,8 @@ typedef struct cgp__slots {
     int64_t bytes;
 } cgp__slots;
 
-/* Place the slots of a device's actions. Fill in `slots` of the device, and the numbers of slots in
- * use at one time of the device's stages. */
+/* Place the slots of a device's actions. Fill in the device's `slots`, and how many slots each of
+ * its stages has in use at one time. */
 cgp_status cgp__place_slots(cgp__placement *placement, const cgp_schedule *schedule, int device);
 void cgp__slots_release(cgp__slots *slots);
 

@@ -14,8 +14,8 @@
  *     COMPUTE   .. fork ── I of node k ── .. ── I of node j+1 ── join, fork ── I of node j ..
  *     branch         └──── W of node k ──────────────────────────┘         └── W of node j ..
  *
- * No call between fork and join may overwrite what that W uses, so these operands and the
- * workspace live until the next W, or until the end of backward.
+ * No call between fork and join may overwrite what the W on the branch uses. So its operands and
+ * the workspace live until the next W, or until the end of backward.
  *
  * The gradient of a value is a sum over its uses, last to first. If a later stage uses the value,
  * the sum starts with the gradient which that stage sent. Otherwise the last use makes it, in new
@@ -248,7 +248,7 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
     }
 }
 
-/* Put a call on the branch, which the previous call of the branch has left. */
+/* Put a call on the branch. The previous call of the branch has ended by then. */
 static void put_on_branch(cgp__stage_builder *b, cgp__call *call, int output) {
     if (b->branch_reads >= 0) retire_gradient(b, b->branch_reads);
     b->branch_reads = output;

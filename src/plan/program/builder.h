@@ -16,7 +16,7 @@ typedef struct cgp__device_plan cgp__device_plan;
 /* A node that backward recomputes at `time`, and the time of the last read of its output. */
 typedef struct cgp__recomputation {
     int node, time, last;
-    /* backward reads the output, at `time` or later; else only other recomputations do */
+    /* backward reads the output, at `time` or later; else only other recomputations read it */
     bool kept;
 } cgp__recomputation;
 
@@ -32,8 +32,8 @@ typedef struct cgp__stage_value {
     int recomputation;
     /* location of the value's recomputed copy, in the arena LIVE_RANGE */
     cgp__location recomputed_location;
-    /* index of the recomputation that made the copy, and of the last one of the same time that
-     * reads the value */
+    /* index of the recomputation that made the copy, and of the last recomputation of the same time
+     * that reads the value */
     int made_by, read_by;
     /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the value is
      * not in this stage */

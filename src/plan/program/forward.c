@@ -79,7 +79,7 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
         const int64_t bytes = cgp__type_bytes(&node->use.shapes.saved[k], b->setup->microbatch);
         cgp__location *stat = &b->stats[i * CGP_OP_MAX_SAVED + k];
         CGP_TRY(cgp__builder_range(b, bytes, i, stat));
-        /* a second run writes it again */
+        /* the recomputed op writes it again */
         b->ranges[stat->offset].saved = node->output >= 0 && b->of[node->output].recomputed;
         for (int d = CGP_OP_BACKWARD_INPUT; b->training && d < CGP_OP_DIRECTIONS; d++) {
             if (!cgp__node_keeps(b->model, node, (cgp_op_direction)d, k)) continue;

@@ -48,7 +48,7 @@ void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool 
     int linear = -1; /* the last linear call */
     for (int i = 0; i < program->n; i++) {
         const cgp__call *next = &program->calls[i];
-        if (i == program->n_input) linear = -1; /* another action */
+        if (i == program->n_input) linear = -1; /* W, another action, begins here */
         if (linear >= 0 && next->node >= 0)
             add_operands(setup, &program->calls[linear], next, saved);
         if (prefetches(setup, next)) linear = i;

@@ -7,8 +7,9 @@
  *     forward_saved   F of any other                   its saved slot
  *     recompute       R: the calls of forward_saved    its saved slot
  *                     that backward needs
- *     backward        B; split, the first `n_input`    (reads the saved slot)
- *                     calls are I, the others W
+ *     backward        B; if backward is split, the     (reads the saved slot)
+ *                     first `n_input` calls are I,
+ *                     the others W
  *
  * Op state changes only at the end of a step, by what the two forwards collected in its
  * accumulator. Recomputation collects nothing.
@@ -90,7 +91,8 @@ typedef struct cgp__stage_plan {
     /* the gradient buffers that backward writes, ascending */
     cgp__written_gradient *gradients;
     int n_gradients, gradients_capacity;
-    /* numbers in the buffers that I writes, and in those that W writes; B writes all */
+    /* numbers of elements in the buffers that I writes, and in the buffers that W writes; B writes
+     * both */
     int64_t input_gradients, weight_gradients;
 } cgp__stage_plan;
 

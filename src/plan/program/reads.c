@@ -12,7 +12,7 @@
  *     forward     x ── layer_norm ── y ── linear            stored: x (layer_norm's backward
  *     backward    y = layer_norm(x)   linear's dweight      reads it), not y
  *
- * If W runs later than I, it recomputes again, because the values that I recomputed are gone.
+ * If W runs later than I, W recomputes values again, because the values that I recomputed are gone.
  *
  * Nodes are visited in the order in which backward runs them, so that the times are known before
  * any live range is made. */
@@ -160,7 +160,7 @@ enum { MOST_FREE = 32 };
 typedef struct batch_memory {
     int64_t free[MOST_FREE];
     int n_free;
-    /* -1: no workspace yet */
+    /* range of the workspace; -1: there is no workspace yet */
     int64_t workspace;
 } batch_memory;
 
@@ -176,7 +176,7 @@ static cgp_status take_range(cgp__stage_builder *b, batch_memory *batch, int64_t
     return cgp__builder_range(b, bytes, time, out);
 }
 
-/* Free the inputs of recomputation k that no later one, and no backward, reads. */
+/* Free the inputs of recomputation k that no later recomputation and no backward reads. */
 static void free_inputs(cgp__stage_builder *b, batch_memory *batch, int k) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + b->recomputations[k].node];
     for (int i = 0; i < node->n_inputs; i++) {
@@ -190,8 +190,8 @@ static void free_inputs(cgp__stage_builder *b, batch_memory *batch, int k) {
     }
 }
 
-/* All calls of a batch use one workspace, the largest: the last range, that of the call, is dropped
- * if there is one already. */
+/* All calls of a batch share one workspace, as large as the largest. If the batch has a workspace
+ * already, drop the last range, which is the workspace of `call`. */
 static void share_workspace(cgp__stage_builder *b, batch_memory *batch, cgp__call *call) {
     if (call->workspace.arena != CGP__LIVE_RANGE) return;
     if (batch->workspace < 0) {

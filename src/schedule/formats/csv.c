@@ -64,8 +64,8 @@ static bool read_number(const char **at, const char *end, int *out) {
     return *at > begin && !(*at < end && is_digit(**at));
 }
 
-/* Actions that are skipped. In a cell, a micro-batch follows each of these words from index
- * FIRST_OF_MICROBATCH on. */
+/* Actions that are skipped. In a cell, a micro-batch follows the words with index
+ * FIRST_OF_MICROBATCH or higher. */
 static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE_GRAD",
                                       "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
 enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };

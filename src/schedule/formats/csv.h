@@ -7,9 +7,9 @@
 #include "schedule/table.h"
 
 typedef struct cgp__csv_cell {
-    cgp_action action; /* with edge -1 */
-    bool full;         /* BW */
-    int row, column;   /* from 1 */
+    cgp_action action; /* the action, with edge -1 */
+    bool full;         /* the cell has BW */
+    int row, column;   /* counted from 1 */
 } cgp__csv_cell;
 
 typedef struct cgp__csv {
@@ -25,7 +25,7 @@ typedef struct cgp__csv {
     int *device_of; /* [stages] */
 } cgp__csv;
 
-/* Make a schedule from all cells. CGP_EFORMAT with row and column. csv_table.c */
+/* csv_table.c: make a schedule from all cells. The message of CGP_EFORMAT has row and column. */
 cgp_status cgp__csv_table(cgp__csv *r, cgp_schedule **out);
 
 #endif

@@ -87,7 +87,7 @@ void cgp__lay_out(cgp__packer *packer, const cgp__block *block) {
     const int64_t all = (int64_t)packer->kinds * (s->stages / s->devices) * s->chunks;
     for (int r = 0; r < s->devices; r++) {
         cgp__pack_device *d = &packer->devices[r];
-        int oldest = 0; /* I without W */
+        int oldest = 0; /* index of the oldest I without a W */
         d->count = 0;
         for (int64_t tick = 0; d->count < all; tick++) {
             const bool of_block = append_block(block, d, *at(block, r, tick), tick);

@@ -9,8 +9,8 @@
  *
  * The overlapped pairs F0&B1 and F1&B0 (OVERLAP_F_B) are for models that send messages within a
  * stage, because their experts are on other devices. One action of the pair computes while the
- * other waits for messages. Both start when the inputs of both are there, and send when both are
- * done; here one runs after the other.
+ * other waits for messages. Both start when the inputs of both have arrived, and send when both are
+ * done. In this library, one runs after the other.
  *
  * Device r, whose two stages are 0 and 1:
  *
@@ -68,7 +68,8 @@ cgp_status cgp__generate_dualpipe_v(cgp_schedule *s, const cgp_schedule_options 
         cgp__v_append(b, 2 * (n - r - 1), "F0");
         cgp__v_append(b, r + 1, "F0 F1");
         cgp__v_append(b, n - r - 1, "I1 W1 F1");
-        /* The last device leaves the first pair apart, so that F0 need not wait for B1's input. */
+        /* The last device runs the two actions of the first pair separately, so that F0 need not
+         * wait for B1's input. */
         const int alone = r == n - 1;
         cgp__v_append(b, alone, "F0 B1 F1&B0");
         cgp__v_append(b, m - 2 * n + r + 1 - alone, "F0&B1 F1&B0");

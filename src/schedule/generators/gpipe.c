@@ -20,13 +20,15 @@
  *     device 0   0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3   .   . 2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
  *     device 1     . 1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3   .
  *
- * The bubble is GPipe's divided by v, in GPipe's memory. The micro-batches of a stage run one after
- * the other, so sharded weights are fetched only twice a step. An edge from the last device to the
- * first holds the messages of a round until the next round begins: it needs about m / n buffers.
+ * The bubble is GPipe's bubble divided by v, and the memory is the same as GPipe's. The
+ * micro-batches of a stage run one after the other, so sharded weights are fetched only twice a
+ * step. An edge from the last device to the first holds the messages of a round until the next
+ * round begins: it needs about m / n buffers.
  *
  * If backward is split, the gradient of I is sent before W runs, so the bubble is (n-1)(F+I) / v
- * instead of (n-1)(F+I+W) / v. No schedule has less if all backwards come after the last forward,
- * as with the caller's own loss. A W follows its I, so only one micro-batch's W operands are kept.
+ * instead of (n-1)(F+I+W) / v. No schedule has a smaller bubble if all backwards come after the
+ * last forward, as they do with an external loss. A W follows its I, so only one micro-batch's W
+ * operands are kept.
  *
  *     device 0   F0 F1 F2  .  . I0 W0 I1 W1 I2 W2
  *     device 1    . F0 F1 F2 I0 W0 I1 W1 I2 W2  .

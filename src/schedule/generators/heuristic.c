@@ -31,7 +31,7 @@
 typedef enum warm_up {
     WARM_UP_FITS,   /* the forwards that end before the first I can start */
     WARM_UP_BEGINS, /* the forwards that begin before the first I can start */
-    WARM_UP_DOUBLE, /* 2(n-r)-1, as ZB-H2 */
+    WARM_UP_DOUBLE, /* 2(n-r)-1 forwards, as in ZB-H2 */
     WARM_UP_ALL,    /* as many forwards as the memory limit allows */
     WARM_UPS
 } warm_up;
@@ -65,7 +65,7 @@ typedef struct builder {
     const double *cost[CGP__COMPUTE_KINDS]; /* [n] costs of F, I and W; NULL: each costs 1 */
     double latency;
     double *first_backward; /* [n] earliest start of the first I */
-    double *patience;       /* [n] the device may wait so long after its first F */
+    double *patience;       /* [n] longest time that the device may wait after its first F */
     device *devices;        /* [n] */
     /* [n x m] earliest starts of each (stage, micro-batch): [0] of F, [1] of I */
     double *arrival[2];
@@ -147,7 +147,8 @@ static int earlier(const builder *b, int r, int q) {
     return b->devices[q].start < b->devices[r].start ? q : r;
 }
 
-/* Choose the next action of device r again, and update the tree, which has only its start. */
+/* Choose the next action of device r again. Update the tree, which depends only on the start of
+ * this action. */
 static void update(builder *b, int r) {
     const double before = b->devices[r].start;
     choose(b, r);
@@ -208,7 +209,7 @@ typedef struct length {
     double span, makespan;
 } length;
 
-/* Set the waits beyond which a device's span exceeds `span` by more than rounding. */
+/* Set how long each device may wait before its span exceeds `span` by more than rounding. */
 static void set_patience(builder *b, double span) {
     for (int r = 0; r < b->n; r++) {
         const double work =

@@ -119,7 +119,7 @@ static void run(cgp__packer *p, cgp__pack_device *d, int index, int tick, cgp_sc
     if (out) cgp__append(out, a->kind, a->stage, a->microbatch);
 }
 
-/* Return the number of actions. */
+/* Reset the packer, and return the number of actions. */
 static int64_t reset(cgp__packer *p) {
     const cgp_schedule *s = p->schedule;
     int64_t count = 0;

@@ -14,7 +14,7 @@
 /* A building block: the ticks of one micro-batch. Micro-batch i has the same ticks, i periods
  * later. */
 typedef struct cgp__block {
-    const cgp_schedule *schedule; /* its placement */
+    const cgp_schedule *schedule; /* the schedule, for its placement */
     int period;                   /* ticks */
     bool splits;                  /* the backward is an I, and W takes free ticks */
     int *forward, *backward;      /* [stages] tick of the F, and of the I or B */
@@ -24,7 +24,7 @@ typedef struct cgp__block {
 cgp_status cgp__block_create(cgp__block *block, const cgp_schedule *schedule, int period,
                              bool splits);
 
-/* Free the arrays of a block, which may be all zero. */
+/* Free the arrays of a block. A block that is all zero is accepted. */
 void cgp__block_release(cgp__block *block);
 
 /* Clear the ticks of a block. */
@@ -56,10 +56,10 @@ typedef struct cgp__pack_device {
 
 /* Packs the lists of all devices. A simulation lets each device run the first action of its list
  * that can run. F, I and W take one tick, B takes two. The order within a stage and kind does not
- * change. An F overtakes other actions only if at most `max` micro-batches are in flight then,
+ * change. An F overtakes other actions only if this leaves at most `max` micro-batches in flight,
  * summed over the stages of its device. A W runs only if nothing else can. */
 typedef struct cgp__packer {
-    const cgp_schedule *schedule; /* its placement: loop, V or waves */
+    const cgp_schedule *schedule; /* the schedule, for its placement: loop, V or waves */
     int kinds;                    /* actions of a stage and micro-batch: F and B, or F, I and W */
     int max;
     bool weight_in_turn; /* a W that is first in its list runs at once */
@@ -74,7 +74,7 @@ typedef struct cgp__packer {
  * actions. */
 cgp_status cgp__packer_create(cgp__packer *packer, const cgp_schedule *schedule, int kinds);
 
-/* Free the arrays of a packer, which may be all zero. */
+/* Free the arrays of a packer. A packer that is all zero is accepted. */
 void cgp__packer_release(cgp__packer *packer);
 
 /* Return the largest number of micro-batches in flight on a device if each device runs its list in

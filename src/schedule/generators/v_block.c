@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* v_block.c -- V-Half and V-Min: less memory than 1F1B, from one block of six slots that repeats.
- * With many devices they tend to half and a third of it.
+ * With many devices, they need about a half and a third of 1F1B's memory.
  *
  * Each device has two stages in a V, 0 on the way down and 1 on the way back. A micro-batch takes
  * four slots of a device and two for its W; the next micro-batch takes the same slots, six slots

@@ -8,20 +8,20 @@
  *     down, up   1, 1   v-min             2, 1   v-half             4, 2   zero bubbles
  *
  * Modulo scheduling (block.c) makes a block for each pair of 1 .. 4. The blocks of v-half and v-min
- * follow. Each is laid out, and if its peak is within the limit, packed (pack.c) within the limit,
- * with both policies for W. Then the same within smaller limits, as long as a budget of actions
- * lasts. zb-v is a candidate if the limit allows it. The shortest makespan wins, then the shortest
- * span, if F = I = W = 1. So for these times no step is longer than with v-min, v-half or zb-v in
- * the same memory.
+ * follow. Each block is laid out. If its peak is within the limit, it is packed (pack.c) within the
+ * limit, with both policies for W. Then the blocks are packed within smaller limits, until a budget
+ * of actions is used up. zb-v is a candidate if the limit allows it. The shortest makespan wins,
+ * then the shortest span, if F = I = W = 1. So for these times no step is longer than with v-min,
+ * v-half or zb-v in the same memory.
  *
- * Source: Qi et al. 2024, arXiv:2405.15362, section 3, whose search over blocks has the offsets of
- * all devices as variables; packing within a limit is this library's own. */
+ * Source: Qi et al. 2024, arXiv:2405.15362, section 3; there, the variables of the search over
+ * blocks are the offsets of all devices. Packing within a limit is this library's own. */
 #include "schedule/generators/generators.h"
 #include "schedule/generators/pack.h"
 
 enum { STEPS = 4, BLOCKS = STEPS * STEPS + 2, BUDGET = 1 << 18 };
 
-/* The candidate that packing repeats. */
+/* A candidate: the block and settings with which packing can be repeated. */
 typedef struct choice {
     int block, max;
     bool weight_in_turn;
@@ -31,8 +31,8 @@ typedef struct choice {
 typedef struct search {
     cgp__packer packer;
     cgp__block block;
-    int peaks[BLOCKS]; /* of the layouts in list order */
-    int64_t actions;   /* packed so far */
+    int peaks[BLOCKS]; /* peaks of the layouts in list order */
+    int64_t actions;   /* actions packed so far */
     choice best;
 } search;
 

@@ -8,10 +8,12 @@
  *
  * Each device alternates F and B, as in 1f1b. Its ticks are cells of three, one for an F and two
  * for a B, and a micro-batch takes each of the v cells once (block.c). The layout is then packed
- * (pack.c), in the memory of 1f1b, or in that of the layout if it needs more.
+ * (pack.c), within the memory of 1f1b or, if the layout needs more, within the memory of the
+ * layout.
  *
- * Up to n micro-batches take 1f1b's memory, and 4(n-1) / v to 4.5(n-1) / v times a device's F are
- * idle if B takes two F. With more micro-batches the idle time does not grow.
+ * With up to n micro-batches, the memory is that of 1f1b. If B takes twice as long as F, a device
+ * idles for 4(n-1) / v to 4.5(n-1) / v times the time of its F. With more micro-batches the idle
+ * time does not grow.
  *
  * An odd v is possible: the last wave then ends at the last device.
  *

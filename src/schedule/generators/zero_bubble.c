@@ -8,9 +8,9 @@
  *     stage 1    . F0 F1  . I0 F2 I1 W0 F3 I2 W1 F4 I3 W2 I4 W3 W4
  *     stage 2    .  . F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4
  *
- * Stage r runs n-r forwards first. Then it repeats I, the W of r micro-batches earlier, and F. The
- * gradient of I is sent before W runs, and the deferred Ws fill the end. The bubble is (n-1)(F+I-W)
- * instead of (n-1)(F+I+W), in 1F1B's memory.
+ * Stage r runs n-r forwards first. Then it repeats three actions: I, the W that is r micro-batches
+ * older, and F. The gradient of I is sent before W runs, and the deferred Ws fill the end. The
+ * bubble is (n-1)(F+I-W) instead of (n-1)(F+I+W), in 1F1B's memory.
  *
  * ZB-H2 runs 2(n-r)-1 forwards first, and each W 2r micro-batches after its I. If F + I <= 2W, no
  * bubble is left from a device's first action to its last, for twice the memory. If all devices

@@ -22,7 +22,7 @@ typedef struct node {
 /* The transfers of an edge, as actions of their devices. */
 typedef struct transfer {
     int send, receive; /* numbers of the k-th SEND and RECV */
-    int number;        /* micro-batch k has SEND number `number` */
+    int number;        /* number of micro-batch k's SEND on the edge */
 } transfer;
 
 typedef struct path {

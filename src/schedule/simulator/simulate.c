@@ -104,7 +104,7 @@ static void fill_times(scaled_costs *c, const cgp_schedule *s, const cgp_schedul
     }
 }
 
-/* Release with release_costs() in any case. */
+/* Scale the costs. The caller releases them with release_costs(), also after a failure. */
 static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
                               const cgp_schedule_costs *costs) {
     const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages, edges = (size_t)s->n_edges;

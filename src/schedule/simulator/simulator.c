@@ -88,7 +88,7 @@ static bool send(cgp__simulator *x, const cgp_action *a, double *time) {
     }
     message_at(x, a->edge, edge->sends++)->sent = *time;
     double leaves = *time;
-    if (set->transfer && !set->blocking) /* one message at a time */
+    if (set->transfer && !set->blocking) /* the edge sends one message at a time */
         leaves = edge->link = fmax(leaves, edge->link) + set->transfer[a->edge];
     message_at(x, a->edge, a->microbatch)->arrival =
         leaves + (set->latency ? set->latency[a->edge] : 0.0);
@@ -238,7 +238,7 @@ cgp_status cgp__simulator_run(cgp__simulator *x, int *marks) {
 
 /* --- least capacities --- */
 
-/* Return the edge with the fewest buffers among those whose SEND waits in the cycle; -1 if only
+/* Return the edge with the fewest buffers among the edges whose SEND waits in the cycle; -1 if only
  * RECVs wait.
  *
  * Let C be the least capacity that suffices if all edges have it. Raising the smallest capacity

@@ -38,7 +38,7 @@ typedef struct cgp__durations {
     const double *action; /* [CGP__COMPUTE_KINDS][stages] */
     /* [CGP__COMPUTE_KINDS][stages] time of an addition of partial sums after an action; NULL: 0 */
     const double *addition;
-    int groups; /* gradient groups, if `addition` */
+    int groups; /* number of gradient groups, if `addition` */
 } cgp__durations;
 
 /* Return the time of a compute action, with the additions at its end. */

@@ -16,7 +16,7 @@ typedef struct slot {
 } slot;
 
 struct cgp__channel {
-    pthread_mutex_t lock; /* a leaf: nothing else is locked under it */
+    pthread_mutex_t lock; /* no other lock is taken under it */
     pthread_cond_t changed;
     char *memory;
     int64_t bytes;
@@ -72,8 +72,8 @@ static bool has_changed(cgp__channel *channel, unsigned before) {
     return atomic_load_explicit(&channel->changes, memory_order_relaxed) != before;
 }
 
-/* Wait for a change: spin until `spin_end_ns`, then block until `deadline_ns`; false: there was
- * none. The lock is held on entry and on return. */
+/* Wait for a change: spin until `spin_end_ns`, then block until `deadline_ns`. Return false if
+ * there was no change. The lock is held on entry and on return. */
 static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t deadline_ns) {
     const unsigned before = atomic_load_explicit(&channel->changes, memory_order_relaxed);
     pthread_mutex_unlock(&channel->lock);
@@ -120,7 +120,7 @@ void cgp__channel_hand_over(cgp__channel *channel, const cgp_link_message *messa
     channel->slots[i].event = message->event;
     channel->slots[i].state = state;
     atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
-    /* At most one side waits: the other side is in this call. */
+    /* At most one side waits, because the other side is making this call. */
     pthread_cond_signal(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
 }

@@ -2,7 +2,8 @@
 /* channel.h -- an edge between two threads, shared by both ends: the sender's buffers, their
  * states, and one lock.
  *
- * Threads: one sender, one receiver; any may call stop and waits. */
+ * Threads: one sender and one receiver. Any thread may call cgp__channel_stop() and
+ * cgp__channel_waits(). */
 #ifndef CGP_SRC_TRANSPORT_CHANNEL_H
 #define CGP_SRC_TRANSPORT_CHANNEL_H
 

@@ -26,7 +26,7 @@ typedef struct edge {
 } edge;
 
 struct cgp_communicator {
-    pthread_mutex_t lock; /* guards what follows; held while a channel's lock is taken */
+    pthread_mutex_t lock; /* guards the members below; a channel's lock may be taken under it */
     edge *edges;
     int n, capacity;
     bool stopped;

@@ -5,10 +5,11 @@
 
 #include <string.h>
 
-/* Time that an agreement polls without a pause. Ranks with their own cores arrive within it. */
+/* Time that an agreement polls without a pause. Ranks with their own cores arrive within this
+ * time. */
 #define SPIN_NS 200000
 
-/* Larger blocks are sent in several messages: MPI counts in int. */
+/* Larger blocks are sent in several messages, because MPI counts bytes in an int. */
 #define LARGEST_PART ((size_t)1 << 30)
 
 static cgp_status end_of_rank(cgp_communicator *c) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* communicator.c -- MPI's start and end, and the failures of ranks.
  *
- * Every rank posts a receive for the failure of each other rank at the beginning. So a rank that
- * fails only has to send. */
+ * At the beginning, every rank posts a receive for a failure message from each other rank. So a
+ * rank that fails only has to send its message. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 /* Tags of messages after a failure. */
 enum { FAILURE, END };
 
-/* The number of communicators that are not destroyed, and the number of those that failed.
+/* The number of communicators that are not destroyed, and the number of communicators that failed.
  * MPI_Finalize() is called only if both are 0; otherwise it could wait for other ranks. */
 static atomic_int living, failed_ones;
 
@@ -136,7 +136,7 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     return status;
 }
 
-/* Wait until the other ranks end too. The wait has a timeout, because they may be gone. */
+/* Wait until the other ranks end too. The wait has a timeout, because other ranks may be gone. */
 static void end_together(cgp_communicator *c) {
     for (int r = 0; r < 2 * c->ranks; r++)
         c->requests[r] = MPI_REQUEST_NULL;

@@ -191,7 +191,7 @@ cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     if (c->ranks == 1) return CGP_OK;
     /* A running thread may sleep for longer than the new limit. */
     if (timeout_ns != d->timeout_ns) stop(d);
-    d->timeout_ns = timeout_ns; /* without the lock: no thread runs, or the value stays */
+    d->timeout_ns = timeout_ns; /* no lock: no thread runs, or the value stays the same */
     return timeout_ns > 0 && !d->runs ? start(c) : CGP_OK;
 }
 

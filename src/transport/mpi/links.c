@@ -7,10 +7,10 @@
  *     buffer i ◄───────── i, tag 2 e + 1 ────────── release: the receive is started again,
  *                                                   then i is sent back
  *
- * A message is sent only if a receive for it is posted, which releases ensure: MPI never stores a
- * message. Requests are persistent: they are made once, when the link is opened. A header
- * identifies its message, so duplicates are dropped. Messages that were sent before the edge was
- * last opened are dropped too. */
+ * The releases ensure that a message is sent only if a receive for it is posted. So MPI never has
+ * to store a message. Requests are persistent: they are made once, when the link is opened. A
+ * header identifies its message, so duplicates are dropped. Messages that were sent before the edge
+ * was last opened are dropped too. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -34,7 +34,7 @@ typedef struct release {
 
 typedef enum state {
     FREE,    /* sender: can be acquired; receiver: its receive is started */
-    HELD,    /* by the caller */
+    HELD,    /* held by the caller */
     AWAY,    /* sender: the buffer is posted and not released */
     ARRIVED, /* receiver: has the message of `microbatch` */
 } state;

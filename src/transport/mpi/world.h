@@ -54,13 +54,13 @@ struct cgp_communicator {
     int64_t delay_ns;  /* added to the arrival of messages and releases, for tests */
     atomic_bool ended; /* the communicator was stopped, or a rank failed */
 
-    pthread_mutex_t lock; /* guards what follows; a leaf, except for MPI's own locks */
+    pthread_mutex_t lock; /* guards the members below; only MPI's own locks are taken under it */
     cgp__mpi_failure own, *others;
     MPI_Request *receives, *sends; /* [ranks] of failures */
     int first; /* the rank whose failure came first; this rank if MPI itself failed; -1: none */
     cgp_link *open; /* all open links */
 
-    /* For the user thread only: agreements, edges. */
+    /* Used only by the user thread, for agreements and edges. */
     MPI_Request *requests; /* [2 x ranks] */
     cgp__mpi_edge *edges;
     int n_edges, edges_capacity;
@@ -97,11 +97,11 @@ bool cgp__mpi_wait_on(const cgp__mpi_wait *wait);
 /* Wait until n requests are done, MPI fails, or the time is over. */
 void cgp__mpi_wait_all(int n, MPI_Request *requests, int64_t timeout_ns);
 
-/* Cancel a request, waiting at most 0.1 s. If MPI still has it then, the peer is gone, and MPI may
- * still write to the memory of a message that had begun to arrive. */
+/* Cancel a request, waiting at most 0.1 s. If the request is still incomplete then, the peer is
+ * gone. In that case MPI may still write to the memory of a message that had begun to arrive. */
 void cgp__mpi_abandon(MPI_Request *request);
 
-/* Free a request that is not started or is done; cancel one that is in flight. */
+/* Free a request that is not started or is done; cancel a request that is in flight. */
 void cgp__mpi_drop(MPI_Request *request);
 
 /* --- communicator.c --- */

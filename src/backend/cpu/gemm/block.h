@@ -20,13 +20,13 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
     return x;
 }
 
-/* Multiples of every instruction set's MR and NR: blocks are full micro-panels for every
- * instruction set. */
+/* Multiples of every instruction set's MR and NR. Blocks of these sizes consist of full
+ * micro-panels on every instruction set. */
 #define CGP__GEMM_MR 16
 #define CGP__GEMM_NR 48
 
-/* Windows of an image. Each window is a row of k = segments x length floats of a GEMM. A segment is
- * one row of the window: `length` contiguous floats. Segments are `jump` floats apart. */
+/* Windows of an image. Each window is a row of a GEMM, with k = segments x length floats. A segment
+ * is one row of the window: `length` contiguous floats. Segments are `jump` floats apart. */
 typedef struct cgp__windows {
     const float *at;
     /* [rows] Offset of each window from `at`, in floats. */
@@ -34,8 +34,9 @@ typedef struct cgp__windows {
     int64_t segments, jump;
 } cgp__windows;
 
-/* Layout of a matrix b [k, columns] made of taps [columns, depth], whose depth is contiguous. Index
- * k counts the depth of a tap first, then the taps of a segment, then the segments. */
+/* Layout of a matrix b [k, columns] that consists of taps [columns, depth]. The depth of a tap is
+ * contiguous. Index k counts the depth of a tap first, then the taps of a segment, then the
+ * segments. */
 typedef struct cgp__taps {
     int64_t depth;
     /* Elements from one tap to the next, and from one segment to the next. */
@@ -81,7 +82,7 @@ typedef struct cgp__block {
      * NULL: b is packed block by block. */
     const float *panels;
     int64_t panels_k, panels_row;
-    /* `depth` > 0: `b` is made of taps. */
+    /* If depth > 0, `b` consists of taps. */
     cgp__taps taps;
     /* NULL: no bias. */
     const float *bias;

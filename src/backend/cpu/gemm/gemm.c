@@ -35,7 +35,7 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are full micro-panels");
 /* Bytes per run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* Costs in the work estimate, in FMAs: of a memory-bound (one-row) FMA, and of a barrier. */
+/* Costs of a memory-bound (one-row) FMA and of a barrier in the work estimate, in FMAs. */
 #define ONE_ROW 16
 #define BARRIER_FMAS 10000
 /* Maximum elements of a small c: each thread then keeps its own copy of the sums. */
@@ -61,9 +61,9 @@ static int64_t block_rows_limit(const cgp__gemm *gemm) {
     return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }
 
-/* Upper bounds for the size of a block. They grow with m and k, unlike the size itself: equal parts
- * of 513 rows are smaller than equal parts of 512 rows. A plan for one micro-batch size therefore
- * serves all smaller sizes. */
+/* Upper bounds for the size of a block. They grow with m and k. The size itself does not: equal
+ * parts of 513 rows are smaller than equal parts of 512 rows. A plan for one micro-batch size
+ * therefore serves all smaller sizes. */
 static int64_t max_rows(int64_t m) {
     return cgp__min(cgp__ceil_div(m, CGP__GEMM_MR) * CGP__GEMM_MR, MC);
 }

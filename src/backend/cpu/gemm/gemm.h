@@ -5,17 +5,17 @@
 
 #include "backend/cpu/gemm/block.h"
 
-/* For f32: the work, in vector-by-scalar FMAs, that is worth waking another thread; and the number
- * of rows whose FMAs take as long as packing a micro-panel. */
+/* Values for f32: the least work for which waking another thread pays, in vector-by-scalar FMAs,
+ * and the number of rows whose FMAs take as long as packing a micro-panel. */
 #define CGP__GEMM_MIN_WORK 200000
 #define CGP__GEMM_PACKING_ROWS 2
 
-/* Compute c [m, n] = a [m, k] b [k, n] + bias [n], or add it to c; sums are f32. Matrix c has
- * contiguous columns and overlaps no other operand. */
+/* Compute c [m, n] = a [m, k] b [k, n] + bias [n], or add the result to c; sums are f32. Matrix c
+ * has contiguous columns and overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* Divide k into blocks as in a GEMM of depth blocking_k >= k, without more workspace; 0: as in
-     * a GEMM of depth k. */
+    /* Divide k into blocks of the same size as a GEMM of depth blocking_k >= k does. This needs no
+     * larger workspace. 0: the block size follows from k. */
     int64_t blocking_k;
     cgp__matrix a, b;
     /* All of `b`, packed by gemm_pack_b; NULL: `b` is packed block by block. GEMM in bf16 ignores

@@ -69,8 +69,8 @@ typedef struct cgp__cpu_tiles {
      * of `b`. */
     void (*pack_lines)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
                        int64_t q, int64_t k, bool pairs);
-    /* Pack the transpose: rows of `a` are elements first .. first + rows - 1 of k lines, given by
-     * `lines`. */
+    /* Pack the transpose: rows of `a` are elements first .. first + rows - 1 of k lines.
+     * from->lines has the offsets of these lines. */
     void (*pack_turned)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t rows,
                         int64_t k);
     /* Compute columns begin .. end - 1; `begin` is the first column of a micro-panel. `scratch` has

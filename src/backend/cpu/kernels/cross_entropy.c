@@ -6,7 +6,7 @@
  *     loss = w (log_sum + (max - x[target]) + s (x[target] - mean(x)))
  *     dx[c] = scale w (exp((x[c] - max) - log_sum) - (1 - s) (c == target) - s / classes)
  *
- * Both are 0 in a row that does not count.
+ * The loss and dx are 0 in an ignored row.
  *
  * max and log_sum are saved separately for every row: their sum in f32 would lose log_sum if logits
  * are large. The gradient dx may be x. */
@@ -55,7 +55,8 @@ void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
         CALL_TYPED(loss->type, forward, loss, row);
 }
 
-/* A row's target, its saved values, and what the labels have for the target and for each class. */
+/* A row's target, its saved values, and its smoothed label: each class has the probability `each`,
+ * to which the target adds `hit`. */
 typedef struct saved_row {
     float max, log_sum, hit, each;
     int32_t target;

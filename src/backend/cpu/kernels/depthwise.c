@@ -5,8 +5,8 @@
  *     to(q)     = bias + sum over taps of from(column + q step) weight(tap)
  *     sums(tap) = sum over rows and pixels j of x(column + j step) dy(j)
  *
- * PIXELS x WIDE accumulators share the vectors of a tap's weight. A tap outside the row is left
- * out. The gradient of the input is the first sum, too: its taps select pixels of dy. */
+ * PIXELS x WIDE accumulators share the vectors of a tap's weight. A tap outside the row is skipped.
+ * The gradient of the input is computed as the first sum, with taps that select pixels of dy. */
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
@@ -16,8 +16,8 @@
 
 /* --- a row of pixels --- */
 
-/* Compute `pixels` pixels from pixel q, for `wide` vectors of channels from c. `inside`: the taps
- * of all these pixels are in the row. */
+/* Compute `pixels` pixels, starting at pixel q, for `wide` vectors of channels, starting at channel
+ * c. `inside`: the taps of all these pixels are in the row. */
 INLINE void row_pixels(cgp_dtype type, const cgp__cpu_depthwise *p, int64_t q, int pixels,
                        bool inside, int64_t c, int wide, int64_t left) {
     vec sum[PIXELS][WIDE];

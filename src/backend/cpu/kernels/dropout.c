@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c -- dropout (Srivastava et al. 2014): y[e] = x[e] / (1 - p) if element e is kept, else
- * 0, for elements or channels (spatial dropout, Tompson et al. 2015). cgpipe/ext/ops/common.h has
- * the rule.
+ * 0, for elements or channels (spatial dropout, Tompson et al. 2015). cgpipe/ext/ops/common.h
+ * defines the rule.
  *
  * The same loop computes dx from dy in backward. The mask is recomputed, not saved. The output y
  * may be x. */

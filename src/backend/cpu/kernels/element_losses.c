@@ -5,7 +5,7 @@
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        slope = s(x) - t
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
  *
- * These forms neither overflow nor lose precision. The others, with d = x - t:
+ * These forms neither overflow nor lose precision. The other losses, with d = x - t:
  *
  *     MSE          d^2                                           slope = 2 d
  *     SMOOTH_L1    d^2 / (2 beta) if |d| < beta                  slope = d / beta
@@ -66,7 +66,7 @@ INLINE vec product_slope(vec x, vec target, float beta) {
 /* A loss, or its slope. Must be INLINE, so that the loops contain no calls. */
 typedef vec of_element(vec x, vec target, float beta);
 
-/* Return the losses of elements i .. i + left - 1; those of other lanes are undefined. */
+/* Return the losses of elements i .. i + left - 1; the other lanes are undefined. */
 INLINE vec losses_at(cgp_dtype type, const cgp__cpu_element_loss *a, int64_t i, int64_t left,
                      of_element *loss) {
     return loss(load_left(type, a->x, i, left), load_left(type, a->targets, i, left), a->beta);

@@ -3,7 +3,7 @@
  * gradients. Elementwise; y may be x, dx may be dy.
  *
  * With e = exp(-|v|), which cannot overflow, the logistic function of v is 1 / (1 + e) for v >= 0
- * and e / (1 + e) below. The order of operations is that of the cuda backend. */
+ * and e / (1 + e) below. The order of operations is the same as in the cuda backend. */
 #include "backend/cpu/kernels/map.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ INLINE vec exp_minus_one(vec x) {
  *     log(x) = k ln 2 + 2 artanh(s)        2 artanh(s) = 2 s + 2 s^3 (1/3 + s^2 / 5 + ...)
  *
  * ln 2 is split in two parts, so that k times the first part is exact. The omitted terms are below
- * 1e-9 of the result. A denormal x is scaled by 2^24 before. */
+ * 1e-9 of the result. A denormal x is first scaled by 2^24. */
 INLINE vec log_of(vec x) {
     const ivec tiny = x < 0x1p-126f;
     const uvec bits = (uvec)pick(tiny, x * 0x1p24f, x);
@@ -196,7 +196,8 @@ INLINE void map_gradient(cgp_function function, cgp_dtype type, void *dx, const 
     store_part_as(type, dx, i, add ? load_part_as(type, dx, i, left) + out : out, left);
 }
 
-/* Return a limit of HARDTANH as y has it; NaN, which no y reaches, for an infinite one. */
+/* Return a limit of HARDTANH, rounded to the type of y. Return NaN for an infinite limit, so that
+ * no y reaches the limit: comparisons with NaN are false. */
 INLINE float reached(cgp_dtype type, float limit) {
     if (!(limit - limit == 0.0f)) return NAN;
     return type == CGP_BF16 ? widen(narrow(splat(limit)))[0] : limit;

@@ -2,14 +2,14 @@
 /* gelu_tanh.c -- the tanh approximation of GELU (Hendrycks and Gimpel 2016, arXiv:1606.08415): y =
  * x P(x), P(x) = (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3).
  *
- * P is the logistic function of 2 u. With e = exp(-|2 u|), which cannot overflow,
+ * P is the logistic function of 2 u. With e = exp(-|2 u|), which cannot overflow:
  *
  *     P = 1 / (1 + e)  for x >= 0      P (1 - P) = e / (1 + e)^2
  *         e / (1 + e)  for x < 0       dx = dy (P + x P (1 - P) 2 u')
  *
- * so that small P lose no precision to cancellation. Beyond |x| = 16, e is 0 and P is constant. u
- * is therefore computed from x clamped to -16 .. 16, and no power of x overflows. Elementwise; y
- * may be x, dx may be dy. Backward reads x, not y. */
+ * In this form, small values of P lose no precision to cancellation. Beyond |x| = 16, e is 0 and P
+ * is constant. So u is computed from x clamped to -16 .. 16, and no power of x overflows.
+ * Elementwise; y may be x, dx may be dy. Backward reads x, not y. */
 #include "backend/cpu/kernels/map.h"
 
 #define TWO_SQRT_TWO_OVER_PI 1.5957691216057308f

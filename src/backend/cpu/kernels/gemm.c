@@ -20,16 +20,16 @@
  * An element of c is a chain of FMAs over the k of a block, in order. The result is added to the
  * element's previous value. The chain depends on the element's row of `a` and column of `b` alone.
  * Micro-tiles at the edges are computed with zeros or with a repeated row, and stored in part. The
- * last rows use half or a quarter of a micro-tile if they fit: 7 x 7 pixels are six micro-tiles and
- * one row. */
+ * last rows use half or a quarter of a micro-tile if they fit. For example, 7 x 7 pixels are six
+ * micro-tiles and one row. */
 #include "backend/cpu/kernels/gemm_pack.h"
 #include "backend/cpu/kernels/prefetch.h"
 
 #define MR_QUARTER (MR > 2 ? MR / 4 : 1)
 #define STEP 4         /* k per unrolled step */
 #define INTERLEAVES 16 /* maximum per micro-tile */
-/* Only this many last micro-tiles prefetch another micro-panel: earlier prefetches would be
- * evicted. */
+/* Only the last LATE micro-tiles of a micro-panel prefetch another micro-panel, because earlier
+ * prefetches would be evicted. */
 #define LATE 16
 #define MAX_LINES 8 /* maximum cache lines of the next block's `a` per interleave */
 

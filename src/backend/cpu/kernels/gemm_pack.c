@@ -72,8 +72,8 @@ void CGP__CPU_NAME(gemm_pack_a)(float *to, const cgp__matrix *a, int64_t rows, i
     FOR_TYPE(a->type, pack_rows, to, a, rows, k);
 }
 
-/* Pack windows, in which the rows of `a` are contiguous: copy LANES rows from each window, one
- * window after the other. */
+/* Pack windows as columns of `a`. The rows of `a` are contiguous within a window. Copy LANES rows
+ * from each window, one window after the other. */
 void CGP__CPU_NAME(gemm_pack_windows)(float *to, const float *at, const int64_t *windows,
                                       int64_t count, int64_t first, int64_t rows) {
     const int64_t panel = count * MR;

@@ -77,8 +77,8 @@ INLINE float reciprocal(side s, int64_t i) {
             function(__VA_ARGS__, e_, 1, (end)-e_);                                                \
     } while (0)
 
-/* Return the end of the elements of t to compute next: at least `needed`, usually AHEAD more
- * elements, which stay in the L1 cache until they are read. */
+/* Return the end of the elements of t to compute next. It is at least `needed`. Usually AHEAD
+ * elements are computed at a time: they stay in the L1 cache until they are read. */
 INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
     if (needed <= done) return done;
     const int64_t end = done + AHEAD > needed ? done + AHEAD : needed;
@@ -104,8 +104,8 @@ INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride,
         store(t + e + k * LANES, sum[k]);
 }
 
-/* Set `to` to the sum over columns of t, divided by `pixels`, or add it. If `averaged`, divide each
- * column by the number of columns of its window. */
+/* Set `to` to the sum over columns of t, divided by `pixels`, or add the result to `to`. If
+ * `averaged`, divide each column by the number of columns of its window. */
 INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channels, span columns,
                        const side *averaged, float pixels, bool add, int64_t c, int count,
                        int64_t left) {

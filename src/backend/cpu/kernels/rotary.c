@@ -6,17 +6,17 @@
  *
  * Cosines and sines are computed again for each row; a table would cost more, because it takes
  * cache space. The cosines and sines of a row serve all heads of all samples. They are computed in
- * double, in IEEE operations, and rounded once:
+ * double with IEEE operations, and rounded once:
  *
  *     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)       cos r = 1 - r^2 / 2 + r^4 C(r^2)       Taylor, error < 3e-14
  *
- * n mod 4 determines which of the two series is the cosine, which is the sine, and their signs. Bit
- * for bit, -angle has the same cosine and the negated sine. */
+ * n mod 4 determines which of the two series is the cosine, which is the sine, and their signs. The
+ * cosine of -angle has the same bits as the cosine of angle, and its sine is the exact negative. */
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
-typedef double dvec __attribute__((vector_size(4 * LANES))); /* half of the LANES */
+typedef double dvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 lanes */
 
 #if LANES == 16
 #define SWAP_PAIRS(x)                                                                              \

@@ -75,7 +75,7 @@ INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask,
     }
 }
 
-/* Set full vectors that have no column of the span to zero, up to `width`. */
+/* Set full vectors without a column of the span to zero, up to `width`. */
 static void row_clear(float *s, span x, int64_t width) {
     const vec zero = {0};
     for (int64_t j = 0; j < vector_of(x.begin); j += LANES)

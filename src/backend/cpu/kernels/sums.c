@@ -3,8 +3,8 @@
  *
  *     y = a + b          sum[c] = or += ((P0 + P1) + P2) + ...          out[i] = a[i] . b[i]
  *
- * Each P is the sum of 64 rows in ascending order, from zero: errors grow more slowly than in one
- * long sum. Columns are independent, so threads divide the columns. */
+ * Each P is the sum of 64 rows in ascending order, starting from zero: rounding errors grow more
+ * slowly than in one long sum. Columns are independent, so threads divide the columns. */
 #include "backend/cpu/kernels/rows.h"
 
 INLINE void add(cgp_dtype type, cgp_dtype b_type, void *y, const void *a, const void *b,
@@ -56,8 +56,8 @@ void CGP__CPU_NAME(convert)(cgp_dtype to_type, void *to, cgp_dtype from_type, co
 
 #define CHUNK 1024 /* columns whose partial and total sums fit the L1 cache */
 
-/* Copy `partial` to `whole` for the first block, or add it. Then clear `partial`. Columns are
- * padded to LANES. */
+/* For the first block, copy `partial` to `whole`; for later blocks, add it. Then clear `partial`.
+ * Columns are padded to LANES. */
 static void end_block(float *whole, float *partial, int64_t width, bool first) {
     const vec zero = {0};
     for (int64_t c = 0; c < width; c += LANES) {
@@ -93,7 +93,7 @@ void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t 
     CALL_TYPED(type, sum_rows, sum, x, rows, width, stride, add);
 }
 
-/* Add gradients, or copy values without changing a bit. */
+/* If `add_to`, add the rows (gradients); otherwise copy them without changing a bit. */
 void CGP__CPU_NAME(copy_rows)(cgp_dtype type, void *to, int64_t to_stride, const void *from,
                               int64_t from_stride, int64_t rows, int64_t width, bool add_to) {
     for (int64_t row = 0; row < rows; row++) {

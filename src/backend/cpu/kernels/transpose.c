@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- sets `to` [columns, rows] to the transpose of `from` [rows, columns], or adds it,
- * in squares of LANES x LANES. Rows are read and written as vectors; a square is transposed in the
- * L1 cache. */
+/* transpose.c -- sets `to` [columns, rows] to the transpose of `from` [rows, columns], or adds that
+ * transpose to `to`, in squares of LANES x LANES. Rows are read and written as vectors; a square is
+ * transposed in the L1 cache. */
 #include "backend/cpu/kernels/vec.h"
 
 INLINE void turn_square(cgp_dtype type, void *to, int64_t to_stride, const void *from,

@@ -7,9 +7,9 @@
  * AdamW:    m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
  *           param = param (1 - lr weight_decay)
  *                   - lr / correction1  m / (sqrt(v) / correction2_sqrt + eps)
- * Adam:     g += weight_decay param; then as AdamW without decay
+ * Adam:     g += weight_decay param; then like AdamW without decay
  * RMSprop:  g += weight_decay param              v = alpha v + (1 - alpha) g^2
- *           b = momentum b + g / (sqrt(v) + eps)                 without b: the quotient
+ *           b = momentum b + g / (sqrt(v) + eps)                 without b: the quotient itself
  *           param -= lr b
  *
  * Source: AdamW, Loshchilov and Hutter 2019, arXiv:1711.05101; Adam, Kingma and Ba 2015,

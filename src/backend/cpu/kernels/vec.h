@@ -145,7 +145,7 @@ INLINE hvec low_halves(uvec x) {
 #elif LANES == 4
     return __builtin_convertvector(x, hvec);
 #else
-    const __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x); /* within 128 bits */
+    const __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x); /* per 128-bit half */
     return (hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
 #endif
 }
@@ -337,8 +337,8 @@ INLINE float max_lanes(vec x) {
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
- * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; adding 127 more
- * makes it the exponent of 2^n. */
+ * Adding 1.5 2^23 rounds n and leaves n in the low bits of the sum. Adding 127 more turns these
+ * bits into the exponent of 2^n. */
 INLINE vec exp_parts(vec x, vec *scale) {
     const vec shift = splat(0x1.8p23f + 127.0f);
     const vec shifted = multiply_add(x, splat(0x1.715476p0f), shift);

@@ -3,9 +3,9 @@
  * softmax(scale q k^T) v per head. Each head of k and v serves a group of heads of q.
  *
  * A tile is 64 queries of one head of one sample; a matrix of R x S is never stored. Unlike a tile
- * of FlashAttention, it holds whole rows of scores, so no online softmax is needed. Threads take
- * heads, each with its own scratch memory: heads of q in forward; in backward, a head of k with its
- * group, over which its gradients are summed.
+ * of FlashAttention, a tile here holds whole rows of scores, so no online softmax is needed. Each
+ * thread has its own scratch memory. In forward, a thread takes heads of q. In backward, it takes a
+ * head of k with its group of heads of q, and sums the gradients over the group.
  *
  *                 keys begin .. first .. end    S  [64, end - begin]: a tile and its keys
  *     queries          [\#######\  ]            dP  likewise: the gradient of P
@@ -19,16 +19,17 @@
  *             dS = scale P (keep dP - delta)
  *             dv += (P keep)^T dy      dk += dS^T q      dq = dS k
  *
- * Products of a triangle skip its zeros, by micro-tiles. Without a window and with more than two
- * tiles, k and v are packed once for all tiles of queries. Under a window, a tile reads only few
- * keys.
+ * Products with a triangular operand skip its zeros, one micro-tile at a time. Without a window and
+ * with more than two tiles, k and v are packed once for all tiles of queries. With a window this
+ * does not pay, because a tile reads only few keys.
  *
  * q, k, v and their gradients are strided views of rows. The first queries that attend to a key
  * overwrite its dk and dv, unless gradients are to be added there; later queries add. In bf16, dk
  * and dv are summed in f32 in the workspace and rounded once.
  *
  * A causal row's y depends on its own keys alone: P v is split into blocks of keys as if its tile
- * had 64 queries. Inputs may be one value with one gradient; v's gradient is written first. */
+ * had 64 queries. If several inputs are one value, they share one gradient, and v's gradient is
+ * written first. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/operands.h"
@@ -152,7 +153,7 @@ typedef struct head {
     void *y;
     float *max, *log_sum;
     const void *dy;
-    /* Gradients; NULL: not wanted. */
+    /* Gradients; NULL: no gradient is needed. */
     void *dq, *dk, *dv;
     /* The first write to dq, dk or dv adds instead of overwriting. */
     bool add_q, add_k, add_v;
@@ -166,7 +167,7 @@ typedef struct head {
     float *s, *dp, *delta;
     /* Workspace of the GEMMs. */
     void *gemm_workspace;
-    /* Dropout mask, whose group is the group of query 0; NULL: no dropout. */
+    /* Dropout mask. Its `group` is for query 0; query i has `group` + i. NULL: no dropout. */
     const cgp__cpu_mask *mask;
     /* The next head, whose operands are prefetched; NULL: there is none. */
     const struct head *next;
@@ -471,8 +472,8 @@ static bool coincide(const head *h) {
     return (h->dq && (h->dq == h->dk || h->dq == h->dv)) || (h->dk && h->dk == h->dv);
 }
 
-/* Convert rows of dk or dv to their f32 sums. If `back`, convert the sums to dk or dv, or add them
- * there. */
+/* Convert rows of dk or dv to their f32 sums. If `back`, convert the sums to dk or dv, or add the
+ * sums to it. */
 static void convert_sums(const head *h, float *summed, void *dx, int64_t width, int64_t stride,
                          bool back, bool add) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
@@ -488,7 +489,7 @@ static void convert_sums(const head *h, float *summed, void *dx, int64_t width, 
     }
 }
 
-/* Initialise the f32 sums before the first head of a group, with the present value of the gradient
+/* Initialise the f32 sums before the first head of a group, with the current value of the gradient
  * if the sums are to be added to it. If gradients share memory, the sums start at 0 and are added
  * to the shared gradient at the end. */
 static void begin_sums(head *h) {

@@ -9,7 +9,7 @@
  *
  * A tile is a run of samples at consecutive positions within one aligned group of 64. Its first key
  * and the split of P v are the same as in attention.c for those 64 queries. A row of y is therefore
- * computed by the same operations in the same order. Threads take heads. */
+ * computed by the same operations in the same order as there. Threads take heads. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/operands.h"

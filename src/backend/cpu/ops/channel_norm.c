@@ -4,7 +4,7 @@
  * all rows of a set. GROUP_NORM (Wu and He 2018, arXiv:1803.08494) normalises several channels
  * together, which form a `part`.
  *
- *     sets: one of all samples' rows (BATCH_NORM), or one per sample (the others)
+ *     sets: one with the rows of all samples (BATCH_NORM), or one per sample (the others)
  *     y = (x - mean) rstd weight + bias     rstd = 1 / sqrt(variance + eps)     h = (x - mean) rstd
  *     dweight = sum dy h     dbias = sum dy
  *     dx = weight rstd (dy - dbias / rows - h dweight / rows)

@@ -15,9 +15,9 @@
  * class have the same taps of the kernel and read dy without gaps, so no GEMM multiplies zeros that
  * the stride would insert. A pointwise convolution (1 x 1, stride 1) is a plain GEMM.
  *
- * conv2d_depthwise.c runs depthwise convolutions, and conv2d_parts.c other groups and dilations. In
- * bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW. conv2d_winograd.c runs
- * convolutions with a Winograd `tile`, if this is faster.
+ * conv2d_depthwise.c runs depthwise convolutions. conv2d_parts.c runs other convolutions with
+ * groups or a dilation. In bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW.
+ * conv2d_winograd.c runs convolutions with a Winograd `tile`, if this is faster.
  *
  * Threads take blocks of pixels, each with its own padded rows, or ranges of columns. The result is
  * the same either way, because the division of k depends on its size alone. */
@@ -169,8 +169,8 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Return the runs of a block, at least half as many as fit. Choose the number that gives the
- * busiest thread the fewest rows of micro-panels to multiply and to pack. */
+/* Return the number of runs in a block, which is at least half of the number that fits. Choose the
+ * number for which the busiest thread multiplies and packs the fewest rows of micro-panels. */
 static int64_t runs_at_once(const cgp__output_positions *g, int64_t panels, int threads) {
     const int64_t all = cgp__output_runs(g),
                   most = cgp__output_runs_per_block(g, CGP__WINDOW_PIXELS);

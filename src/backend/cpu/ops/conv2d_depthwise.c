@@ -2,8 +2,8 @@
 /* conv2d_depthwise.c -- depthwise convolution: each channel is a group, weight [KH, KW, C].
  *
  * A row of the result is computed directly (kernels/depthwise.c) from a list of taps, without
- * windows or GEMM. The gradient of the input computes a row of pixels in `stride` classes (w mod
- * stride), whose pixels have the same taps. Threads take rows.
+ * windows or GEMM. For the gradient of the input, a row of pixels is divided into `stride` classes
+ * (w mod stride). The pixels of a class have the same taps. Threads take rows.
  *
  * The gradient of the weight is summed over blocks of rows, about PIXELS pixels each. The sums of
  * blocks are added in order. */
@@ -55,7 +55,7 @@ static void forward_row(const rows_work *w, int64_t sample, int64_t i, cgp__cpu_
     w->device->kernels->depthwise_row(&p);
 }
 
-/* Append the taps of pixels c + stride q of a row of dx, of row u of the kernel. */
+/* Append the taps from row u of the kernel that apply to pixels c + stride q of a row of dx. */
 static int64_t add_taps(const cgp_op_windows *g, int64_t u, int64_t line, int64_t c,
                         cgp__cpu_tap *taps) {
     int64_t n = 0;
@@ -111,7 +111,7 @@ static void input_rows(const void *work, int64_t begin, int64_t end, int thread)
         input_row(w, r / g->height, r % g->height, w->taps + thread * taps_of(g));
 }
 
-/* Return the elements that cost as much as a row of `width` pixels. */
+/* Return the number of elements whose work equals the work of a row of `width` pixels. */
 static int64_t row_work(const cgp_op_windows *g, int64_t width) {
     return width * g->in * (1 + taps_of(g) / 4);
 }

@@ -9,14 +9,15 @@
  *           = r + d (m + u + k stride / gcd)      r = (a stride - top) mod d
  *
  * So a part has stride / gcd(stride, d) and padding -m. The pixels of a part are gathered, the part
- * is convolved by conv2d.c, and its result is scattered. Parts follow each other. */
+ * is convolved by conv2d.c, and its result is scattered. Parts run one after the other. */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
 
 /* A class of pixels along one side. */
 typedef struct side {
-    /* First pixel, distance and number of pixels of the image, and of the result. */
+    /* First pixel, distance between pixels, and number of pixels: in the image, and in the
+     * result. */
     int64_t pixel, pixel_step, pixels, output, output_step, outputs;
     int64_t stride, front;
 } side;
@@ -82,7 +83,7 @@ static int64_t parts_of(const cgp_op_windows *g) {
     return g->groups * parts_of_group(g);
 }
 
-/* Return part i; the parts of a group follow each other. */
+/* Return part i; the parts of a group have consecutive numbers. */
 static part part_at(const cgp_kernel_spec *spec, int64_t i) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t across = classes(g->stride_width, g->dilation_width, g->out_width);
@@ -98,7 +99,8 @@ typedef struct pixels {
     cgp_dtype type;
     void *whole, *part;
     bool scatter;
-    /* First element and distances in the whole tensor, in elements. */
+    /* First element in the whole tensor, and distances between images, rows and pixels, in
+     * elements. */
     int64_t first, image, row, pixel;
     /* Rows, columns and channels of the part. */
     int64_t height, width, channels;
@@ -199,7 +201,8 @@ static buffers buffers_of(const cgp_kernel_spec *spec, void *workspace) {
     return b;
 }
 
-/* Return the address of a group's weight, copied to the buffer if its columns are apart. */
+/* Return the address of a group's weight. If there are several groups, first copy the group's
+ * columns to the buffer `to`, where they are contiguous. */
 static const float *weight_of(cgp_device *device, const cgp_op_windows *g, int64_t group,
                               const float *weight, float *to) {
     const int64_t out = g->out / g->groups;
@@ -215,7 +218,7 @@ bool cgp__has_parts(const cgp_op_windows *g) {
     return g->groups > 1 || g->dilation_height > 1 || g->dilation_width > 1;
 }
 
-/* Set all pixels to the bias or zeros: no part may have them. */
+/* Set all pixels to the bias or zeros, because some pixels may belong to no part. */
 static void fill(cgp_device *device, const cgp__cpu_convolution *conv) {
     const cgp_op_windows *g = cgp_spec_windows(conv->spec);
     const cgp_dtype type = conv->spec->type;

@@ -10,8 +10,8 @@
  * tiles, V is computed once, and panels of columns follow one after the other. The U of one panel
  * stays in the cache; all of U is far larger than the image. dx is the convolution of dy with the
  * filter rotated by 180 degrees. An output pixel depends only on its tile, whose place in the image
- * is fixed. It does not depend on other samples, or on the number of threads, which take blocks or
- * panels. */
+ * is fixed. It depends neither on other samples nor on the number of threads. Threads take blocks
+ * or panels. */
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/winograd.h"
 

@@ -24,7 +24,7 @@ static int64_t gemm_bytes(const cgp__winograd_tiling *t, int64_t rows, int64_t o
     return cgp__gemm_workspace(rows, out, cgp__winograd_block_tiles(t), CGP_F32, false, 1);
 }
 
-/* Set du to rows row .. row + rows - 1 of V[i]^T Z[i], or add them. */
+/* Set du to rows row .. row + rows - 1 of V[i]^T Z[i], or add these rows to du. */
 static void multiply(const weight_gradient *p, int64_t i, int64_t row, int64_t rows, float *du,
                      void *scratch) {
     const int64_t width = p->x.count;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.c -- y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows.
  *
- * dweight is divided by columns, because several rows may have one id. */
+ * Threads take columns of dweight, not rows, because several rows of dy may have the same id. */
 #include "backend/cpu/cpu.h"
 
 static void embedding_forward_range(const void *work, int64_t begin, int64_t end, int thread) {

@@ -2,7 +2,7 @@
 /* matmul.c -- batched matrix product y [M, N] = a [M, K] b [K, N], one GEMM per matrix; `a` and `b`
  * may each be stored transposed.
  *
- *     da = dy b^T        db = a^T dy        or their transposes, to write rows of the result
+ *     da = dy b^T        db = a^T dy        or their transposes, to write along rows
  *
  * With many matrices, threads take matrices, each with its own workspace; with few, all threads
  * share each GEMM. Either way, an element is summed in the GEMM's order over blocks of k (gemm.h).

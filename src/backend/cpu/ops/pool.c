@@ -97,7 +97,7 @@ const cgp__cpu_op cgp__cpu_mean[CGP_OP_DIRECTIONS] = {
  * workspace of a thread, stays in the cache. The argmax of a window in two blocks is computed for
  * each of these blocks, so an element's sum does not depend on where a block ends. */
 
-#define WINDOWS 65536 /* maximum windows of a block times channels, unless one row has more */
+#define WINDOWS 65536 /* maximum of windows x channels in a block, unless one row has more */
 
 /* Return the rows of a block of dx: a multiple of the stride, so that few windows are in two
  * blocks. */

@@ -118,8 +118,8 @@ static inline int64_t cgp__window_table_bytes(const cgp__output_positions *g, in
     return cgp__align_up(cgp__output_runs_per_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
 }
 
-/* conv2d_weight.c: set dw to (windows of x)^T dy, or add it. The workspace is for `threads`
- * threads. */
+/* conv2d_weight.c: set dw to (windows of x)^T dy, or add the product to dw. The workspace is for
+ * `threads` threads. */
 void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads);

@@ -98,8 +98,9 @@ static inline cgp__winograd_row cgp__winograd_rows(const cgp__winograd_image *x,
     return out;
 }
 
-/* Return the size of equal parts of a filter's side; all but the last are full micro-panels, and
- * part * other fits CGP__WINOGRAD_PART. */
+/* Divide one side of a filter (its rows or its columns) into equal parts, and return their size.
+ * All parts but the last are full micro-panels. The size times `other`, the length of the other
+ * side, fits CGP__WINOGRAD_PART. */
 static inline int64_t cgp__winograd_part(int64_t side, int64_t other) {
     const int64_t fit = cgp__max(CGP__WINOGRAD_PART / other / CGP__GEMM_NR, 1) * CGP__GEMM_NR;
     const int64_t even = cgp__ceil_div(side, cgp__ceil_div(side, fit));
@@ -107,7 +108,7 @@ static inline int64_t cgp__winograd_part(int64_t side, int64_t other) {
 }
 
 /* Return the number of elements from one of the 16 matrices to the next. A cache line is added,
- * because all 16 would otherwise share cache sets. */
+ * because all 16 matrices would otherwise share cache sets. */
 static inline int64_t cgp__winograd_matrix(int64_t rows, int64_t columns) {
     return cgp__cpu_padded(rows * columns) + 16;
 }

@@ -30,7 +30,7 @@ template <class T> __global__ void argmax(int32_t *y, const T *x, int64_t width)
     }
     const float front = load(x, 0);
     if (threadIdx.x == 0)
-        y[blockIdx.x] = front == front ? best[0].c : 0; /* nothing is larger than a NaN */
+        y[blockIdx.x] = front == front ? best[0].c : 0; /* if x[0] is a NaN, nothing is larger */
 }
 
 template <class T>

@@ -17,8 +17,8 @@ using namespace gemm;
 typedef shape<64, 64, 16, 4, 4, 0, 16, 4> scores;
 static_assert((int)scores::ACROSS == (int)LANES, "sums and maxima of a row are those of lanes");
 
-/* Tiles of 16 queries, and of 16 keys, if 64 would leave SMs idle. All shapes divide shared memory
- * into the same halves. */
+/* Tile shapes with 16 queries, and with 16 keys, for use if tiles of 64 would leave SMs idle. All
+ * shapes divide shared memory into the same halves. */
 struct few_queries : shape<16, 64, 16, 4, 4, 0, 16, 4> {
     enum { QUADS = scores::QUADS };
 };
@@ -51,7 +51,7 @@ template <class T> struct operand {
     int columns;
     /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
     bool quads;
-    /* All rows of `at`, or of `dx`, are multiples of 16 bytes at multiples of 16 bytes. */
+    /* The length and the address of every row of `at`, or of `dx`, are multiples of 16 bytes. */
     bool vectors, dx_vectors;
     /* Add to dx instead of overwriting it. */
     bool add;
@@ -66,7 +66,7 @@ template <class T> struct attention {
     int64_t y_stride;
     bool dy_quads, dy_vectors, y_vectors;
     float *max, *log_sum, *delta;
-    /* `group` heads of q share a head of k. window 0: no window. */
+    /* `group` heads of q share a head of k. `window` is 0 if there is no window. */
     int heads, group, rows, keys, window;
     bool causal;
     int64_t n;
@@ -125,8 +125,8 @@ __device__ static inline void find_head(head<T> *h, const attention<T> &a, int l
     __syncthreads();
 }
 
-/* Queries of the tile at `query` attend to key tiles that begin in [begin_key(), end_key()). These
- * are the key tiles of 64 queries. */
+/* Queries of the tile at `query` attend to key tiles that begin in [begin_key(), end_key()). The
+ * key tiles are the same for all queries of an aligned block of 64. */
 template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
     const int first = query / TILE * TILE;
     return a.window > 0 && first >= a.window ? (first - a.window + 1) / TILE * TILE : 0;
@@ -136,8 +136,8 @@ template <class T> __device__ static inline int end_key(const attention<T> &a, i
     return a.causal ? query + 1 : a.keys;
 }
 
-/* Query tiles that begin in [begin_query(), end_query()) attend to keys of the tile at `key`. These
- * are the query tiles of 64 keys. */
+/* Query tiles that begin in [begin_query(), end_query()) attend to keys of the tile at `key`. The
+ * query tiles are the same for all keys of an aligned block of 64. */
 template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
     return a.causal ? key / TILE * TILE : 0;
 }

@@ -5,12 +5,12 @@
  *     forward, dq    a warp has 16 queries; tiles of 64 keys pass through shared memory
  *     dk, dv         a warp has 16 keys; tiles of queries pass, for each head of the group
  *
- * The kernel for dk and dv computes s^T = k q^T and dp^T = v dy^T, so that p^T and ds^T are
- * operands of the next mma as they lie in registers.
+ * The kernel for dk and dv computes s^T = k q^T and dp^T = v dy^T, because the registers of p^T and
+ * ds^T then have the layout of the next mma's operands.
  *
  * Sums run over blocks of 16 in ascending order: scores over the depth, y and dq over the keys, dk
- * and dv over the heads and their queries. The hardware adds the products of such a block.
- * rowsum(p) of a tile adds 16 keys in each of four lanes, and then the lanes as a tree.
+ * and dv over the heads and their queries. The hardware adds the products of such a block. For
+ * rowsum(p) of a tile, each of four lanes adds 16 keys, and then the lanes are added as a tree.
  *
  * ptxas 13.0 reports no spills. Registers on sm_80, sm_90 and sm_100, and shared memory in KiB
  * (tests/cuda/test_cuda_nvcc.sh prints them):
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(MMA_THREADS, BLOCKS<D>) forward_mma(attention<
 
 /* --- backward --- */
 
-/* Numbers of a query that backward reads. */
+/* Saved numbers of a query, which backward reads. */
 struct query_stats {
     float max, log_sum, delta;
 };
@@ -61,13 +61,14 @@ __device__ static inline void softmax_backward(float *s, float *dp, float keep, 
     *s = p * keep;
 }
 
-/* Keys of a step of the kernel for dq; queries of a tile, and of a step, of the one for dk and dv.
- * Wide heads have fewer, to save registers and shared memory. */
+/* Number of keys in a step of the kernel for dq. Numbers of queries in a tile, and in a step, of
+ * the kernel for dk and dv. For wide heads the numbers are smaller, to save registers and shared
+ * memory. */
 template <int D> constexpr int KEY_STEP = D == NARROW ? 32 : 16;
 template <int D> constexpr int QUERY_TILE = D == NARROW ? 64 : 32;
 template <int D> constexpr int QUERY_STEP = D == NARROW ? 32 : 16;
 
-/* Do softmax_backward() for a step of keys; rows of s and dp are queries. */
+/* Apply softmax_backward() to a step of keys; rows of s and dp are queries. */
 template <int N>
 __device__ static inline void backward_queries(const attention<bf16> &a, const head<bf16> &h,
                                                int key, const query_stats (&of)[2],
@@ -127,13 +128,14 @@ __global__ void __launch_bounds__(MMA_THREADS, BLOCKS<D>) queries_mma(attention<
 }
 
 /* Return the dropout factors of queries `query` and query + 1 for keys `key` and key + 8, in the
- * order of a fragment. The four lanes whose keys are a group of four random words exchange them:
- * each computes the words of one of the four pairs (query, group of keys). */
+ * order of a fragment. One call of the generator makes the random words of four neighbouring keys,
+ * which belong to four lanes. Each of these lanes makes the words of one of four pairs (query,
+ * group of keys), and the lanes exchange them. */
 __device__ static inline void transposed_factors_of(float (&factors)[4],
                                                     const attention<bf16> &a,
                                                     const head<bf16> &h, int number, int query,
                                                     int key) {
-    const int own = key % 4; /* number of this lane's pair, and of its key in a group */
+    const int own = key % 4; /* number of this lane's pair, and index of its key in its group */
 #pragma unroll
     for (int i = 0; i < 4; i++)
         factors[i] = 1.0f;
@@ -179,7 +181,7 @@ __device__ static inline bool sees_all(const attention<bf16> &a, const head<bf16
            seen_from(a, last, h.first).begin <= warp_row();
 }
 
-/* Do softmax_backward() for a step of queries; rows of s and dp are keys. */
+/* Apply softmax_backward() to a step of queries; rows of s and dp are keys. */
 template <int N>
 __device__ static inline void backward_keys(const attention<bf16> &a, const head<bf16> &h,
                                             int number, int query, const query_stats *of,

@@ -3,12 +3,12 @@
  * bf16 and heads of up to 128 columns. attention_mma.cu and cached_attention.cu use them.
  *
  * A thread block has four warps, and a warp has 16 rows of a tile of 64 x 64 scores. Rows of q, k,
- * v and dy lie in shared memory, padded with zeros to D = 64 or 128 columns. An mma multiplies a
- * block of 16 x 16 by one of 16 x 8; its sums are f32. The scores of a warp, rounded to bf16, are
- * an operand of the next mma as they lie in registers.
+ * v and dy lie in shared memory, padded with zeros to D = 64 or 128 columns. An mma multiplies a 16
+ * x 16 block by a 16 x 8 block; its sums are f32. The scores of a warp lie in registers in the
+ * layout of an operand of the next mma, and only need rounding to bf16.
  *
- * In an mma a row meets no other row. Whatever the address, the number of rows and the tile of a
- * row, its products are added in the same order; a masked score adds zeros. */
+ * An mma never combines two rows. The products of a row are always added in the same order,
+ * whatever its address, its tile and the number of rows. A masked score adds zeros. */
 #ifndef CGP_SRC_CUDA_ATTENTION_MMA_CUH
 #define CGP_SRC_CUDA_ATTENTION_MMA_CUH
 
@@ -17,8 +17,8 @@
 
 enum { MMA_THREADS = 128, MMA_ROWS = 16 };
 
-/* Elements from one row to the next in shared memory. They are 16 bytes more than a row, so that
- * the eight rows that ldmatrix reads at once lie in different banks. */
+/* Elements from one row to the next in shared memory. This stride is 16 bytes longer than a row, so
+ * that the eight rows that ldmatrix reads at once lie in different banks. */
 template <int D> constexpr int ROW_STRIDE = D + CHUNK;
 template <int D> constexpr int TILE_ELEMENTS = (D + CHUNK) * TILE;
 
@@ -84,7 +84,8 @@ template <int D, bool KEPT> struct own_rows {
     }
 };
 
-/* s [16, 8 N] = x y^T: the warp's rows x, and rows first .. first + 8 N - 1 of a tile. */
+/* Compute s [16, 8 N] = x y^T, where x is the warp's rows and y is rows first .. first + 8 N - 1 of
+ * a tile. */
 template <int D, int N, bool KEPT>
 __device__ static inline void score_rows(float (&s)[N][4], const own_rows<D, KEPT> &x,
                                          const bf16 *y, int first) {
@@ -102,7 +103,8 @@ __device__ static inline void score_rows(float (&s)[N][4], const own_rows<D, KEP
     }
 }
 
-/* sums [16, D] += p y: p [16, 8 N] is rounded to bf16; rows first .. first + 8 N - 1 of y. */
+/* Compute sums [16, D] += p y, where p [16, 8 N] is rounded to bf16 and y is rows first .. first +
+ * 8 N - 1 of a tile. */
 template <int D, int N>
 __device__ static inline void add_product(float (&sums)[D / MMA_N][4], const float (&p)[N][4],
                                           const bf16 *y, int first) {
@@ -341,7 +343,7 @@ static inline bool is_narrow(const attention<bf16> &a) {
     return a.q.columns <= NARROW && a.v.columns <= NARROW;
 }
 
-/* attention_mma.cu: attention on tensor cores, where uses_mma(). Backward needs delta. */
+/* attention_mma.cu: attention on tensor cores, if uses_mma() is true. Backward needs delta. */
 cudaError_t cgp__cuda_attention_forward(const attention<bf16> &a, cudaStream_t stream);
 cudaError_t cgp__cuda_attention_backward(const attention<bf16> &a, cudaStream_t stream);
 

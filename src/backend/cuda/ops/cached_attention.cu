@@ -4,8 +4,8 @@
  *
  * A thread block computes one head of consecutive samples whose positions are consecutive and lie
  * in the same block of 64. These samples are rows of a tile of attention.cu and get the same bits.
- * The thread block of the first sample finds the other samples, whose thread blocks return at
- * once. */
+ * The thread block of the first sample finds the other samples. The thread blocks of those samples
+ * return immediately. */
 #include "backend/cuda/ops/attention_mma.cuh"
 
 /* Write rows of k and v [n, columns] to their positions in the cache. One thread owns a column, so
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(scores::THREADS)
     put_rows<COLUMNS>(h, a.y + h.y_at, a.y_stride, rows, a.v.columns, false, y, sum);
 }
 
-/* Do as cached_tile(), on tensor cores. */
+/* Like cached_tile(), but on tensor cores. */
 template <int D>
 __global__ void __launch_bounds__(MMA_THREADS, BLOCKS<D>)
     cached_mma(attention<bf16> a, const int32_t *positions) {

@@ -13,8 +13,8 @@
  * With a dilation, windows have gaps. Groups of channels are convolved directly (grouped.cuh).
  *
  * CONV_TRANSPOSE2D from x to y uses the kernels of the convolution from y to x. Forward computes
- * the input gradient of that convolution from x, then adds the bias. dx is that convolution of dy.
- * dW is the weight gradient of that convolution, with x and dy exchanged.
+ * the input gradient of that convolution from x, then adds the bias. dx is that convolution applied
+ * to dy. dW is the weight gradient of that convolution, with x and dy exchanged.
  *
  * In f32 the k ranges are the blocks of k of the cpu backend, at most 512 deep. A range is a number
  * of full segments of windows, or one of the equal parts of a segment. For dW, a range is a number
@@ -71,7 +71,7 @@ template <class T> static k_ranges k_ranges_of_pixels(const cgp_kernel_spec *spe
 
 /* --- forward and the weight's gradient --- */
 
-/* Return whether int can index all pixels and all elements of a window. */
+/* Return whether an int can index all pixels and all elements of a window. */
 static bool all_fit(const cgp_kernel_spec *spec) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t taps = (int64_t)g->kernel_height * g->kernel_width;
@@ -104,7 +104,8 @@ template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, c
 /* A convolution of x, plus bias (NULL: no bias). The result overwrites `to` or is added to it. */
 template <class T> struct convolution {
     const T *x, *weight;
-    /* The weight in f32, for groups; NULL: no bias. */
+    /* `param`: the weight in f32, for convolutions with groups. `bias`: NULL if there is no
+     * bias. */
     const float *param, *bias;
     T *to;
     bool add;

@@ -6,9 +6,8 @@
  *     loss = w (log_sum + (max - x[target]) + s (x[target] - mean(x)))
  *     dx[c] = scale w (exp((x[c] - max) - log_sum) - (1 - s) (c == target) - s / classes)
  *
- * Both are 0 in an ignored row.
- * max and log_sum are saved separately for every row: their f32 sum would lose log_sum if logits
- * are large. The gradient dx may share x's memory. */
+ * The loss and dx are 0 in an ignored row. max and log_sum are saved separately for every row:
+ * their f32 sum would lose log_sum if logits are large. The gradient dx may share x's memory. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"

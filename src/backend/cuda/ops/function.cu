@@ -3,7 +3,8 @@
  * of cgpipe/ext/ops/function.h. The output y may share x's memory, dx may share dy's.
  *
  * With e = exp(-|v|), which cannot overflow, the logistic function of v is 1 / (1 + e) for v >= 0
- * and e / (1 + e) below. The order of operations and the bits are those of the cpu backend. */
+ * and e / (1 + e) below. The order of operations and the bits are the same as in the cpu
+ * backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 
@@ -139,7 +140,8 @@ struct forward_of {
     }
 };
 
-/* Return a limit of HARDTANH as y has it; NaN, which no y reaches, for an infinite one. */
+/* Return a limit of HARDTANH, rounded to the type of y. Return NaN for an infinite limit, so that
+ * no y reaches the limit: comparisons with NaN are false. */
 template <class T> __device__ static inline float reached(float limit) {
     T rounded;
     store(&rounded, 0, limit);

@@ -10,7 +10,7 @@
  * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked weights (FBGEMM:
  * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Otherwise gemm_mma.cuh
  * computes them, from the copy of the weight. In tf32, cuBLASLt reads the weights themselves; GEMMs
- * that it cannot compute are those of f32. */
+ * that it cannot compute run as in f32. */
 #include <initializer_list>
 
 #include "backend/cuda/gemm_lt.h"
@@ -129,8 +129,8 @@ static int64_t copy_bytes(int64_t n) {
     return ceil_div(n * (int64_t)sizeof(bf16), 64) * 64;
 }
 
-/* Return the number of elements of a weight that GEMMs read: that of LINEAR or of a convolution
- * without groups; 0: another op. */
+/* Return the number of elements of the weight that GEMMs read. LINEAR and convolutions without
+ * groups have such a weight; return 0 for another op. */
 static int64_t weight_elements(const cgp_kernel_spec *spec) {
     const int64_t n = spec->attributes.in * spec->attributes.out;
     if (spec->op == CGP_OP_LINEAR) return n;
@@ -139,7 +139,7 @@ static int64_t weight_elements(const cgp_kernel_spec *spec) {
     return g->groups > 1 ? 0 : n * g->kernel_height * g->kernel_width;
 }
 
-/* Return whether the bias is prepacked: it is for cuBLASLt. */
+/* Return whether the bias is prepacked, which only cuBLASLt needs. */
 static bool packs_bias(const cgp_kernel_spec *spec) {
     cgp_kernel_spec linear;
     return linear_of(spec, &linear) && cgp_spec_linear(&linear)->has_bias;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.cu -- batched y [M, N] = a [M, K] b [K, N]; each of a and b may be stored transposed.
  *
- *     da = dy b^T        db = a^T dy        or their transposes, as a and b are stored
+ *     da = dy b^T        db = a^T dy        or their transposes, if a or b is stored so
  *
  * A launch computes up to MOST matrices; blockIdx.z is the number of the matrix. If matrices are
  * few and small with a deep k, each gets its own launch, which can use serial split-K.

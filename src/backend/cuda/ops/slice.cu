@@ -4,7 +4,7 @@
 #include "backend/cuda/ops/columns.cuh"
 
 /* Write `from` [rows, width] to columns begin .. begin + width - 1 of `to` [rows, to_width], and
- * zeros to its other columns. */
+ * zeros to the other columns of `to`. */
 template <class T>
 static __global__ void place_columns(T *to, int64_t to_width, const T *from, int64_t width,
                                      int64_t begin, int64_t rows) {

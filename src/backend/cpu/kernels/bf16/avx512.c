@@ -32,7 +32,7 @@ static inline __m512i interleave_fours(__m512i x) {
 
 #include "backend/cpu/kernels/bf16/range.h"
 
-#define DENORMALS_OFF 0x8040u /* bits of MXCSR: flush results, treat operands as 0 */
+#define DENORMALS_OFF 0x8040u /* bits of MXCSR: denormal results and operands are 0 */
 
 static void set_control(unsigned control) {
     MEMORY();
