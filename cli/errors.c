@@ -14,8 +14,8 @@ void cli_set_command(const char *name) {
 }
 
 /* A library message may begin with an object that is also the name of another command ("schedule:
- * expected ..", in cgpipe train). Return the prefix that turns the object into an option,
- * "--schedule", or a thing, "the plan". */
+ * expected ..", in cgpipe train). Return a prefix that makes the message unambiguous: "--" for
+ * "--schedule", "the " for "the plan", else "". */
 static const char *article(cgp_status status, const char *message) {
     static const char *const objects[] = {"schedule", "plan", "profile"};
     const size_t length = strcspn(message, ":");

@@ -43,7 +43,7 @@ static cgp_status unreadable(const char *path, const char *why) {
 }
 
 static cgp_status too_large(const char *path, size_t max, int64_t size) {
-    char got[CLI_NUMBER] = "more"; /* a pipe has no size to ask for */
+    char got[CLI_NUMBER] = "more"; /* a pipe has no known size */
     if (size > 0) snprintf(got, sizeof got, "%" PRId64, size);
     return cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %s", path, max, got);
 }
@@ -95,8 +95,8 @@ cgp_status cli_file_read(const char *path, size_t max, char **bytes, size_t *siz
 
 /* --- writing --- */
 
-/* Print to standard output. If its reader closed the pipe, or the signal that stops this process
- * also ended the reader, that is no failure. */
+/* Print to standard output. It is no failure if the reader has closed the pipe, or if the signal
+ * that stops this process has ended the reader too. */
 static cgp_status print_text(const char *text) {
     if (fputs(text, stdout) != EOF && fflush(stdout) == 0) return CGP_OK;
     if (cli_stop_closed() || (cli_stop_signal() && errno == EPIPE)) return CGP_OK;

@@ -23,7 +23,7 @@ static double limit;             /* time limit in seconds; 0: none */
 static cgp_rank_state *states;   /* [count] scratch memory of lowest_after(), guarded by its lock */
 
 /* Environment variables of Open MPI, of MPICH's process manager, and of srun. A batch script
- * outside srun has no step, so it has none of srun's. */
+ * outside srun is not a step, so the variables of srun are not set there. */
 enum { LAUNCHERS = 3 };
 static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
@@ -85,7 +85,7 @@ _Noreturn static void exit_now(int number) {
     _exit(last_code);
 }
 
-/* Print the last line unless cli_report() or another thread prints the failure, and exit. A
+/* Exit. First print the last line, unless cli_report() or another thread prints the failure. A
  * cli_report() in progress has 0.1 s to end. Async-signal-safe. */
 _Noreturn static void end_process(int number) {
     const struct sigaction action = {.sa_handler = exit_now};
@@ -180,8 +180,9 @@ bool cli_ranks_lost(void) {
     return cli_ranks_failure() == CGP_EPEER;
 }
 
-/* Tell whether all ranks below this one were lost at the same time as rank `lost`. A rank was still
- * live then if its last heartbeat came at least 3/4 of the time limit after that of `lost`. */
+/* Tell whether all ranks below this one were lost at the same time as rank `lost`. A rank was lost
+ * later if its last heartbeat came at least 3/4 of the time limit after the last heartbeat of
+ * `lost`. */
 static bool lowest_after(int lost) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     bool lowest = true;

@@ -40,7 +40,7 @@ bool cli_ranks_lost(void);
  * file blocks. If cli_report() has not printed by then, prints which rank failed. */
 void cli_ranks_leave_soon(void);
 
-/* Like cli_ranks_leave_soon(), but now. */
+/* Like cli_ranks_leave_soon(), but ends the process at once. */
 _Noreturn void cli_ranks_leave(void);
 
 /* Call after a rank was lost. Ends this process with `code` within a second; one of the ranks makes

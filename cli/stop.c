@@ -34,7 +34,7 @@ void cli_stop_call(void (*function)(void)) {
     atomic_store(&called, function);
 }
 
-/* Return the signal's index in the table, or SIGNALS if it is not there. */
+/* Return the signal's index in the table, or SIGNALS if the table does not have it. */
 static int place_of(int number) {
     int i = 0;
     while (i < SIGNALS && signals[i].number != number)

@@ -95,8 +95,8 @@ static void take_message(watch *w) {
         (void)kill(-w->command, number);
 }
 
-/* A signal that would end this process also ends the command, because nothing would watch the
- * command afterwards. */
+/* On a signal that would end this process, end the command too: nothing would watch it
+ * afterwards. */
 static void take_signal(watch *w) {
     struct signalfd_siginfo info = {0};
     if (read(w->signals, &info, sizeof info) == sizeof info && info.ssi_signo != SIGCHLD)

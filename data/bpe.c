@@ -7,9 +7,9 @@
  *     lo  - w - er           list, and the pairs with the new one's neighbours are pushed
  *     low - er
  *
- * A merge in the heap is stale if its symbols have changed since it was pushed. Its result
- * identifies it: a pair at the same position that makes the same token has the same bytes, so it is
- * the same pair. n bytes push at most (n - 1) + 2 (n - 1) merges. */
+ * A merge in the heap is stale if its symbols have changed since it was pushed. It is recognized by
+ * the token that it makes: two pairs at one position that make the same token have the same bytes,
+ * so they are the same pair. n bytes push at most (n - 1) + 2 (n - 1) merges. */
 #include "data/bpe.h"
 
 #include "base/base.h"

@@ -45,8 +45,8 @@ cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file);
 
 /* --- image_resize.c --- */
 
-/* A box of the image is resized to `to_width` x `to_height`. The sample is the window of size x
- * size at (left, top) of the result, mirrored or not. */
+/* A box of the image is resized to `to_width` x `to_height`. The sample is a window of size x size
+ * pixels in the result, with its corner at (left, top). It may be mirrored. */
 typedef struct cgp__crop {
     int64_t x, y, width, height; /* the box; pixels outside of it have no weight */
     int64_t to_width, to_height;

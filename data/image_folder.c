@@ -7,8 +7,8 @@
  *     index     position -> file of the split                          shuffle.c, or in order
  *     prepare   file -> decoded -> cropped -> resized -> normalised    prefetch.c's threads
  *
- * A broken file is found when it is prepared. The next good file of its split takes its place, so
- * the choice depends on the files alone. */
+ * A broken file is detected when it is prepared. The next good file of its split replaces it, so
+ * the replacement depends on the files alone. */
 #include "data/files.h"
 #include "data/image.h"
 #include "base/limits.h"

@@ -2,8 +2,9 @@
 /* image_png.c -- decodes every kind of PNG to RGB, with libpng; errors jump back as in
  * image_jpeg.c.
  *
- * libpng allocates with our functions, which tell short memory from damage. A damaged image is
- * skipped, but the choice of images must not depend on the machine's memory. */
+ * libpng allocates with our functions, which record when memory runs out. This distinguishes a lack
+ * of memory from damage: damaged images are skipped, but the choice of images must not depend on
+ * the machine's memory. */
 #include "data/files.h"
 #include "data/image.h"
 

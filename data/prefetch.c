@@ -7,11 +7,11 @@
  *                   ^                   ^
  *                 first: the reader's  next: a worker's
  *
- * A worker takes position `next` as long as it is less than a ring ahead of `first`. The reader
- * waits for `first`, copies it and frees its slot. A sample depends neither on the thread that
- * prepares it nor on the time. The other split's ring keeps its samples meanwhile. If the reader
- * moves to another position, or needs a larger ring, it waits for the busy slots and restarts the
- * ring.
+ * A worker takes position `next` while `next` is less than `first` plus the ring's number of slots.
+ * The reader waits for `first`, copies it and frees its slot. A sample depends neither on the
+ * thread that prepares it nor on the time. While one split is read, the ring of the other split
+ * keeps its samples. If the reader moves to another position, or needs a larger ring, it waits for
+ * the busy slots and restarts the ring.
  *
  * One lock guards everything except the contents of slots. The contents belong to a worker while
  * the slot is busy, and to the reader while the slot is ready. */

@@ -9,8 +9,8 @@
  * A match can begin at every character, so matches lie end to end. Each alternative of a pattern
  * begins with another class of character (L letter, N number, S white space, O all others), or is
  * decided by the next character. So a word is found in one pass; a run of white space is scanned at
- * most twice, to find its end. An engine for regular expressions would use the letters of its own
- * version of Unicode, and its limit on steps would limit long runs. */
+ * most twice, to find its end. An engine for regular expressions would use another version of
+ * Unicode, and its limit on steps would fail on long runs. */
 #include "data/pretokenizer.h"
 
 #include <string.h>

@@ -110,8 +110,8 @@ cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) CGP_PR
 /* --- shuffle.c: the order in which a pass visits the training samples --- */
 
 /* Shuffle n >= 1 training samples by data->seed; `name` is the data set's name, for a message. A
- * pass has samples[CGP_SPLIT_TRAIN] <= n positions. The samples that a pass leaves out differ from
- * pass to pass. */
+ * pass has samples[CGP_SPLIT_TRAIN] <= n positions. If a pass has fewer than n positions, the
+ * samples that it leaves out differ from pass to pass. */
 cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
 
 /* Return the index of the sample at a position. After cgp__data_shuffle(), the index at a training

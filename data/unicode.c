@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-/* Return the run that contains a character. `run`, where the search starts, must not be after
- * it. */
+/* Return the index of the run that contains a character. The search starts at `run`, which must not
+ * be after the result. */
 static int32_t run_of(uint32_t character, int32_t run) {
     while (run + 1 < cgp__unicode_runs_count && cgp__unicode_runs[run + 1] >> 8 <= character)
         run++;

@@ -5,10 +5,10 @@
  * Values of a cell, with S the side of s1:
  *
  *     s1, s2     results of the last cell and of the cell before it, any widths; s2's side is 2 S
- *                if the cell before was a reduction
- *     h0, h1     as [S, S, c]: by a 1 x 1 convolution, for s2 also by the factorised reduction
- *                below, or s2 itself if it has c channels
- *     h2 .. h6   sums of two operations each; in a reduction those on h0 and h1 have stride 2
+ *                if the last cell was a reduction
+ *     h0, h1     s1 and s2 as [S, S, c], each by a 1 x 1 convolution. If s2's side is 2 S, it goes
+ *                through the factorised reduction below; if it has c channels, it stays as it is
+ *     h2 .. h6   two operations added up; in a reduction, operations on h0 and h1 have stride 2
  *     result     some of them concatenated
  *
  * An operation of width c; `.i` is the index in PyTorch's Sequential that names its parameters:
@@ -20,8 +20,9 @@
  *     pools         3x3, padding 1, not counted; 2x2. Old: conv 1x1 (.1)  bn (.2) after them
  *
  * Factorised reduction [2 S, 2 S, i] -> [S, S, c]: relu, then two 1 x 1 convolutions of stride 2 to
- * c/2 channels, concatenated, then bn. The first reads the pixels at even positions; the second,
- * shifted by a pixel by its padding, those at odd positions. */
+ * c/2 channels, concatenated, then bn. The first convolution reads the pixels at even positions.
+ * The padding of the second shifts its input by a pixel, so it reads the pixels at odd
+ * positions. */
 #include <cgpipe/models/amoebanetd.h>
 
 #include <inttypes.h>
@@ -58,7 +59,7 @@ typedef struct genotype {
     int n_result, result[4];
     struct {
         operation kind;
-        int input; /* h<input> */
+        int input; /* the operand is h<input> */
     } pairs[PAIRS][2];
 } genotype;
 
@@ -96,7 +97,7 @@ static const genotype old_reduction = {3,
 
 /* --- parts --- */
 
-#define REMEMBERED 16 /* number of values: enough for a cell and the previous cell */
+#define REMEMBERED 16 /* values kept with their ReLUs: enough for two cells */
 
 /* A network being built. */
 typedef struct network {
@@ -104,7 +105,7 @@ typedef struct network {
     const cgp_amoebanetd_options *o;
     cgp__network names;             /* its prefix is "cell1_normal1." */
     char part[32];                  /* name part of the next parameters: "operations.3.module" */
-    cgp_value relus[REMEMBERED][2]; /* the last n values and their ReLUs */
+    cgp_value relus[REMEMBERED][2]; /* the last values that had a ReLU, and these ReLUs */
     int n_relus;
 } network;
 
@@ -174,7 +175,7 @@ static cgp_value factorised_reduction(network *net, cgp_value x, int64_t in, int
     for (int k = 0; k < 2; k++) {
         const char *name = cgp__name(&net->names, "%s.conv%d", net->part, k + 1);
         halves[k] = cgp__conv2d_pytorch(net->model, x, name, in, options);
-        options.padding = (cgp_padding){-1, 1, -1, 1}; /* the odd pixels */
+        options.padding = (cgp_padding){-1, 1, -1, 1}; /* shift by one, to read the odd pixels */
     }
     x = cgp_concat(net->model, halves, 2);
     return cgp__batch_norm_pytorch(net->model, x, cgp__name(&net->names, "%s.bn", net->part));
@@ -189,7 +190,7 @@ static cgp_value operate(network *net, operation kind, cgp_value x, int64_t c, i
 
 /* --- cells --- */
 
-/* The inputs of a cell, which replaces them by the inputs of the next cell. */
+/* The inputs of a cell. Adding the cell replaces them by the inputs of the next cell. */
 typedef struct flow {
     cgp_value s1, s2;
     int64_t width1, width2; /* their channels */
@@ -198,7 +199,7 @@ typedef struct flow {
 } flow;
 
 /* Set the part that names the next parameters, and return its full name. In the older definition,
- * it also begins a layer. */
+ * this function also begins a layer. */
 static const char *enter(network *net, const char *part) {
     snprintf(net->part, sizeof net->part, "%s", part);
     return net->o->old ? cgp__layer(&net->names, "%s", part) : cgp__name(&net->names, "%s", part);

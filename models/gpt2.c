@@ -29,7 +29,8 @@
  *
  * w is h.0.mlp_res.query, h.1.attn_res.query .. or ln_f_res.query [1, C], and the norm's weight is
  * .norm [C]. w starts at zero, which makes every mean unweighted. The first branch has one source,
- * and no weights. Complete groups are one value, [T, n C], which crosses to later stages.
+ * and no weights. The embeddings and the sums of complete groups form one value, [T, n C], which
+ * crosses to later stages.
  *
  * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3;
  * residuals: Kimi Team 2026, "Attention Residuals", arXiv:2603.15031, in its block form. */

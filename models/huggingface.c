@@ -13,7 +13,7 @@
 #include "zoo.h"
 
 #define CONFIG "config.json"
-#define LARGEST_CONFIG 1000000 /* bytes */
+#define LARGEST_CONFIG 1000000 /* largest size of the file, in bytes */
 
 /* --- keys --- */
 
@@ -90,7 +90,7 @@ static cgp_status take_all(const cgp__config *c, cgp_model_spec *spec) {
         CGP_TRY(cgp__llama_from_config(c, &spec->llama));
     else
         CGP_TRY(cgp__vit_from_config(c, &spec->vit));
-    if (cgp_model_spec_text(spec, text, sizeof text) == CGP_OK) return CGP_OK; /* fits */
+    if (cgp_model_spec_text(spec, text, sizeof text) == CGP_OK) return CGP_OK; /* valid */
     return cgp_fail(CGP_EFORMAT, "%s: %s", c->path, cgp_message());
 }
 
@@ -132,7 +132,7 @@ static json_t *config_of(const cgp_model_spec *spec) {
 
 static cgp_status write_config(const cgp_model_spec *spec, const char *path) {
     json_t *root = config_of(spec);
-    /* 15 digits keep 1e-5 as 1e-5. */
+    /* With 15 digits, 1e-5 is written as 1e-5. */
     char *text = root ? cgp__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     const cgp_status status =
         text ? cgp_file_replace(path, text, strlen(text)) : cgp__short_of_memory(path);

@@ -9,7 +9,7 @@
 #include "weights_files.h"
 
 typedef struct cgp__config {
-    const char *path; /* in messages */
+    const char *path; /* path of the file, for messages */
     const json_t *root;
 } cgp__config;
 

@@ -33,7 +33,7 @@ static cgp_status take_sizes(const cgp__config *c, cgp_gpt2_options *o) {
 }
 
 static cgp_status take_activation(const cgp__config *c, cgp_gpt2_options *o) {
-    enum { BY_TANH = 3 }; /* number of tanh forms, which come first; the others use erf */
+    enum { BY_TANH = 3 }; /* the first BY_TANH names are tanh forms; the others use erf */
     static const char *const names[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu",
                                         "gelu_python"};
     const json_t *value = json_object_get(c->root, "activation_function");

@@ -67,8 +67,8 @@ static cgp_status count_windows(const cgp__config *c, int layers, int64_t *windo
                                   "\"full_attention\" or \"sliding_attention\" for each layer");
 }
 
-/* Find out whether Qwen2's layers use the window. layer_types lists the layers that do. Without it,
- * layer max_window_layers and all later layers do. */
+/* Find out whether Qwen2's layers use the window. layer_types lists the layers that use it. Without
+ * this list, layer max_window_layers and all later layers use it. */
 static cgp_status uses_window(const cgp__config *c, int layers, bool *uses) {
     const json_t *from = json_object_get(c->root, "max_window_layers");
     int64_t windows = 0;

@@ -109,7 +109,7 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
         if (real ? v.real >= 0 && v.real <= largest_real(key)
                  : v.whole >= min && v.whole <= key->max)
             continue;
-        if (real) /* NaN, too */
+        if (real) /* also if it is NaN */
             cgp__print(got, sizeof got, "%g", v.real);
         else
             snprintf(got, sizeof got, "%" PRId64, v.whole);
@@ -137,7 +137,7 @@ static bool parse_value(const cgp__key *key, const char *text, number *v) {
     return errno == 0 && v->whole >= key->min && v->whole <= key->max;
 }
 
-/* The values of a spec so far. */
+/* The values of a spec that were parsed so far. */
 typedef struct found {
     number values[CGP__MAX_KEYS];
     bool seen[CGP__MAX_KEYS];

@@ -129,7 +129,7 @@ static void build(cgp_model *model, const void *options) {
         }
     }
     cgp_model_layer(model, "avgpool");
-    x = cgp_global_average_pool(model, x); /* [C]: already flat */
+    x = cgp_global_average_pool(model, x); /* the result is [C], which is already flat */
     cgp_model_layer(model, "flat");
     cgp_model_layer(model, "fc");
     cgp__classify(model, x, "fc", in, o->classes, o->loss);

@@ -27,9 +27,9 @@ static const char *const bare_names[] = {"vit.embeddings.cls_token",
 /* --- the tensors of a model --- */
 
 typedef struct tensor {
-    const char *name; /* in the file */
-    cgp_shape shape;  /* in the model */
-    bool counter;     /* num_batches_tracked */
+    const char *name; /* name in the file */
+    cgp_shape shape;  /* shape in the model */
+    bool counter;     /* the tensor is a num_batches_tracked */
     bool convolution; /* the tensor has another layout in the file */
     bool bare;        /* the name is in bare_names */
 } tensor;
@@ -113,7 +113,7 @@ static void swap_ends(float *to, const float *from, int64_t first, int64_t middl
 /* --- matching --- */
 
 typedef struct place {
-    const cgp__weights_file *file; /* NULL: missing */
+    const cgp__weights_file *file; /* NULL: no file has the tensor */
     int index;
 } place;
 

@@ -119,7 +119,7 @@ static bool is_plain_name(const char *name) {
            strlen(name) <= 255;
 }
 
-/* State of reading an index. `numbers` has the number of each open file, by its name. */
+/* State of reading an index. `numbers` maps the name of each open file to its number. */
 typedef struct index_file {
     const char *directory, *path;
     json_t *numbers;

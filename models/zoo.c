@@ -12,7 +12,7 @@ cgp_status cgp__refuse_null(const char *function, const char *argument) {
 }
 
 cgp_status cgp__check_dropout(const char *model, double p) {
-    if (p >= 0 && p < 1) return CGP_OK; /* false for NaN */
+    if (p >= 0 && p < 1) return CGP_OK; /* the comparison is false for NaN */
     return cgp_fail(CGP_EINVAL, "%s: dropout: expected 0 <= dropout < 1, got %g", model, p);
 }
 

@@ -56,7 +56,7 @@ typedef struct cgp__keys {
     cgp_status (*resolve)(void *options);
     /* Build the graph from resolved options. */
     void (*build)(cgp_model *model, const void *options);
-    /* in the order of a written spec; the entry after the last has no name */
+    /* keys, in the order in which a spec is written; the entry after the last has no name */
     cgp__key keys[CGP__MAX_KEYS + 1];
 } cgp__keys;
 
@@ -89,7 +89,8 @@ CGP_MUST_CHECK cgp_status cgp__keys_check(const cgp__keys *keys, const void *opt
  * that are not 0. */
 void cgp__keys_spec(const cgp__keys *keys, const void *options, char *text, size_t size);
 
-/* Return true if `spec` is the model's name, or name and number, alone or before a colon. */
+/* Return true if `spec` is the model's name, optionally with a number after it, and then ends or
+ * continues with a colon. */
 bool cgp__keys_match(const cgp__keys *keys, const char *spec);
 
 /* --- zoo.c --- */
@@ -97,8 +98,8 @@ bool cgp__keys_match(const cgp__keys *keys, const char *spec);
 extern const cgp__keys cgp__gpt2_keys, cgp__llama_keys, cgp__resnet_keys, cgp__amoebanetd_keys,
     cgp__unet_keys, cgp__vit_keys;
 
-/* Resolve a copy of the options, then build and finish the model. `function` is the public
- * function, for messages about NULL. */
+/* Resolve a copy of the options, then build and finish the model. `function` is the name of the
+ * public function, for messages about NULL. */
 CGP_MUST_CHECK cgp_status cgp__model_create(const char *function, cgp_model **out,
                                             const cgp__keys *keys, const void *options);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c -- cgpipe bench MODEL: measure the memory and speed of any model. `gpt2` alone is the
- * GPT-2 benchmark of 16 layers, and prints its published figures beside ours. --grid prints a row
- * for each K, M and recomputation. `bench transport` is in bench_transport.c. */
+/* bench.c -- cgpipe bench MODEL: measure the memory and speed of any model. With `gpt2` alone as
+ * the operand, run the published GPT-2 benchmark of 16 layers and print its published figures
+ * beside the measured ones. --grid prints a row for each K, M and recomputation. `bench transport`
+ * is in bench_transport.c. */
 #include "commands/commands.h"
 
 #include "errors.h"
@@ -45,8 +46,8 @@ static int power_of_two(int64_t value, int max) {
     return -1;
 }
 
-/* Return the published peak activation memory of all devices in GiB; NaN: nothing is published for
- * these options. All published figures are for one model at batch 64. */
+/* Return the published peak activation memory of all devices in GiB, or NaN if no figure is
+ * published for these options. All published figures are for one model at batch 64. */
 static double published_gib(const cli_session *session) {
     const cli_run_options *options = session->options;
     const int k = power_of_two(options->stages, 2), m = power_of_two(options->chunks, 6);
@@ -139,8 +140,8 @@ static void print_memory(FILE *out, const cli_session *session) {
                 published, ours / published);
 }
 
-/* Run the steps unless --plan-only is given. *report: the JSON of the plan, and of the run if there
- * is one. */
+/* Run the steps unless --plan-only is given. Set *report to the JSON of the plan and, if the steps
+ * ran, of the run. */
 static cgp_status measure(cli_session *session, json_t **report) {
     if (session->options->plan_only) {
         *report = cli_plan_json(session);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_transport.c -- cgpipe bench transport: measure how long a message takes between each pair
- * of ranks, and write a cluster file for --cluster. It calls the transport's table directly, while
- * all other ranks wait. A rank that is alone on its host measures inproc between two threads.
+ * of ranks, and write a cluster file for --cluster. It calls the transport's functions directly,
+ * while all other ranks wait. A rank that is alone on its host measures inproc between two threads.
  *
  *     sender                                      receiver
  *     fill, post ─────────── message ───────────► take, copy away

@@ -96,8 +96,9 @@ static cgp_status run(cli_session *session, const cli_run_options *options, cons
     return status;
 }
 
-/* Return the options for one stage without recomputation, in one process, by the simplest
- * schedule. A limit and a plan file are for the devices of the other layout. */
+/* Return the options for one stage without recomputation, in one process, with the simplest
+ * schedule. They have no memory limit and no plan file, because both are for the devices of the
+ * given layout. */
 static cli_run_options in_one_stage(const cli_run_options *options) {
     cli_run_options one = *options;
     one.stages = one.virtual_stages = 1;
@@ -220,7 +221,7 @@ static cgp_status check(cli_session *one, cli_session *session, cli_run_options 
     return run(session, options, &model, &o[1]);
 }
 
-/* Print and write the result of the comparison on rank 0; all ranks take its verdict. */
+/* Print and write the result of the comparison on rank 0. Then set *same on all ranks. */
 static cgp_status conclude(const cli_run_options *options, const cli_session *session,
                            const outcome o[2], bool *same) {
     FILE *out = cli_info_stream(options);

@@ -2,7 +2,7 @@
 /* compare.c -- cgpipe compare: which settings of two runs differ, and the first step and tensor
  * whose digests differ (digest_file.h).
  *
- *     steps of RUN          10  20  30  40          every record of a step that both have is
+ *     steps of RUN          10  20  30  40          every step that both files have is
  *     steps of the other        20      40  60      compared, in order, until one differs */
 #include "commands/commands.h"
 

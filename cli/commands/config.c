@@ -13,8 +13,8 @@
 #include "session/run_directory.h"
 #include "text.h"
 
-/* Tell whether a later start of the run changed an option: then no single start can repeat the run.
- * */
+/* Tell whether a later start of the run changed an option. If so, no single start can repeat the
+ * run. */
 static bool has_changes(const json_t *record) {
     const json_t *starts = json_object_get(record, "starts");
     for (size_t i = 0; i < json_array_size(starts); i++) {

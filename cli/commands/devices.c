@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- cgpipe devices: list backends with their ordinals, memory and capabilities,
- * transports and plug-ins, and the reason if one is missing. */
+/* devices.c -- cgpipe devices: list backends with their ordinals, memory and capabilities, then
+ * transports and plug-ins. If a plug-in is missing, give the reason. */
 #include "commands/commands.h"
 
 #include "errors.h"

@@ -2,9 +2,9 @@
 /* plan_explain.c -- see plan_explain.h.
  *
  * A device's step has four parts: F and B, recomputation, the update, and the time in which it is
- * idle. Let b be the bubble of a makespan T, and r recomputation as a fraction of F and B. On
- * average, a device spends (1 - b) T / (1 + r) on F and B, and r times that on recomputation. It is
- * idle for b T. */
+ * idle. Let T be the makespan, b the bubble, and r the time of recomputation as a fraction of the
+ * time of F and B. On average, a device spends (1 - b) T / (1 + r) on F and B, and r times that on
+ * recomputation. It is idle for b T. */
 #include "commands/plan_explain.h"
 
 #include "session/search.h"
@@ -32,7 +32,8 @@ static bool fits(const cgp_search_choice *c) {
     return c->makespan > 0;
 }
 
-/* Tell whether `a` comes before `b`: plans that fit by their steps, others by their bytes. */
+/* Tell whether `a` comes before `b`. Plans that fit come first, ordered by their step times; the
+ * others are ordered by their bytes. */
 static bool before(const cgp_search_choice *a, const cgp_search_choice *b) {
     if (fits(a) != fits(b)) return fits(a);
     return fits(a) ? step_of(a) < step_of(b) : a->bytes < b->bytes;
@@ -49,7 +50,7 @@ static bool same_schedule(const cgp_search_choice *a, const cgp_search_choice *b
 
 /* --- output --- */
 
-/* Print what a plan loses against the best one, as percentages of the best step. */
+/* Print how much longer the step of a plan is than the best step, in percent of the best step. */
 static void print_loss(FILE *out, const cgp_search_choice *c, const cgp_search_choice *best) {
     char bytes[32];
     if (!fits(c)) {
@@ -79,7 +80,8 @@ static void print_best(FILE *out, const cgp_search_choice *best) {
     fprintf(out, "\n");
 }
 
-/* Return the best of what was tried with the schedule of entry i; -1: an earlier entry has it. */
+/* Return the index of the best tried plan that has the schedule of entry i; -1: an earlier entry
+ * has the same schedule. */
 static int best_of(const cgp_search_result *found, int i) {
     int best = i;
     for (int k = 0; k < found->n_tried; k++) {
@@ -115,7 +117,8 @@ static void print_schedules(FILE *out, const cgp_search_result *found,
     free(list);
 }
 
-/* Find a mode of the best schedule and micro-batches; NULL: it was not planned. */
+/* Find the tried plan with this recomputation mode and the schedule, micro-batches and precision of
+ * the best plan; NULL: there is none. */
 static const cgp_search_choice *find_mode(const cgp_search_result *found,
                                           const cgp_search_choice *best, cgp_recompute mode) {
     for (int k = 0; k < found->n_tried; k++) {
@@ -127,7 +130,7 @@ static const cgp_search_choice *find_mode(const cgp_search_result *found,
     return NULL;
 }
 
-/* Print a line for each other mode, unless --recompute has fixed the mode. */
+/* Print a line for each other recomputation mode, unless --recompute has fixed the mode. */
 static void print_modes(FILE *out, const cgp_search_result *found, const cgp_search_choice *best) {
     bool fixed = true;
     for (int k = 0; k < found->n_tried; k++)

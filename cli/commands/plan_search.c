@@ -48,7 +48,8 @@ static cgp_status check(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Search micro-batches too, but those of a model with batch norms only if asked. */
+/* Search plans. The number of micro-batches is searched too, but for a model with batch norms only
+ * with --search-chunks. */
 static cgp_status find(cli_session *session, cgp_search_result *found) {
     const bool chunks = session->options->search_chunks || cgp_model_states(session->model) == 0;
     cgp_search_options search = cli_search_options(session, chunks);
@@ -99,7 +100,8 @@ static void print_choices(FILE *out, const cli_session *session, const cgp_searc
     fprintf(out, "\n%s\n", command);
 }
 
-/* Without a balance: what was tried, whose makespan is 0 if no plan of it fits. */
+/* A choice without a balance is an entry of the list of what was tried; its makespan is 0 if no
+ * such plan fits. */
 static json_t *choice_json(const cgp_search_choice *choice, bool timed) {
     json_t *balance = choice->balance ? cli_integers_json(choice->balance, choice->stages) : NULL;
     return json_pack(

@@ -321,8 +321,9 @@ static cgp_status report(drawing *d) {
 
 /* --- --list --- */
 
-/* Return the micro-batches in flight on the device that has the most, as a part of 1f1b's. NaN: the
- * schedule has no backward, or does not exist for these numbers of devices and micro-batches. */
+/* Return the number of micro-batches in flight on the device that has the most, divided by the same
+ * number for 1f1b. NaN: the schedule has no backward, or does not exist for these numbers of
+ * devices and micro-batches. */
 static double memory_of(const cgp_schedule_info *info, const cli_run_options *run_options) {
     const int n = (int)run_options->stages, chunks = (int)run_options->chunks;
     cgp_schedule *schedule = NULL;

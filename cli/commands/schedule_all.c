@@ -145,7 +145,7 @@ static cgp_status add(const cli_run_options *options, const cgp_schedule_info *i
     return CGP_OK;
 }
 
-/* Append a name to the text, which is replaced. */
+/* Return `text` with a name appended. Frees `text`. */
 static char *append(char *text, const char *name) {
     char *longer = cli_text("%s %s", text, name);
     free(text);

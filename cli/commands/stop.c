@@ -22,7 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-/* If no lock is seen, a training may be running nonetheless. Return the reason, which the caller
+/* A training may be running even if this process sees no lock. Return the reason, which the caller
  * frees; NULL: no training is running. */
 static char *reason_to_doubt(const json_t *record, cli_lock lock) {
     char here[CLI_HOST];

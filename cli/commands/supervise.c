@@ -268,7 +268,7 @@ static void record_report(const supervision *s, const char *why, bool again) {
     json_decref(line);
 }
 
-/* Return the exit code of the command if it is not to be started again, else -1. */
+/* Return the final exit code if the command must not be started again, else -1. */
 static int last_code(const cli_ending *ending) {
     const int status = ending->status;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

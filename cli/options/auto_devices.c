@@ -27,7 +27,8 @@ static int list_ordinals(FILE *out, const char *backend, int limit) {
     return usable;
 }
 
-/* Write the devices of the first backend with memory of its own that has any, else "cpu". */
+/* Write the devices of the first backend that has usable devices and does not use host memory. If
+ * there is none, write "cpu". */
 static void list_devices(FILE *out, int limit) {
     cgp_backend_info info;
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++) {

@@ -25,8 +25,8 @@ json_t *cli_options_changes(const cli_run_options *options, const json_t *before
 CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *options, const json_t *record,
                                             const json_t *expected);
 
-/* Rename the option keys of cgpipe 0.1.0 in an object (rate becomes lr, and so on). A current key
- * that is there already stays. Replace --recipe by the equivalent options. */
+/* Rename the option keys of cgpipe 0.1.0 in an object (rate becomes lr, and so on). If the object
+ * already has the current key, that value stays. Replace --recipe by the equivalent options. */
 void cli_options_translate(json_t *options);
 
 #endif

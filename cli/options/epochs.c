@@ -95,8 +95,8 @@ cgp_lr_schedule cli_lr_schedule_of(const cli_run_options *options) {
         cli_steps at = {0};
         (void)cli_steps_parse(options->lr_milestones.values[i], &at);
         schedule.milestones[i] = steps_end(options, at);
-        /* After steps with a larger --batch, a milestone may lie before step 1: keep them
-         * ascending from 1. */
+        /* After steps with a larger --batch, a milestone may lie before step 1. Keep the milestones
+         * ascending, from step 1. */
         if (at.epochs && schedule.milestones[i] <= i) schedule.milestones[i] = i + 1;
         schedule.n_milestones = i + 1;
     }

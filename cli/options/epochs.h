@@ -15,10 +15,10 @@ typedef struct cli_progress {
     int64_t steps, samples; /* numbers of updates and of samples that they used */
 } cli_progress;
 
-/* Set the steps of an epoch and, from --epochs, --steps. An epoch is the whole mini-batches in
- * `samples`; samples left over begin the next epoch. A run's `done` samples count, not its steps,
- * because --batch may have changed. Fails with CGP_EINVAL if the data is endless or smaller than a
- * mini-batch. */
+/* Set the steps of an epoch and, from --epochs, --steps. An epoch has as many whole mini-batches as
+ * fit into `samples`; the remaining samples begin the next epoch. The progress of a run counts in
+ * samples (`done`), not in steps, because --batch may have changed. Fails with CGP_EINVAL if the
+ * data is endless or smaller than a mini-batch. */
 CGP_MUST_CHECK cgp_status cli_epochs_count(cli_run_options *options, int64_t samples,
                                            cli_progress done);
 

@@ -28,7 +28,8 @@ static bool parse_constant(const char *text, cgp_optim_group *group) {
     return false;
 }
 
-/* Parse a group. Its pattern is what precedes the first colon of `copy`, which is changed. */
+/* Parse a group from `text`. `copy` is a copy of it, in which colons become zeros; the group's
+ * pattern is the part of `copy` before the first colon. */
 static cgp_status parse_group(const char *text, char *copy, cgp_optim_group *group) {
     char *constant = strchr(copy, ':');
     *group = cgp_optim_group_of(copy);

@@ -32,7 +32,8 @@ static bool equal(const cli_run_options *a, const cli_run_options *b, int id) {
     return same;
 }
 
-/* Tell whether an option has the value of `from`, where a text that is missing is the default. */
+/* Tell whether an option has the same value as in `from`. If `from` lacks a text option, compare
+ * with the default. */
 static bool keeps(const cli_run_options *options, const cli_run_options *from, int id) {
     if (from->given[id]) return equal(options, from, id);
     const char *preset = cli_option_preset(from->command, id);
@@ -50,8 +51,8 @@ bool cli_option_dropped(const cli_run_options *options, const cli_run_options *f
     return false;
 }
 
-/* Tell whether an option takes the value that `from` has. A single name for all devices fits any
- * number of stages. */
+/* Tell whether an option takes its value from `from`. A single device name is for all devices, so
+ * it fits any number of stages. */
 static bool takes(const cli_run_options *options, const cli_run_options *from, int id) {
     if (options->given[id] || !cli_option_taken(id, options->command)) return false;
     const bool fits = id == CLI_OPTION_DEVICES && from->devices.count == 1;

@@ -61,12 +61,13 @@ typedef struct cli_steps {
     bool epochs;
 } cli_steps;
 
-/* The model and the devices for which the plan of --plan was made; all NULL: not given. */
+/* The model and the devices for which the plan of --plan was made; all NULL: --plan is not
+ * given. */
 typedef struct cli_planned {
     const char *model;        /* its text with all sizes */
     const char *model_sha256; /* of the model's file; NULL: a model of the zoo */
     const char *graph_sha256; /* of the model's graph */
-    cli_names devices;        /* their names, one each */
+    cli_names devices;        /* one name per device */
 } cli_planned;
 
 /* The command line with defaults filled in. A copy may be changed; it borrows the memory of the

@@ -136,7 +136,7 @@ static bool is_plugin(const char *text) {
 }
 
 /* If MODEL is missing, it may be the last value of --data, which takes all arguments after it. Take
- * this value if it parses as MODEL. A resumed run has a model, so there an existing path stays a
+ * this value if it parses as MODEL. A resumed run has a model already, so an existing path stays a
  * value of --data. */
 static void find_model(cli_run_options *options) {
     cgp_model_spec spec = cgp_model_spec_default();

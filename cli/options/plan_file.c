@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_file.c -- see plan_file.h. Like a run file, it is read into options of its own, which
- * inherit.c then merges. */
+/* plan_file.c -- see plan_file.h. Like a run file, a plan file is read into a separate set of
+ * options, which inherit.c then merges. */
 #include "options/plan_file.h"
 
 #include "json_file.h"
@@ -24,7 +24,8 @@ enum { VERSION = 1 };
 
 /* --- options --- */
 
-/* Tell whether plan files have the option. Costs are none: their balance is in the file. */
+/* Tell whether plan files have the option. They do not have --costs, because they have the balance
+ * that follows from the costs. */
 static bool has(int id) {
     return cli_option_taken(id, CLI_PLAN) && cli_option_taken(id, CLI_TRAIN) &&
            !(cli_options[id].flags & CLI_ONCE) && id != CLI_OPTION_COSTS;
@@ -94,7 +95,7 @@ static cgp_status read_names(reader *r, const char *key, const json_t *list, cli
     return count > 0 ? CGP_OK : cli_json_wrong(&r->at, key, "a list of texts");
 }
 
-/* Read what the plan is of. */
+/* Read the model and the devices that the plan is for. */
 static cgp_status read_planned(reader *r) {
     const json_t *object = r->at.object;
     const char *model = NULL, *graph = NULL, *file = NULL;
@@ -108,7 +109,8 @@ static cgp_status read_planned(reader *r) {
     return read_names(r, "devices", json_object_get(object, "devices"), &r->planned.devices);
 }
 
-/* Refuse files of other versions. Plans of another version of the program may have other bytes. */
+/* Refuse files of other versions. Another version of the program may plan other numbers of
+ * bytes. */
 static cgp_status check_version(const reader *r) {
     const json_t *format = json_object_get(r->at.object, "cgpipe_plan");
     const char *version = NULL;
@@ -172,7 +174,8 @@ static bool changes(const cli_run_options *options, const cli_run_options *file,
     return options->given[id] && !same;
 }
 
-/* Take the file's options. Its balance has a number for each stage of its schedule. */
+/* Take the file's options. The file's balance has a number for each stage of the file's
+ * schedule. */
 static cgp_status take_over(cli_run_options *options, reader *r) {
     CGP_TRY(cli_take_devices(&r->file));
     if (changes(options, &r->file, CLI_OPTION_SCHEDULE) ||

@@ -13,9 +13,10 @@
 typedef struct cli_run_options cli_run_options;
 typedef struct cli_planned cli_planned;
 
-/* Read --plan: MODEL, unless the command line names one; every option that the command has and that
- * is not given; and what the plan is of, in `planned`. Fails with CGP_EIO or CGP_EFORMAT, or with
- * CGP_EINVAL for a file of another version; the message begins with the path. */
+/* Read --plan. Take MODEL, unless the command line names one, and every option that the command has
+ * and that is not given. Set `planned` to the model and the devices that the plan is for. Fails
+ * with CGP_EIO or CGP_EFORMAT, or with CGP_EINVAL for a file of another version; the message begins
+ * with the path. */
 CGP_MUST_CHECK cgp_status cli_plan_file_read(cli_run_options *options);
 
 /* Return a plan file: `planned`, and the values of these options. Owned. */

@@ -260,7 +260,7 @@ static cgp_status resolve_cluster(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Check the description of a device that is not here. */
+/* Check the options that describe a device which this machine does not have. */
 static cgp_status resolve_hardware(const cli_run_options *options) {
     const bool given = options->given[CLI_OPTION_TFLOPS];
     if (given && options->costs)

@@ -15,15 +15,16 @@ CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *options);
  * with CGP_EINVAL or CGP_ENOMEM. */
 CGP_MUST_CHECK cgp_status cli_find_devices(cli_run_options *options);
 
-/* Tell whether a GPU is here and --devices is not given. CGP_GPU_FILE is for tests. */
+/* Tell whether this machine has a GPU that stays unused because --devices is not given. Tests set
+ * CGP_GPU_FILE to simulate a GPU. */
 bool cli_leaves_gpu(const cli_run_options *options);
 
 /* Turn --devices K into K cpu devices, or --devices auto into GPUs. Set --stages from the number of
  * devices unless it is given. Fails with CGP_EINVAL or CGP_ENOMEM. */
 CGP_MUST_CHECK cgp_status cli_take_devices(cli_run_options *options);
 
-/* Set --stages to the number of processes of a launcher, if neither --stages, numbers of --balance
- * nor a schedule file determines it, and the command runs in all of them. */
+/* If the command runs in all processes of a launcher, set --stages to their number. Do nothing if
+ * --stages, numbers of --balance or a schedule file determine the stages. */
 void cli_stages_by_ranks(cli_run_options *options);
 
 /* The formats of --trace, by a file's suffix: .json, .svg, .txt; NONE: another suffix. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_file.c -- see run_file.h. A file is read into options of its own, which inherit.c then
+/* run_file.c -- see run_file.h. A file is read into a separate set of options, which inherit.c then
  * merges. */
 #include "options/run_file.h"
 

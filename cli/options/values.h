@@ -14,8 +14,8 @@ CGP_MUST_CHECK cgp_status cli_option_set(cli_run_options *options, int id, const
 CGP_MUST_CHECK cgp_status cli_option_set_list(cli_run_options *options, int id,
                                               const char *const *items, int count);
 
-/* Fail because the value of an option in a file is a list (if `list`) or of another kind, which the
- * option does not take. */
+/* Fail because a file has a list (if `list`) or a value of another kind for an option that does not
+ * take it. */
 CGP_MUST_CHECK cgp_status cli_option_misshapen(int id, bool list);
 
 /* Parse "12" or "4ep". */

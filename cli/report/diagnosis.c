@@ -57,8 +57,8 @@ static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank)
 
 /* --- who waits for whom --- */
 
-/* Return the device of a rank that has waited longest for another rank; NULL: no device waits, or a
- * device runs. */
+/* Return the device of a rank that has waited longest for another rank; NULL: none of the rank's
+ * devices waits, or one of them runs an action. */
 static const cli_diagnosed_device *waiting(const cli_rank_file *file, int64_t rank) {
     const cli_diagnosed_device *longest = NULL;
     for (size_t i = 0; i < file->n_devices; i++) {

@@ -120,8 +120,8 @@ static cgp_status read_lists(const cli_json_place *at, int64_t ranks, cli_rank_f
 
 /* --- files --- */
 
-/* Check the JSON of a file and put it into `all`, whose place for its rank must be free. Takes
- * `root`. */
+/* Check the JSON of a file and put it into `all`. Refuse it if `all` already has a file of the same
+ * rank. Takes ownership of `root`. */
 static cgp_status take(const char *path, json_t *root, cli_diagnosis_files *all) {
     const cli_json_place at = {path, NULL, 0, root};
     const char *format = NULL;

@@ -56,7 +56,7 @@ typedef struct cli_diagnosis_files {
     int64_t ranks;
     cli_rank_file *files; /* [ranks] */
     bool ended;           /* a file is from a failure or a signal: the run ended */
-    int64_t silent;       /* rank that a reason calls silent; it may be back. -1: none */
+    int64_t silent;       /* rank that a reason calls silent, even if it runs again. -1: none */
 } cli_diagnosis_files;
 
 /* Tell whether a rank has a relevant file. A file of an earlier wait, or of a silent rank, does not

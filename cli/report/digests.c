@@ -35,7 +35,8 @@ static cgp_status append(const cli_digests *digests, const void *bytes, size_t c
     return CGP_OK;
 }
 
-/* Warn of a damaged file, with the last message and `what` follows. Takes ownership of `what`. */
+/* Warn of a damaged file, with the last message. `what` says what was done about the damage. Takes
+ * ownership of `what`. */
 static void warn(char *what) {
     (void)cgp_fail(CGP_EFORMAT, "%s (%s)", cgp_message(), what);
     free(what);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digests.h -- writes digests.bin, the digests of a run's steps with --digest-every
- * (digest_file.h). A record is one write, and its step is on disk before the step's checkpoint. */
+ * (digest_file.h). Each record is written by one write, and is on disk before the checkpoint of its
+ * step. */
 #ifndef CGPIPE_CLI_DIGESTS_H
 #define CGPIPE_CLI_DIGESTS_H
 
@@ -22,7 +23,7 @@ CGP_MUST_CHECK cgp_status cli_digests_check(const cli_run_directory *directory,
                                             const cgp_plan *plan, int64_t step, int64_t every);
 
 /* Open the file of a run that continues after `step`, and cut off the records of later steps; 0: a
- * new run. `every`: --digest-every. With 0, only cut the file, if there is one. If the header is
+ * new run. `every`: --digest-every. If it is 0, only cut an existing file. If the header is
  * damaged, warn, and begin the file again unless `every` is 0. Only rank 0 calls these. */
 CGP_MUST_CHECK cgp_status cli_digests_open(cli_digests *digests, const cli_run_directory *directory,
                                            const cgp_plan *plan, int64_t step, int64_t every);

@@ -37,7 +37,7 @@ CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *sche
 /* Return the time that one column of a timeline covers. */
 double cli_timeline_column(double until);
 
-/* Return the arithmetic that a stage repeats, in R and within backward, divided by that of its
+/* Return the FLOPs that a stage recomputes, in R and within backward, divided by the FLOPs of its
  * forward. */
 double cli_recomputed_share(const cgp_plan *plan, int stage);
 
@@ -54,7 +54,7 @@ CGP_MUST_CHECK cgp_status cli_ops_json(const cli_session *session, json_t *repor
 /* Print median times, samples/s, bubble, busy fraction per device, planned and allocated bytes. */
 void cli_print_result(FILE *out, const cli_session *session);
 
-/* Print a simulated step beside the measured one. `source`: where the costs are from. */
+/* Print a simulated step beside the measured one. `source` says where the costs are from. */
 void cli_print_prediction(FILE *out, const cli_session *session, double seconds,
                           const char *source);
 

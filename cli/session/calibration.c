@@ -4,8 +4,8 @@
  *     metrics.jsonl of RUN   seconds of each step ──► median ─────────────┐
  *     run.json of RUN        options ──► plan ──► simulate ──► seconds ───┴─► factor
  *
- * Messages keep their times, so the factor is found by simulating with scaled layer times until the
- * simulated step is the measured one. */
+ * The factor scales the layer times, not the times of messages. So it is found by repeated
+ * simulation, until the simulated step takes as long as the measured one. */
 #include "session/calibration.h"
 
 #include "json_file.h"
@@ -45,7 +45,8 @@ static int64_t last_start(const json_t *record) {
     return json_integer_value(json_object_get(start, "step"));
 }
 
-/* Take a line of metrics.jsonl. Lines of earlier starts may have had other options. */
+/* Take the seconds of a line of metrics.jsonl. Skip lines of earlier starts, which may have had
+ * other options. */
 static cgp_status take_line(measured *m, const char *path, const char *line, size_t length) {
     json_t *o = NULL;
     CGP_TRY(cli_json_parse(path, line, length, &o));
@@ -64,7 +65,7 @@ static cgp_status take_line(measured *m, const char *path, const char *line, siz
     return CGP_OK;
 }
 
-/* Read whole lines; a last one without its end is still being written. */
+/* Read whole lines. Skip a last line without a line end: it is still being written. */
 static cgp_status read_lines(measured *m, const char *path, FILE *file) {
     char *line = cli_calloc(LONGEST_LINE, 1);
     cgp_status status = CGP_OK;
@@ -128,7 +129,7 @@ static cgp_status simulate(const cli_prediction *prediction, const cli_session *
     return CGP_OK;
 }
 
-/* Scale the layer times until the simulated step is the measured one. */
+/* Scale the layer times until the simulated step takes as long as the measured one. */
 static cgp_status find_factor(cli_calibration *c, cli_prediction *prediction,
                               const cli_session *session, const char *run) {
     double seconds = 0;
@@ -161,7 +162,7 @@ static cgp_status compare(cli_calibration *c, cli_run_options *options) {
     return status;
 }
 
-/* Set the options of the run, and those of this command that describe costs. */
+/* Set *own to the options of the run, with the options of this command that describe costs. */
 static cgp_status take_options(cli_run_options *own, const cli_run_options *options,
                                const cli_run_directory *directory, const json_t *record) {
     *own = (cli_run_options){.command = options->command};

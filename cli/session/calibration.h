@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibration.h -- --calibrate RUN: the factor between the steps that a run measured and its
- * simulated step, for the layer times of other plans. */
+/* calibration.h -- --calibrate RUN: the factor by which layer times must be multiplied so that the
+ * simulated step of a run takes as long as its measured steps. */
 #ifndef CGPIPE_CLI_CALIBRATION_H
 #define CGPIPE_CLI_CALIBRATION_H
 
@@ -15,17 +15,17 @@ typedef struct cli_run_options cli_run_options;
 typedef struct cli_calibration {
     int64_t steps;            /* steps that were measured; 0: there is no calibration */
     double measured_seconds;  /* median of the steps */
-    double simulated_seconds; /* with layer times as they are */
-    double factor;            /* layer times times it give the measured step */
+    double simulated_seconds; /* with unscaled layer times */
+    double factor;            /* scaled by it, layer times give the measured step */
 } cli_calibration;
 
-/* With --calibrate, compare the step that the run measured in its last start to this step simulated
- * with the costs of this command, and set the options' time_factor. Fails with CGP_EIO, CGP_EFORMAT
- * or CGP_EINVAL. */
+/* With --calibrate, compare the step time that the run measured in its last start with a simulation
+ * of the same step by the costs of this command. Set the options' time_factor. Fails with CGP_EIO,
+ * CGP_EFORMAT or CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_calibration_find(cli_calibration *calibration,
                                                cli_run_options *options);
 
-/* Print a line, and add an object to the JSON of a plan; nothing without a calibration. */
+/* Print a line, and add an object to the JSON of a plan. Do nothing without a calibration. */
 void cli_calibration_report(FILE *out, json_t *o, const cli_calibration *calibration,
                             const cli_run_options *options);
 

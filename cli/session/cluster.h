@@ -23,7 +23,7 @@ typedef struct cli_cluster_host {
 typedef struct cli_cluster_device {
     const char *kind;           /* name of its backend. Borrowed */
     int64_t host, memory_bytes; /* number of its host; bytes, 0: not known */
-    /* Peak by cgp_precision, what kernels reach of it, memory's speed; 0: not known. */
+    /* Peak by cgp_precision, the part of it that kernels reach, memory bandwidth; 0: not known. */
     double flops_per_second[CGP_PRECISION_TF32 + 1], efficiency, bytes_per_second;
 } cli_cluster_device;
 

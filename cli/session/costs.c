@@ -23,7 +23,7 @@ double cli_copy_bandwidth(void) {
     const size_t bytes = (size_t)128 << 20;
     char *from = cli_calloc(bytes, 1), *to = cli_calloc(bytes, 1);
     double rates[COPIES];
-    memset(from, 1, bytes); /* a page gets its own memory when it is written */
+    memset(from, 1, bytes); /* the first write to a page allocates it */
     memset(to, 2, bytes);
     for (int i = 0; i < COPIES; i++) {
         const double start = cli_seconds();
@@ -147,7 +147,7 @@ void cli_costs_release(cli_costs *costs) {
 
 enum { VERSION = 2 };
 
-/* Upper bound of numbers in a file, so that interpolation between two sizes stays finite. */
+/* Upper bound of the numbers in a file. It keeps an interpolation between two sizes finite. */
 #define MAX_REAL 1e100
 
 /* The keys of a layer, in the order of the file. */
@@ -244,7 +244,7 @@ static const json_t *number_of(const json_t *value, int sizes, int size) {
     return json_is_number(number) ? number : NULL;
 }
 
-/* Return a number that may be left out, then it is 0; NAN: the value is no number. */
+/* Return a number; 0 if the value is missing, NAN if it is no number. */
 static double number_or_0(const json_t *value) {
     return !value ? 0 : json_is_number(value) ? json_number_value(value) : NAN;
 }
@@ -299,7 +299,8 @@ static void read_samples(cli_costs *costs, const json_t *samples) {
     costs->sizes = sizes;
 }
 
-/* Check that the costs are of the same frozen parameters: other kernels run for these. */
+/* Check that the same parameters were frozen when the costs were measured: frozen parameters run
+ * other kernels. */
 static cgp_status check_frozen(const json_t *names, const char *path, const cgp_model *model) {
     json_t *frozen = frozen_json(model);
     const bool same = json_equal(names, frozen) || (!names && !frozen);
@@ -365,7 +366,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
                     precision ? precision : "");
 }
 
-/* Take the costs of a table of layers, which are of one sample. */
+/* Take the costs of a table of layers. They are for one sample. */
 static cgp_status read_table(cli_costs *costs, const cli_run_options *options,
                              const cgp_model *model, const char *model_spec) {
     cli_layer_table table;

@@ -21,8 +21,8 @@ typedef struct cli_costs {
     double bandwidth;                 /* memory copy bandwidth, bytes/s; NaN: unknown */
     int layers;
     cgp_layer_cost *rows; /* [speeds][sizes][layers] */
-    int speeds;           /* different speeds of devices; 0: 1 */
-    int *row_of;          /* [devices] each device's speed; NULL: all have the first one */
+    int speeds;           /* number of different device speeds; 0 means 1 */
+    int *row_of;          /* [devices] index of each device's speed; NULL: all 0 */
 
     char *reused; /* how costs of another model are used; NULL: they are of this model */
 
@@ -35,8 +35,8 @@ typedef struct cli_costs {
 } cli_costs;
 
 /* Measure the layers on rank 0 (cgp_profile_steps()), for the micro-batch size of the command's
- * batch and chunks; `sizes` adds size 1 and the geometric mean of both. All ranks get the costs.
- * Release in any case. Collective. */
+ * batch and chunks. With `sizes`, also measure size 1 and the geometric mean of the two sizes. All
+ * ranks get the costs. Release in any case. Collective. */
 CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model,
                                             const char *model_spec,
                                             const cli_run_options *run_options, bool sizes);
@@ -52,8 +52,8 @@ CGP_MUST_CHECK cgp_status cli_costs_at(const cli_costs *costs, int64_t samples,
 /* Multiply all times by a factor. */
 void cli_costs_scale(cli_costs *costs, double factor);
 
-/* Read --costs, for this model or one of its kind, --precision and --convolution. Release in any
- * case. Fails with CGP_EFORMAT. */
+/* Read the file of --costs. It must be for this model or a model of the same kind, and for this
+ * --precision and --convolution. Release in any case. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,
                                          const cgp_model *model, const char *model_spec);
 
@@ -65,14 +65,15 @@ json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model);
 
 void cli_costs_release(cli_costs *costs);
 
-/* Measure the memory copy bandwidth, bytes/s: the median of several copies that no cache holds. */
+/* Measure the memory copy bandwidth, bytes/s: the median of several copies that are too large for
+ * caches. */
 double cli_copy_bandwidth(void);
 
 /* Return the sums over the layers for one size. */
 cgp_layer_cost cli_costs_total(const cli_costs *costs, int size);
 
 /* Find the balance of --balance time or size for a plan with these options. The caller frees
- * *balance. NULL: the run options have the balance, or it is by FLOPs. */
+ * *balance, which is NULL if the run options give numbers or the rule is FLOPs. */
 CGP_MUST_CHECK cgp_status cli_balance_find(int **balance, const cgp_model *model,
                                            const char *model_spec,
                                            const cli_run_options *run_options,

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Interpolation between two sizes stays finite below this time. */
+/* Limit of a time, in seconds. It keeps an interpolation between two sizes finite. */
 #define LARGEST 1e100
 
 typedef struct reuse {
     const cli_costs *from; /* the file's costs */
     const json_t *layers;
-    /* [sizes][layers] what the model's layers compute: FLOPs in place of seconds, and bytes */
+    /* [sizes][layers] work of the model's layers: FLOPs, also in place of seconds, and bytes */
     const cgp_layer_cost *expected;
     int n; /* layers of the model */
 } reuse;
@@ -27,7 +27,7 @@ bool cli_costs_alike(const char *a, const char *b) {
     return kind == strcspn(b, ":") && strncmp(a, b, kind) == 0;
 }
 
-/* Compare names; a number in one stands for any number in the other. */
+/* Tell whether two names are equal, where all numbers count as equal. */
 static bool is_name_alike(const char *a, const char *b) {
     while (*a && *b) {
         if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
@@ -60,13 +60,13 @@ static bool is_equal(const reuse *r, int layer, int i) {
            is_near(a->flops[2], b->flops[2]) && a->parameter_bytes == b->parameter_bytes;
 }
 
-/* Return what a time is multiplied by: the ratio of FLOPs or, without FLOPs, of bytes. */
+/* Return the factor that scales a time: the ratio of FLOPs or, without FLOPs, of bytes. */
 static double ratio(double flops, double own_flops, int64_t bytes, int64_t own_bytes) {
     if (flops > 0 && own_flops > 0) return own_flops / flops;
     return bytes > 0 && own_bytes > 0 ? (double)own_bytes / (double)bytes : 1;
 }
 
-/* Add a share of the file's layer, scaled to the model's layer. */
+/* Add `share` times the costs of a layer of the file, scaled to the model's layer. */
 static void add_share(cgp_layer_cost *sum, const cgp_layer_cost *a, const cgp_layer_cost *own,
                       double share) {
     double scale[3];
@@ -81,8 +81,8 @@ static void add_share(cgp_layer_cost *sum, const cgp_layer_cost *a, const cgp_la
         share * a->update_seconds * ratio(0, 0, a->parameter_bytes, own->parameter_bytes);
 }
 
-/* Set the costs of layer i of the model for a size. Return how many layers of the file are like it;
- * *equal: they compute the same. */
+/* Set the costs of layer i of the model for a size. Return how many layers of the file have a name
+ * that is_name_alike() accepts. *equal: some of these compute the same as layer i. */
 static int take(const reuse *r, const char *name, int size, int i, cgp_layer_cost *out,
                 bool *equal) {
     int alike = 0, same = 0;
@@ -132,7 +132,7 @@ static cgp_status fill(const reuse *r, const cgp_model *model, const char *path,
     return CGP_OK;
 }
 
-/* Estimate with 1 FLOP/s, so that seconds are FLOPs. */
+/* Estimate costs for a device of 1 FLOP/s, so that each time in seconds is a number of FLOPs. */
 static cgp_status expect(const cli_costs *costs, const cgp_model *model, cgp_layer_cost *expected) {
     cgp_device_speed speed = {.flops_per_second = 1};
     CGP_TRY(cgp_precision_parse(&speed.precision, costs->precision));

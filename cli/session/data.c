@@ -112,7 +112,7 @@ static cgp_status check_images(const cli_run_options *options, cli_data_kind kin
     return kind == CLI_DATA_SHAPES ? parse_shapes(&unused, rest_of(data)) : CGP_OK;
 }
 
-/* Return the side of the model's images; `otherwise` if it takes none. */
+/* Return the side of the images that the model takes; `otherwise` if it takes no images. */
 static int64_t side_of(const cgp_model *model, int64_t otherwise) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     return shape.rank == 3 ? shape.dims[0] : otherwise;
@@ -138,8 +138,8 @@ static cgp_status open_mnist(cgp_data **out, const cli_run_options *run_options,
     return cgp_data_mnist(out, rest_of(run_options->data.values[0]), &options);
 }
 
-/* Open a directory of classes. If it has directories train and val, as ImageNet does, these two are
- * the directories of classes. */
+/* Open a directory that has one directory per class. If it has directories train and val, as
+ * ImageNet does, these two have the directories of the classes. */
 static cgp_status open_directory(cgp_data **out, const cli_run_options *run_options,
                                  const cgp_model *model) {
     const char *root = rest_of(run_options->data.values[0]);

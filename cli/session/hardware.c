@@ -67,7 +67,7 @@ static cgp_status find_speeds(cli_costs *costs, const cli_session *session,
     return CGP_OK;
 }
 
-/* Set the sizes of micro-batches: this plan's, and powers of 2 up to the mini-batch. */
+/* Set the sizes of micro-batches: the size in this plan, and powers of 2 up to the mini-batch. */
 static void choose_sizes(cli_costs *costs, const cli_run_options *options) {
     const int64_t own = (options->batch + options->chunks - 1) / options->chunks;
     int64_t size = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hardware.h -- costs of a model's layers on devices that are only described: by --tflops, or by
- * the devices of a cluster file. */
+/* hardware.h -- estimated costs of a model's layers on devices that need not exist here. --tflops
+ * or a cluster file describes their speed. */
 #ifndef CGPIPE_CLI_HARDWARE_H
 #define CGPIPE_CLI_HARDWARE_H
 

@@ -17,7 +17,7 @@ typedef struct cli_inputs {
     int count;
 } cli_inputs;
 
-/* Return the exclusive upper bound of an integer input: the model's or, if it has none, the last
+/* Return the exclusive upper bound of an integer input. If the model sets no bound, it is the last
  * dimension of the logits. */
 int64_t cli_input_bound(const cgp_model *model, int input);
 

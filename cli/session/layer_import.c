@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_import.c -- see layer_import.h.
  *
- * Both formats are graphs of nodes in any order. The nodes are sorted topologically; among those
- * that are ready, the one with the smallest number comes first. Sources: Narayanan et al. 2019,
- * arXiv:1806.03377 (PipeDream), and its profiles; Tarnawski et al. 2021, "Piper: Multidimensional
- * Planner for DNN Parallelization". */
+ * Both formats are graphs of nodes in any order. The nodes are sorted topologically; of several
+ * nodes whose inputs are done, the node with the smallest number comes first. Sources: Narayanan et
+ * al. 2019, arXiv:1806.03377 (PipeDream), and its profiles; Tarnawski et al. 2021, "Piper:
+ * Multidimensional Planner for DNN Parallelization". */
 #include "session/layer_import.h"
 
 #include "files.h"
@@ -50,7 +50,8 @@ static void reserve(graph *g, size_t nodes, size_t edges) {
 
 /* --- the order of the rows --- */
 
-/* Return the node with the smallest number that waits for no edge; -1: there is none. */
+/* Return the node that comes next: the smallest number among the nodes that wait for no edge. -1:
+ * there is none. */
 static int next_node(const graph *g, const int *waits, const bool *done) {
     int best = -1;
     for (int i = 0; i < g->nodes.n; i++) {
@@ -66,7 +67,8 @@ static bool reads(const cli_layer_row *row, int input) {
     return false;
 }
 
-/* Append a node to the table; its inputs are in the table already. An edge may be there twice. */
+/* Append a node to the table, which already has the node's inputs. The file may list an edge
+ * twice. */
 static void append(const graph *g, int node, int *place, cli_layer_table *out) {
     const cli_layer_row *from = &g->nodes.rows[node];
     place[node] = -1;
@@ -244,8 +246,8 @@ static const json_t *choice_of(const json_t *node, const char *name) {
     return NULL;
 }
 
-/* Piper has one time for forward and backward: a third of it counts as forward. What "activation
- * recomp" takes longer is the time of the recomputation. */
+/* Piper has one time for forward and backward together: a third of it counts as forward. The
+ * recomputation takes the difference between the times of "activation recomp" and "vanilla". */
 static cgp_status read_piper_node(graph *g, const cli_json_place *at) {
     const json_t *again = choice_of(at->object, "activation recomp");
     const cli_json_place plain = {at->path, at->list, at->index, choice_of(at->object, "vanilla")};

@@ -4,8 +4,8 @@
  *
  *     inputs 0..3 --> [rest] --> y
  *
- * An op reads at most four values. A row with more inputs has ops before it that read four values
- * each, and make one of four bytes. */
+ * An op reads at most four values. If a row has more inputs, further ops come first: each reads
+ * four values and makes one value of four bytes. */
 #include "session/layer_table.h"
 
 #include "text.h"

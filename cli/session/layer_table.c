@@ -154,7 +154,7 @@ static cgp_status read_header(reader *r, char *line) {
                     r->path, r->line);
 }
 
-/* Read a number of a row; a column that the file does not have leaves `value`. */
+/* Read a number of a row. If the file does not have the column, `value` stays unchanged. */
 static cgp_status read_real(const reader *r, char **fields, column k, double max, double *value) {
     char expected[64], *end = NULL;
     if (r->place[k] < 0) return CGP_OK;
@@ -175,7 +175,8 @@ static cgp_status read_bytes(const reader *r, char **fields, column k, int64_t *
     return CGP_OK;
 }
 
-/* Read the names of the rows that a row reads, separated by blanks; none: the row before. */
+/* Read the names of the rows that a row reads, separated by blanks. Without a name, it reads the
+ * row before it. */
 static cgp_status read_inputs(const reader *r, char **fields, cli_layer_row *row, int self) {
     char *names = r->place[INPUTS] >= 0 ? fields[r->place[INPUTS]] : NULL, *rest = NULL;
     if ((!names || !*names) && self > 0) cli_layer_row_read(row, self - 1);

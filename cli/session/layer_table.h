@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_table.h -- a table of layers (docs/reference/layer-tables.md): a CSV file with times and
- * sizes. It is the costs of a model, or a model without arithmetic, which can be planned and
- * simulated but not run. All numbers are of one sample. */
+ * sizes. It serves as the costs of a model, or as a model without arithmetic, which can be planned
+ * and simulated but not run. All numbers are for one sample. */
 #ifndef CGPIPE_CLI_LAYER_TABLE_H
 #define CGPIPE_CLI_LAYER_TABLE_H
 
@@ -10,7 +10,7 @@
 
 typedef struct cli_layer_row {
     char *name;
-    /* The rows whose outputs the layer reads, all before it; none: the model's input. */
+    /* The earlier rows whose outputs the layer reads. Without any, it reads the model's input. */
     int n_inputs, *inputs;
     int64_t output_bytes;
     /* Seconds and bytes; flops[] are seconds x 10^12. */
@@ -41,8 +41,8 @@ int cli_layer_table_find(const cli_layer_table *table, const char *name);
 /* Let a row read the output of an earlier row. */
 void cli_layer_row_read(cli_layer_row *row, int input);
 
-/* Split the time of a backward between both halves: in equal parts, or, if the layer has no
- * parameters, to the input's gradient alone. */
+/* Split the time of a backward equally between input backward and weight backward. If the layer has
+ * no parameters, input backward gets all of it. */
 void cli_layer_row_backward(cli_layer_row *row, double seconds);
 
 /* Make a model of the table's layers and links. */

@@ -34,8 +34,8 @@ typedef enum look { ABSENT, THERE, STRANGE } look;
 
 /* --- flock --- */
 
-/* Take the lock. Retries for a moment: another process may take it briefly, only to see whether it
- * is free. Returns 0; EWOULDBLOCK: another process has it; else the file system has no locks. */
+/* Take the lock. Retries for a moment: another process may take the lock briefly, to test whether
+ * it is free. Returns 0; EWOULDBLOCK: another process has it; else the file system has no locks. */
 static int lock_exclusively(int fd) {
     const struct timespec moment = {.tv_nsec = 10000000};
     int reason = EWOULDBLOCK;

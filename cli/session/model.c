@@ -72,7 +72,8 @@ static cgp_status create_from_table(cgp_model **out, const char *path) {
     return status;
 }
 
-/* Let a table be planned with its own times, and with a sample in each micro-batch by default. */
+/* Set the options to plan a table of layers: with the table's own times, and by default with one
+ * sample in each micro-batch. */
 static cgp_status resolve_table(const cli_model *model, cli_run_options *options) {
     if (options->costs)
         return cgp_fail(CGP_EINVAL, "--costs: %s has the costs (leave it out)", model->layers);

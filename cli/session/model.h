@@ -68,8 +68,8 @@ double *cli_model_dropout(cgp_model_spec *spec);
 CGP_MUST_CHECK cgp_status cli_model_differs(const cli_model *model, const char *sha256,
                                             const char *whose, const char *suggestion);
 
-/* Resolve --dropout: set the option from the model or, if it is given, the model from it. Fails
- * with CGP_EINVAL if it is given and the model has no dropout. */
+/* Resolve --dropout: if the option is given, set the model's dropout, else set the option from the
+ * model. Fails with CGP_EINVAL if the option is given and the model has no dropout. */
 CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *options);
 
 /* Parse the operand of a command on all ranks and resolve --dropout. `example`: a command line for
@@ -77,9 +77,9 @@ CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *o
 CGP_MUST_CHECK cgp_status cli_model_find(cli_model *model, cli_run_options *options,
                                          const char *example);
 
-/* Return the output that has the logits: the input of the loss with the largest weight (of several,
- * the first). Prefers losses whose targets are an input other than the first. Without a loss: the
- * first output. -1: none. */
+/* Return the output that has the logits: the output that the loss with the largest weight reads; of
+ * equal weights, the first. Prefers losses whose targets are an input other than the first. Without
+ * a loss, returns the first output. -1: none. */
 int cli_model_logits(const cgp_model *model);
 
 /* Sizes of a model that reads and predicts tokens. */

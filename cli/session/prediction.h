@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prediction.h -- the costs with which plans are simulated: the layer times of --costs, or of
- * devices that --tflops or --cluster describe, and the links of --cluster. */
+/* prediction.h -- the costs with which plans are simulated: layer times and links. Layer times are
+ * from --costs, or are estimates for the devices that --tflops or --cluster describe. Links are
+ * from --cluster. */
 #ifndef CGPIPE_CLI_PREDICTION_H
 #define CGPIPE_CLI_PREDICTION_H
 
@@ -19,10 +20,10 @@ typedef struct cli_prediction {
     cgp_message_costs messages;
 } cli_prediction;
 
-/* Tell whether options have costs: of a file, or of devices that are described. */
+/* Tell whether the options give costs: from a file, or estimated for described devices. */
 bool cli_prediction_has(const cli_run_options *options);
 
-/* Tell whether these costs are estimates, of devices that are described. */
+/* Tell whether these costs are estimates for described devices. */
 bool cli_prediction_is_estimate(const cli_run_options *options);
 
 /* Return where the costs are from, for messages: a path, or "--tflops". */

@@ -275,8 +275,8 @@ void cli_record_note(json_t *note, const json_t *record) {
     json_object_set_new(note, "starts", json_integer(cli_record_starts(record)));
 }
 
-/* Return the options of a checkpoint, updated by the changes of later starts. NULL: a start has no
- * list of changes. Owned. */
+/* Return the options of a checkpoint, updated by the changes of later starts. NULL: one of these
+ * starts has no list of changes. Owned. */
 static json_t *expected_options(const json_t *record, const json_t *note) {
     json_t *expected = json_copy(json_object_get(note, "options"));
     const json_t *starts = json_object_get(record, "starts");

@@ -4,7 +4,7 @@
  * A checkpoint carries a note, a JSON text:
  *
  *     position            index of the next training sample in the data
- *     samples             seen by the training, including data before --new-data
+ *     samples             samples that training has used, also before --new-data
  *     data                identity of the data (cgp_data_identity)
  *     batch, microbatch   samples
  *     threads_per_device, devices, precision, convolution, steps, isa, libm
@@ -285,7 +285,8 @@ static bool is_converted(const json_t *note) {
            json_integer_value(json_object_get(note, "position")) == 0;
 }
 
-/* Refuse, or print, what differs from the run that wrote the note. */
+/* Compare this start with the run that wrote the note. Refuse some differences, and print the
+ * others. */
 static cgp_status compare(cli_run *run, json_t *note) {
     bool checked = false;
     CGP_TRY(cli_record_check(&run->directory, run->before, note, &run->options, &checked));
@@ -340,8 +341,8 @@ cgp_status cli_resume_progress(cli_run *run) {
     return CGP_OK;
 }
 
-/* Check that epochs were counted from this checkpoint: the directory was not locked when they were
- * counted. */
+/* Check that epochs were counted from this checkpoint. Another process may have saved one since,
+ * because the directory was not locked during the count. */
 static cgp_status check_progress(const cli_run *run) {
     const bool same = run->done.steps == run->resumed && run->done.samples == run->session.samples;
     if (run->options.epoch_steps == 0 || same) return CGP_OK;

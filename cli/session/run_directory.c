@@ -240,7 +240,7 @@ bool cli_run_directory_has_run(const cli_run_directory *directory) {
 }
 
 /* If loading fails, the library's message names the previous whole checkpoint, "; step-00000008 is
- * whole (..)". Replace its hint by --from-step. */
+ * whole (..)". Replace the text in parentheses by a suggestion of --from-step. */
 static cgp_status explain(cgp_status status) {
     const char *message = cgp_message(), *other = strstr(message, "; step-");
     const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : -1;
@@ -308,7 +308,7 @@ static cgp_status delete_file(const cli_run_directory *directory, const char *na
     return undeletable(directory, name);
 }
 
-/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes, so that a
+/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes. So a
  * half-deleted checkpoint never has a checkpoint's name. */
 static cgp_status hide(const cli_run_directory *directory, const cli_run_directory *from,
                        const char *name) {

@@ -83,7 +83,8 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Set all weights to 0 that are smaller than the k-th largest weight. Weights equal to it stay. */
+/* Set all weights to 0 that are smaller than the k-th largest weight. Weights equal to the k-th
+ * largest stay. */
 static void keep_largest(double *weights, double *sorted, int count, int64_t k) {
     memcpy(sorted, weights, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, descending);

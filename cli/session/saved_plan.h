@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saved_plan.h -- write the plan of a session to a file of --plan-out; check that the session is
- * what the file of --plan is of. */
+/* saved_plan.h -- write the plan of a session to the file of --plan-out, and check that a session
+ * has the model and the devices of the file of --plan. */
 #ifndef CGPIPE_CLI_SAVED_PLAN_H
 #define CGPIPE_CLI_SAVED_PLAN_H
 
@@ -11,8 +11,8 @@ typedef struct cli_session cli_session;
 /* Write the session's plan to --plan-out, atomically; without the option, do nothing. */
 CGP_MUST_CHECK cgp_status cli_saved_plan_write(const cli_session *session);
 
-/* Fail with CGP_EINVAL if the session's model or number of devices, or the kinds of its plan's
- * devices, differ from those of --plan. */
+/* Fail with CGP_EINVAL if the model, the number of devices or the kinds of devices differ between
+ * the session and --plan. */
 CGP_MUST_CHECK cgp_status cli_saved_plan_check_model(const cli_session *session);
 CGP_MUST_CHECK cgp_status cli_saved_plan_check_devices(const cli_session *session);
 

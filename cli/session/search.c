@@ -16,7 +16,8 @@
 
 /* --- the search --- */
 
-/* Numbers of a balance are for the stages of one schedule. */
+/* If --balance gives numbers, the schedule is not searched: the numbers are for the stages of one
+ * schedule. */
 cgp_search_options cli_search_options(const cli_session *session, bool chunks) {
     const cli_run_options *options = session->options;
     cgp_search_options search = cgp_search_options_default();
@@ -36,7 +37,8 @@ static bool has_equal_memory(const cli_cluster *cluster, int devices) {
     return true;
 }
 
-/* Name each device with its memory in the cluster as its limit, unless it has one. */
+/* Append the memory of each device in the cluster to the device's name, as its limit. A device that
+ * already has a limit keeps it. */
 static void limit_devices(cli_run_options *options, const cli_cluster *cluster,
                           const cgp_plan_options *plan) {
     const char **names =
@@ -140,7 +142,7 @@ static char *balance_text(const cgp_search_choice *choice) {
     return text;
 }
 
-/* Append an option to the text, which is replaced. */
+/* Return `text` with an option appended. Frees `text`. */
 static char *append(char *text, const char *name, const char *value) {
     char *word = value ? cli_shell_word(value) : NULL;
     char *longer = cli_text("%s --%s%s%s", text, name, word ? " " : "", word ? word : "");
@@ -199,7 +201,8 @@ static char *append_option(char *text, const cli_run_options *options, int id) {
     return text;
 }
 
-/* Tell whether the command gets an option from the choice, or does not have it. */
+/* Tell whether the command must not get the option from the session: the choice sets it, or the
+ * command does not take it. */
 static bool is_chosen(int id) {
     return id == CLI_OPTION_SCHEDULE || id == CLI_OPTION_VIRTUAL || id == CLI_OPTION_IN_FLIGHT ||
            id == CLI_OPTION_CHUNKS || id == CLI_OPTION_RECOMPUTE || id == CLI_OPTION_BALANCE ||
@@ -250,7 +253,8 @@ static char **unlimited_names(const cli_names *devices) {
     return names;
 }
 
-/* The least memory is one limit for all devices, so the command has no others. */
+/* The suggested command has one memory limit for all devices, so it leaves out the limits of single
+ * devices. */
 cgp_status cli_search_add_least(const cli_session *session, const cgp_search_result *found) {
     char *message = cli_text("%s", cgp_message());
     cli_run_options options = *session->options;

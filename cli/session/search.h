@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search.h -- search the options of a plan that are not given, for plan --search and for trainings
- * whose defaults do not fit. */
+/* search.h -- find values for the options of a plan that are not given. It serves plan --search,
+ * and trainings whose default plan does not fit into memory. */
 #ifndef CGPIPE_CLI_SEARCH_H
 #define CGPIPE_CLI_SEARCH_H
 
@@ -11,12 +11,13 @@ typedef struct cli_session cli_session;
 
 enum { CLI_SCHEDULE_TEXT = 40 }; /* bytes that hold the text of cli_search_schedule() */
 
-/* Tell what the search may change: what is not given. Micro-batches change the bits of a step, and
- * the statistics of batch norms, so they are searched only if `chunks`. */
+/* Return what the search may change: the options that are not given. The number of micro-batches
+ * changes the bits of a step, and the statistics of batch norms, so it is searched only if
+ * `chunks`. */
 cgp_search_options cli_search_options(const cli_session *session, bool chunks);
 
-/* Let the memory of the devices of --cluster limit them, as if --memory-limit or --devices did,
- * unless there is a limit. The options are the session's. */
+/* Limit each device to its memory in the file of --cluster, as --memory-limit or --devices would.
+ * Limits that are given stay. `options` are the session's options. */
 CGP_MUST_CHECK cgp_status cli_search_limits(cli_session *session, cli_run_options *options);
 
 /* Search plans of the session's model, with the costs of --costs. See cgp_plan_search(). Release
@@ -24,23 +25,23 @@ CGP_MUST_CHECK cgp_status cli_search_limits(cli_session *session, cli_run_option
 CGP_MUST_CHECK cgp_status cli_search(cli_session *session, cgp_search_options *search,
                                      cgp_search_result *found);
 
-/* Set the options that a choice decides. Their memory is kept by the options. */
+/* Set the options that a choice determines. The options keep the memory of the values. */
 void cli_search_take(cli_run_options *options, const cgp_search_choice *choice);
 
-/* Write the schedule of a choice to `text`, with the number in flight if it has one: "v-flex 6".
- * Return `text`. */
+/* Write the schedule of a choice to `text`, with the number of micro-batches in flight if the
+ * choice has one: "v-flex 6". Return `text`. */
 const char *cli_search_schedule(const cgp_search_choice *choice, char text[CLI_SCHEDULE_TEXT]);
 
 /* Return the options of a choice as words: " --schedule zb-v --chunks 4 ...". The caller frees
  * them. */
 char *cli_search_words(const cli_run_options *options, const cgp_search_choice *choice);
 
-/* Return the command that trains with a choice within a limit (0: none), or plans a table of layers
- * so. Freed by the caller. */
+/* Return the command that trains with a choice within a memory limit (0: none). For a table of
+ * layers, it is a plan command. Freed by the caller. */
 char *cli_search_command(const cli_session *session, const cgp_search_choice *choice,
                          int64_t limit);
 
-/* Add the command that fits to the message of CGP_ELIMIT, and return that status. */
+/* Add a command whose plan fits to the message of CGP_ELIMIT, and return CGP_ELIMIT. */
 CGP_MUST_CHECK cgp_status cli_search_add_least(const cli_session *session,
                                                const cgp_search_result *found);
 

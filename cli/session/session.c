@@ -28,8 +28,8 @@ cgp_status cli_session_make_plan(cli_session *session) {
     return status == CGP_OK ? cli_saved_plan_check_devices(session) : status;
 }
 
-/* Freeze parameters; the message of a failure, which begins with "freeze: ", gets the dashes of the
- * option. */
+/* Freeze parameters; the message of a failure begins with "freeze: " in the library, and with
+ * "--freeze: " here. */
 static cgp_status freeze(cgp_model *model, const char *pattern) {
     const cgp_status status = cgp_model_freeze(model, pattern);
     if (status == CGP_OK) return CGP_OK;

@@ -11,8 +11,8 @@ typedef struct cli_eval_metrics cli_eval_metrics;
 typedef struct cli_run_options cli_run_options;
 
 /* The measurements of a step; NaN: not available. Times are in seconds; only CLI_STEP_SECONDS
- * includes the update. The bubble is a fraction. So are the entries that begin at CLI_BUSY: how
- * busy each device was. */
+ * includes the update. The bubble is a fraction. Entry CLI_BUSY + d is the fraction of the time in
+ * which device d was busy. */
 typedef enum cli_measure {
     CLI_STEP_SECONDS,
     CLI_UPDATE_SECONDS,
@@ -55,8 +55,8 @@ typedef struct cli_session {
     int64_t resident_growth; /* growth of VmHWM until the last step */
 } cli_session;
 
-/* Make the model; make the model and its plan; make the plan of an existing model. The first two
- * functions clear *session. Release it in any case. */
+/* Three functions: make the model; make the model and its plan; make the plan of an existing model.
+ * The first two clear *session. Release it in any case. */
 CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session, const cli_run_options *options,
                                             const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_options *options,

@@ -55,8 +55,7 @@ static void print_validation(const training *t) {
 
 #define WEIGHTS CLI_LATEST "/weights.safetensors"
 
-/* Print at most 8 lines in all, including those of a trace, a sample and a stop, unless
- * --verbose. */
+/* Unless --verbose, print at most 8 lines, including the lines for a trace, a sample and a stop. */
 static void print_results(const training *t, const json_t *report) {
     const cli_session *session = &t->run.session;
     fputc('\n', t->run.out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.c -- the plan of cgpipe train. If the defaults need more than --memory-limit, take the
- * fastest plan that fits. Options that are given, and the micro-batches, stay as they are. */
+/* fit.c -- the plan of cgpipe train. If the default plan needs more than --memory-limit, take the
+ * fastest plan that fits. The search does not change given options or the number of
+ * micro-batches. */
 #include "train/train.h"
 
 #include "options/options.h"
@@ -10,14 +11,14 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Tell whether there is something to search. A run that is resumed keeps its options. */
+/* Tell whether any option may be searched. A resumed run keeps its options. */
 static bool can_search(const training *t, const cgp_search_options *search) {
     const cli_run_options *options = &t->run.options;
     return options->memory_limit > 0 && !t->run.before && !options->balance.by &&
            (search->balances || search->recomputes);
 }
 
-/* Remember what was chosen, for cli_train_open(). */
+/* Store a text about the chosen plan, which cli_train_open() prints. */
 static void note(training *t, const cgp_search_result *found) {
     cli_run_options *options = &t->run.options;
     char bytes[32], *words = cli_search_words(options, &found->choices[0]);

@@ -133,7 +133,7 @@ static void add_duration(field out, const char *name, double seconds) {
     snprintf(out, FIELD, "  %s%s", name, text);
 }
 
-/* The eta uses the mean time of this process's steps. */
+/* The ETA (time to the end) is computed from the mean time of this process's steps. */
 static void make_fields(const training *t, int64_t i, double loss, bool last,
                         field fields[FIELDS]) {
     const cli_session *session = &t->run.session;

@@ -37,7 +37,7 @@ typedef struct training {
     training_line line;
     /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */
     const char *stopped;
-    const char *fitted; /* the plan that was searched, for print; NULL: the defaults fit */
+    const char *fitted; /* text about the plan that the search found; NULL: the default plan fits */
 } training;
 
 /* resolve.c: take the options of a run, check them, and make model and plan. */
