@@ -11,11 +11,10 @@ are 0. Each trains for 10 steps with SGD, learning rate 1e-4, on another batch i
 
 `outside` is the share of the pipeline's time that PyTorch runs. `loss` is the largest difference
 of a loss to eager PyTorch's, `itself` the largest difference of eager PyTorch to itself, over three
-permutations of the samples of each batch. A loss may differ by 2e-5, or by 4 times that of PyTorch
-itself.
+permutations of the samples of each batch. A loss may differ by 2e-5, or by 4 times `itself`.
 
-An architecture whose package is missing is skipped by name. Exit code 1 if a loss differs by more,
-or if an architecture is refused."""
+An architecture whose package is missing is skipped by name. The exit code is 1 if a loss differs by
+more, or if an architecture is refused."""
 import argparse
 import copy
 import gc
@@ -51,7 +50,7 @@ def texts():
 
 
 def masked_texts():
-    """Return tokens, a mask of them, shorter for each sample, and targets."""
+    """Return tokens, a mask that is shorter for each further sample, and targets."""
     mask = torch.arange(TOKENS) < torch.randint(3, TOKENS + 1, (BATCH, 1))
     return ((torch.randint(3, WORDS, (BATCH, TOKENS)), mask.long()),
             torch.randint(CLASSES, (BATCH,)))
@@ -145,7 +144,7 @@ def encoder(name):
 
 
 def decoder(name):
-    """Return a causal model as it comes, with its cache of keys and values."""
+    """Return a causal model with its default options, which include a cache of keys and values."""
     import transformers as t
     if name == "gpt2":
         return t.GPT2LMHeadModel(t.GPT2Config(
@@ -283,7 +282,7 @@ def ours(module, loss, batches, options):
 
 
 def measure(name, options):
-    """Return a line of the table, and whether the architecture holds the bound."""
+    """Return a line of the table, and whether the losses stay within the bound."""
     make, draw, loss = ARCHITECTURES[name]
     torch.manual_seed(3)
     try:

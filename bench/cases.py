@@ -3,7 +3,8 @@
 
 A question has cases: commands that measure themselves and print JSON. They run alternately, A B C A
 B C ..., so that other load on the machine affects all of them. A case's figure is the median over
-the rounds. All samples go to RESULTS/QUESTION.csv, printed text to RESULTS/QUESTION.txt.
+the rounds. All samples go to RESULTS/QUESTION.csv, and the printed text goes to
+RESULTS/QUESTION.txt.
 
     bench/QUESTION.py [ROUNDS]       or in the environment, with the defaults:
 
@@ -149,8 +150,8 @@ def cpu_name():
 
 
 def machine(medians):
-    """Return lines about the machine, and the round trip between its cores, which limits the
-    speed-up by a second core."""
+    """Return lines about the machine and the round trip between its cores. The round trip limits
+    the speed-up by a second core."""
     lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}"]
     trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ())
                    if trip)

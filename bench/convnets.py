@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast do torchvision's MobileNetV3 and ConvNeXt-T train through the PyTorch door, compared
-with eager PyTorch in channels-last?
+"""How fast do torchvision's MobileNetV3 and ConvNeXt-T train if cgpipe captures them, compared with
+eager PyTorch in channels-last?
 
     PYTHONPATH=python CGPIPE_LIBRARY=build/libcgpipe.so venv/bin/python bench/convnets.py
     ... bench/convnets.py mobilenet_v3_large --threads 1       # this one, on one core

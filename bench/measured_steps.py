@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""measured_steps.py -- published steps of other trainers beside simulated ones.
+"""measured_steps.py -- published step times of another trainer beside simulated step times.
 
-Two rows of a table, with few and with more micro-batches, fix two numbers: the time of a
-micro-batch on a stage, and what a step takes beside. The third row is predicted by `cgpipe plan`
-for a table of two such layers (docs/reference/layer-tables.md) on two devices, with 1f1b.
+Two rows of a published table determine two numbers: the time of a micro-batch on a stage, and the
+time that a step takes in addition. With these numbers, `cgpipe plan` predicts the third row, for a
+table of two such layers (docs/reference/layer-tables.md) on two devices, with 1f1b.
 
 Source: SimuMax, docs/b200/b200_release_v1.2_summary.md, "real ms": two pipeline stages on B200.
 """

@@ -8,8 +8,10 @@ Source: Narayanan et al. 2021, arXiv:2104.04473, table 1: the rows with tensor g
 - A tensor group is one device with 8 x 312 TFLOP/s x e. e is the efficiency of kernels and of
   communication within the group: e = a / (1 + b / hidden size). The first and the last row fix a
   and b; the rows between are predicted.
-- Micro-batches have one sample, and stages have equal numbers of blocks. The table has neither.
-- Schedule: interleaved, with the fewest stages on a device, above one, that divide its blocks.
+- Micro-batches have one sample, and stages have equal numbers of blocks. The published table gives
+neither.
+- Schedule: interleaved, with the smallest number of stages on a device, above one, that divides the
+device's blocks.
 - Every block is recomputed. Messages, gradient reduction and the update take no time.
 
 Throughput counts FLOPs as equation 3 of the paper, with recomputation. All devices of a row are
@@ -43,7 +45,8 @@ def flops(hidden, blocks, batch):
 
 
 def balance(blocks, stages):
-    """Return layers of equal stages: two of embedding come first, norm and head last."""
+    """Return the number of layers of equal stages. Two layers of embeddings come first, norm and
+    head last."""
     layers = [blocks // stages] * stages
     layers[0] += 2
     layers[-1] += 2

@@ -5,10 +5,11 @@
 Source of the graphs: Tarnawski et al. 2020, "Efficient Algorithms for Device Placement of DNN Graph
 Operators". Each graph has nodes of forward and of backward. A forward node and its backward become
 a layer of a table (docs/reference/layer-tables.md). `cgpipe plan` balances it over the graph's
-accelerators, for 1f1b with many micro-batches. The split is written in the graphs' own format. Its
-largest load is the time of an accelerator's nodes, and of each value that it sends or receives, as
-their program computes it. With --dp PROGRAM (dp.cpp, compiled) their optimum and their
-PipeDream baseline are computed too, and their program has to find the same load of our split.
+accelerators, for 1f1b with many micro-batches. The split is written in the graphs' own format. The
+load of an accelerator is the time of its nodes and of each value that it sends or receives, as the
+authors' program computes it. The largest load is printed. With --dp PROGRAM (dp.cpp, compiled),
+their optimum and their PipeDream baseline are computed too. Then their program must find the same
+load for our split.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import subprocess
 import tempfile
 
 MICRO_BATCHES = 256
-LONGEST = 900  # seconds of their program
+LONGEST = 900  # time limit of the authors' program, in seconds
 
 
 def layers_of(graph):
@@ -59,7 +60,8 @@ def write_table(path, graph, order, members, before):
             backward = sum(node[m]["fpgaLatency"] for m in members[i] if m != i)
             inputs = " ".join(f"n{k}" for k in order if k in before[i]) or "-"
             size = sum(node[m]["size"] for m in members[i])
-            # Sizes are of parameters and activations together; messages: a byte for each 1e-9.
+            # Sizes include parameters and activations. A message has a byte for each 1e-9 of its
+            # cost.
             out.writerow(
                 [f"n{i}", inputs, node[i]["fpgaLatency"] / 1e3, backward / 1e3, 4]
                 + [int(size), int(1e6 * sent.get(i, 0))]

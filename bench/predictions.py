@@ -3,14 +3,14 @@
 """How well does the simulator predict the time of a step?
 
 From a run: a GPT-2 on two devices, batch 16. A run of gpipe with 8 micro-batches measures the
-layers (--costs-out), and all schedules with 4, 8 and 16 micro-batches are predicted from it. This
-run is repeated in each round for each number of micro-batches, directly before the runs that it
-predicts: the speed of a shared machine changes within minutes.
+layers (--costs-out). From these costs, all schedules with 4, 8 and 16 micro-batches are predicted.
+In each round, and for each number of micro-batches, the measuring run is repeated directly before
+the runs that it predicts: the speed of a shared machine changes within minutes.
 
 From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
 sample, and AmoebaNet-D and U-Net with larger micro-batches. They are predicted from `cgpipe
-profile` at three micro-batch sizes, run in each round right before its model's pipelines. The
-profile runs twice: with one device alone on the machine, and with two at once.
+profile` at three micro-batch sizes. In each round, the profile of a model runs right before the
+model's pipelines. It runs twice: on one device alone on the machine, and on two devices at once.
 
 PART=run or PART=profile in the environment selects one of these two parts.
 """

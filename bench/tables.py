@@ -5,9 +5,9 @@
 For each name it plans, simulates and runs the cells of published.py with `cgpipe plan`, `profile`
 and `bench`. It writes results.json and pictures to bench/NAME/, and the table to that directory's
 README.md. Speed-ups are simulated from bench/NAME/costs.json, which is measured first if it is
-missing, or with PROFILE=1 in the environment. PLAN_ONLY=1: nothing is trained; BUILD=DIRECTORY:
-where cgpipe is built; RESULTS=DIRECTORY: write only results.json, to this directory; COSTS=FILE:
-other costs of layers."""
+missing, or with PROFILE=1 in the environment. Further variables: PLAN_ONLY=1 trains nothing;
+BUILD=DIRECTORY has cgpipe; RESULTS=DIRECTORY gets results.json, and nothing else is written;
+COSTS=FILE has other costs of layers."""
 import concurrent.futures
 import datetime
 import json
@@ -263,7 +263,8 @@ def schedules():
 
 
 def best_of(pool, table, cell, costs):
-    """Return the fastest of our schedules and recomputations whose devices stay under the limit."""
+    """Return the fastest combination of our schedules and recomputation modes in which all devices
+    stay under the limit."""
     tried = pool.map(lambda how: simulated(table, cell, costs, schedule=how[0], recompute=how[1],
                                            balance="time"),
                      [(schedule, mode) for schedule in schedules() for mode in MODES])

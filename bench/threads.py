@@ -5,10 +5,10 @@ by memory bandwidth?
 
 ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32) run with batch 8 on one thread and on two. Runs are
 grouped by the distance of the two cores (cores.c). For each kind of op the table has both times,
-and the bandwidth that its operands would need if no cache held them (`cgpipe bench --ops`, of the
-last round). This bandwidth is compared with the bandwidth of both threads in a loop over arrays
-larger than the caches. An op that reaches this bandwidth cannot run faster with any number of
-threads. The script needs no PyTorch."""
+and the memory bandwidth that it would need if its operands were in no cache (`cgpipe bench --ops`,
+of the last round). This bandwidth is compared with the bandwidth of both threads in a loop over
+arrays larger than the caches. An op that reaches this bandwidth cannot run faster with any number
+of threads. The script needs no PyTorch."""
 import ctypes
 import os
 import statistics
@@ -50,8 +50,8 @@ NEAR = 150  # largest round trip, in ns, of cores that share a last-level cache
 
 
 def by_distance(one, two):
-    """Yield the speed-up by the second thread: for the runs whose cores were close to each other
-    afterwards, then for the other runs."""
+    """Yield the speed-up by the second thread: first for runs after which the two cores were close
+    to each other, then for the other runs."""
     for name, is_near in (("share a cache", True), ("do not", False)):
         speeds = [speed for speed, trip in zip(two["samples"], two["round_trips"])
                   if trip and (trip < NEAR) == is_near]

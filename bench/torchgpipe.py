@@ -13,8 +13,9 @@ memory before the model is created. `activations` is `memory` less weights, grad
 Neither includes memory that a process loads once for all models. A capture makes Python import
 hundreds of PyTorch's modules, and `loaded` is the memory of these modules.
 
-Exit code 1 if a goal is missed: 1.5 times the speed of eager PyTorch with as many micro-batches, 3
-times the speed of torchgpipe, and a third of torchgpipe's memory with except_last.
+The exit code is 1 if a goal is missed. The goals are 1.5 times the speed of eager PyTorch with as
+many micro-batches, 3 times the speed of torchgpipe, and a third of torchgpipe's memory with
+except_last.
 """
 import argparse
 import gc
@@ -101,8 +102,8 @@ def forward_of(model, sizes):
 
 
 def warm_up(torch, sizes):
-    """Make PyTorch load and allocate what every step needs, and GPipe what every model needs, so
-    that no case counts this memory."""
+    """Make PyTorch load and allocate everything that each step needs, and GPipe everything that
+    each model needs. So no case counts this memory."""
     nn = torch.nn
     layer = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     model = layer if sizes.library == "eager" else gpipe_of(sizes)(layer, [1, 1],

@@ -21,7 +21,7 @@ for tool in aarch64-linux-gnu-gcc qemu-aarch64 apt-get dpkg; do
     command -v $tool >/dev/null || { echo "aarch64: expects $tool, found none (apt-get install gcc-aarch64-linux-gnu qemu-user)" >&2; exit 1; }
 done
 
-# An empty apt state: apt-get then downloads everything that the packages need.
+# Use an empty apt state, so that apt-get downloads everything that the packages need.
 download() {
     local apt=$build/apt
     mkdir -p "$apt"/lists/partial "$apt"/archives/partial

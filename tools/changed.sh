@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Print new files, and tracked files that differ from main (or from the last commit, on main
-# itself). With an argument, print all tracked files.
+# Print new files, and tracked files that differ from main. On main itself, print files that differ
+# from the last commit. With an argument, print all tracked files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# -gt 0 ]; then

@@ -6,7 +6,7 @@
 #     BUILD=build tools/lint.sh lint FILE...   clang-format, clang-tidy (with BUILD's
 #                                              compile_commands.json), shellcheck; changes nothing
 #
-# Without FILE: the files that tools/changed.sh prints, or all with ALL=1 in the environment.
+# Without FILE: the files that tools/changed.sh prints. With ALL=1 in the environment: all files.
 #
 # The tools are Debian 12's (clang's in version 14). A missing tool is a failure. Files of other
 # kinds are ignored.

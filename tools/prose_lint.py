@@ -129,7 +129,7 @@ def findings(path):
 
 
 def tracked_files():
-    """Return the tracked files that have sentences of ours."""
+    """Return the tracked files with prose that this project wrote."""
     command = ["git", "ls-files", "-z"]
     tracked = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
     kinds = r"\.(?:c|h|cu|cuh|py|md|sh|cmake)$|CMakeLists\.txt$|^\.ci/|Makefile$"

@@ -10,8 +10,8 @@ writes them, and their outputs. Or check what cgpipe wrote.
                        # FOLDER: written by cgpipe convert from a run of a case;
                        # LOGITS: expected.safetensors of that case
 
-Every case is a directory. All weights are random, with seed 1. transformers writes config.json, but
-llama-linear and llama-3 have rope settings in the format of published files:
+Every case is a directory. All weights are random, with seed 1. transformers writes config.json,
+except that llama-linear and llama-3 have rope settings in the format of published files:
 
     llama          LlamaForCausalLM: 6 heads that share 2 heads of keys and values
     llama-linear   untied head, as many heads of keys and values, rope_scaling of type linear

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/reference_models.json: what PyTorch computes for small ResNets, AmoebaNets and
+"""Make tests/data/reference_models.json: PyTorch's results for small ResNets, AmoebaNets and
 U-Nets.
 
     apt-get install -y python3-torch                   # Debian 12: PyTorch 1.13
@@ -23,8 +23,8 @@ reference_numbers.py), u = hash(p, i) / 2^32 - 0.5, rounded to float32:
 Each run is one step in training mode from these weights. The mini-batch is split into micro-batches
 of ceil(N / chunks). Each micro-batch is normalised by itself; the loss is the mean over the
 mini-batch. Running statistics are updated after every micro-batch (momentum 0.1) or, if `deferred`,
-once, by the statistics of all inputs of the norm. The output in evaluation mode for the same images
-follows.
+once, by the statistics of all inputs of the norm. After the step, the output for the same images in
+evaluation mode is computed.
 
 A tensor t of gradients, statistics or outputs is given by two numbers: its norm, and its product
 with a fixed vector, sum t_i u_i, u of hash(7000, i). If elements are in a wrong order, the product

@@ -15,8 +15,8 @@ come from Linux wheels of PyPI, unpacked and not installed:
 
 (2.5.1: --platform manylinux2014_aarch64.) The tables come from
 torch/distributed/pipelining/schedules.py alone, which is pure Python. With --source only that file
-and _utils.py are loaded, and fakes replace all that they import. A stage is a fake in both cases:
-only its place in the pipeline is read.
+and _utils.py are loaded, and fakes replace all that they import. Stages are fakes with and without
+--source: the tables depend only on a stage's place in the pipeline.
 
 A file is a sequence of tables, separated by empty lines:
 

@@ -10,9 +10,9 @@ tokenizer (files)
 
     vocab.json, merges.txt     256 bytes, 2000 merges and <|endoftext|>, trained with GPT-2's word
                                pattern on this project's text and on 30,000 strings like those
-                               below. A wrong end of a word shows only if the characters around it
-                               merge, so rare characters, and all kinds of spaces, have merges
-                               with their neighbours.
+                               below. A test detects a wrong end of a word only if the characters
+                               around it merge. So rare characters, and all kinds of spaces, have
+                               merges with their neighbours.
     strings.json               {"about": .., "strings": [[text, [id, ..]], ..]}: 1,000 strings and
                                their tokens, without special tokens
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Make data/unicode_tables.c: the letters, numbers, white space and word characters of Hugging
-Face's tokenizers, and its NFC.
+Face's tokenizers, and the tables of its NFC.
 
     pip install tokenizers                     # written with 0.23.3
     python3 tools/unicode_tables.py [FILE]     # default: data/unicode_tables.c

@@ -63,8 +63,8 @@ def __getattr__(name: str) -> int:
 MAX_RANK = 6
 MAX_MILESTONES = 8
 
-# --- checked values: ctypes alone turns 2**32 + 1 into an int of 1 and "no" into true, and cuts a
-# text at its first zero ---
+# --- checked values: without these checks, ctypes turns 2**32 + 1 into an int of 1 and "no" into
+# true, and cuts a text at its first zero ---
 
 
 def integer(value: Any, name: str, c_type: Any = c_int) -> int:
@@ -624,8 +624,8 @@ class Handle:
 
 
 def when_gone(owner: Any, function: Any, *arguments: Any) -> Any:
-    """Call a function when an object is garbage-collected, but not at process exit, when pipelines
-    may still be running."""
+    """Call a function when an object is garbage-collected. It is not called at process exit,
+    because pipelines may still be running then."""
     finish = weakref.finalize(owner, function, *arguments)
     finish.atexit = False
     return finish

@@ -26,7 +26,7 @@ class Stage:
     device: int
     forward_flops: float
     backward_flops: float
-    #: Number of micro-batches whose saved values have a slot in memory, and bytes of a slot.
+    #: Number of slots for saved values, each of one micro-batch, and bytes of a slot.
     saved_slots: int
     saved_slot_bytes: int
 
@@ -45,8 +45,8 @@ class Device:
     planned_bytes: int
     #: Process that has the device.
     rank: int
-    #: Bytes that PyTorch keeps in regions (docs/reference/torch-ops.md), at most: measured, outside
-    #: of ``planned_bytes``, but within a memory limit.
+    #: Maximum bytes that PyTorch keeps in regions (docs/reference/torch-ops.md). They are measured.
+    #: ``planned_bytes`` does not include them, but a memory limit counts them.
     outside_bytes: int = 0
     #: Bytes of the partial sums of gradients, with ``gradient_groups``.
     partial_gradient_bytes: int = 0
@@ -69,7 +69,8 @@ class Plan(_c.Handle):
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
         self.model = model
-        #: The optimizer of PyTorch that was given, which Pipeline.optimizer shows; None: none was.
+        #: The PyTorch optimizer that the caller gave, which Pipeline.optimizer shows; None: none
+        #: was given.
         self.given_optimizer: Any = None
         if hasattr(optimizer, "param_groups"):
             from cgpipe.torch.groups import optimizer_of
@@ -84,7 +85,7 @@ class Plan(_c.Handle):
             devices = ["cpu"] * _c.integer(devices, "devices")
         if stages is None:
             stages = len(devices) if devices else 1
-        #: What a plan for inference takes over.
+        #: The options that a plan for inference takes from this plan.
         self.given: Dict[str, Any] = {
             "devices": devices, "threads": threads, "memory_limit": memory_limit,
             "precision": precision, "convolution": convolution}
@@ -135,7 +136,7 @@ class Plan(_c.Handle):
         _c.when_gone(self, _destroy, handle, model)
 
     def _balance(self, balance: Union[str, Sequence[int]]) -> Any:
-        """Return the layers of each stage; None: the plan balances by FLOPs."""
+        """Return the number of layers of each stage; None: the library balances by FLOPs."""
         if isinstance(balance, str):
             return self._balanced(balance)
         layers = _c.array(ctypes.c_int, balance, "balance")
@@ -296,7 +297,7 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         model: The model to train, or a PyTorch module. If the module returns no loss, its loss is
             external.
         stages: Number of stages; a multiple of v if the schedule has v stages on each device. None:
-            as many as devices. For a module, its example input may stand here.
+            as many as devices. For a module, this argument may be its example input.
         schedule: A name of :func:`cgpipe.schedules`, or a table. None: ``"1f1b"``, or ``"gpipe"``
             with ``external_loss``, or ``"forward-only"`` with ``inference``, which allows no other
             schedule.
@@ -305,35 +306,37 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         balance: Layers of each stage, or ``"flops"`` (the default), ``"time"``, ``"size"``.
         virtual_stages, group, in_flight: See :func:`cgpipe.schedule`.
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``;
-            or ``"budget"``: as little as ``memory_limit``, or the limits of devices, allow.
-        optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01. For a PyTorch module also an
-            optimizer of ``torch.optim`` with its parameters, in groups or not.
+            or ``"budget"``: the least recomputation that ``memory_limit``, or the limits of
+            devices, allow.
+        optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01. For a PyTorch module, it may also
+            be an optimizer of ``torch.optim`` that has the module's parameters, in one or more
+            groups.
         inference: Only run forward.
         devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``, or a number of ``"cpu"``; None:
             all cpu.
         threads: Threads of each device.
         memory_limit: Maximum bytes of a device, a number or a text (``"24GiB"``); 0: no limit.
         external_loss: The caller computes the loss of the outputs.
-        precision: ``"f32"``, ``"bf16"`` (activations in half the bytes), or ``"tf32"``: f32 whose
-            linear layers multiply with fewer bits, on NVIDIA GPUs alone. The bits of bf16 and tf32
+        precision: ``"f32"``, ``"bf16"`` (activations in half the bytes), or ``"tf32"``: as f32, but
+            linear layers multiply with fewer bits; only on NVIDIA GPUs. The bits of bf16 and tf32
             depend on the kind of processor.
         deferred_batch_norm: Update running statistics once per mini-batch.
-        gradient_groups: A power of two. The micro-batches are cut into that many groups, whose
-            gradients are added in a binary tree; 1: one after the other. The bits of gradients
-            depend on it.
+        gradient_groups: A power of two. The micro-batches are cut into this many groups, and the
+            gradients of the groups are added in a binary tree. 1: gradients are added one after the
+            other. The bits of gradients depend on this number.
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.
-        memory: As ``memory_limit``, but if the defaults need more, the fastest plan that fits is
-            searched: schedule, stages on a device, balance and recomputation, unless they are
-            given. The chunks stay, so the result has the same bits.
+        memory: As ``memory_limit``. But if the default plan needs more, take the fastest plan that
+            fits: it may have another schedule, number of stages on a device, balance and
+            recomputation, unless they are given. The chunks stay, so results have the same bits.
         example: A module's example input or inputs, a tensor [N, ...] or a list of them.
         ranks: Number of processes, each with at least one device. None: as many as ``mpirun``
-            started; 1: each trains alone.
+            started; 1: each process trains alone.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.
-        LimitError: A device would need more than its limit; the message has a suggestion, or with
-            ``memory`` the least that would do.
+        LimitError: A device would need more than its limit; the message has a suggestion or, with
+            ``memory``, the least memory that suffices.
     """
     if not isinstance(model, Model) and hasattr(model, "named_parameters"):
         if stages is not None and not isinstance(stages, int):
@@ -350,7 +353,7 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
 
 
 def _bytes(size: Union[int, str]) -> int:
-    """Return a number of bytes, from "24GiB" too."""
+    """Return a number of bytes from a number, or from a text such as "24GiB"."""
     if not isinstance(size, str):
         return _c.integer(size, "memory_limit", ctypes.c_int64)
     units = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
@@ -375,7 +378,7 @@ def _table(devices: Sequence[Device]) -> List[str]:
 
 
 def _outside(plan: Plan) -> List[str]:
-    """Return lines about memory outside the plan: of PyTorch in regions."""
+    """Return lines about memory outside the plan: memory that PyTorch uses in regions."""
     captured = plan.model._captured
     if captured is None or not captured.regions or plan.inference:
         return []

@@ -24,7 +24,8 @@ from cgpipe.errors import ArgumentError, StateError
 
 __all__ = ["Communicator", "number", "warn_alone"]
 
-# Numbers of processes, of Open MPI, of MPICH's process manager, and of srun.
+# Environment variables with the number of processes: of Open MPI, of MPICH's process manager, and
+# of srun.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 _living: "List[Communicator]" = []  # in the order of creation, the same on all ranks
@@ -57,7 +58,7 @@ def number(ranks: Optional[int]) -> int:
 
 
 def warn_alone(what: str) -> None:
-    """Warn if a launcher started several processes, in each of which something trains alone."""
+    """Warn if a launcher started several processes, and each of them trains ``what`` alone."""
     processes = launched()
     if processes == 1 and "RANK" in os.environ:  # torchrun
         processes = _whole("WORLD_SIZE")
@@ -68,7 +69,7 @@ def warn_alone(what: str) -> None:
 
 
 def hint(error: ArgumentError, ranks: Optional[int]) -> ArgumentError:
-    """Return the error of a plan, with the launcher's part in it."""
+    """Return the error of a plan. If the launcher is a cause, the message says so."""
     if ranks is None and launched() > 1 and str(error).startswith("ranks: "):
         return ArgumentError(f"{error}: {launched()} processes were started (stages={launched()}, "
                              "or ranks=1 if each is to train alone)")
@@ -103,10 +104,10 @@ class Communicator:
         _living.append(self)
 
     def fail(self, text: str) -> None:
-        """End the calls of all ranks: this process ends with an exception."""
+        """End the calls of all ranks, because this process ends with an exception."""
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
         status = _c.ENUMS["cgp_status"].index("CGP_ESTATE")
-        with self._lock:  # its thread may be about to destroy it
+        with self._lock:  # the pipeline's thread may be about to destroy the handle
             if self.handle:
                 function(self._table.failures.fail)(self.handle, status, text.encode())
 

@@ -74,7 +74,8 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
         backward_input: The same for I.
         backward_weight: The same for W.
         latency: Time of a message, for zb-1p and zb-2p.
-        in_flight: Most half stages in flight on a device, for v-flex; 0: 2n, 1f1b's memory.
+        in_flight: Maximum number of half stages in flight on a device, for v-flex; 0: 2n, the
+            memory of 1f1b.
 
     Raises:
         ArgumentError: The name is unknown (the message has the nearest), or an argument is out of
@@ -202,8 +203,8 @@ class Schedule(_c.Handle):
         """Simulate when each action runs.
 
         Args:
-            forward: Time of F, for each stage or for all, in any unit; None: 1, divided among the
-                stages of a device.
+            forward: Time of F, a number for each stage or one for all, in any unit. None: 1,
+                divided among the stages of a device.
             backward_input: The same for I.
             backward_weight: The same for W; B takes I + W.
             recompute: The same for R; None: as F.
@@ -368,7 +369,7 @@ def _refuse_costs(name: str, **costs: Costs) -> None:
 
 
 def _doubles(values: Costs, count: int, name: str) -> Any:
-    """Return an array of ``count`` costs; a number is repeated, None is NULL."""
+    """Return an array of ``count`` costs. A single number is repeated; None becomes NULL."""
     if values is None:
         return None
     listed = _c.array(ctypes.c_double,

@@ -9,10 +9,10 @@ from cgpipe.errors import LimitError
 
 
 def create(out: Any, model: Any, options: Any, given: Optional[Dict[str, bool]]) -> Optional[str]:
-    """Create a plan. If it exceeds its limit, set the options that are not given to those of the
-    fastest plan that fits, and create that. ``given``: says so for "schedule", "virtual_stages",
-    "recompute" and "balance"; None: do not search. Return the recomputation mode of the search;
-    None: there was none."""
+    """Create a plan. If it exceeds its limit, find the fastest plan that fits, set the options that
+    are not given to its options, and create it. ``given`` says which of "schedule",
+    "virtual_stages", "recompute" and "balance" are given; None: do not search. Return the
+    recomputation mode that the search chose; None: there was no search."""
     try:
         _make(out, model, options)
         return None
@@ -25,12 +25,13 @@ def create(out: Any, model: Any, options: Any, given: Optional[Dict[str, bool]])
 
 
 def _make(out: Any, model: Any, options: Any) -> None:
-    """Create a plan of these options alone."""
+    """Create a plan with exactly these options."""
     _c.check(_c.lib.cgp_plan_create(ctypes.byref(out), model, ctypes.byref(options)))
 
 
 def _fit(model: Any, options: Any, given: Dict[str, bool]) -> str:
-    """Set options to the fastest plan that fits. Numbers of a balance are for one schedule."""
+    """Set options to the fastest plan that fits. A given balance fits one schedule only, so then
+    the schedule is not searched."""
     search = _c.cgp_search_options(ctypes.sizeof(_c.cgp_search_options))
     search.balances, search.recomputes = not given["balance"], not given["recompute"]
     search.schedules = not given["schedule"] and not given["balance"]

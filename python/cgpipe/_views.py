@@ -21,8 +21,8 @@ _TYPES = (("float32", ctypes.c_float), ("int32", ctypes.c_int32))
 
 
 def streams(pipeline: Any) -> List[int]:
-    """Return the handles of the streams on which the pipeline's GPUs copy tensors; on its
-    thread."""
+    """Return the handles of the streams on which the pipeline's GPUs copy tensors. Call it on the
+    pipeline's thread."""
     found = [_c.lib.cgp_pipeline_stream(pipeline._handle, device)
              for device in range(_c.lib.cgp_plan_devices(pipeline.plan._handle))]
     return [handle for handle in dict.fromkeys(found) if handle]
@@ -38,11 +38,11 @@ def gpu_of(pipeline: Any, output: int) -> Optional[str]:
 
 
 def view(pipeline: Any, what: str, index: int) -> Any:
-    """Return the memory of a "parameter", "gradient" or "state", which the view keeps alive: a
-    NumPy array, or on a GPU a DeviceTensor.
+    """Return a view of the memory of a "parameter", "gradient" or "state": a NumPy array or, on a
+    GPU, a DeviceTensor. The view keeps the memory alive.
 
     Raises:
-        StateError: Another rank has it, or the plan has no gradients.
+        StateError: Another rank has the memory, or the plan has no gradients.
     """
     tensor, device = _c.cgp_tensor(), ctypes.c_int()
 

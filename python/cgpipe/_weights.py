@@ -26,16 +26,16 @@ class Weights(_c.Handle):
 
         Args:
             name: Its name or number.
-            copy: False: return a view of the pipeline's memory, which it keeps alive: a NumPy
-                array or, on a GPU, a ``cgpipe.dlpack.DeviceTensor`` for ``torch.from_dlpack()``.
-                Call :meth:`parameters_changed` after a write.
+            copy: False: return a view of the pipeline's memory, which keeps that memory alive. It
+                is a NumPy array or, on a GPU, a ``cgpipe.dlpack.DeviceTensor`` for
+                ``torch.from_dlpack()``. Call :meth:`parameters_changed` after a write.
         """
         return self._get("parameter", self._parameters, name, copy)
 
     def gradient(self, name: Union[str, int], *, copy: bool = True) -> Any:
         """Return a copy of a parameter's gradient from the last step, before clipping, or a view
-        as in :meth:`parameter`. After steps that accumulate, call it again for a view of the whole
-        gradient of a tied parameter."""
+        as in :meth:`parameter`. If steps accumulate, a view has the complete gradient of a tied
+        parameter only if it was returned after the last of these steps."""
         return self._get("gradient", self._parameters, name, copy)
 
     def state(self, name: Union[str, int], *, copy: bool = True) -> Any:
@@ -43,14 +43,15 @@ class Weights(_c.Handle):
         return self._get("state", self._states, name, copy)
 
     def parameters_changed(self) -> None:
-        """Take over what was written through views of parameters. Work on a GPU that writes them
-        must be complete (``torch.cuda.synchronize()``)."""
+        """Call this after writes through views of parameters. GPU work that writes them must be
+        complete (``torch.cuda.synchronize()``)."""
         self._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(self._handle)))
         if self.model._captured is not None:
             self.model._captured.give_counts(self)
 
     def _take_counts(self) -> None:
-        """Copy counts of batches, whose type differs, to a captured module."""
+        """Copy counts of batches to a captured module. (They cannot be views, because their types
+        differ.)"""
         if self.model._captured is not None:
             self.model._captured.take_counts(self)
 
@@ -75,8 +76,8 @@ class Weights(_c.Handle):
                 **{v.name: self.state(i) for i, v in enumerate(self._states)}}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Set parameters and running statistics by name, to what :meth:`state_dict` returns, or to
-        the ``state_dict()`` of a captured module.
+        """Set parameters and running statistics by name. ``values`` is what :meth:`state_dict`
+        returns, or the ``state_dict()`` of a captured module.
 
         Raises:
             ArgumentError: A name is missing or unknown, or a value does not fit; nothing was
@@ -124,7 +125,7 @@ class Weights(_c.Handle):
 
 
 def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
-    """Return the owner of the memory of a parameter's or state's value, and its address."""
+    """Return the owner and the address of the memory of a value for a parameter or state."""
     keep, shape, address = tensors.whole(value, wanted)
     if shape != wanted.shape:
         raise ArgumentError(

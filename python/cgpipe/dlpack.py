@@ -16,7 +16,7 @@ from cgpipe.errors import ArgumentError
 
 __all__ = ["Borrowed", "DeviceTensor", "borrowed", "is_on_device"]
 
-#: Codes of DLDeviceType: memory of the host, of CUDA, and of the host as CUDA pins it.
+#: Codes of DLDeviceType: host memory, CUDA memory, and host memory pinned by CUDA.
 CPU, CUDA, CUDA_HOST = 1, 2, 3
 
 
@@ -74,17 +74,18 @@ class Borrowed(NamedTuple):
 
 
 def borrowed(value: Any, name: str, streams: Sequence[int]) -> Borrowed:
-    """Return the address of a tensor in device memory, which the object ``keep`` keeps alive.
+    """Return the address of a tensor in device memory, and the object ``keep``, which keeps that
+    memory alive.
 
     Args:
         value: A row-major tensor with ``__dlpack__()``.
         name: Its name, for messages.
         streams: Handles of the streams that will use the tensor. They wait for the work that the
-            library has given to its device so far.
+            other library has enqueued on the device so far.
 
     Raises:
         ArgumentError: The tensor is not row-major.
-        TypeError: The type has no name here.
+        TypeError: The element type is unknown to this module.
     """
     capsules: List[Any] = [value.__dlpack__(stream=stream) for stream in streams]
     tensor = _Managed.from_address(_pointer(capsules[0], _NAME)).tensor
@@ -106,7 +107,8 @@ def borrowed(value: Any, name: str, streams: Sequence[int]) -> Borrowed:
 # --- tensors for other libraries ---
 
 
-#: What an exported struct needs: by its address, until the other library calls the deleter.
+#: Objects that an exported struct needs until the other library calls the deleter, by the struct's
+#: address.
 _exported: Dict[int, Any] = {}
 
 
@@ -123,11 +125,11 @@ _DELETE, _DROP = _Callback(_delete), _Callback(_drop)
 
 
 class DeviceTensor:
-    """A view of a pipeline's memory on a device with its own, for DLPack:
+    """A view of a pipeline's memory on a device that has its own memory, for DLPack:
     ``torch.from_dlpack(view)``.
 
-    It keeps the memory alive, and so does each tensor that is made from it. Read and write it
-    between calls of the pipeline; see :meth:`cgpipe.Pipeline.parameters_changed`."""
+    The view, and each tensor made from it, keeps the memory alive. Read and write it only between
+    calls of the pipeline; see :meth:`cgpipe.Pipeline.parameters_changed`."""
 
     def __init__(self, owner: Any, device: Tuple[int, int], shape: Sequence[int], dtype: str,
                  address: int) -> None:

@@ -56,7 +56,7 @@ class FormatError(CgpipeError, ValueError):
 
 
 class StateError(CgpipeError, RuntimeError):
-    """The call is not legal in this state; the message names the call that is due."""
+    """The call is not legal in this state; the message names the call that must come first."""
 
     status = "CGP_ESTATE"
 

@@ -32,18 +32,19 @@ class Value:
 
 
 class Model(_c.Handle):
-    """A finished model. Any number of plans and pipelines may use it, after which it does not
-    change.
+    """A finished model. Any number of plans and pipelines may use it. It does not change after the
+    first plan.
 
     Made by :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
     """
 
     def __init__(self, handle: Any, regions: Any = None) -> None:
-        """Take a ``cgp_model *``, and the regions (cgpipe.torch.region) whose ops it uses."""
+        """Own a ``cgp_model *``. ``regions`` are the regions (cgpipe.torch.region) whose ops the
+        model uses."""
         self._handle = handle
         _c.when_gone(self, _destroy, handle, regions)
         #: The captured module of :func:`cgpipe.from_torch`, which converts tensors and adopts
-        #: weights; and the number of inputs that losses have added.
+        #: weights; and the number of inputs added by losses.
         self._captured: Any = None
         self._targets = 0
         self._added: List[Tuple[str, Optional[int]]] = []  # names and ignore_index of these losses
@@ -99,7 +100,8 @@ class Model(_c.Handle):
         """Freeze the parameters whose names match a pattern: training keeps their values, without
         gradients and optimizer state.
 
-        A module of :func:`cgpipe.from_torch` has its own flags: set ``requires_grad`` before.
+        For a module of :func:`cgpipe.from_torch`, set the ``requires_grad`` of its parameters
+        before the capture instead.
 
         Args:
             patterns: As in a shell: ``"h.[0-5].*"``.
@@ -119,8 +121,8 @@ class Model(_c.Handle):
 
         Args:
             loss: ``"cross_entropy"``: logits [N, ..., classes] and targets [N, ...] i32; for logits
-                [N, classes], targets [N] too. ``"bce_with_logits"``, ``"mse"``, ``"l1"``: f32
-                targets of the output's shape.
+                [N, classes], targets may also be [N]. ``"bce_with_logits"``, ``"mse"``, ``"l1"``:
+                f32 targets of the output's shape.
             ignore_index: Targets that cross_entropy ignores; None: -100.
 
         Raises:
@@ -146,9 +148,9 @@ class Model(_c.Handle):
         return model
 
     def report(self) -> str:
-        """Return a line for each module that PyTorch runs inside the pipeline, since it cannot be
-        captured: its path, its share of the pipeline's time, and the reason; and a line about the
-        proof of the capture. A model that is no captured module has none.
+        """Return a line for each module that cannot be captured, so that PyTorch runs it inside the
+        pipeline: its path, its share of the pipeline's time, and the reason. A last line is about
+        the proof of the capture. Without a captured module, the text is empty.
         """
         return "" if self._captured is None else str(self._captured.report())
 
@@ -220,8 +222,8 @@ class Model(_c.Handle):
             threads: Threads of a device (time).
             device: Name of the device (time); None: ``"cpu"``.
             precision, convolution: As in :func:`cgpipe.plan` (time).
-            parameter_scale: Bytes kept per byte of a parameter: for the parameter itself, its
-                gradient and its optimizer states (size).
+            parameter_scale: Bytes kept per byte of a parameter (size). They count the parameter
+                itself, its gradient and its optimizer states.
 
         Raises:
             ArgumentError: There are more stages than layers, ``by`` is unknown, or ``device`` is

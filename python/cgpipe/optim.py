@@ -85,14 +85,15 @@ class MilestonesLr(LrSchedule):
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """A group of parameters with constants of its own, as one of PyTorch's param_groups. A
-    parameter belongs to the first group of which a pattern matches its name, or to none."""
+    """A group of parameters with constants of its own, like one of PyTorch's param_groups. A
+    parameter belongs to the first group that has a pattern which matches its name. If there is
+    none, it belongs to no group."""
 
     #: Patterns as in :meth:`Model.freeze`, each of which must match a parameter.
     patterns: Union[str, Sequence[str]]
     #: Learning rate before the schedule; None: the optimizer's.
     lr: Optional[float] = None
-    #: Weight decay, for norms and biases of the group too; None: the optimizer's.
+    #: Weight decay, which also applies to norms and biases of the group; None: the optimizer's.
     weight_decay: Optional[float] = None
 
     def _struct(self) -> Any:

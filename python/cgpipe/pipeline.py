@@ -30,14 +30,14 @@ class Times:
 
     #: Seconds from the start of the first action to the end of the last.
     seconds: float
-    #: Seconds until the end of the last F, and from there to the end of the run; NaN if the
-    #: schedule mixes forward and backward.
+    #: Seconds until the end of the last F, and seconds from there to the end of the run. Both are
+    #: NaN if the schedule mixes forward and backward.
     forward_seconds: float
     backward_seconds: float
     #: 1 - compute time / (devices x seconds).
     bubble: float
-    #: Median seconds between two actions of a device, and from the end of a send until the receiver
-    #: continues; NaN if there are none.
+    #: Median seconds between two actions of a device, and median seconds from the end of a send
+    #: until the receiver continues; NaN if there are none.
     gap_seconds: float
     wakeup_seconds: float
     #: Fraction of ``seconds`` in which each device computes.
@@ -72,12 +72,12 @@ class Pipeline(Weights):
         for x, y in batches:
             loss = pipeline.step(x, y)
 
-    Arrays [N, ...] are NumPy arrays or PyTorch tensors in host memory, float32 and int32, and are
-    not copied. Results are PyTorch tensors if an input is a PyTorch tensor. A pipeline on GPUs also
-    takes float32 tensors in their memory, from any library with DLPack, and copies them there; its
-    results are then on a GPU too. Any thread may use a
-    pipeline, one call at a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt)
-    raises after the call in progress, and the pipeline stays usable.
+    Arrays [N, ...] are NumPy arrays or PyTorch tensors in host memory, of float32 or int32. They
+    are not copied. Results are PyTorch tensors if an input is a PyTorch tensor. A pipeline on GPUs
+    also takes float32 tensors in GPU memory, from any library with DLPack, and copies them to its
+    own GPU memory. Its results are then on a GPU too. Any thread may use a pipeline, one call at a
+    time; the GIL is released during a call. After Ctrl-C, KeyboardInterrupt is raised at the end of
+    the call in progress, and the pipeline stays usable.
 
     Under ``mpirun -n K`` the K processes are the ranks of one pipeline. Each makes the same
     pipeline and the same calls, with the same inputs; losses and weights are returned on all."""
@@ -90,8 +90,8 @@ class Pipeline(Weights):
 
         Args:
             model: The model to train, or a plan, with which only ``seed`` may be given.
-            stages, schedule, chunks: See :func:`cgpipe.plan`; None: a stage for each of
-                ``devices``, or 1, the default schedule, 1 chunk.
+            stages, schedule, chunks: See :func:`cgpipe.plan`. None: a stage for each of ``devices``
+                (1 stage without ``devices``), the default schedule, 1 chunk.
             batch: Samples of a mini-batch, the maximum of a step; None: ``chunks``.
             loss: Train with this loss of the first output, see :meth:`Model.with_loss`; its targets
                 are the last input of a step.
@@ -168,15 +168,17 @@ class Pipeline(Weights):
              targets: Union[None, int, Sequence[int]] = None) -> float:
         """Run forward and backward on a mini-batch, and update the parameters.
 
-        Gradients that wait for an update are added, as PyTorch's ``backward()`` does: after steps
-        with ``update=False``, this step's update uses the sum of their mean losses' gradients.
+        Gradients accumulate until an update, as with PyTorch's ``backward()``. After steps with
+        ``update=False``, the update uses the sum of the gradients of all these steps, where each
+        step's loss is a mean.
 
         Args:
             inputs: An array [N, ...] per input of the model, in order, 1 <= N <= the planned batch.
             update: False: keep the gradients for :meth:`update` or for the next step.
-            targets: Divide the loss by this number (one for each loss, if there are several), not
-                by the mini-batch's number of targets. With the number of targets of all steps, the
-                update is that of one mini-batch, bit for bit if the steps are cut at micro-batches.
+            targets: Divide the loss by this number (one for each loss, if there are several)
+                instead of the mini-batch's number of targets. If this is the number of targets of
+                all accumulated steps, the update is the same as for one large mini-batch. It is
+                bit-identical if the large mini-batch is cut at micro-batches.
 
         Returns:
             The loss, sum / count over the mini-batch, or sum / ``targets``.
@@ -237,7 +239,7 @@ class Pipeline(Weights):
         return self._optimizer
 
     def zero_grad(self) -> None:
-        """Forget the gradients that wait for :meth:`update`."""
+        """Discard the gradients that wait for :meth:`update`."""
 
         def run() -> None:
             _c.check(_c.lib.cgp_pipeline_zero_grad(self._handle))
@@ -246,7 +248,7 @@ class Pipeline(Weights):
         self._call(run)
 
     def clip_grad_norm_(self, max_norm: float) -> float:
-        """Clip the norm of the gradients that wait for :meth:`update`, which is due next.
+        """Clip the norm of the gradients that wait for :meth:`update`. Call :meth:`update` next.
 
         Returns:
             The norm of all gradients before clipping, as ``torch.nn.utils.clip_grad_norm_`` does.
@@ -374,8 +376,8 @@ class Pipeline(Weights):
 
     def save(self, directory: Path, *, keep: int = 0, note: str = "",
              check_finite: bool = False) -> None:
-        """Save a checkpoint. Training after :meth:`load` continues bit for bit; ``cgpipe`` reads it
-        too.
+        """Save a checkpoint. Training after :meth:`load` continues bit for bit. The command line
+        ``cgpipe`` can read the checkpoint too.
 
         Args:
             directory: The run's directory; created if missing.
@@ -443,7 +445,8 @@ class Pipeline(Weights):
         optimizer state. Call it after the update.
 
         Raises:
-            StateError: There has been no step, its update is due, or its update was refused.
+            StateError: There has been no step, or the update of the last step is missing or was
+                refused.
         """
 
         def run() -> Digest:
@@ -515,8 +518,8 @@ class Pipeline(Weights):
         return str(self._call(lambda: _c.text(_c.lib.cgp_pipeline_report(self._handle))))
 
     def close(self) -> None:
-        """Stop the workers and free the memory. If tensors are views of the memory, it is freed
-        when the tensors are gone.
+        """Stop the workers and free the memory. Memory that tensors still view is freed when these
+        tensors are gone.
 
         Any later call raises StateError. Does nothing in a child process.
         """
@@ -553,12 +556,14 @@ class Pipeline(Weights):
             del memory
 
     def _accumulate(self, more: bool) -> None:
-        """Before a backward: add to the gradients that wait. ``more``: others may follow. A step
-        that is an update of its own is complete at its end, before its states change."""
+        """Before a backward: let it add to the gradients that wait. ``more``: other backwards may
+        follow. Without ``more``, gradients are complete at the end of the step, before its states
+        change."""
         _c.check(_c.lib.cgp_pipeline_set_accumulation(self._handle, more or self._waits))
 
     def _complete(self) -> None:
-        """Complete gradients of tied parameters: a captured module's .grad are views of them."""
+        """Complete gradients of tied parameters: the .grad tensors of a captured module are views
+        of them."""
         if self._tied:
             _c.check(_c.lib.cgp_pipeline_complete_gradients(self._handle))
 
@@ -572,8 +577,8 @@ class Pipeline(Weights):
         _c.check(_c.lib.cgp_optim_step(self._handle))
 
     def _run(self, function: Callable[[], Any], begins: bool = True) -> Any:
-        """Run the pipeline: a step, a half of it, or an evaluation. ``begins``: False for a
-        backward."""
+        """Run the pipeline: a step, its forward or backward alone, or an evaluation. ``begins``:
+        False for a backward."""
         captured = self.model._captured
         if captured is None:
             return self._call(function)
@@ -601,7 +606,7 @@ class Pipeline(Weights):
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _evaluation(self, inputs: Sequence[Any], losses: bool) -> Optional["Pipeline"]:
-        """Return the pipeline that evaluates; None: this one."""
+        """Return the pipeline that evaluates these inputs; None: this one."""
         captured = self.model._captured
         return None if captured is None else captured.evaluation(self, inputs, losses)
 

@@ -3,8 +3,8 @@
 
 Contiguous float32 and int32 arrays are passed by address. int64 (PyTorch's labels) is copied to
 int32, and a non-contiguous array is copied to a contiguous one. Other types are refused, so nothing
-is rounded silently. A pipeline on GPUs also takes float32 tensors in their memory (dlpack.py);
-integers are copied to the host, which checks their range."""
+is rounded silently. A pipeline on GPUs also takes float32 tensors in GPU memory (dlpack.py).
+Integers are copied to the host, where their range is checked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tensor(value: Any, expected: Value, streams: Sequence[int] = ()) -> Tuple[An
     Raises:
         TypeError: The value has another type.
         ArgumentError: The value has another shape, has an integer out of range, or is in memory
-            that the pipeline does not reach.
+            that the pipeline cannot read.
     """
     keep, shape, address = whole(value, expected, streams)
     if len(shape) == 1 and expected.shape == (1,):

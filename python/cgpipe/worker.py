@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread that creates a pipeline and makes all calls on it: a pipeline belongs to its creator.
+"""A thread that creates a pipeline and makes all calls on it, because only the creating thread may
+use a pipeline.
 
 A caller on any thread blocks until its call has ended. A signal during the call (Ctrl-C:
 KeyboardInterrupt) raises only after the call, so it never interrupts a step.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build what the parts run, and pack it for a machine without a compiler, libraries or network."""
+"""Build the programs that the parts run, and pack them for a machine without a compiler, libraries
+or network."""
 import json
 import os
 import re
@@ -14,7 +15,8 @@ TARGETS = ["cgpipe_program", "cgpipe_plugins", "cuda_digests", "test_op_backends
 FILES = ["cgpipe", "*.so.*.*", "plugins/*.so", "tests/plugins/libcgpipe-cuda-host.so",
          "tests/cuda_digests", "tests/cuda_probe", "tests/cuda_probe_host",
          "tests/test_op_backends", "tests/test_op_properties"]
-# Libraries that the machine must have: the C library, and MPI for the plug-in mpi.
+# Libraries that ldd lists but that are not copied: the machine has the C library, and libcgpipe is
+# in the build.
 THERE = re.compile(r"linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|resolv|gcc_s)\.so|libcgpipe")
 
 

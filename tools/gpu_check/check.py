@@ -29,8 +29,8 @@ class Failed(Exception):
 
 
 class OutOfTime(Exception):
-    """A part's time, or the check's, is over. `done` is the output so far of a command that was
-    stopped, without an exit code."""
+    """The time of a part, or of the whole check, is over. `done` is the output so far of a stopped
+    command, without an exit code."""
     done = None
 
 

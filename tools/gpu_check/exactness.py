@@ -8,8 +8,8 @@ import shutil
 from check import Failed, NotRun, ROOT, result, verdict_of
 
 COMMITTED = ROOT / "tests" / "cuda" / "digests.txt"
-# Each training runs ten steps of a model of one family. bench draws its data with Philox alone, but
-# initial weights use libm.
+# Each training runs ten steps of a model of one family. The data of bench are exact on every
+# machine (Philox), but initial weights depend on libm.
 TRAININGS = [
     ("gpt2:layers=2,width=24,heads=2,vocab=50,seq=16", {"optimizer": "adamw", "dropout": 0.1}),
     ("resnet:depth=8,width=4,classes=10,image=16", {"optimizer": "sgd"}),
@@ -141,8 +141,8 @@ def layouts(check, model, **options):
 
 
 def gemms(check, precision):
-    """Return who computes GEMMs in bf16 or tf32, by the log: cuBLASLt's algorithms, or own kernels
-    and the reason.
+    """Return which code computes GEMMs in bf16 or tf32, according to the log: algorithms of
+    cuBLASLt, or cgpipe's kernels and the reason.
     """
     model = ("gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small
              else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128")

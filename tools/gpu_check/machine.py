@@ -32,8 +32,8 @@ def git_object(kind, data):
 
 
 def tree_hash(directory=KERNELS):
-    """Return git's hash of a directory on disk: a copy of the sources has no .git, and may have
-    changes."""
+    """Return git's hash of a directory, computed from the files on disk: a copy of the sources has
+    no .git, and may have changes."""
     def entries(at):
         for path in at.iterdir():
             if path.is_dir():

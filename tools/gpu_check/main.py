@@ -23,9 +23,9 @@ KERNELS = ("src/backend/cuda",)
 STEP = (*KERNELS, "src/pipeline", "src/plan", "include")
 BENCH = (*STEP, "bench/cases.py")
 
-# Name, function, seconds on a GPU, and the sources whose change makes a result invalid, besides the
-# function's file. A part that takes twice its seconds is stopped and goes on in the next call;
-# `--part` lifts this limit.
+# Name, function, seconds on a GPU, and sources. A result becomes invalid if these sources or the
+# function's file change. A part that takes twice its seconds is stopped and continues in the next
+# call; `--part` lifts this limit.
 PARTS = [
     ("digests", exactness.digests, 50, (*STEP, "tests/cuda/digests.c", "tests/cuda/digests.txt",
                                         "tests/fakes/cuda")),
@@ -86,8 +86,8 @@ def key_of(facts, name, function, sources):
 
 
 def run_part(check, name, function, repeat):
-    """Run a part, and keep its result and time. Return why it has no result, and whether it goes on
-    in the next call."""
+    """Run a part, and keep its result and time. Return the reason if it has no result, and whether
+    it continues in the next call."""
     before, begin = check.store.parts[name], time.monotonic()
     part = check.store.parts[name] = {} if repeat else before
     check.part, check.state = name, dict(part.get("cells", {}))
@@ -140,7 +140,7 @@ def run_parts(check, wanted):
 
 
 def prepare(options):
-    """Return a check of a build, which is made first if none is given."""
+    """Return a check of the given build. If none is given, build first."""
     if options.backend == "cuda" and not machine.gpu():
         raise NotRun("expected a GPU, nvidia-smi names none (--backend cuda-host tries the script "
                      "without one)")

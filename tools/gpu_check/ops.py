@@ -10,7 +10,7 @@ import machine
 import speed
 from check import NotRun, OutOfTime, result, verdict_of
 
-# Programs, and the ops that cuda-host tests here, as it tests all of them elsewhere.
+# Programs, and the ops that they test here on cuda-host. Other tests cover all ops on cuda-host.
 TESTS = {"test_op_backends": ["linear"], "test_op_properties": []}
 SEEDS = ("11244888711800", "1", "2", "3", "4")  # the first one failed on a GPU
 
@@ -54,7 +54,7 @@ def seeds(check):
 # --- LINEAR ---
 
 def linear(check):
-    """Measure LINEAR in bf16 with cuBLASLt and with cgpipe's kernels, and test the latter."""
+    """Measure LINEAR in bf16 with cuBLASLt and with cgpipe's kernels. Test cgpipe's kernels."""
     if b"CGP_CUBLASLT_DIRS" not in check.plugin.read_bytes():
         raise NotRun("this build has no CGP_CUBLASLT=off")
     of = speed.sizes(check, steps=4)
@@ -93,8 +93,8 @@ ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
 
 def sanitize(check, tool, sanitizer):
     """Return "clean", "N errors" or "not run (why)". The result is clean only if the tool reports
-    so for a program that finished. All cases would take too long. Ops have eight cases each, so
-    every seventh case has all ops, and other sizes."""
+    so for a program that finished. All cases would take too long, so every seventh case is run.
+    Because each op has eight cases, this covers all ops, with different sizes."""
     words = [check.built / "tests" / "cuda_digests", check.backend, "1/7"]
     try:
         done = check.run([sanitizer, "--tool", tool, "--print-limit", "20", *words],
@@ -129,7 +129,7 @@ def find_sanitizer():
 
 
 def sanitizers(check):
-    """Run the tools at once. A tool without a result is tried again in the next call."""
+    """Run the tools at the same time. A tool without a result runs again in the next call."""
     sanitizer = find_sanitizer()
     if check.small or not sanitizer:
         raise NotRun("no GPU" if check.small else "no compute-sanitizer")

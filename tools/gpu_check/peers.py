@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on the same work, by the scripts in bench/: eager with TF32 off, or autocast to bf16.
-These figures depend on the device, its driver and PyTorch, and not on cgpipe's kernels."""
+"""Measure PyTorch on the same work with the scripts in bench/: eager with TF32 off, or autocast to
+bf16. These figures depend on the device, its driver and PyTorch, and not on cgpipe's kernels."""
 from check import Failed, NotRun, ROOT, result
 from speed import SPEED, sizes
 

@@ -28,8 +28,8 @@ def read(path):
 
 
 class Store:
-    """The valid results of one device. A result is valid while its key is that of the sources. The
-    file is written after each cell."""
+    """The valid results of one device. A result is valid while its key equals the key of the
+    current sources. The file is written after each cell."""
 
     def __init__(self, at, earlier, facts, keys):
         """Read the results in the file `at`, or else in the file `earlier`."""

@@ -9,8 +9,8 @@ SPEED = "samples_per_second"
 
 
 def sizes(check, **changes):
-    """The model of the GPT-2 benchmark at its full batch; a tiny one for cuda-host. The first two
-    steps are not counted."""
+    """Return the sizes of the GPT-2 benchmark at its full batch, or of a tiny model for cuda-host.
+    The first two steps are not counted."""
     from cases import GPT2  # reads the environment and the command line; main.py prepares both
     tiny = {"layers": 2, "width": 16, "heads": 2, "vocab": 50, "seq": 8, "batch": 4, "steps": 3}
     return {**GPT2, "batch": 64, "steps": 8, **changes, **(tiny if check.small else {})}
@@ -95,8 +95,8 @@ def small_cell(cell):
 
 
 def tables(check):
-    """Measure AmoebaNet-D's memory: every cell runs on devices of 22 GiB on one GPU. Only planned
-    bytes must fit, so speeds mean nothing."""
+    """Measure AmoebaNet-D's memory. All devices of a cell, of 22 GiB each, are on one GPU. Only the
+    planned bytes must fit, so speeds mean nothing."""
     from published import TABLES
     from tables import options_of
     lines, figures = [], {}
@@ -123,7 +123,7 @@ def table_cell(check, model, options):
 
 # --- images ---
 
-# Model and batch; for cuda-host another model, at batch 4.
+# Model and batch; then the model for cuda-host, which runs at batch 4.
 IMAGES = {
     "ResNet-101": ("resnet101", 128, "resnet:depth=8,width=4,classes=10,image=16"),
     "AmoebaNet-D(18, 256)": ("amoebanetd:L=18,D=256", 96, "amoebanetd:L=3,D=8,classes=10,image=32"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translate attention, which may be a single op or several. A matrix product that may be part of
-attention is added to the graph only when its use is known."""
+"""Translate attention, which a module may compute by one op or by several. A matrix product that
+may be part of attention is added to the graph only when its use is known."""
 
 from __future__ import annotations
 
@@ -144,8 +144,7 @@ class Scores:
         return every[0]
 
     def value(self) -> Value:
-        """Return the scores as a value of the graph, because an op other than attention uses
-        them."""
+        """Return the scores as a value of the graph, for an op that is not part of attention."""
         t = self.t
         if self.masks or self.causal:
             raise t.unsupported("a mask of attention's scores, whose softmax meets values")

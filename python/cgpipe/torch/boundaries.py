@@ -25,10 +25,10 @@ from cgpipe.torch.translator import Part
 
 __all__ = ["Cut", "Key", "chosen", "cuts_of", "is_fresh", "marking", "unmark", "visiting"]
 
-#: A result: the module's path, the number of its call, and which tensor of the result: 0, the
-#: result is this tensor; above 0, its place in a tuple, list or dictionary.
+#: A result: the module's path, the number of its call, and which tensor of the result is meant. 0:
+#: the result is a single tensor; above 0: the tensor's place in a tuple, list or dictionary.
 Key = Tuple[str, int, int]
-#: The function itself: a trace watches the module's attribute.
+#: A reference to the original function, because a trace replaces the attribute of torch.
 _is_grad_enabled = torch.is_grad_enabled
 
 
@@ -42,8 +42,8 @@ class Cut(NamedTuple):
 
 def chosen(module: nn.Module, fine: bool) -> Dict[str, nn.Module]:
     """Return the modules whose results are boundaries, by path. ``fine``: all modules. Otherwise
-    those of several parts, and those with parameters, but not a convolution in front of its norm:
-    what follows a norm may jump at a rounding (relu), and then gets the same values."""
+    the modules with several parts, and the modules with parameters, except a convolution before its
+    norm. An op after a norm, such as relu, may jump at a rounding; so it gets PyTorch's values."""
     found: Dict[str, nn.Module] = {}
 
     def descend(path: str, parent: nn.Module) -> None:
@@ -59,9 +59,10 @@ def chosen(module: nn.Module, fine: bool) -> Dict[str, nn.Module]:
 
 
 def _is_boundary(module: nn.Module, after: Optional[nn.Module]) -> bool:
-    """Return whether a module's result is one; ``after``: the next part of the same module."""
+    """Return whether a module's result is a boundary. ``after``: the next part of the same parent
+    module."""
     if isinstance(module, nn.Sequential):
-        return False  # it has the result of its last part
+        return False  # its result is the result of its last part
     if len(module._modules) > 1:
         return True
     return bool(module._parameters) and (_is_norm(module) or not _is_norm(after))
@@ -107,7 +108,8 @@ def visiting(modules: Dict[str, nn.Module], visit: Visit,
 
 
 def is_fresh(y: Tensor, arguments: Any) -> bool:
-    """Return whether a result has other memory than the arguments: not that of a write in place."""
+    """Return whether a result has its own memory, not the memory of an argument that was written in
+    place."""
     place = y.untyped_storage().data_ptr()
     return all(x.untyped_storage().data_ptr() != place
                for x in torch.utils._pytree.tree_leaves(arguments) if isinstance(x, Tensor))
@@ -118,8 +120,8 @@ def is_fresh(y: Tensor, arguments: Any) -> bool:
 
 @contextlib.contextmanager
 def marking(modules: Dict[str, nn.Module], marks: List[Tuple[Key, Tensor]]) -> Iterator[None]:
-    """Add a copy of each result to ``marks`` while a module is traced. Results without gradient
-    mode are left out: their gradients take other ways."""
+    """Add a copy of each result to ``marks`` while a module is traced. Leave out results that are
+    made while gradients are disabled: no gradient passes through them."""
     def visit(key: Key, y: Tensor, _: Any) -> Tensor:
         if y.dtype == torch.float32 and _is_grad_enabled():
             marks.append((key, y.clone()))
@@ -149,9 +151,9 @@ def unmark(exported: Any, keys: Sequence[Key]) -> Dict[Key, Any]:
 
 def cuts_of(graph: Dict[str, Any], env: Dict[Any, Any], nodes: Dict[Key, Any],
             targets: Iterable[int]) -> Dict[Key, Cut]:
-    """Return the boundaries that are values of a graph. ``env``: what nodes have become, in order;
-    ``targets``: values that losses compare with."""
-    first: Dict[int, Any] = {}  # a view that comes later has a part of the gradient alone
+    """Return the boundaries that are values of a graph. ``env``: the translation of each node, in
+    order. ``targets``: values that losses compare with."""
+    first: Dict[int, Any] = {}  # a later view has only a part of the gradient
     for node, x in env.items():
         if isinstance(x, Part):
             if x.source.made is not None:
@@ -171,7 +173,7 @@ def cuts_of(graph: Dict[str, Any], env: Dict[Any, Any], nodes: Dict[Key, Any],
 
 
 def _is_whole(x: Value, graph: Dict[str, Any]) -> bool:
-    """Return whether a tensor [N, ...] has all elements of its value once."""
+    """Return whether a tensor [N, ...] has each element of its value exactly once."""
     layout, value = x.layout, graph["values"][x.number]
     return (value["dtype"] == "f32" and layout.has_batch and layout.dims[0] == (BATCH,)
             and not any(axis.repeated for axis in layout.logical())

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters as values, and broadcast values.
 
-A parameter that an op reads as a tensor is a row of an EMBEDDING, the same for each sample. So its
-gradient is the sum over the samples. Its layout has no BATCH until it is expanded.
+If an op reads a parameter as a tensor, the parameter becomes a row of an EMBEDDING, the same for
+each sample. So its gradient is the sum over the samples. Its layout has no BATCH until it is
+expanded.
 
-A broadcast dimension is an axis that is repeated, and is not in memory. If an op needs it there,
-UPSAMPLE repeats the elements:
+A broadcast dimension is a repeated axis, which takes no memory. If an op needs the repeated
+elements in memory, UPSAMPLE makes them:
 
     before, after  -->  image [before, 1, after]  -->  [before, repeats, after]
 """
@@ -27,8 +28,8 @@ LARGEST_SCALE = 1024
 
 
 def broadcast(values: Sequence[Value]) -> List[Value]:
-    """Return values of one shape: dimensions of size 1 are repeated, and all have the samples if
-    one of them does."""
+    """Return the values broadcast to one shape: dimensions of size 1 are repeated. If one value has
+    the dimension of the samples, all get it."""
     rank = max(len(x.layout.dims) for x in values)
     padded = [[()] * (rank - len(x.layout.dims)) + x.layout.dims for x in values]
     shape = []
@@ -84,8 +85,8 @@ def _factors(number: int) -> List[int]:
 
 
 def aligned(t: "Translator", a: Value, b: Value) -> Tuple[int, int, Layout]:
-    """Return two values of one shape in one memory order, that of the first unless it is
-    repeated."""
+    """Return two values of one shape in one memory order: the order of the first value, unless it
+    has repeated axes."""
     la, lb = a.layout.refined(b.layout)
     pairs = list(zip(la.logical(), lb.logical()))
     left, right = Value(a.number, la), Value(b.number, lb)
@@ -101,8 +102,8 @@ def aligned(t: "Translator", a: Value, b: Value) -> Tuple[int, int, Layout]:
 
 
 def _like(t: "Translator", x: Value, y: Value, pairs: Sequence[Tuple[Axis, Axis]]) -> Value:
-    """Return x with the axes in memory that are repeated in x alone, in the memory order of y if
-    y has them all. ``pairs``: equal axes of x and y, in the order of the dimensions."""
+    """Return x with memory for the axes that only x repeats. They are in the memory order of y if y
+    has them all. ``pairs``: equal axes of x and y, in the order of the dimensions."""
     names = {id(b): a for a, b in pairs}
     own = {id(a) for a, b in pairs if a.repeated and not b.repeated}
     order = [names[id(axis)] for axis in y.layout.order]

@@ -47,13 +47,14 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     Args:
         module: The module, with f32 parameters on the CPU.
         example_inputs: A tensor [N, ...], for any N, or the positional inputs: tensors or
-            structures of them, which require a gradient as in the steps.
+            structures of tensors. They must require a gradient exactly if the inputs of the steps
+            do.
         example_kwargs: Inputs by name.
-        cut_at: Paths of the modules at which a stage may begin. None: the children of an
-            nn.Sequential; else the elements of lists and sequences, and the modules beside them.
+        cut_at: Paths of the modules at which a stage may begin. None: for an nn.Sequential, its
+            children; else the elements of lists and sequences, and the modules beside these.
         name: Name of the model.
-        verify: Prove the capture: compare two small steps with PyTorch's (proof.py). None: unless
-            CGPIPE_VERIFY=0 is in the environment.
+        verify: Prove the capture: compare two small steps with PyTorch (proof.py). None: prove it
+            unless CGPIPE_VERIFY=0 is in the environment.
         fallback: Let PyTorch run the modules that cannot be captured. False: refuse them.
 
     Raises:
@@ -86,7 +87,7 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
         except proof.Different:
             if fine:
                 raise
-            fine = True  # a proof with all boundaries names the module, or passes
+            fine = True  # a proof with all boundaries either passes, or names the module
         except CaptureError as error:
             if not fallback or not error.paths or failed is not None:
                 raise
@@ -98,7 +99,7 @@ def prepare(module: nn.Module, example_inputs: Sequence[Any],
     """Return a module of positional tensors, and examples with as many samples in each.
 
     Raises:
-        CaptureError: An input or a parameter is none that the engine takes.
+        CaptureError: The engine does not support an input or a parameter.
     """
     if isinstance(example_inputs, Tensor):
         example_inputs = (example_inputs,)
@@ -108,11 +109,12 @@ def prepare(module: nn.Module, example_inputs: Sequence[Any],
     leaves, spec = torch.utils._pytree.tree_flatten(
         (tuple(example_inputs), dict(example_kwargs or {})))
     places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
-    # An export fails on views, whose strides it compares with those of the tensor that they view.
+    # An export fails on views, because it compares their strides with the strides of the viewed
+    # tensor.
     examples = [two_samples(leaves[i]).clone(memory_format=torch.contiguous_format)
                 for i in places]
     flat = flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
-    flat.training = module.training  # the mode of this module alone: its parts may differ
+    flat.training = module.training  # the mode of this module alone: its parts may have other modes
     flat.wants = [leaves[i].is_floating_point() and leaves[i].requires_grad for i in places]
     return flat, examples
 
@@ -121,7 +123,7 @@ def _walk(program: Program, module: nn.Module, examples: Sequence[Tensor],
           cut_at: Optional[Sequence[str]], name: str,
           fallback: bool) -> Tuple[Walk, List[Optional[Layout]], Any]:
     """Translate the nodes of a program; return the walk, the layouts of inputs, and the outputs.
-    While nodes are refused that PyTorch can run, it begins again with their regions."""
+    If nodes are refused that PyTorch can run, it begins again with these nodes as regions."""
     graph_module = program.exported.graph_module
     evaluator, layers = Evaluator(graph_module, examples), Layers(module, cut_at)
     patterns, absorbed = find_patterns(graph_module.graph)
@@ -186,7 +188,8 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
 
 
 def _find_requires(captured: Captured, nodes: Sequence[Any], module: nn.Module) -> None:
-    """Find the inputs of regions that require a gradient, as some code asks for."""
+    """Find the inputs of regions that require a gradient, because the code of a region may ask for
+    this."""
     of_inputs = [w for w, layout in zip(captured.wants, captured.inputs) if layout is not None]
     found = {entry["value"] for entry, want in zip(captured.graph["inputs"], of_inputs) if want}
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
@@ -205,7 +208,7 @@ def _prune(t: Translator, regions: Regions) -> None:
     """Remove nodes whose results are unused.
 
     Raises:
-        CaptureError: One of them would change buffers or attributes.
+        CaptureError: An unused node would change buffers or attributes.
     """
     names = {node.get("custom") for node in t.graph.prune()}
     if any(name not in t.graph.states for name in t.state_names):
@@ -302,8 +305,8 @@ def _check_mutation(spec: Any, result: Any) -> None:
 
 
 def _check_states(states: Sequence[str], program: Any) -> None:
-    """Raise unless forward writes to all running statistics of batch norms, which the engine
-    does."""
+    """Raise unless forward writes to the running statistics of all batch norms: the engine writes
+    to all of them."""
     specs = program.graph_signature.output_specs
     written = {spec.target.replace("module.", "", 1) for spec in specs
                if spec.kind.name == "BUFFER_MUTATION"}
@@ -340,7 +343,7 @@ def _outputs(t: Translator, program: Any,
                 f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples",
                 [""])
         number = value.number
-        if any(number == entry["value"] for entry in t.graph.inputs):  # copy it by one more node
+        if any(number == entry["value"] for entry in t.graph.inputs):  # one more node copies it
             number = t.graph.add("reshape", [number], t.graph.shape(number),
                                  _same_shape(t.graph.shape(number)))
         if number in places and layouts[places[number]].dims == value.layout.dims:
@@ -357,7 +360,7 @@ def _outputs(t: Translator, program: Any,
 
 
 def _said(x: Any) -> str:
-    """Return what an output is."""
+    """Return a description of an output."""
     if isinstance(x, Constant):
         return "a tensor that is the same for all samples"
     if isinstance(x, Outside):
@@ -381,7 +384,7 @@ def _unflattener(flat: Flat) -> Callable[[Sequence[Any]], Any]:
 
 
 def _check_outside(captured: Captured, evaluator: Evaluator, examples: Sequence[Tensor]) -> None:
-    """Refuse integers of a sample that depend on another sample."""
+    """Raise if a sample's integers depend on another sample."""
     nodes = [h.outside.node for h in captured.hidden if h.outside is not None]
     if not nodes:
         return

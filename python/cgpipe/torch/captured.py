@@ -76,14 +76,14 @@ class Captured:
     regions: Regions
     #: All ops in order, and where they run.
     places: List[Place] = field(default_factory=list)
-    #: Boundaries of layers (boundaries.py), and what has made each value of the graph.
+    #: Boundaries of layers (boundaries.py), and the place that made each value of the graph.
     cuts: Dict[Key, Cut] = field(default_factory=dict)
     origins: Dict[int, Place] = field(default_factory=dict)
     #: The result of its proof (proof.py); None: it was not proven.
     proof: Optional[Any] = None
     #: Whether evaluation may take another path than training (modes.py).
     has_own_modes: bool = False
-    #: Bytes of a second pipeline for evaluation (evaluation.py), which no plan contains.
+    #: Bytes of a second pipeline for evaluation (evaluation.py). The plan does not include them.
     evaluation_bytes: int = 0
     #: Which inputs require a gradient.
     wants: List[bool] = field(default_factory=list)
@@ -93,8 +93,9 @@ class Captured:
 
     def _reached(self) -> Tuple[Set[int], Set[int], Set[int]]:
         """Return the values and the parameters that a gradient reaches, and the parameters that it
-        may reach in regions. It does not reach what the graph detaches, or a region did in the last
-        step: PyTorch gives such a tensor no gradient, not zeros."""
+        may reach in regions. A gradient does not reach tensors that the graph detaches, or that a
+        region detached in the last step. PyTorch gives such a tensor no gradient instead of
+        zeros."""
         stopped = self.regions.stopped
         if self._with_gradient is None or self._with_gradient[0] != stopped:
             self._with_gradient = stopped, self._behind(
@@ -105,7 +106,7 @@ class Captured:
     def _behind(self, values: Set[int],
                 stopped: Set[Any]) -> Tuple[Set[int], Set[int], Set[int]]:
         """Return the values, parameters and parameters of regions that gradients of ``values``
-        reach. ``stopped``: inputs of regions, (op, index), that they do not."""
+        reach. ``stopped``: inputs of regions, (op, index), that no gradient reaches."""
         parameters: Set[int] = set()
         of_regions: Set[int] = set()
         for node in reversed(self.graph["nodes"]):
@@ -117,8 +118,8 @@ class Captured:
         return values, parameters, of_regions
 
     def _targets(self) -> Tuple[Set[int], Set[int], Set[int]]:
-        """Return what gradients of the losses' targets would reach in PyTorch: the engine has
-        none."""
+        """Return the values and parameters that gradients of the losses' targets would reach in
+        PyTorch. The engine has no such gradients."""
         return self._behind({x for loss in self.graph["losses"] for x in loss["inputs"][1:]}, set())
 
     def targets(self) -> Set[int]:
@@ -134,7 +135,7 @@ class Captured:
         """Raise if a target requires a gradient, which the engine does not compute.
 
         Raises:
-            ArgumentError: One does.
+            ArgumentError: A target requires a gradient.
         """
         if self._of_targets is None:
             self._of_targets = self.are_targets()
@@ -157,8 +158,8 @@ class Captured:
         return len(set(uses)) < len(uses)
 
     def has_gradient(self, parameter: int) -> bool:
-        """Return whether a parameter is not frozen, and a gradient reaches it; in a region: has
-        reached it in the last step."""
+        """Return whether a parameter is not frozen and a gradient reaches it. For a parameter of a
+        region, the last step decides."""
         _, parameters, of_regions = self._reached()
         reached = parameter in parameters or (
             parameter in of_regions and self.parameters[parameter].name in self.regions.reached)
@@ -211,7 +212,7 @@ class Captured:
         return found + [x if x.is_floating_point() else _narrowed(x, "targets") for x in added]
 
     def with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return inputs with zeros for those that are absent, or None, at the end."""
+        """Return the inputs, with zeros in place of those at the end that are absent or None."""
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         if not 0 < len(inputs) < len(self.inputs):
@@ -292,7 +293,7 @@ class Captured:
         """Convert the gradients of the module's outputs to gradients of the graph's outputs.
 
         Raises:
-            ArgumentError: A gradient has not the shape of its output, or is missing.
+            ArgumentError: A gradient is missing, or does not have the shape of its output.
         """
         layouts = [self.layouts[i] for kind, i in self.outputs if kind == "output"]
         if len(gradients) != len(layouts):
@@ -307,8 +308,8 @@ class Captured:
         return self.output_gradients([None if x is None else x.detach() for x in tensors], samples)
 
     def check_added_loss(self) -> None:
-        """Raise unless targets of a loss that is added to the graph's first output would have the
-        order of the module's output.
+        """Raise unless the graph's first output has the module's order of dimensions, which the
+        targets of an added loss have.
 
         Raises:
             ArgumentError: The output is in another order in memory.
@@ -355,8 +356,8 @@ def _narrowed(x: Tensor, name: str) -> Tensor:
     return x.to(torch.int32)
 
 
-#: Minimum size in bytes of a large output. The loss of such an output takes several times that size
-#: on the C library's heap.
+#: Minimum size in bytes of a large output. Computing the loss of such an output takes several times
+#: its size on the C library's heap.
 LARGE = 1 << 20
 
 

@@ -3,8 +3,9 @@
 
     where(c, a, b)    c a + (1 - c) b; c is a hidden input
 
-0 times infinity is NaN, so PyTorch chooses between tensors that may be infinite or NaN. These are
-results of logarithms, roots, quotients and exponentials, and inputs in front of the first layer."""
+Because 0 times infinity is NaN, a choice stays in PyTorch if its tensors may be infinite or NaN.
+Such tensors are results of logarithms, roots, quotients and exponentials, and inputs before the
+first layer."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ __all__ = ["choose", "derived"]
 
 def derived(t: "Translator", x: Outside, name: Any, function: Callable[[Tensor], Tensor],
             shape: Sequence[Tuple[bool, int]]) -> Outside:
-    """Return a function of a node that PyTorch evaluates before each step: numbers of this shape.
-    ``name``: equal for the same function."""
+    """Return a node that PyTorch evaluates before each step: ``function`` of ``x``, numbers of this
+    shape. ``name`` identifies the function."""
     key = (x.node, name)
     if key not in t.derived:
         t.derived[key] = Outside(Computed(function, x.node), list(shape), torch.float32)
@@ -54,7 +55,7 @@ def choose(t: "Translator", condition: Any, a: Any, b: Any) -> Any:
 
 
 def _filled(t: "Translator", condition: Any, chosen: bool, number: float) -> Any:
-    """Return a number where the condition is ``chosen``, and 0 elsewhere."""
+    """Return ``number`` where the condition equals ``chosen``, and 0 elsewhere."""
     def fill(condition: Tensor) -> Tensor:
         where = condition if chosen else ~condition
         return torch.zeros(where.shape).masked_fill(where, number)
@@ -80,7 +81,7 @@ def _may_be_infinite(t: "Translator", x: Any) -> bool:
     pending, seen = [(t.value(x).number, True)], set()
     hidden = {entry.number: entry for entry in t.hidden}
     while pending:
-        number, is_raw = place = pending.pop()  # is_raw: no layer lies between
+        number, is_raw = place = pending.pop()  # is_raw: no layer lies between the input and x
         if place in seen:
             continue
         seen.add(place)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice of the nodes that PyTorch runs in the midst of a captured module.
+"""The choice of the nodes of a captured module that PyTorch runs inside the pipeline.
 
     x --> linear --> cumsum --> neg --> sort --> getitem --> linear
                      |--- one region, of four nodes ---|
 
-A node that the engine does not cover begins a set. A set grows until each border is a float32
-tensor with samples, and is then made convex: no path leaves the set and comes back. So the set can
-be one node of the pipeline. Two sets become one if only views and elementwise ops lie between them
-and one set moves fewer elements over its borders. All nodes of a set belong to one layer, so stages
-can be cut between all layers.
+A node that the engine does not cover begins a set. A set grows until only float32 tensors with
+samples cross its border. Then it is made convex: no path leaves the set and comes back. So the set
+can be one node of the pipeline. Two sets become one if only views and elementwise ops lie between
+them and fewer elements then cross borders. All nodes of a set belong to one layer, so a stage can
+begin at any layer.
 
 Values that depend on parameters alone are computed again in each set that reads them."""
 
@@ -29,9 +29,9 @@ from cgpipe.torch.watch import CaptureError, name_of, path_of
 __all__ = ["Plan", "Subgraph", "is_region", "is_skipped", "multiple_of_samples", "reads_state",
            "stateful_nodes"]
 
-#: Nodes without a result, which check what the guards check.
+#: Nodes without a result, which only check conditions that the guards check too.
 _SKIPPED = ("_assert", "sym_constrain", "_guard", "assert_")
-#: Ops that take sizes, so that a number of samples among their arguments is one.
+#: Ops that take sizes: a number among their arguments may be the number of samples.
 _SIZED = {"view", "reshape", "_unsafe_view", "expand", "new_zeros", "new_ones", "new_full"}
 _VIEWS = {"view", "reshape", "_unsafe_view", "expand", "permute", "transpose", "t", "squeeze",
           "unsqueeze", "slice", "select", "split", "split_with_sizes", "unbind", "getitem", "alias",
@@ -45,7 +45,7 @@ _BATCH_NORM = ("batch_norm", "_native_batch_norm", "native_batch_norm", "cudnn_b
 
 
 def is_skipped(node: Any) -> bool:
-    """Return whether a node only checks what the guards check."""
+    """Return whether a node only checks a condition that the guards check too."""
     return name_of(node).startswith(_SKIPPED)
 
 
@@ -62,14 +62,15 @@ def multiple_of_samples(value: Any) -> Optional[int]:
 class Subgraph:
     """Nodes that PyTorch runs as one region."""
 
-    #: The nodes in order. Those that depend on parameters alone may also run elsewhere.
+    #: The nodes in order. Nodes that depend on parameters alone may also run in other regions.
     nodes: List[Any]
     #: Tensors and numbers from outside, parameters, and numbers that count samples.
     arguments: List[Any]
     parameters: List[Any]
-    #: Nodes whose results others read.
+    #: Nodes whose results are read outside of the subgraph.
     outputs: List[Any]
-    #: Why the first of its nodes is not covered, and the path of the module of them all.
+    #: Why its first node is not covered, and the path of the innermost module that has all its
+    #: nodes.
     error: CaptureError
     path: str
     layer: Optional[str]
@@ -80,7 +81,7 @@ Unit = Union[Subgraph, Any]
 
 
 class _Facts:
-    """What does not change about a graph while it is translated."""
+    """Facts about a graph that do not change during its translation."""
 
     def __init__(self, program: Any, layer_of: Callable[[str], Optional[str]],
                  patterned: Set[Any]) -> None:
@@ -95,7 +96,7 @@ class _Facts:
         self.varying: Set[Any] = set()
         self.live: Set[Any] = set(self.parameters)
         self.stateful = stateful_nodes(program)
-        #: For each node, how often the layer has changed before it, and its layer.
+        #: For each node, how often the layer changes before the node, and the node's layer.
         self.run: Dict[Any, int] = {}
         self.layer: Dict[int, Optional[str]] = {}
         current: Optional[str] = None
@@ -152,9 +153,9 @@ class _Facts:
         return total
 
     def is_allowed(self, node: Any) -> bool:
-        """Return whether PyTorch may run a node by itself: it writes to nothing, reads nothing that
-        forward writes to, draws no random numbers, and its result depends on the number of samples
-        in its shape alone."""
+        """Return whether PyTorch may run a node as part of a region. The node must not write to
+        tensors, read what forward writes to, or draw random numbers. Only the shape of its result
+        may depend on the number of samples."""
         if node.op != "call_function" or node in self.patterned or self.is_number(node):
             return False
         if node.target is operator.getitem:
@@ -193,7 +194,8 @@ class _Facts:
 
 
 def stateful_nodes(program: Any) -> Set[Any]:
-    """Return the nodes that depend on buffers that forward writes to, other than by batch norms."""
+    """Return the nodes that depend on buffers to which forward writes. Statistics of batch norms do
+    not count."""
     signature = program.graph_signature
     targets = set(signature.buffers_to_mutate.values())
     written = {spec.arg.name for spec in signature.input_specs if spec.target in targets}
@@ -253,14 +255,14 @@ class Plan:
     # --- nodes that are not covered ---
 
     def refuse(self, node: Any, error: CaptureError) -> bool:
-        """Let PyTorch run a node; return whether it can."""
+        """Let PyTorch run a node. Return whether PyTorch can run it."""
         if node in self._uncovered:
             return True
         facts = self.facts
         if not facts.is_allowed(node):
             return False
         if not facts.has_samples(node):
-            # Each user computes it again, if it depends on parameters alone.
+            # If it depends on parameters alone, each user computes it again.
             return node not in facts.varying and node in facts.live and all(
                 user.op != "output" and self.refuse(user, error) for user in node.users
                 if not is_skipped(user))
@@ -274,7 +276,7 @@ class Plan:
         """Return the nodes and the sets in an order in which they can run.
 
         Raises:
-            CaptureError: A set would have a node that PyTorch cannot run by itself.
+            CaptureError: A set would contain a node that PyTorch cannot run as part of a region.
         """
         self.changed = False
         sets: List[Set[Any]] = []
@@ -304,7 +306,8 @@ class Plan:
                 and len({self.facts.run[node] for node in own}) == 1)
 
     def _must_join(self, own: Set[Any], error: CaptureError) -> Set[Any]:
-        """Return the neighbours of a set that a border cannot separate from it."""
+        """Return the neighbours of a set that must join it, because the values between them cannot
+        cross a border."""
         facts, found = self.facts, set()
         for node in own:
             carried = facts.is_carried(node)
@@ -330,7 +333,8 @@ class Plan:
             pass
 
     def _merge_two(self, sets: List[Set[Any]]) -> bool:
-        """Make one set of the first two for which this is better; return whether there are any."""
+        """Join the first two sets for which this is an improvement. Return whether there are two
+        such sets."""
         first = self.facts.index
         sets.sort(key=lambda own: min(first[node] for node in own))
         for own in sets:
@@ -344,7 +348,8 @@ class Plan:
         return False
 
     def _neighbours(self, own: Set[Any], sets: List[Set[Any]]) -> List[Set[Any]]:
-        """Return the sets that read results of a set, through glue alone."""
+        """Return the sets that read results of a set directly, or through views and elementwise ops
+        only."""
         of = {node: other for other in sets for node in other if other is not own}
         found: List[Set[Any]] = []
         pending = self.facts.ordered({user for node in own for user in node.users} - own)
@@ -365,7 +370,7 @@ class Plan:
 
     def _joined(self, own: Set[Any], other: Set[Any],
                 sets: List[Set[Any]]) -> Tuple[List[Set[Any]], Optional[Set[Any]]]:
-        """Return the sets that become one, and the set that they become; None: they stay."""
+        """Return the sets to join, and the joined set; None: do not join them."""
         parts, joined = [own, other], self.facts.hull(own | other)
         size = 0
         while len(joined) != size:
@@ -385,8 +390,8 @@ class Plan:
         return (parts, joined) if inputs < MAX else ([], None)
 
     def _border(self, own: Set[Any]) -> Tuple[int, int]:
-        """Return the number of values that a set reads, and the elements of one sample that move
-        over its borders."""
+        """Return the number of values that a set reads, and the number of elements per sample that
+        cross its border."""
         facts = self.facts
         read = {x for node in own for x in node.all_input_nodes
                 if x not in own and not facts.is_number(x) and facts.has_samples(x)}
@@ -427,7 +432,7 @@ class Plan:
 
     def _in_order(self, subgraphs: Sequence[Subgraph], gone: Set[Any]) -> List[Unit]:
         """Return nodes and subgraphs in topological order (Kahn), where a subgraph has the place of
-        its last node, without those in ``gone`` and nodes that subgraphs alone read."""
+        its last node. Leave out the nodes in ``gone``, and nodes that only subgraphs read."""
         facts = self.facts
         of = {node: s for s in subgraphs for node in s.needs}
         for node in reversed(facts.nodes):

@@ -82,8 +82,8 @@ def mul(t: Translator, a: Any, b: Any) -> Any:
 
 
 def _scaled(t: Translator, x: Value, weight: Parameter) -> Value:
-    """Return a value times a parameter. A parameter of one dimension is the weight of a depthwise
-    convolution with a kernel of one pixel."""
+    """Return a value times a parameter. If the parameter has one dimension, a depthwise convolution
+    with a kernel of one pixel computes the product."""
     shape = list(weight.shape)
     places = [i - len(shape) for i, size in enumerate(shape) if size != 1]
     dims = x.layout.dims
@@ -120,8 +120,8 @@ def add(t: Translator, a: Any, b: Any, alpha: float = 1) -> Any:
 
 
 def _is_table(t: Translator, x: Value, weight: Parameter) -> bool:
-    """Return whether a parameter has a number for each element of a sample, of two dimensions or
-    more, as POSITION adds it."""
+    """Return whether POSITION can add a parameter to x: samples have two or more dimensions, and
+    the parameter has a number for each element of a sample."""
     sizes = x.layout.sizes()[1:]
     return (x.layout.has_batch and len(sizes) > 1 and not isinstance(weight, Turned)
             and [s for s in weight.shape if s != 1] == [s for s in sizes if s != 1])

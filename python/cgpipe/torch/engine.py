@@ -46,7 +46,7 @@ class Options:
     deferred_batch_norm: bool = False
     #: Prove each capture; None: unless CGPIPE_VERIFY=0 is in the environment.
     verify: Optional[bool] = None
-    #: Let PyTorch run what cannot be captured, with this number of threads.
+    #: Let PyTorch run parts that cannot be captured; the number of its threads.
     fallback: bool = True
     torch_threads: int = 1
     #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
@@ -167,8 +167,8 @@ def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int
 
 def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List[int],
                  devices: Sequence[str]) -> None:
-    """Set the layers of each device: one stage, or the halves r and n + r. Results are
-    bit-identical."""
+    """Set the layers of each device: one stage, or the two half stages r and n + r. Results are
+    bit-identical either way."""
     o.stages = len(balance)
     o.balance = _c.array(ctypes.c_int, balance, "balance")
     halves = (_halves(model, balance)
@@ -237,7 +237,7 @@ class Engine:
                 handles.owner = owner.handles  # the owner must outlive this pipeline
                 return
             except ArgumentError:
-                pass  # not shared: copy parameters at each change of engine
+                pass  # not shared: parameters are copied whenever another engine runs
         _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(handles.pipeline), handles.plan, 1))
 
     def _views(self, function: Any, names: Sequence[Any]) -> List[Tensor]:
@@ -270,8 +270,7 @@ class Engine:
         return self.forwards
 
     def skip_backward(self) -> None:
-        """End a forward without a backward. Running statistics change as they do with a
-        backward."""
+        """End a forward without a backward. Running statistics change as after a backward."""
         if self.pending:
             self.inputs = None
             self.call("skip_backward")
@@ -315,8 +314,8 @@ class Engine:
 
 
 def view_of(pipeline: Any, what: str, index: int) -> Tensor:
-    """Return the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state" as a tensor,
-    which keeps it alive."""
+    """Return a tensor over the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state".
+    The tensor keeps the memory alive."""
     view = _views.view(pipeline, what, index)
     if isinstance(view, DeviceTensor):
         return torch.from_dlpack(view)

@@ -41,13 +41,13 @@ class Evaluator:
 
     def set_full(self, node: Any, shape: Sequence[Tuple[bool, int]], number: Any,
                  dtype: torch.dtype) -> None:
-        """Make a node a tensor whose elements are all ``number``; ``shape``: for each dimension,
-        whether it has the samples, and its size without."""
+        """Set the value of a node to a tensor whose elements are all ``number``. ``shape``: for
+        each dimension, whether it has the samples, and its size without them."""
         self._full[node] = (shape, number, dtype)
 
     def forget(self, everything: bool) -> None:
-        """Free the example's values. If ``everything``, free the exported program too: nothing can
-        be evaluated afterwards."""
+        """Free the example's values. If ``everything``, free the exported program too; then nothing
+        can be evaluated any longer."""
         self._example.clear()
         self.examples = []
         if everything:

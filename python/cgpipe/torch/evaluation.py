@@ -4,10 +4,10 @@
     Pipeline.predict(x)      the module alone, captured in eval mode
     Pipeline.evaluate(x, y)  the module with its loss, captured in eval mode
 
-The capture is made at the first evaluation, and proven. If its graph is that of training, but for
-dropout, the pipeline itself runs it. Else another pipeline does, in a plan for inference. It shares
-the memory of parameters and running statistics where both plans have them at the same places, and
-else copies them before each evaluation."""
+The capture is made at the first evaluation, and proven. If its graph equals the graph of training
+except for dropout, the pipeline itself evaluates. Else a second pipeline does, with a plan for
+inference. It shares the memory of parameters and running statistics if both plans have them at the
+same places. Otherwise it copies them before each evaluation."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class _Evaluation(Pipeline):
             _c.check(_c.lib.cgp_pipeline_create(out, plan, seed))
 
     def own_bytes(self) -> int:
-        """Return the bytes that the pipeline allocates: without parameters that it shares."""
+        """Return the bytes that the pipeline allocates, without the parameters that it shares."""
         return sum(device.planned_bytes - (device.parameter_bytes if self.shares else 0)
                    for device in self.plan.devices)
 
     def take_weights(self) -> None:
-        """Take the owner's parameters and statistics, or those of the module that it does not
-        have."""
+        """Take parameters and statistics from the owner, and from the module those that the owner
+        does not have."""
         if not self.shares:
             own, captured = self._owner.model._captured, self.model._captured
             tensors: Dict[str, Tensor] = captured._tensors()
@@ -133,7 +133,7 @@ class Evaluations:
         own.was = own.state.read()
         found = model._captured
         found.regions.use_threads(own.regions.threads)
-        found.regions.training = True  # whatever the mode of the module is then
+        found.regions.training = True  # whatever mode the module is in
         found.state, found.was, found.has_own_modes = own.state, own.was, False
         if are_equal_in_evaluation(own, found, losses and not owner.model._targets):
             return found, None

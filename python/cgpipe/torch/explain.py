@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explain a capture before it is used: what the engine runs, what PyTorch runs, what is refused.
 
-The capture itself decides. Beside it each exported program is surveyed: a node that cannot be
-translated gets a stand-in for its result, so that all such nodes are found, not the first alone."""
+The explanation is the result of a real capture. In addition, each exported program is surveyed. In
+a survey, a node that cannot be translated gets a placeholder result, so all such nodes are found,
+not only the first."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ class Entry:
 
 @dataclass
 class Explanation:
-    """What of a module runs where. Printed, it is a table with a row for each kind of op in a
-    module, in which modules that are alike are one: "layers.0-11"."""
+    """Where each part of a module runs. Printed, it is a table with a row for each kind of op in a
+    module. Modules that are alike share a row: "layers.0-11"."""
 
     entries: List[Entry] = field(default_factory=list)
 
@@ -89,12 +90,12 @@ class Explanation:
 
 
 class _Survey(Walk):
-    """Translates what can be, and notes the rest."""
+    """Translates all nodes that can be translated, and notes the others."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.failed: List[Finding] = []
-        #: Nodes whose results are stand-ins, or follow from some.
+        #: Nodes whose results are placeholders, or depend on placeholders.
         self.unsure: Set[Any] = set()
 
     def _translate(self, module: Any, node: Any, patterns: Dict[Any, Any]) -> None:
@@ -102,12 +103,13 @@ class _Survey(Walk):
             self.unsure.add(node)
         try:
             super()._translate(module, node, patterns)
-        except Exception:  # a stand-in is the cause, or translate() raises it again
+        except Exception:  # a placeholder is the cause, or translate() raises it again
             self.env[node] = _stand_in(self.t, node)
             self.unsure.add(node)
 
     def _refuse(self, node: Any, error: CaptureError, certain: bool = True) -> None:
-        # What depends on a stand-in may fail for its sake, unless there is no such op.
+        # A node that depends on a placeholder may have failed because of it. But an unknown op is
+        # always a failure.
         if node not in self.unsure or name_of(node) not in OPS:
             self.failed += error.findings
         self.env[node] = _stand_in(self.t, node)
@@ -139,7 +141,7 @@ def _of_tensor(t: Translator, node: Any, value: Any) -> Any:
 
 
 def _survey(program: Program, module: nn.Module, examples: Sequence[Tensor]) -> _Survey:
-    """Translate what can be of an exported program."""
+    """Translate all nodes of an exported program that can be translated."""
     t = Translator("", module.training, OPS)
     graph = program.exported.graph_module
     evaluator = Evaluator(graph, examples)
@@ -154,7 +156,7 @@ def _survey(program: Program, module: nn.Module, examples: Sequence[Tensor]) -> 
 
 
 class _Explainer:
-    """Captures a module, and keeps what was found on the way."""
+    """Captures a module, and keeps the findings of each attempt."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -237,7 +239,8 @@ class _Explainer:
 
 def explain(module: nn.Module, example_inputs: Any,
             example_kwargs: Optional[Dict[str, Any]] = None) -> Explanation:
-    """Return what of a module would run in the engine, what by PyTorch, and what is refused.
+    """Return which parts of a module the engine would run, which PyTorch would run, and which are
+    refused.
 
         print(cgpipe.torch.explain(module, x))
 

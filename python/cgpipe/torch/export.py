@@ -4,8 +4,8 @@
     module --> torch.export --> checks, detached regions --> functional graph, guards
 
 Dimension 0 of each input counts the samples, and stays a symbol. A functional graph has no writes:
-a write through a view is the value that results. Gradients stop where the module stops them,
-because the outputs of regions under no_grad() are detached before the graph becomes functional."""
+the result of a write through a view is a new value. The outputs of regions under no_grad() are
+detached before the graph becomes functional, so gradients stop where the module stops them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Form:
     after: Callable[[], None] = staticmethod(_nothing)
 
     def __init__(self) -> None:
-        #: Results of modules that a trace returns too (boundaries.py).
+        #: Results of modules that a trace returns in addition (boundaries.py).
         self.marks: List[Tuple[Key, Tensor]] = []
 
 
@@ -118,7 +118,7 @@ class Guard:
     #: Smallest and largest number of samples.
     least: int = 1
     most: Optional[int] = None
-    #: Numbers that the module itself refuses.
+    #: Numbers of samples that the module itself refuses.
     without: Set[int] = field(default_factory=set)
 
     def refuses(self, samples: int) -> Optional[str]:
@@ -156,7 +156,7 @@ def _guard(program: Any) -> Guard:
 
 # --- the export ---
 
-#: torch.export keeps state of the process: two exports at a time break all later ones.
+#: torch.export has process-wide state: two exports at the same time break all later exports.
 _LOCK = threading.RLock()
 
 
@@ -219,7 +219,7 @@ def export(module: nn.Module, flat: Flat, examples: Sequence[Tensor],
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Run no garbage collection, which would walk the graphs of a trace again and again."""
+    """Disable garbage collection, which would traverse the graphs of a trace again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

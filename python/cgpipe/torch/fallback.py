@@ -39,7 +39,8 @@ class _Choice:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        #: Path of the whole module: a loss beside it needs the engine.
+        #: Path of the whole module. If a loss was added, the engine must compute the loss outside
+        #: of this module.
         self.root = getattr(module, "path_of_module", "")
         self.modules: Dict[str, nn.Module] = {}
         #: Why a module was not captured.
@@ -48,7 +49,8 @@ class _Choice:
         self.found: List[Finding] = []
 
     def add(self, paths: Sequence[str], findings: Sequence[Finding]) -> bool:
-        """Make modules opaque, and others like them; return whether one was not yet."""
+        """Make modules opaque, and others like them. Return whether any of them was not opaque
+        before."""
         self.found += findings
         before = set(self.modules)
         for path in paths:
@@ -63,7 +65,7 @@ class _Choice:
         outer = next((own for own in self.modules if is_inside(path, [own])), None)
         if outer == "":
             return
-        if outer is not None:  # it is opaque, and fails as such
+        if outer is not None:  # it is opaque already, and fails nevertheless
             path = outer.rpartition(".")[0]
         path = path or self.root
         found = self.module.get_submodule(path)
@@ -100,7 +102,7 @@ class _Choice:
 
 
 def _alike(a: nn.Module, b: nn.Module) -> bool:
-    """Return whether what stops the capture of one module stops that of the other."""
+    """Return whether two modules are so alike that the same reason stops the capture of both."""
     if (type(a) is not type(b) or hooks_of(a) != hooks_of(b)
             or isinstance(a, (nn.Sequential, nn.ModuleList, nn.ModuleDict))):
         return False
@@ -195,7 +197,7 @@ class Nodes:
         for name, p in module.named_parameters():
             self._names[id(p)] = name
         self._module = module
-        #: For each region, the nodes of its carriers and its own.
+        #: For each region, the nodes of its carriers, and the region's own node.
         self._nodes: List[List[Any]] = []
         #: For each region that is a part of a module, its function, and why the engine does not run
         #: it.
@@ -259,7 +261,8 @@ class Nodes:
         return self._outputs(region, values)
 
     def _carriers(self, number: int) -> List[int]:
-        """Add nodes for the parameters that one op does not hold; return the last one's token."""
+        """Add nodes (carriers) for the parameters that do not fit into one op. Return the token of
+        the last carrier."""
         if number <= 0:
             return []
         token = self.t._add_hidden("i32", Layout.of_shape([]), rows=torch.zeros(1, 1).int())
@@ -275,7 +278,7 @@ class Nodes:
             left = list(given)
             return call([left.pop(0) if x is None else x for x in fixed])
         parameters = [(self._names[id(p)], p) for p in call.module.parameters() if p.requires_grad]
-        # A small buffer may be written to later, also where the example did not.
+        # Forward may later write to a small buffer to which it did not write for the example.
         buffers = [b for name, b in call.module.named_buffers()
                    if name in call.buffers or b.numel() <= SMALL]
         writes = [sum(x is None for x in fixed[:i]) for i in call.writes]
@@ -323,7 +326,7 @@ class Nodes:
         return found
 
     def check(self, program: Any, examples: Sequence[Tensor]) -> None:
-        """Raise unless the parts of modules treat samples apart."""
+        """Raise unless the parts of modules compute each sample independently of the others."""
         apart = are_apart([part for part, _ in self.parts], program, self._module, examples)
         for (_, error), is_apart in zip(self.parts, apart):
             if not is_apart:

@@ -28,7 +28,7 @@ ITSELF = "the module itself"
 
 @dataclass(frozen=True)
 class Finding:
-    """What is said about a place in a module. Parts that are not known are empty."""
+    """A place in a module, and a text about it. Unknown parts are empty."""
 
     #: The module's path; "": the module itself.
     path: str
@@ -52,7 +52,7 @@ class Finding:
         return f"{self.path or ITSELF}: {self.of(self.path)}"
 
 
-#: What a user calls, by the names of functional ops.
+#: Names of ops as a user calls them, by the names of functional ops.
 _CALLED = {"_native_batch_norm_legit": "batch_norm", "_native_batch_norm_legit_functional":
            "batch_norm", "_native_batch_norm_legit_no_training": "batch_norm",
            "native_dropout": "dropout", "_unsafe_view": "view", "_to_copy": "to"}

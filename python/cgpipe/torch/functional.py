@@ -5,9 +5,9 @@
     y.relu_()                    -->    z = relu(y)
     return y                            return z, and mean for the buffer
 
-PyTorch does this for any program, and traces it twice for that. A program whose writes all go to
-whole results that nothing views needs no second trace: each in-place op becomes its out-of-place
-op, and later ops read that result. Most programs are of this kind."""
+PyTorch can do this for any program, but needs a second trace. This module needs none if a program
+only writes to whole results of which there are no views. It replaces each in-place op by its
+out-of-place op, whose result later ops read. Most programs are of this kind."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from cgpipe.torch.ops import OPS
 
 __all__ = ["functionalize", "rewrite"]
 
-#: Composite ops whose results have memory of their own. (Ops that PyTorch does not compose of others
-#: say so in their schema.)
+#: Composite ops whose results have memory of their own. (The schemas of other ops say whether theirs
+#: have.)
 _OWN = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
         "linear", "batch_norm", "layer_norm", "group_norm", "rms_norm", "relu6", "max_pool1d",
         "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
         "adaptive_avg_pool3d", "square", "scaled_dot_product_attention", "softmax", "log_softmax",
         "log_sigmoid", "dropout", "cross_entropy_loss", "nll_loss_nd", "matmul", "bilinear",
         "upsample_bilinear2d", "upsample_nearest2d"}
-#: Ops that write to their first operand, and are ops of _OWN without the last letter.
+#: Ops that write to their first operand. Without the last letter, their names are those of ops that
+#: do not write.
 _WRITES = {"relu_", "leaky_relu_", "silu_", "sigmoid_", "tanh_", "hardtanh_", "relu6_",
            "hardsigmoid_", "hardswish_", "elu_", "mish_", "add_", "sub_", "mul_"}
 _COUNTER = "num_batches_tracked"
@@ -45,8 +46,8 @@ def functionalize(program: Any) -> Any:
 
 
 def rewrite(program: Any) -> bool:
-    """Rewrite a program as a functional one, if its writes all go to whole results that nothing
-    views, to running statistics of batch norms, or to their counters. Otherwise leave it, and
+    """Rewrite a program as a functional one. All its writes must go to whole results without views,
+    to running statistics of batch norms, or to their counters. Otherwise leave the program, and
     return False."""
     buffers = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs
                if spec.kind.name == "BUFFER"}
@@ -88,8 +89,8 @@ def _name(node: Any) -> str:
 
 
 def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
-    """Return for each node that writes to a tensor, and so returns it, the node that made the
-    tensor; None: rewrite() does not cover a node."""
+    """Return a dictionary from each node that writes to a tensor, and returns it, to the node that
+    made the tensor. None: the program has a node that rewrite() does not cover."""
     if any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs):
         return None
     written: Dict[Any, Any] = {}
@@ -173,7 +174,7 @@ def _is_of_module(node: Any, buffers: Dict[str, str]) -> bool:
 
 
 def _keeps_type(node: Any) -> bool:
-    """Return whether an op without its write has a result of the same type."""
+    """Return whether the out-of-place form of an op has a result of the same type."""
     x = node.args[0].meta["val"]
     return all(n.meta["val"].dtype == x.dtype for n in node.all_input_nodes
                if isinstance(n.meta.get("val"), Tensor))

@@ -24,7 +24,7 @@ OF_X = ("clamp", "hardsigmoid", "hardswish", "abs", "log", "elu", "softplus", "m
         "bce_zero")
 NUMBERS = {name: number for number, name in enumerate(OF_Y + OF_X)}
 
-#: A limit beyond the range of float32, which is none.
+#: Stands for no limit: it is beyond the range of float32.
 NO_LIMIT = 1e300
 
 
@@ -61,7 +61,8 @@ def relu6(t: Translator, x: Any) -> Value:
 
 @functools.lru_cache(maxsize=None)
 def _passes_at_limits() -> bool:
-    """Return whether this PyTorch's clamp has a gradient at its limits: versions differ."""
+    """Return whether clamp has a gradient at its limits in this version of PyTorch: versions
+    differ."""
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.zeros(1, dtype=torch.float32, device="cpu", requires_grad=True)
         x.clamp(0.0, 1.0).backward(torch.ones(1, dtype=torch.float32, device="cpu"))
@@ -117,7 +118,8 @@ def selu(t: Translator, x: Any) -> Value:
 
 @op("softplus")
 def softplus(t: Translator, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    """PyTorch's overflows at 88, so above a larger threshold it is infinite."""
+    """Thresholds above 80 are refused. PyTorch's softplus overflows at 88, so between 88 and a
+    larger threshold its result is infinite."""
     need(beta > 0 and threshold <= 80, "softplus with beta above 0 and a threshold of at most 80")
     return function(t, "softplus", x, float(beta), float(threshold))
 

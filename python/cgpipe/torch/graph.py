@@ -40,7 +40,7 @@ class Graph:
         self.losses: List[Dict[str, Any]] = []
         self.outputs: List[int] = []
         self.states: List[str] = []
-        #: Values with a gradient of parameters that their nodes do not name: results of PyTorch.
+        #: Values through which parameters have a gradient that no node names: results of regions.
         self.trained: Set[int] = set()
         self._parameters: Dict[str, int] = {}
 
@@ -130,7 +130,8 @@ class Graph:
 
     def prune(self) -> List[Dict[str, Any]]:
         """Remove the nodes that no output or loss needs, with their parameters and states; return
-        them. (The engine would do so, and number the parameters otherwise.)"""
+        them. (The engine would remove them too, but it would then number the parameters
+        differently.)"""
         needed = {*self.outputs, *(x for loss in self.losses for x in loss["inputs"])}
         kept: List[Dict[str, Any]] = []
         removed: List[Dict[str, Any]] = []
@@ -153,7 +154,8 @@ class Graph:
     # --- memory order ---
 
     def ordered(self, value: Value, axes: Sequence[Axis]) -> int:
-        """Return the number of a value with these axes in memory order, with any dimensions."""
+        """Return the number of a value whose axes are in this memory order. Its dimensions may be
+        any."""
         wanted = list(axes)
         if BATCH in wanted:
             raise MixesSamples
@@ -199,7 +201,8 @@ class Graph:
 
     def _moved(self, number: int, blocks: List[Tuple[Axis, ...]],
                target: Sequence[Tuple[Axis, ...]]) -> int:
-        """Move one block after the other to its place: of more dimensions than a transpose has."""
+        """Move one block after the other to its place, because a transpose has too few dimensions
+        for all blocks."""
         for i, block in enumerate(target):
             j = blocks.index(block)
             if i == j:

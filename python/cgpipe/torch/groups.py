@@ -2,8 +2,8 @@
 """Parameter groups of PyTorch's optimizers and of plans.
 
 A plan takes a ``torch.optim`` optimizer of a captured module in place of cgpipe's. Its groups
-become the plan's, by the names of their parameters; only learning rate and weight decay may differ
-between them."""
+become groups of the plan, by the names of their parameters. Only learning rate and weight decay may
+differ between groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Section", "of_plan", "optimizer_of"]
 
-# The constants of PyTorch's optimizers that cgpipe's have under the same names.
+# The constants of PyTorch's optimizers that cgpipe's optimizers have under the same names.
 _KINDS: Dict[type, Tuple[type, Tuple[str, ...]]] = {
     torch.optim.SGD: (optim.SGD, ("momentum", "nesterov")),
     torch.optim.Adam: (optim.Adam, ("betas", "eps")),
@@ -98,14 +98,14 @@ class Section:
         self.lr, self.weight_decay = lr, weight_decay
 
     def options(self) -> Dict[str, Any]:
-        """Return the group as an optimizer of PyTorch takes it."""
+        """Return the options of the group in the form that a PyTorch optimizer takes."""
         return {"params": self.parameters, "lr": self.lr, "weight_decay": self.weight_decay}
 
 
 def of_plan(pipeline: "Pipeline", numbers: Dict[Any, int], parameters: List[Any],
             decays: List[bool]) -> List[Section]:
-    """Return the plan's groups as PyTorch's: the parameters in no group, then each group. A group
-    whose norms and biases do not decay is two.
+    """Return the plan's groups as PyTorch's groups: first the parameters in no group, then each
+    group. A group whose norms and biases do not decay becomes two.
 
     Args:
         pipeline: Has the plan.

@@ -128,8 +128,8 @@ def convolution(t: Translator, x: Any, weight: Any, bias: Any, stride: Any, padd
 
 def _windows(t: Translator, x: Any, kernel: Any, stride: Any, sides: Sequence[int],
              ceil_mode: bool) -> Dict[str, Any]:
-    """Return the attributes of a pool. With ``ceil_mode``, the last window may end after the image:
-    padding is added there, which a pool does not read."""
+    """Return the attributes of a pool. With ``ceil_mode``, the last window may extend past the
+    image. Then padding is added at that end; a pool ignores padding."""
     kernels, strides, padding = pair(kernel), pair(stride or kernel), list(sides)
     height_and_width = t.value(x).layout.sizes()[2:]
     for i, (size, made) in enumerate(zip(height_and_width, result_size(t))):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts: PyTorch tensors as views of a graph's values.
 
-A value of the engine is one sample in memory order. A PyTorch tensor is such a value, with its
-dimensions factored into *axes* in any order:
+A value of the engine is stored, for each sample, in memory order. A PyTorch tensor is a view of
+such a value. The dimensions of both are products of *axes*, which may have any order:
 
     value [H, W, C] of a convolution      axes h w c in memory
     tensor [N, C, H, W]                   dims (batch) (c) (h) (w)
@@ -36,7 +36,7 @@ class Axis:
         self.size, self.repeated = size, repeated
 
 
-#: The axis of the samples of the mini-batch.
+#: The axis that counts the samples of the mini-batch.
 BATCH = Axis(0)
 
 Dim = Tuple[Axis, ...]
@@ -160,8 +160,9 @@ class Layout:
         return self.with_dims(self.dims[:at] + self.dims[at + 1:])
 
     def expand(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
-        """Repeat dimensions of size 1, and insert some in front. A dimension of size 1 becomes
-        that of the samples if the shape has them there, and the layout nowhere."""
+        """Repeat dimensions of size 1, and insert dimensions in front. A dimension of size 1
+        becomes the dimension of the samples if ``shape`` has the samples there and the layout has
+        no such dimension."""
         dims: List[Dim] = [()] * (len(shape) - len(self.dims)) + self.dims
         found: List[Dim] = []
         for (batch, size), dim in zip(shape, dims):

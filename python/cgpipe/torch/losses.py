@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translation of losses. A loss ends the module: it may be multiplied by numbers above 0 and added
-to other losses. The engine divides the sum over all micro-batches, so a mean is that of the whole
-mini-batch. Forms that no loss of the engine has are made of other ops (mean_losses.py)."""
+to other losses. The engine divides the sum over all micro-batches, so a mean is the mean of the
+whole mini-batch. A loss that the engine lacks is composed of other ops (mean_losses.py)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _of_elements(t: Translator, name: str, x: Any, targets: Any, reduction: int,
 
 def _of_differences(t: Translator, name: str, x: Any, targets: Any, reduction: int,
                     attributes: Optional[Dict[str, Any]] = None, weight: float = 1.0) -> Loss:
-    """Return a loss that exchanging x and targets does not change. The engine computes no gradient
-    of targets, so if both have one, the loss is that of their difference and zeros."""
+    """Return a loss that is symmetric in x and targets. The engine computes no gradient of targets.
+    So if both need a gradient, the loss compares their difference with zeros."""
     a, b = t.value(x), t.value(targets)
     if t.graph.has_gradient(b.number):
         a, b = b, a
@@ -60,7 +60,7 @@ def _of_differences(t: Translator, name: str, x: Any, targets: Any, reduction: i
 
 
 def _finished(t: Translator, y: Value, reduction: int) -> Any:
-    """Return the losses of elements, their mean or their sum."""
+    """Return a loss per element, or the mean or sum of these losses."""
     return y if reduction == NONE else mean_of(t, y, sums=reduction == SUM)
 
 
@@ -90,7 +90,7 @@ def smooth_l1(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
 
 @op("huber_loss")
 def huber(t: Translator, x: Any, targets: Any, reduction: int = MEAN, delta: float = 1.0) -> Any:
-    """Of single elements it is m (d - m / 2), with d = |x - target| and m = min(d, delta)."""
+    """The loss of an element is m (d - m / 2), with d = |x - target| and m = min(d, delta)."""
     if reduction == NONE:
         d = l1(t, x, targets, NONE)
         m = function(t, "hardtanh", d, -NO_LIMIT, delta)
@@ -109,7 +109,7 @@ def _one_minus(t: Translator, x: Any) -> Value:
 @op("binary_cross_entropy_with_logits")
 def bce_with_logits(t: Translator, logits: Any, targets: Any, weight: Any = None,
                     pos_weight: Any = None, reduction: int = MEAN) -> Any:
-    """With weights it is w ((1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)))."""
+    """With weights, the loss is w ((1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)))."""
     if weight is None and pos_weight is None and reduction != NONE:
         return _of_elements(t, "bce_with_logits", logits, targets, reduction)
     x, target = t.value(logits), t.value(targets)
@@ -123,7 +123,8 @@ def bce_with_logits(t: Translator, logits: Any, targets: Any, weight: Any = None
 
 
 def _of_probabilities_only(t: Translator, x: Value) -> Value:
-    """Return x, NaN where it is outside 0 to 1: there BCE_ONE or BCE_ZERO is NaN."""
+    """Return x, with NaN in place of elements outside 0 to 1, because BCE_ONE or BCE_ZERO is NaN
+    there."""
     own = t.unary("detach", x) if t.graph.has_gradient(x.number) else x
     both = t.binary("add", function(t, "bce_one", own), function(t, "bce_zero", own))
     return t.binary("add", x, t.unary("scale", both, {"slope": 0}))
@@ -131,7 +132,7 @@ def _of_probabilities_only(t: Translator, x: Value) -> Value:
 
 @op("binary_cross_entropy")
 def bce(t: Translator, x: Any, targets: Any, weight: Any = None, reduction: int = MEAN) -> Any:
-    """t BCE_ONE(x) + (1 - t) BCE_ZERO(x)."""
+    """The loss is t BCE_ONE(x) + (1 - t) BCE_ZERO(x)."""
     x, target = t.value(x), _of_probabilities_only(t, t.value(targets))
     one = t.binary("multiply", function(t, "bce_one", x), target)
     zero = t.binary("multiply", function(t, "bce_zero", x), _one_minus(t, target))
@@ -188,7 +189,7 @@ def nll(t: Translator, scores: Any, targets: Any, weight: Any = None, reduction:
 
 
 def _logits_of(t: Translator, x: Value) -> Optional[Value]:
-    """Return the argument of the log_softmax over classes that made a value; None: nothing did."""
+    """If a log_softmax over classes made a value, return its argument, else None."""
     node = next((node for node in t.graph.nodes if node["output"] == x.number), None)
     own = list(x.layout.dims[1])
     if (node is None or node.get("op") != "log_softmax" or not own
@@ -233,7 +234,8 @@ def _of_probabilities(t: Translator, x: Value, targets: Any, weight: Any, reduct
 @op("kl_div")
 def kl_div(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
            log_target: bool = False) -> Any:
-    """Without log_target it is t log(t) - t x, with 0 log(0) = 0: log is that of at least 1e-38."""
+    """Without log_target, the loss is t log(t) - t x. The argument of log is at least 1e-38, so 0
+    log(0) is 0."""
     x, target = t.value(x), t.value(targets)
     if log_target:
         y = t.binary("multiply", function(t, "exp", target), t.binary("subtract", target, x))
@@ -245,7 +247,8 @@ def kl_div(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
 
 @op("gather")
 def gather(t: Translator, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Value:
-    """With one index a row it is the sum of x times 1 at the index, and 0 elsewhere."""
+    """With one index per row, the result is the sum of x times a row that is 1 at the index and 0
+    elsewhere."""
     x = t.value(x)
     node, shape = _of_integers(index)
     dim = x.layout.dim(dim)

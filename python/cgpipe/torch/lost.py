@@ -28,7 +28,7 @@ def has_tensors(x: Any, deep: int = DEEP) -> bool:
 
 
 class Lost:
-    """Takes the place of an object in an output. Every use of it raises."""
+    """Replaces an object in an output. Every use of it raises an exception."""
 
     def __init__(self, name: str) -> None:
         object.__setattr__(self, "_name", name)

@@ -4,7 +4,7 @@
     none, causal, a window                      ATTENTION
     a mask for each sample, or for each head    product, mask, softmax, product
 
-A mask that follows from integer inputs, such as that of padded tokens, is a hidden input. A row
+A mask that follows from integer inputs, such as a mask of padded tokens, is a hidden input. A row
 whose keys are all masked gives 0, as in PyTorch."""
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ __all__ = ["attend"]
 
 def attend(t: "Translator", scores: Scores, v: Value, mask: Any, p: float,
            is_causal: bool) -> Any:
-    """Return attention with values. ``mask``: true where scores stay, or what is added to them."""
+    """Return attention with values. ``mask``: a boolean mask, true where scores stay, or numbers
+    that are added to the scores."""
     if isinstance(mask, Constant):
         mask = Constant(row_of(mask))
     if len(scores.a.layout.dims) == 4 and scores.a.layout.dims[0] == (BATCH,) and (
@@ -74,8 +75,8 @@ def _repeated(x: Value, heads: int) -> Value:
 
 
 def _mask(t: "Translator", mask: Any) -> Tuple[Any, Any]:
-    """Return what is added to the scores, and which rows have a key that is not masked (None:
-    all)."""
+    """Return the numbers to add to the scores, and which rows have a key that is not masked (None:
+    all rows)."""
     if isinstance(mask, Constant):
         kept = _kept(mask.tensor)
         return (Constant(_added(mask.tensor)),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses that other ops compute, element by element: the mean or the sum of a value over all
-samples. They are WEIGHTED_MEAN of the means of the samples:
+"""Losses whose elements other ops compute: the mean or the sum of a value over all samples. Each is
+a WEIGHTED_MEAN of the samples' means:
 
     sum_n (mean of sample n) factor / divisor      divisor: N, 1, or the sum of an input"""
 
@@ -81,7 +81,8 @@ def reduces_all(x: Any, dim: Any) -> bool:
 
 def mean_of(t: Translator, x: Value, sums: bool = False, divisor: Any = None) -> Loss:
     """Return the mean of all elements of a value, their sum, or their sum divided by the sum of
-    ``divisor``. A value that is the same for each sample, as one of parameters, is added once."""
+    ``divisor``. A value that is the same for each sample, such as a function of parameters alone,
+    is added only once."""
     x = t.whole(x)
     elements = count(x.layout.order)
     number = t.graph.reshape(x.number, [elements])
@@ -105,8 +106,8 @@ def _total(x: Any) -> Optional[Any]:
 
 
 def quotient(t: Translator, a: Loss, b: Union[Loss, Samples, Outside]) -> Loss:
-    """Return a loss divided by the number of samples, or by a sum of an input or of integers that
-    follow from inputs."""
+    """Return a loss divided by ``b``: the number of samples, the sum of an input, or the sum of
+    integers that follow from inputs."""
     if isinstance(b, Samples):
         (batch, number), = shape_of([t.node.args[1].meta["val"]])
         need(batch, "a sum of losses divided by the number of samples")
@@ -132,8 +133,8 @@ def quotient(t: Translator, a: Loss, b: Union[Loss, Samples, Outside]) -> Loss:
 
 
 def _over_samples(t: Translator, term: Term, number: int) -> Term:
-    """Return the sum of an engine's loss over all elements, divided by a multiple of the number of
-    samples: its mean times the number of elements."""
+    """Return an engine's loss that is summed over all elements and divided by a multiple of the
+    number of samples. It is computed as the mean times the number of elements."""
     if term.op not in ("mse", "smooth_l1", "bce_with_logits") or "sum" not in term.attributes:
         raise Unsupported("a sum of losses of elements divided by the number of samples")
     elements = math.prod(t.graph.shape(term.inputs[0]))

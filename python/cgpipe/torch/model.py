@@ -22,12 +22,12 @@ from cgpipe.torch.walk import check_cuts
 __all__ = ["from_torch"]
 
 
-#: Name of the target among a module's inputs by name, where no parameter can have it.
+#: Key of the target among a module's inputs by name. It has a space, so no parameter has this name.
 _TARGET = "example target"
 
 
 class _WithLoss(nn.Module):
-    """A module with a loss of its output, which has the target as its last input."""
+    """A module followed by a loss of its output. The target is the last input."""
 
     path_of_module = "module"
 
@@ -60,7 +60,8 @@ class _Module(Captured):
     source: "_Source"
 
     def evaluation(self, pipeline: Any, inputs: Sequence[Any], losses: bool) -> Optional[Any]:
-        """Return the pipeline that evaluates these inputs for a pipeline; None: itself does."""
+        """Return the pipeline that evaluates these inputs in place of ``pipeline``; None:
+        ``pipeline`` itself does."""
         if (not self.has_own_modes or not inputs or not getattr(inputs[0], "ndim", 0)
                 or len(inputs[0]) == 0):
             return None
@@ -71,8 +72,8 @@ class _Module(Captured):
         return pipeline._evaluations.of(pipeline, inputs, losses)
 
     def check(self, samples: int, training: bool) -> None:
-        """Raise unless the module is as it was captured, and takes the graph's path for this number
-        of samples.
+        """Raise if the module has changed since its capture, or takes another path than the graph
+        for this number of samples.
 
         Raises:
             ArgumentError: It has changed, or takes another path.
@@ -90,11 +91,11 @@ class _Module(Captured):
                                 "example of that number)")
 
     def check_adopted(self, pipeline: Any) -> None:
-        """Raise unless the module's parameters are still views of the pipeline's memory, are
-        frozen or not as they were captured, and have no hooks.
+        """Raise unless the module's parameters are still views of the pipeline's memory, have the
+        requires_grad of the capture, and have no hooks.
 
         Raises:
-            ArgumentError: One has moved, is frozen now, is not any more, or has hooks.
+            ArgumentError: A parameter has moved, was frozen or unfrozen, or has hooks.
         """
         for name, tensor, place in pipeline.adopted:
             if tensor.data_ptr() != place:
@@ -110,7 +111,7 @@ class _Module(Captured):
         tensors = self._tensors()
         pipeline.adopted, pipeline.counts = [], []
         if hasattr(pipeline, "take_weights"):
-            return  # it evaluates, with the weights of another pipeline
+            return  # this pipeline only evaluates, with the weights of another pipeline
         if pipeline.plan.ranks > 1:
             ranks.give(self, pipeline, tensors)
             return
@@ -150,8 +151,8 @@ class _Module(Captured):
                 count.tensor.fill_(value)
 
     def give_counts(self, pipeline: Any) -> None:
-        """Copy counts of batches that were written to the module, as by load_state_dict(), to the
-        engine."""
+        """Copy counts of batches that a caller, or load_state_dict(), has written in the module to
+        the engine."""
         for count in pipeline.counts:
             if int(count.tensor) != count.value:
                 count.value = int(count.tensor)
@@ -164,7 +165,8 @@ class _Module(Captured):
                 **dict(self.module.named_buffers(remove_duplicate=False))}
 
     def _check_training(self) -> None:
-        """Raise if training would change what PyTorch's would not."""
+        """Raise if training in the engine would change tensors that training in PyTorch would not
+        change."""
         if self.has_batch_norm and not self.training:
             raise ArgumentError("a module that was captured in eval mode, whose batch norms use "
                                 "their statistics, cannot be trained (capture it in train mode, "
@@ -181,8 +183,8 @@ class _Module(Captured):
                                     "(cgpipe.torchgpipe.GPipe calls them)")
 
     def release(self, pipeline: Any) -> None:
-        """Copy the module's tensors that view this pipeline's memory, which is about to be freed.
-        Views of another pipeline's memory stay."""
+        """Copy the module's tensors that view this pipeline's memory to new memory, because the
+        pipeline's memory is about to be freed. Views of another pipeline's memory stay."""
         if pipeline.plan.ranks > 1:
             ranks.take(self, pipeline, self._tensors())
             return
@@ -229,10 +231,11 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         cut_at: Paths of modules at which a stage may begin. None: the children of an nn.Sequential,
             else the elements of lists and sequences of modules.
         name: Name of the model; None: the module's class.
-        verify: Prove the capture: compare two small steps with PyTorch's. None: unless
+        verify: Prove the capture: compare two small steps with PyTorch. None: prove it unless
             CGPIPE_VERIFY=0 is in the environment.
-        fallback: Let PyTorch run what cannot be captured, inside the pipeline. False: refuse it.
-        torch_threads: Threads that PyTorch uses for it; the bits depend on their number.
+        fallback: Let PyTorch run parts that cannot be captured, inside the pipeline. False: refuse
+            them.
+        torch_threads: Threads that PyTorch uses for these parts; the bits depend on their number.
 
     Raises:
         cgpipe.torch.CaptureError: Something is not supported. The message has the module's path,
@@ -266,7 +269,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
 
 @dataclass
 class _Source:
-    """What a captured module was made of, to capture it in another mode."""
+    """The arguments of a capture, to capture the module again in another mode."""
 
     module: nn.Module
     loss: Optional[Callable[..., Tensor]]
@@ -274,7 +277,7 @@ class _Source:
     name: Optional[str]
     verify: Optional[bool]
     fallback: bool
-    #: The structure of inputs and target, and its leaves that are no tensors.
+    #: The structure of inputs and target, and the leaves of it that are no tensors.
     spec: Any = None
     rest: Sequence[Any] = ()
 

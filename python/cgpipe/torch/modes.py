@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules whose forward takes another path in eval mode, other than PyTorch's own layers do.
+"""Modules whose own forward takes another path in eval mode, beyond what PyTorch's layers do.
 
-A graph of training is also that of evaluation if dropout and batch norms are all that differs:
-the engine has both modes of these. A forward that asks for the mode may differ elsewhere, and one
-that fixes the mode of a dropout or a batch norm (F.dropout(x, p)) keeps it in evaluation."""
+A graph of training serves evaluation too if the two modes differ in dropout and batch norms only:
+the engine has both modes of these ops. Two kinds of forward differ in more. One reads the mode. The
+other fixes the mode of a dropout or a batch norm (F.dropout(x, p)), which then stays in
+evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ __all__ = ["Reads", "are_equal_in_evaluation", "has_own_modes", "noting_reads"]
 
 
 class Reads:
-    """Whether code that is not PyTorch's has read the mode of a module."""
+    """Whether code outside of PyTorch has read the mode of a module."""
 
     found = False
 
@@ -102,14 +103,14 @@ class _Graph:
             if layout is not None:
                 self.of[next(entries)["value"]] = self._number(("input", i))
         for hidden, entry in zip(captured.hidden, entries):
-            key: Any = ("hidden", id(hidden))  # what PyTorch computes from inputs equals itself
+            key: Any = ("hidden", id(hidden))  # equal only to itself
             if hidden.rows is not None:
                 key = ("rows", str(hidden.rows.dtype), tuple(hidden.rows.shape),
                        hidden.rows.contiguous().numpy().tobytes())
             self.of[entry["value"]] = self._number(key)
 
     def _node(self, node: Dict[str, Any], inputs: List[int]) -> Any:
-        if "custom" in node:  # what PyTorch runs equals itself
+        if "custom" in node:  # a region equals only itself
             return "custom", id(self.captured), node["output"]
         attributes = {key: value for key, value in node.get("attributes", {}).items() if key != "p"}
         names = [self.captured.parameters[p].name for p in node.get("parameters", ())]
@@ -137,8 +138,8 @@ def _form(layout: Layout) -> Any:
 
 
 def are_equal_in_evaluation(a: Any, b: Any, losses: bool) -> bool:
-    """Return whether two captures compute the same in evaluation: their losses or, without
-    ``losses``, their outputs. What PyTorch runs is equal to nothing."""
+    """Return whether two captures compute the same losses in evaluation or, without ``losses``, the
+    same outputs. Results of regions count as different."""
     known: Dict[Any, int] = {}
     one, other = _Graph(a, known), _Graph(b, known)
     return (one.losses() == other.losses() if losses else

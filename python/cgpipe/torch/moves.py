@@ -35,7 +35,8 @@ def along(t: Translator, x: Value, dim: int, name: str, attributes: Any, made: i
 
 
 def padded(t: Translator, x: Value, dim: int, before: int, after: int) -> Value:
-    """Return a dimension with zeros before and after; negative numbers take elements away."""
+    """Return x with zeros inserted before and after the elements of a dimension. Negative numbers
+    remove elements."""
     size = count(x.layout.dims[x.layout.dim(dim)])
     if before < 0 or after < 0:
         x = t.part(x, dim, max(0, -before), size - max(0, -after))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of norms. A norm without parameters is an INSTANCE_NORM over the elements that are
-normalized: its channels are the other elements of a sample."""
+"""Translation of norms. A norm without parameters becomes an INSTANCE_NORM: its pixels are the
+elements that are normalized together, and its channels are the other elements of a sample."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: An
 
 def _fixed_batch_norm(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, var: Any,
                       eps: float) -> Value:
-    """Return x weight / std + (bias - mean weight / std), of statistics that do not change."""
+    """Return x weight / std + (bias - mean weight / std), for statistics that do not change."""
     ones = [1] * (len(x.layout.dims) - 2)
     scale = Constant(torch.rsqrt(var + eps).reshape([-1, *ones]))
     shift = Constant((-mean * torch.rsqrt(var + eps)).reshape([-1, *ones]))

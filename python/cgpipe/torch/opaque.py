@@ -39,8 +39,8 @@ def _unflatten(leaves: Sequence[Any], spec: Any) -> Any:
 
 @dataclass
 class _Side:
-    """The arguments or the results of a call: their structure, tensors' shapes and types, and all
-    that is no tensor."""
+    """The arguments or the results of a call: their structure, the shapes and types of tensors, and
+    all parts that are no tensors."""
 
     spec: Any
     rest: List[Any]
@@ -80,11 +80,13 @@ class Call:
     arguments: _Side
     results: _Side
     draws: bool
-    #: Buffers and attributes that forward writes to, and arguments, by their index.
+    #: Buffers and attributes to which forward writes, and the indices of arguments to which it
+    #: writes.
     buffers: List[str]
     attributes: List[Tuple[nn.Module, str]]
     writes: List[int]
-    #: Tensors that require a gradient and are no parameters of the module, but reach the results.
+    #: Tensors that require a gradient and that the results depend on, but that are no parameters of
+    #: the module.
     leaves: List[Tensor]
     #: Shapes of the results: for each dimension, whether it has the samples, and its size without.
     shapes: List[Shape] = field(default_factory=list)
@@ -96,11 +98,12 @@ class Call:
     scales: bool = False
     #: Whether a sample's results depend on other samples.
     mixes: bool = False
-    #: Operations of the recorded call; once the calls are merged, of a sample.
+    #: Operations of the recorded call; after the calls are merged, operations of one sample.
     flops: float = 0.0
     #: Whether it computes in a type with fewer bits than float32.
     reduced: bool = False
-    #: Whether it has a checkpoint(use_reentrant=True), whose backward runs another one.
+    #: Whether it has a checkpoint(use_reentrant=True), whose backward runs a second backward
+    #: inside.
     reentrant: bool = False
     #: Why the module was not captured.
     reason: Finding = Finding("")
@@ -146,7 +149,7 @@ def replaced(modules: Dict[str, nn.Module], call: Replacement) -> Iterator[None]
 
 @contextlib.contextmanager
 def original(module: nn.Module) -> Iterator[None]:
-    """Let a module's call be its own again."""
+    """Restore a module's own call."""
     value = module.__dict__.pop("_compiled_call_impl", None)
     try:
         yield
@@ -201,7 +204,7 @@ class _Recorder:
 
 
 def _check_weights(call: Call, weights: Sequence[Tuple[str, Tensor, int, Tensor]]) -> None:
-    """Raise if forward has written to a parameter, which gets its values back."""
+    """Raise if forward has written to a parameter. The parameter's values are restored."""
     written = [name for name, p, version, _ in weights if p._version != version]
     call.scales = _scales(call.module) and bool(written)
     for _, p, version, value in weights:
@@ -212,8 +215,8 @@ def _check_weights(call: Call, weights: Sequence[Tuple[str, Tensor, int, Tensor]
 
 
 def _scales(module: nn.Module) -> bool:
-    """Return whether a module only scales its rows down to a norm, and looks them up: its gradient
-    does not depend on its weight."""
+    """Return whether a module only scales the rows of its weight down to a norm and looks them up.
+    Then its gradient does not depend on the weight's values."""
     return (isinstance(module, nn.Embedding) and module.max_norm is not None
             and type(module).forward is nn.Embedding.forward)
 
@@ -223,8 +226,8 @@ def _replaced_buffers(call: Call, tables: Tables,
     """Return the buffers that forward has replaced by other tensors.
 
     Raises:
-        CaptureError: A buffer is new or gone, has another shape or type or a gradient now, or has
-            several names.
+        CaptureError: A buffer is new or gone, or has several names, or the new tensor has another
+            shape or type or a gradient.
     """
     entries = [id(b) for _, _, before in tables for b in before.values()]
     known = {name: b for name, b, _ in buffers}
@@ -251,7 +254,7 @@ def drew(before: Tuple[Any, ...]) -> bool:
 
 
 def _set_attributes(module: nn.Module, before: Any) -> List[Tuple[nn.Module, str]]:
-    """Return the attributes that were set, which stay so."""
+    """Return the attributes that forward has set. They are not set back."""
     now = attributes_of(module)
     names = set_back(module, before)
     set_back(module, now)
@@ -281,7 +284,8 @@ def _leaves(value: Any, given: Sequence[Tensor], module: nn.Module) -> List[Tens
 
 
 def _scaled(one: Sequence[int], n: int, other: Sequence[int], m: int) -> Optional[Shape]:
-    """Return which dimension has the samples, from shapes with n and m of them; None: not one."""
+    """Find the dimension that counts the samples, from the shapes for n and for m samples; None:
+    not exactly one does."""
     shape: Shape = []
     if len(one) != len(other):
         return None
@@ -336,7 +340,7 @@ def _merge(call: Call, again: Call, samples: int, other: int) -> None:
                              f"{str(a.dtype).replace('torch.', '')} {list(a.shape)} for {samples} "
                              "samples")
         call.shapes.append(shape)
-        if not (call.draws or again.draws):  # other numbers of samples draw other numbers
+        if not (call.draws or again.draws):  # random numbers depend on the number of samples
             call.mixes |= not _rows_agree(a, b, shape, samples, other)
     if not call.shapes:
         raise call.error("returns no tensor")
@@ -351,7 +355,7 @@ def _merge(call: Call, again: Call, samples: int, other: int) -> None:
 
 
 def _rows_agree(a: Tensor, b: Tensor, shape: Shape, samples: int, other: int) -> bool:
-    """Return whether a sample's result is the same among other samples."""
+    """Return whether a sample's result does not depend on the other samples in a run."""
     dim = next(i for i, (batch, _) in enumerate(shape) if batch)
     size, rows = shape[dim][1], min(samples, other)
     a, b = a.narrow(dim, 0, size * rows), b.narrow(dim, 0, size * rows)
@@ -363,7 +367,7 @@ def _rows_agree(a: Tensor, b: Tensor, shape: Shape, samples: int, other: int) ->
 def _recorded(module: nn.Module, modules: Dict[str, nn.Module], flat: nn.Module,
               examples: Sequence[Tensor]) -> List[Call]:
     recorder = _Recorder()
-    # Floats are no leaves, so that forward may write to them.
+    # The clones of floats are no leaves of autograd's graph, so forward may write to them.
     wants: List[bool] = flat.wants
     given = [x.detach().clone().requires_grad_() * 1 if want else x.detach().clone()
              for x, want in zip(examples, wants)]
@@ -421,7 +425,8 @@ def traced(modules: Dict[str, nn.Module], calls: Dict[str, List[Call]]) -> Itera
                                paths=[path.rpartition(".")[0]] if path else [])
         tensors = [x for x in _flatten((args, kwargs))[0] if isinstance(x, Tensor)]
         found = torch.ops.cgpipe.region(tensors, keys[path][i % len(entries)])
-        # The module may ask, and may write to them, so that they must be no leaves.
+        # The module may read requires_grad, and may write to the tensors. So they must be no leaves
+        # of autograd's graph.
         found = [x.requires_grad_().clone() if requires else x
                  for x, requires in zip(found, entry.requires)]
         for i, value in zip(entry.writes, found[len(entry.results.shapes):]):

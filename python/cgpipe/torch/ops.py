@@ -145,12 +145,13 @@ def embedding(t: Translator, weight: Any, ids: Any, padding_idx: int = -1,
 
 
 def _is_loss(t: Translator, x: Value, dim: Any, keepdim: bool) -> bool:
-    """Return whether a mean or sum is one number with a gradient, as a loss is."""
+    """Return whether a mean or sum is a single number that has a gradient. Such a number is a
+    loss."""
     return reduces_all(x, dim) and not keepdim and t.graph.has_gradient(x.number)
 
 
 def _is_input(t: Translator, x: Value, dim: Any) -> bool:
-    """Return whether a sum adds up an input, as the divisor of a loss does."""
+    """Return whether a sum adds up a whole input. Such a sum may be the divisor of a loss."""
     return reduces_all(x, dim) and any(entry["value"] == x.number for entry in t.graph.inputs)
 
 
@@ -179,7 +180,7 @@ def mean(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: A
 
 @op("sum")
 def sum_(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """A sum is the mean times the number of its terms."""
+    """Compute a sum as the mean times the number of its terms."""
     x = t.value(x)
     if _is_loss(t, x, dim, keepdim) or _is_input(t, x, dim):
         return mean_of(t, x, sums=True)

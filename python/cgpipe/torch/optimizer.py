@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pipeline's optimizer as a torch.optim.Optimizer: learning rate schedulers drive it, and its
-state_dict() is that of PyTorch's optimizer, in both directions.
+"""A pipeline's optimizer as a torch.optim.Optimizer. Learning rate schedulers can set its learning
+rate, and its state_dict() and load_state_dict() have the format of PyTorch's optimizer.
 
-The update runs in the engine. The adapter has a PyTorch optimizer of the same kind, whose param
-groups it shows and whose checks of a state it uses. That optimizer has values only while a state
-passes through it."""
+The engine computes the update. This adapter contains a PyTorch optimizer of the same kind. It shows
+that optimizer's param groups, and uses its checks of a state. That optimizer has state tensors only
+while a state is saved or loaded."""
 
 from __future__ import annotations
 
@@ -70,23 +70,23 @@ class PipelineOptimizer(torch.optim.Optimizer):
         self._pipeline.update()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients that wait, as Pipeline.zero_grad()."""
+        """Discard the gradients that wait, as Pipeline.zero_grad()."""
         self._pipeline.zero_grad()
 
     def _group_of(self, parameters: List[Any], numbers: Dict[Any, int]) -> Optional[int]:
-        """Return the plan's group of one of PyTorch's groups; None: the engine has none of its
-        parameters."""
+        """Return the group of the plan that one of PyTorch's groups belongs to; None: the engine
+        has none of the parameters."""
         found = [numbers[p] for p in parameters if p in numbers]
         handle = self._pipeline.plan._handle
         return _c.lib.cgp_plan_parameter_group(handle, found[0]) if found else None
 
     def learning_rates(self) -> Dict[int, float]:
-        """Return the learning rates of the next update by the plan's group; -1: of parameters in no
-        group.
+        """Return the learning rates of the next update by group of the plan. Key -1: parameters in
+        no group.
 
         Raises:
-            ArgumentError: A scheduler has changed something else, or rates of one of the plan's
-                groups differ.
+            ArgumentError: A scheduler has changed something other than learning rates, or set
+                different rates within one group of the plan.
         """
         for group, was in zip(self.param_groups, self._was):
             for name, value in was.items():
@@ -111,7 +111,8 @@ class PipelineOptimizer(torch.optim.Optimizer):
         return _STATES[self._kind][:count]
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return the state as torch.optim's optimizer of this kind has it. It can load it."""
+        """Return the state in the format of torch.optim's optimizer of this kind, which can load
+        it."""
         updates = self._pipeline.updates
         for parameter, (index, entry) in self._engine.items():
             state: Dict[str, Any] = {}
@@ -129,8 +130,8 @@ class PipelineOptimizer(torch.optim.Optimizer):
         """Take over the state of torch.optim's optimizer of this kind, with its learning rate.
 
         Raises:
-            ArgumentError: It has other constants than the plan, other states, or several numbers of
-                updates; nothing was changed.
+            ArgumentError: The state has other constants than the plan, other kinds of states, or
+                different numbers of updates. Nothing was changed.
         """
         before = [dict(group) for group in self.param_groups]
         try:
@@ -149,7 +150,8 @@ class PipelineOptimizer(torch.optim.Optimizer):
         self._write(values, updates)
 
     def _collect(self) -> Tuple[List[Tuple[int, int, Tensor]], Optional[int]]:
-        """Return (parameter, state, value in the engine's order), and the number of updates."""
+        """Return a list of (parameter, state, value in the engine's order), and the number of
+        updates."""
         found, steps = [], set()
         shapes = {i: v.shape for i, v in enumerate(self._pipeline._parameters)}
         for parameter, (index, entry) in self._engine.items():

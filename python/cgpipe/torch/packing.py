@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of a region beyond the inputs of a custom op: they lie side by side in one value.
+"""Pack the arguments of a region if they are more than the inputs of a custom op: some lie side by
+side in one value.
 
     a, b, c, d, e, f   ->   a, b, c, CONCAT(d, e, f)        an op has at most MAX inputs
 
@@ -34,8 +35,9 @@ class _Packed(Operand):
 
 def pack(graph: Graph, inputs: Sequence[Tuple[int, Operand]],
          room: int) -> Tuple[List[int], List[Operand], List[int]]:
-    """Return at most ``room`` values, if integers leave room for it, the operands of all
-    arguments, and for each operand the index of its value. ``inputs``: values and operands."""
+    """Return values, the operands of all arguments, and for each operand the index of its value.
+    There are at most ``room`` values, unless the integers, which are not packed, are too many.
+    ``inputs``: values and operands."""
     operands = [operand for _, operand in inputs]
     if len(inputs) <= room:
         return [number for number, _ in inputs], operands, list(range(len(inputs)))
@@ -54,7 +56,7 @@ def pack(graph: Graph, inputs: Sequence[Tuple[int, Operand]],
 
 
 def _joined(graph: Graph, rows: List[int]) -> int:
-    """Return the rows of values, one after the other."""
+    """Return one value with the rows of all values side by side."""
     while len(rows) > 1:
         width = sum(graph.shape(number)[0] for number in rows[:MAX])
         rows = [graph.add("concat", rows[:MAX], [width]), *rows[MAX:]]

@@ -34,7 +34,8 @@ class Place(NamedTuple):
 
 
 def place_of(node: Any, where: str, reason: str = "", op: str = "") -> Place:
-    """Return the entry of a node; ``op``: its name if the node is the last of several."""
+    """Return the entry of a node. ``op``: the name of an op that several nodes compute, of which
+    this is the last."""
     return Place(path_of(node), op or name_of(node), line_of(node), where, reason)
 
 

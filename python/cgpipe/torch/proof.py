@@ -5,11 +5,12 @@
                        |         |         |
     engine     x --> layer   --> layer   --> layer        each on PyTorch's own
 
-Both run forward and backward on two draws of inputs, with 3 and with 2 samples. Each layer of the
-engine gets PyTorch's values and gradients, so rounding does not grow from layer to layer. Results
-of layers, outputs, losses, gradients and buffers are compared. To say what rounding explains,
-PyTorch runs each layer again, with values, parameters and results of ops moved by a few roundings.
-The engine may differ by eight times as much, and by 1e-6 of the layer's largest tensor."""
+Both run forward and backward on two random inputs (draws), with 3 and with 2 samples. Each layer of
+the engine gets PyTorch's values and gradients, so rounding does not grow from layer to layer.
+Results of layers, outputs, losses, gradients and buffers are compared. To find how large a
+difference rounding can explain, PyTorch runs each layer again, with values, parameters and results
+of ops changed by a few roundings. The engine may differ by eight times as much, and by 1e-6 of the
+layer's largest tensor."""
 
 from __future__ import annotations
 
@@ -33,8 +34,9 @@ __all__ = ["Different", "Proof", "prove", "wanted"]
 
 #: The difference that is always allowed, relative to the largest tensor of the layer.
 EXACT = 1e-6
-#: The same where PyTorch computes in fewer bits than float32, relative to the tensor. A rounding of
-#: an operand may change a value to its neighbour in bfloat16, 2^-8 away, and few runs show it.
+#: The difference that is always allowed where PyTorch computes in fewer bits than float32, relative
+#: to the tensor. A rounding of an operand may change a value to its neighbour in bfloat16, 2^-8
+#: away, and a few repeated runs may miss this.
 REDUCED = 2.0**-8
 #: A tensor that differs by this many times its bound is not run again.
 HOPELESS = 1000
@@ -47,12 +49,13 @@ MANY = 16
 
 
 def wanted(verify: Optional[bool]) -> bool:
-    """Return whether captures are proven: ``verify``, or the environment's CGPIPE_VERIFY."""
+    """Return whether captures must be proven: ``verify`` decides or, if it is None, the
+    environment's CGPIPE_VERIFY."""
     return os.environ.get("CGPIPE_VERIFY", "1") != "0" if verify is None else verify
 
 
 class Different(CaptureError):
-    """The engine's numbers are not PyTorch's."""
+    """The engine's numbers differ from PyTorch's by more than rounding explains."""
 
 
 @dataclass
@@ -118,9 +121,10 @@ class _Comparison:
         self.paths = {cut.number: cut.path for cut in ours.captured.cuts.values()}
         #: How much roundings have changed a tensor, by kind and name, relative to its scale.
         self.spread: Dict[_Name, float] = {}
-        #: What is always allowed, relative to the scale: EXACT of the layer's largest tensor.
+        #: The difference that is always allowed, relative to the scale: EXACT times the layer's
+        #: largest tensor.
         self.exact: Dict[_Name, float] = {}
-        #: Tensors that are not provable, and cuts at which layers do not have their gradients.
+        #: Tensors that are not provable, and cuts whose gradients are not those of the layers.
         self.suspect: List[_Name] = []
         self.doubtful: Set[int] = set()
 
@@ -145,7 +149,8 @@ class _Comparison:
         if wrong:
             raise self._error(max(wrong, key=lambda key: far[key] / self._bound(key)), far)
         if self.suspect and self.paths:
-            # Not moved, PyTorch gives the same again, unless something happens at a cut.
+            # Without changes, a second run of PyTorch gives the same numbers, unless the module
+            # cannot be cut here.
             again = self._again(draw, self.suspect, scales, None)
             self.doubtful.update(x for key, own in again.items() if own > UNPROVABLE
                                  for piece in self._pieces(key)
@@ -182,7 +187,7 @@ class _Comparison:
             "not understand (please report it; verify=False captures it anyway)")
 
     def _scales(self, draw: Draw) -> Dict[_Name, float]:
-        """Return what the differences of tensors are relative to."""
+        """Return the scale of each tensor. Differences are relative to it."""
         expected, has_gradients = draw.expected, any(kind == "gradients" for kind, _ in draw.far)
         for name, want in expected.gradients.items() if has_gradients else ():
             if ("gradients", name) not in draw.far and name in self.eager.parameters \
@@ -190,8 +195,9 @@ class _Comparison:
                 raise CaptureError(f"{name}: PyTorch computes a gradient, and the captured graph "
                                    "does not contain the parameter")
         sizes = {key: size(getattr(expected, key[0])[key[1]]) for key in draw.far}
-        # A gradient that is zero but for rounding, such as that of a bias before a batch norm, is
-        # compared with the largest of its layer. So is the mean of what has none.
+        # A gradient that is zero except for rounding, such as the gradient of a bias before a batch
+        # norm, is compared relative to the largest gradient of its layer. The same holds for a
+        # running mean that is zero except for rounding.
         largest: Dict[_Name, float] = {}
         for key, own in sizes.items():
             layer = key[0], self._layer(key)
@@ -222,7 +228,8 @@ class _Comparison:
         return self.exact.get(key, EXACT) + ROUNDINGS * self.spread.get(key, 0.0)
 
     def _wrong(self, far: Dict[_Name, float]) -> List[_Name]:
-        """Return the tensors that differ by more than their bound. Notes those not provable."""
+        """Return the tensors that differ by more than their bound. Also notes the tensors that are
+        not provable."""
         found = []
         for key, value in far.items():
             spread = self.spread.get(key, 0.0)
@@ -273,9 +280,9 @@ def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor],
 
 def _compare(eager: Eager, captured: Captured, draws: Sequence[Draw], proof: Proof,
              fine: bool) -> bool:
-    """Compare the engine with PyTorch, layer by layer. Return False if that cannot be at some
-    cuts, which are gone then: the module does not run on results that it is given, or a result
-    that is given does not have the gradient of its own."""
+    """Compare the engine with PyTorch, layer by layer. Return False, and remove some cuts, if the
+    module cannot be compared at these. There, either the module does not run on results that it is
+    given, or a given result does not have the gradient of the module's own result."""
     ours = Ours(captured, eager.module, draws, join=not fine)
     ours.run()
     comparison = _Comparison(eager, ours, proof)
@@ -297,8 +304,8 @@ def _compare(eager: Eager, captured: Captured, draws: Sequence[Draw], proof: Pro
 
 def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samples: int,
               other: bool) -> Draw:
-    """Return a draw with PyTorch's run. A number of samples that PyTorch refuses becomes a guard;
-    then the example's number is drawn."""
+    """Return a draw with PyTorch's run. If PyTorch refuses a number of samples, that number becomes
+    a guard, and the draw has the example's number."""
     if captured.guard.refuses(samples) is None and samples != examples[0].shape[0]:
         try:
             return _counted(eager, examples, samples, other)
@@ -309,8 +316,8 @@ def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samp
 
 
 def _counted(eager: Eager, examples: Sequence[Tensor], samples: int, other: bool) -> Draw:
-    """Return a draw with PyTorch's run whose loss is finite, if there is one: a mean of losses is
-    NaN if it counts no target of these rows."""
+    """Return a draw, with PyTorch's run, that has a finite loss if possible: a mean of losses is
+    NaN if no target of the chosen rows counts."""
     draws = []
     for first in range(0, examples[0].shape[0], samples):
         inputs = _draw(examples, samples, other, first)
@@ -322,8 +329,8 @@ def _counted(eager: Eager, examples: Sequence[Tensor], samples: int, other: bool
 
 
 def _check_without_gradient(eager: Eager, draw: Draw) -> None:
-    """Raise if a layer or the module returns something else where gradients are disabled. (In
-    evaluation, PyTorch itself leaves out what its attention masks.)"""
+    """Raise if a layer or the module returns another result while gradients are disabled. (In
+    evaluation, PyTorch's own attention leaves out masked positions.)"""
     feed = Feed(eager.captured.cuts, draw.expected, None, None)
     found = eager.named(eager.outputs(draw.inputs, feed))
     paths = {cut.number: cut.path for cut in eager.captured.cuts.values()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch computes at the cuts of a proof (proof.py), and how tensors are compared.
+"""PyTorch's values and gradients at the cuts of a proof (proof.py), and the comparison of tensors.
 
     Notes   keep results and their gradients while a module runs
     Feed    give them to the layers again, moved by a few roundings"""
@@ -20,13 +20,14 @@ from cgpipe.torch.layout import Layout
 __all__ = ["Feed", "Notes", "Run", "Tensors", "difference", "moved", "shrinking",
            "size"]
 
-#: Roundings by which parameters and inputs are moved.
+#: Relative change by which parameters and inputs are moved: a few roundings.
 MOVED = 4 * 2.0 ** -23
-#: Number of random numbers that move a tensor; a prime, so that no dimension repeats them.
+#: Number of random numbers that move a tensor. It is prime, so the repetition does not align with a
+#: dimension.
 NOISE = 65521
 
 
-#: Tensors by name, results of modules by the number of their value; None: no gradient.
+#: Tensors by name; results of modules by the number of their value. None: there is no gradient.
 Tensors = Dict[Any, Optional[Tensor]]
 
 
@@ -38,7 +39,8 @@ class Run:
     gradients: Tensors
     results: Tensors = field(default_factory=dict)
     result_gradients: Tensors = field(default_factory=dict)
-    #: Strides of PyTorch's results, which of them require a gradient, and are all of a module's.
+    #: Strides of PyTorch's results, which of them require a gradient, and which are the whole
+    #: result of their module.
     strides: Dict[int, Tuple[int, ...]] = field(default_factory=dict)
     requires: Set[int] = field(default_factory=set)
     alone: Set[int] = field(default_factory=set)
@@ -69,7 +71,7 @@ def shrinking(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 
 def _real(x: Tensor) -> Tensor:
-    """Return a tensor of real numbers, of a complex one its real and imaginary parts."""
+    """Return a tensor of real numbers: for a complex tensor, its real and imaginary parts."""
     return torch.view_as_real(x.detach()) if x.is_complex() else x.detach()
 
 
@@ -142,7 +144,7 @@ class Notes:
         return y
 
     def seeds(self) -> List[Any]:
-        """Return no further outputs and gradients."""
+        """Return no further outputs at which backward begins."""
         return []
 
     def move(self, x: Tensor) -> Tensor:
@@ -166,7 +168,7 @@ class Feed:
         self.layouts = {cut.number: cut.layout for cut in cuts.values()}
         self._made: List[Tuple[Tensor, Tensor]] = []
         self._wanted = wanted
-        # Calls are numbered: with several of a module none is left out.
+        # If a module is called several times, no call is left out.
         if any(number for _, number, _ in cuts):
             self._wanted = None
 
@@ -180,7 +182,7 @@ class Feed:
             return self._leaf(cut)
 
     def visit(self, key: Key, y: Tensor, _: Any) -> Tensor:
-        """Take a result, and return that of the earlier run."""
+        """Note a result, and return the result of the earlier run instead."""
         cut = self.cuts.get(key)
         if cut is None:
             return y
@@ -204,7 +206,7 @@ class Feed:
         shaped = from_memory(self.move(value), cut.layout)
         leaf = torch.empty_strided(shaped.shape, self.run.strides[cut.number]).copy_(shaped)
         self.leaves[cut.number] = leaf.requires_grad_(cut.number in self.run.requires)
-        return leaf.clone()  # no leaf: forward may write to it
+        return leaf.clone()  # not a leaf of autograd's graph, because forward may write to it
 
     def seeds(self) -> List[Any]:
         """Return results and their gradients, where backward begins."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pieces of a captured module that a proof (proof.py) runs by the engine, each for itself.
+"""The pieces of a captured module. In a proof (proof.py), the engine runs each piece separately.
 
     node --> node --|cut|--> node --|cut|--> node --> output
     piece 0              piece 1        piece 2
 
-A cut value is an output of the piece that makes it, and an input of those that read it. So a piece
-gets PyTorch's own values and gradients, and rounding does not grow from piece to piece. Nodes that
-share a value without a cut, or a running statistic, are in one piece. Pieces follow each other, so
-that the memory of the largest suffices."""
+A value at a cut is an output of the piece that makes it, and an input of the pieces that read it.
+So a piece gets PyTorch's own values and gradients, and rounding does not grow from piece to piece.
+Nodes that share a value without a cut, or a running statistic, are in one piece. Pieces run one
+after the other, so they need only the memory of the largest piece."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cgpipe.worker import Worker
 __all__ = ["Piece", "pieces_of"]
 
 Node = Dict[str, Any]
-#: Pieces are joined up to this number of elements, as an engine takes time to make.
+#: Small pieces are joined up to this number of elements, because making an engine takes time.
 JOINED = 1 << 22
 
 
@@ -45,7 +45,7 @@ class Piece:
                         if region.ops[-1].name.decode() in names]
         read = {x for node in [*nodes, *losses] for x in node["inputs"]}
         cut = {cut.number for cut in captured.cuts.values()}
-        #: Numbers of the values that it reads, in the whole graph.
+        #: Numbers, in the whole graph, of the values that the piece reads.
         self.inputs = sorted(x for x in read if x not in made or x in cut)
         self.wants = [x in wants for x in self.inputs]
         used = sorted({p for node in nodes for p in node.get("parameters", ())})
@@ -57,7 +57,7 @@ class Piece:
             _with_gradient=None)
 
     def engine(self, worker: Worker, samples: int) -> Engine:
-        """Return an engine for so many samples."""
+        """Return an engine for this number of samples."""
         found: Engine = worker.call(Engine, worker, self.captured,
                                     Options(external_loss=not self.losses), samples, self.wants)
         return found
@@ -75,7 +75,7 @@ class Piece:
 
 
 def _graph(graph: Dict[str, Any], piece: Piece, used: Sequence[int]) -> Dict[str, Any]:
-    """Return the graph of a piece, whose values have numbers of their own."""
+    """Return the graph of a piece. Its values have their own numbers, from 0."""
     names = {entry["value"]: entry["name"] for entry in graph["inputs"]}
     values = [graph["values"][x] for x in piece.inputs]
     given = {x: i for i, x in enumerate(piece.inputs)}
@@ -106,8 +106,8 @@ def _graph(graph: Dict[str, Any], piece: Piece, used: Sequence[int]) -> Dict[str
 
 def pieces_of(captured: Captured, wants: Set[int], join: bool = True) -> List[Piece]:
     """Return the pieces of a captured module between its cuts. ``wants``: values that get a
-    gradient. ``join``: let an engine run several small ones. A node before both a cut and a loss
-    is in two pieces."""
+    gradient. ``join``: join small pieces, so that one engine runs several. A node before both a cut
+    and a loss is in two pieces."""
     graph = captured.graph
     cut = {cut.number for cut in captured.cuts.values()}
     ends = cut if graph["losses"] else cut | set(graph["outputs"])
@@ -170,7 +170,7 @@ def _groups(graph: Dict[str, Any], cut: Set[int]) -> List[List[Node]]:
 
 
 def _joined(graph: Dict[str, Any], groups: Sequence[List[Node]]) -> Iterator[List[Node]]:
-    """Yield small groups together."""
+    """Yield the groups, with small ones joined."""
     taken: List[Node] = []
     for group in groups:
         if taken and _elements(graph, [*taken, *group]) > JOINED:
@@ -182,7 +182,7 @@ def _joined(graph: Dict[str, Any], groups: Sequence[List[Node]]) -> Iterator[Lis
 
 
 def _elements(graph: Dict[str, Any], nodes: Sequence[Node]) -> int:
-    """Return the number of elements of parameters, and of three samples' values."""
+    """Return the number of elements of the parameters and of the values for three samples."""
     used = {p for node in nodes for p in node.get("parameters", ())}
     return int(sum(math.prod(graph["parameters"][p]["shape"]) for p in used)
                + 3 * sum(math.prod(graph["values"][node["output"]]["shape"]) for node in nodes))

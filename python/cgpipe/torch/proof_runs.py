@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a module forward and backward by PyTorch and by the engine, for a proof (proof.py).
 
-Dropout is left out on both sides: the masks of the engine are its own."""
+Dropout is left out on both sides, because the engine's random masks differ from PyTorch's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ __all__ = ["Draw", "Eager", "Ours"]
 
 
 class _NoDropout(TorchFunctionMode):
-    """Leave out dropout. Notes whether one was left out that its caller wants in any mode."""
+    """Leave out dropout. Notes whether a dropout was left out that the module applies in any
+    mode."""
 
     drops = False
 
@@ -48,8 +49,8 @@ class _NoDropout(TorchFunctionMode):
 
 
 class _Moving(_NoDropout):
-    """Move the result of each op that has a gradient by a few roundings, towards zero, so that a
-    result of tanh stays in acos's domain."""
+    """Move the result of each op that has a gradient by a few roundings towards zero. So, for
+    example, a result of tanh stays in the domain of acos."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -72,8 +73,8 @@ def _drops(args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _kept(module: nn.Module, captured: Captured) -> Iterator[List[str]]:
-    """Keep buffers, scaled weights, attributes and the state of the random generator. The names of
-    the attributes that were set are in the list afterwards."""
+    """Restore buffers, scaled weights, attributes and the state of the random generator afterwards.
+    The list then has the names of the attributes that were set."""
     scaled = captured.regions.scaled
     before = [weight.detach().clone() for weight in scaled]
     with buffers_kept(module), attributes_kept(module) as changed, \
@@ -86,9 +87,10 @@ def _kept(module: nn.Module, captured: Captured) -> Iterator[List[str]]:
 
 @contextlib.contextmanager
 def _replaced(module: nn.Module, parameters: Dict[str, Tensor]) -> Iterator[None]:
-    """Let other tensors take the place of parameters, wherever the module has them.
+    """Replace parameters by other tensors, wherever the module has them.
 
-    (torch.func.functional_call() leaves them there in a submodule that has two names.)
+    (torch.func.functional_call() does not put the parameters back in a submodule that has two
+    names.)
     """
     new = {id(p): parameters[name] for name, p in module.named_parameters() if name in parameters}
     places = [(child._parameters, key, p) for child in module.modules()
@@ -104,7 +106,7 @@ def _replaced(module: nn.Module, parameters: Dict[str, Tensor]) -> Iterator[None
 
 @dataclass
 class Draw:
-    """Inputs, and what PyTorch makes of them. ``seeds``: gradients of the outputs."""
+    """Random inputs, and PyTorch's results for them. ``seeds``: gradients of the outputs."""
 
     inputs: List[Tensor]
     expected: Run
@@ -112,7 +114,7 @@ class Draw:
     #: How much the engine's tensors differ, by kind and name.
     far: Dict[Tuple[str, Any], float] = field(default_factory=dict)
     values: Dict[int, Tensor] = field(default_factory=dict)
-    #: Sums of gradients that are not complete.
+    #: Sums of gradients to which further pieces will add.
     sums: Dict[Tuple[str, Any], Optional[Tensor]] = field(default_factory=dict)
 
     @property
@@ -128,8 +130,8 @@ class Draw:
 
 
 class Eager:
-    """Runs a flat module by PyTorch. Random numbers are the same in each run, so that those that a
-    graph fixes are not taken for roundings."""
+    """Runs a flat module by PyTorch. Random numbers are the same in each run. Otherwise random
+    numbers that are constants of the graph would look like rounding errors."""
 
     def __init__(self, flat: nn.Module, captured: Captured) -> None:
         self.flat, self.captured = flat, captured
@@ -143,7 +145,8 @@ class Eager:
         self.shapes: List[Any] = []
 
     def outputs(self, inputs: Sequence[Tensor], cuts: Optional[Feed] = None) -> List[Tensor]:
-        """Return the outputs of a forward without gradients. ``cuts``: gets the results there."""
+        """Return the outputs of a forward without gradients. ``cuts``: its visit() gets the results
+        at cuts."""
         with _kept(self.module, self.captured), torch.no_grad(), _NoDropout(), \
                 (contextlib.nullcontext() if cuts is None
                  else visiting(self._bounds(), cuts.visit, cuts.skip)):
@@ -156,7 +159,7 @@ class Eager:
         """Run forward and backward, and note the results at cuts."""
         given = [x.detach().clone().requires_grad_(want)
                  for x, want in zip(inputs, self.captured.wants)]
-        # Detached, so that no hook of a parameter runs.
+        # Parameters are detached, so that none of their hooks runs.
         parameters = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
         notes = Notes(self.captured.cuts, inputs[0].shape[0])
         found = self._run(given, parameters, notes)
@@ -169,9 +172,9 @@ class Eager:
 
     def again(self, inputs: Sequence[Tensor], expected: Run, generator: Optional[torch.Generator],
               wanted: Set[str], read: Set[str]) -> Run:
-        """Run each layer again on its values of a run, all of them and some parameters moved
-        if there is a generator. ``wanted``: modules that are called; the others have their results
-        from the run. ``read``: parameters that are moved."""
+        """Run each layer again on the values of an earlier run. With a generator, all values and
+        some parameters are moved. ``wanted``: modules that are called; for the others, the results
+        of the earlier run are taken. ``read``: parameters that are moved."""
         moves = [x.detach().clone().requires_grad_(want)
                  for x, want in zip(inputs, self.captured.wants)]
         given = [moved(x, generator) for x in moves]
@@ -195,7 +198,7 @@ class Eager:
             if isinstance(cuts, Notes):
                 self._check_leaves(outputs, [*given, *parameters.values()])
             self.shapes = [y.shape[1:] if y.dim() else None for y in outputs]
-            with dropout:  # also in a checkpoint's second forward, which must save as many tensors
+            with dropout:  # a checkpoint's second forward must save as many tensors as the first
                 found = self._backward(outputs, given, parameters, cuts)
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
         self._check_attributes(changed)
@@ -223,13 +226,14 @@ class Eager:
         for name in changed:
             path, _, key = name.rpartition(".")
             module = self.module.get_submodule(path)
-            # A recurrent layer lists its weights, which the proof has replaced.
+            # A recurrent layer of PyTorch has an attribute that lists its weights, which the proof
+            # has replaced.
             if (id(module), key) not in known and not type(module).__module__.startswith("torch."):
                 raise CaptureError(f"{name} is set by forward: attributes that change are not "
                                    "covered", [""])
 
     def _seeded(self) -> contextlib.AbstractContextManager[None]:
-        """Let modules that draw random numbers draw those of their regions."""
+        """Let modules that draw random numbers draw the same numbers as their regions."""
         def call(_path: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
             with original(module), seeded(PROOF_SEED):
                 return module(*args, **kwargs)
@@ -265,7 +269,7 @@ class Eager:
         leaves = [*parameters.values(), *(x for x in inputs if x.requires_grad)]
         if not pairs or not leaves:
             return {name: None for name in names}
-        # torch.autograd.backward() would leave the mode that leaves out dropout. (And
+        # torch.autograd.backward() would not stay in the mode that leaves out dropout. (And
         # autograd.grad() does not support checkpoint(use_reentrant=True).)
         torch.autograd.Variable._execution_engine.run_backward(
             tuple(y for y, _ in pairs), tuple(seed for _, seed in pairs), False, False, (),
@@ -289,7 +293,7 @@ class Ours:
         self.captured, self.module, self.draws, self.join = captured, module, draws, join
         self.tensors = {**dict(module.named_parameters(remove_duplicate=False)),
                         **dict(module.named_buffers(remove_duplicate=False))}
-        # The name that PyTorch gives a parameter that has several.
+        # For a parameter that has several names, PyTorch uses the first.
         first = {id(p): name for name, p in module.named_parameters()}
         self.names = {name: first[id(p)]
                       for name, p in module.named_parameters(remove_duplicate=False)}
@@ -300,7 +304,7 @@ class Ours:
         self._input_names = {f"input {i}": i for i in self._inputs.values()}
 
     def run(self) -> None:
-        """Run forward and backward of all pieces for each draw. Sets ``got`` of the draws."""
+        """Run forward and backward of all pieces for each draw. Sets ``far`` of the draws."""
         graph = replace(self.captured, graph=_without_dropout(self.captured.graph))
         requires = set().union(*(draw.expected.requires for draw in self.draws))
         for draw in self.draws:
@@ -323,7 +327,7 @@ class Ours:
                 if engine is None or piece.losses or draw.samples > engine.samples:
                     engine = None  # first free its memory
                     engine = piece.engine(self.worker, draw.samples)
-                # The engine alone writes to nothing of the module's.
+                # Without regions, the engine does not write to the module.
                 with (_kept(self.module, self.captured) if piece.regions
                       else contextlib.nullcontext()):
                     self._copy(piece, engine)
@@ -345,7 +349,8 @@ class Ours:
                 for number, x in tensors.items() if x is not None}
 
     def _wants(self) -> Dict[int, int]:
-        """Return which inputs get a gradient, except targets: their values, and their index."""
+        """Return the inputs that get a gradient, except targets: a dictionary from value to
+        index."""
         captured = self.captured
         entries = iter(captured.graph["inputs"])
         wanted = [(next(entries)["value"], i, want and not is_target)
@@ -361,7 +366,7 @@ class Ours:
                    for i in range(len(piece.outputs))]
         gradients = piece.new_gradients(given)
         if captured.has_batch_norm and not captured.training:
-            # Nothing has a gradient through the fixed statistics of a batch norm.
+            # The engine computes no gradient through the fixed statistics of a batch norm.
             if outputs:
                 call(engine.predict, given, outputs)
             self._compare_outputs(piece, draw, outputs)

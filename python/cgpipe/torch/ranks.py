@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weights of a captured module whose pipeline has several ranks.
 
-Each rank has the parameters of its own stages, so the module's tensors cannot be views of them. The
-pipeline copies the module's values when it is created, and the module gets the trained values when
-the pipeline is closed. Until then, the module's ``state_dict()`` is refused."""
+Each rank only has the parameters of its own stages, so the module's tensors cannot be views of all
+parameters. The pipeline copies the module's values when it is created, and the module gets the
+trained values when the pipeline is closed. Until then, the module's ``state_dict()`` is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _refuse(module: Any, *_: Any) -> None:
 
 @contextlib.contextmanager
 def allowing_state_dict(captured: Any, pipeline: Any) -> Iterator[None]:
-    """Let a capture read the module's ``state_dict()``, whose values do not matter to it."""
+    """Let a capture read the module's ``state_dict()``: the values do not matter to a capture."""
     if pipeline.plan.ranks == 1:
         yield
         return
@@ -53,8 +53,8 @@ def give(captured: Any, pipeline: Any, tensors: Dict[str, Tensor]) -> None:
 
 
 def take(captured: Any, pipeline: Any, tensors: Dict[str, Tensor]) -> None:
-    """Copy the values of a pipeline, which is about to be closed, to the module. Collective. After
-    a failure the module keeps its values, and the refusal of its state_dict()."""
+    """Copy the values of a pipeline that is about to be closed to the module. Collective. After a
+    failure, the module keeps its old values, and its state_dict() stays refused."""
     try:
         found = [(entry, torch.from_numpy(getattr(pipeline, what)(i)))
                  for what, i, entry in _entries(captured)]

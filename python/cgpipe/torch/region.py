@@ -7,11 +7,12 @@ results, gradients and parameters are in planned memory. PyTorch's own memory is
     parameters 1 .. 4 of 9   the region's own op
     5 .. 8, 9                carriers: ops without data, which pass one number on as a token
 
-Backward reaches a region before its carriers, and computes the gradients of all parameters. Each
-op then writes those of its own parameters, to which the engine adds in the order of micro-batches.
+Backward runs a region before its carriers, and computes the gradients of all parameters. Each op
+then writes the gradients of its own parameters, which the engine adds up in the order of
+micro-batches.
 
-The graph that autograd recorded in forward is kept for backward where memory stays in place until
-then. Otherwise backward runs the forward again, with the same random numbers and buffers."""
+If the region's memory stays in place until backward, the graph that autograd recorded in forward is
+kept. Otherwise backward runs the forward again, with the same random numbers and buffers."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ __all__ = ["Operand", "Region", "memory_of", "output_operand"]
 
 _TYPES = {torch.float32: (ctypes.c_float, torch.float32)}
 _INTEGER = (ctypes.c_int32, torch.int32)
-#: Regions may share parameters, whose .grad some of them use.
+#: Guards the .grad of parameters, which regions may share and which some backwards use.
 _ACCUMULATION = threading.Lock()
 
 
@@ -78,7 +79,7 @@ class Operand:
         return self.layout.shape(samples)
 
     def read(self, address: int, samples: int) -> Tensor:
-        """Return the tensor in PyTorch's order: contiguous, without a copy if it is so."""
+        """Return the tensor in PyTorch's order, contiguous. It is copied only if necessary."""
         return (self.view(address, samples).reshape(self.shape(samples)).contiguous()
                 .to(self.dtype))
 
@@ -115,7 +116,7 @@ class Region:
     outputs: List[Operand]
     #: Parameters by name, in the order of the ops' lists.
     parameters: List[Tuple[str, nn.Parameter]]
-    #: Buffers that forward may write to, and whether it has for the example.
+    #: Buffers to which forward may write, and whether it wrote to them for the example.
     buffers: List[Tensor]
     writes_buffers: bool
     #: Attributes that forward sets, and inputs that it writes to, by their index.
@@ -148,7 +149,7 @@ class Region:
     ops: List[Any] = field(default_factory=list)
     seconds: float = 0.0
     _kept: Dict[Any, _Run] = field(default_factory=dict)
-    #: What forward writes to, before a forward; if it scales its weight: its result.
+    #: Copies, made before a forward, of what it writes to. If it scales its weight: its result.
     _before: Dict[Any, Any] = field(default_factory=dict)
     _latest: Any = None
     _large: Optional[List[Tuple[str, Any, Tensor]]] = None
@@ -184,7 +185,8 @@ class Region:
         op.outside_bytes = OUTSIDE(lambda _node, samples: of_samples(self.kept_bytes, samples))
         op.weight_in_input = bool(self.parameters)
         if self.flops:
-            # Backward has two products for each one of forward, of which W's has no own kernel.
+            # Backward has two products for each product of forward. W has no kernel of its own, so
+            # I counts both.
             op.flops = FLOPS(lambda _node, direction: self.flops * (1.0, 2.0, 0.0)[direction])
         total = sum(output.elements for output in self.outputs)
         sizes = ([a.size for a in self.outputs[0].layout.order] or [1]
@@ -224,7 +226,8 @@ class Region:
         return infer
 
     def _guarded(self, function: Callable[[Any], None]) -> Callable[[Any], int]:
-        """Return a function for C, which keeps an exception for the caller of the step."""
+        """Return a function that C can call. If ``function`` raises, the exception is kept for the
+        caller of the step."""
         def call(run: Any) -> int:
             begin = time.perf_counter()
             try:
@@ -301,8 +304,9 @@ class Region:
         return found
 
     def _call_again(self, run: Any, key: int, gradient: bool) -> _Run:
-        """Repeat a forward with the buffers and attributes that it had, which stay as they are."""
-        if self.scales:  # rows that are scaled again may differ by a rounding
+        """Repeat a forward with the buffers and attributes that it had. The current buffers and
+        attributes do not change."""
+        if self.scales:  # scaling rows again may change them by a rounding
             with unscaled(self.module):
                 return self._call(run, key, gradient)
         if not self.buffers and not self.attributes:
@@ -336,7 +340,7 @@ class Region:
             self._keep((threading.get_ident(), key), found, again)
 
     def _large_buffers(self) -> List[Tuple[str, Any, Tensor]]:
-        """Return the path, table and tensor of each buffer that forward may not write to."""
+        """Return the path, table and tensor of each buffer to which forward must not write."""
         if self.only:
             return []
         if self._large is None:
@@ -349,8 +353,8 @@ class Region:
         return self._large
 
     def _keep(self, key: Any, found: _Run, again: bool) -> None:
-        """Keep a forward for its backward. If forwards are recomputed, this is the last one, or one
-        that is recomputed."""
+        """Keep a forward for its backward. If forwards are recomputed, only the last forward and
+        recomputed ones are kept."""
         if self.regions.keep is None:
             return
         if not self.regions.keep and not again:
@@ -369,7 +373,7 @@ class Region:
     def _backward(self, run: Any) -> None:
         key = self._key(run)
         found = self._kept.pop((threading.get_ident(), key), None)
-        # Inputs that are recomputed may be in other memory than in forward.
+        # Recomputed inputs may be in other memory than the inputs of forward.
         if found is None or found.places != run.x[:self.values]:
             found = self._call_again(run, key, True)
         self._before.pop((threading.get_ident(), key), None)
@@ -401,7 +405,7 @@ class Region:
         outputs, given = zip(*pairs)
         if not self.reentrant:
             return torch.autograd.grad(outputs, [*wanted, *parameters], given, allow_unused=True)
-        with _ACCUMULATION:  # the backward inside of a backward adds to .grad
+        with _ACCUMULATION:  # a backward inside of this backward adds to .grad
             before = [p.grad for p in parameters]
             try:
                 for p in parameters:
@@ -437,14 +441,14 @@ class Region:
                 view.copy_(gradient.reshape(view.shape))
 
     def forget(self) -> None:
-        """Drop what forwards without a backward have kept."""
+        """Drop the tensors kept by forwards that had no backward."""
         self._kept.clear()
         self._before.clear()
         self._latest = None
 
 
 def _check_unwritten(before: Sequence[Tuple[str, Any, Tensor, int]]) -> None:
-    """Raise if forward has written to a buffer, or has replaced one, which then is set back."""
+    """Raise if forward has written to a buffer or replaced one. A replaced buffer is set back."""
     for name, table, buffer, version in before:
         key = name.rpartition(".")[2]
         replaced = table.get(key) is not buffer

@@ -27,22 +27,23 @@ class Regions:
         self.all: List[Region] = []
         #: True if the module was captured in training mode.
         self.training = training
-        #: True: keep all forwards for their backwards. False: the last forward, and those that are
-        #: recomputed. None: keep none, since inputs move before the backward.
+        #: True: keep all forwards for their backwards. False: keep the last forward, and recomputed
+        #: forwards. None: keep none, because inputs move before the backward.
         self.keep: Optional[bool] = None
         #: Gradient mode of forwards; None: enabled in training.
         self.gradient: Optional[bool] = None
         #: Threads of PyTorch in regions.
         self.threads = 1
-        #: A proof's mode without dropout; then regions draw from PROOF_SEED.
+        #: The mode of a proof, which leaves out dropout. If it is set, regions draw from
+        #: PROOF_SEED.
         self.proving: Any = None
         #: Seconds of runs, times the number of devices.
         self.seconds = 0.0
         self._warned = False
         #: Names of the parameters that a gradient has reached in the last step.
         self.reached: Set[str] = set()
-        #: Inputs of regions, (op, index), whose gradients the last step has asked for, and those
-        #: that had one.
+        #: Inputs of regions, (op, index), that a backward of the last step left without a gradient,
+        #: and inputs that got a gradient.
         self.asked: Set[Tuple[str, int]] = set()
         self.passed: Set[Tuple[str, int]] = set()
         self._error: Optional[BaseException] = None
@@ -51,7 +52,7 @@ class Regions:
         """Let PyTorch use this number of threads in regions.
 
         Raises:
-            ArgumentError: It is not positive.
+            ArgumentError: The number is not positive.
         """
         if number < 1:
             raise ArgumentError(f"torch_threads: at least 1 is expected, got {number}")
@@ -92,10 +93,10 @@ class Regions:
         return array, len(ops)
 
     def check_limit(self) -> None:
-        """Raise if a plan of training has a memory limit, but memory of regions is not known.
+        """Raise if a training plan has a memory limit, but the memory of regions is not known.
 
         Raises:
-            ArgumentError: It is not.
+            ArgumentError: The memory is not known.
         """
         for region in self.all:
             if not region.kept_bytes:
@@ -107,7 +108,7 @@ class Regions:
         """Raise unless a plan with these options can run the regions.
 
         Raises:
-            ArgumentError: It cannot.
+            ArgumentError: The plan cannot run them.
         """
         for region in self.all:
             name = region.name
@@ -173,8 +174,8 @@ class Regions:
             self._error = error
 
     def call(self, function: Callable[[], Any], devices: int = 1) -> Any:
-        """Call a function that runs the pipeline on so many devices. Raise the exception of a
-        region's own code; then buffers are as before."""
+        """Call a function that runs the pipeline on this number of devices. If the code of a region
+        raised an exception, raise it again; buffers then have the values from before the call."""
         if not self.all:
             return function()
         self._error, begin, threads = None, time.perf_counter(), torch.get_num_threads()
@@ -195,7 +196,7 @@ class Regions:
             self.seconds += devices * (time.perf_counter() - begin)
 
     def forget(self) -> None:
-        """Begin a step: drop what forwards without a backward have kept."""
+        """Begin a step: drop the tensors kept by forwards that had no backward."""
         self.reached.clear()
         self.asked.clear()
         self.passed.clear()

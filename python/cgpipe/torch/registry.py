@@ -37,7 +37,7 @@ def need(condition: bool, hint: str) -> None:
 
 
 def pair(value: Any) -> List[int]:
-    """Return two numbers, from one or two."""
+    """Return two numbers from a list of two, or from one that stands for both."""
     values: List[int] = [value] if isinstance(value, int) else list(value)
     return values * 2 if len(values) == 1 else values
 

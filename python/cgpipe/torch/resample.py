@@ -40,7 +40,8 @@ def resample(t: Translator, x: Value, dim: int, matrix: Tensor) -> Value:
 
 def _along(t: Translator, x: Any, sizes: Sequence[int],
            matrix: Callable[[int, int, int], Tensor]) -> Value:
-    """Resample the last dimensions to ``sizes``; ``matrix(i, size, made)`` is that of the i-th."""
+    """Resample the last dimensions to ``sizes``; ``matrix(i, size, made)`` is the matrix of the
+    i-th of these dimensions."""
     y = t.value(x)
     first = len(y.layout.dims) - len(sizes)
     need(first == 2, "images [N, C, ...]")
@@ -57,7 +58,7 @@ def _sizes(t: Translator) -> List[int]:
 
 
 def adaptive_average(t: Translator, x: Any) -> Value:
-    """Return averages over windows that need not divide the image."""
+    """Return averages over windows, whose number need not divide the size of the image."""
     def matrix(_: int, size: int, made: int) -> Tensor:
         return F.adaptive_avg_pool1d(torch.eye(size)[None], made)[0].T.contiguous()
     return _along(t, x, _sizes(t), matrix)
@@ -120,7 +121,8 @@ def _selected(ids: Tensor, size: int) -> Tensor:
 
 
 def select_rows(t: Translator, x: Any, dim: int, ids: Tensor) -> Value:
-    """Return elements ``ids`` of a dimension of a sample, which becomes as many as ids has."""
+    """Return elements ``ids`` of a dimension of a sample. The dimension gets the size of
+    ``ids``."""
     y = t.value(x)
     dim = y.layout.dim(dim)
     y = resample(t, y, dim, _selected(ids, count(y.layout.dims[dim])))

@@ -8,7 +8,8 @@
 
 For autograd a forward is one function of the inputs and all parameters. So PyTorch itself handles
 hooks, torch.autograd.grad(), and errors for parameters that changed before the backward. Frozen
-parameters are frozen in the graph too; another choice is another capture.
+parameters are frozen in the graph too. If other parameters are frozen, the module is captured
+again.
 
 An engine holds the values of one forward. A backward through an older forward, or a second backward
 through the same forward, first repeats the forward with its dropout seed, and keeps the running
@@ -102,11 +103,12 @@ class Runtime:
             raise RuntimeError("torch.autocast: values are float32 here (leave the region before "
                                "the call)")
         if torch.is_inference_mode_enabled():
-            # Else the pipeline's memory, of which parameters become views, could not be trained.
+            # Parameters become views of the pipeline's memory. If that were made in inference mode,
+            # they could not be trained.
             with torch.inference_mode(False), torch.no_grad():
                 return self(*(x.clone() if x.is_inference() else x for x in inputs))
         with self.lock:
-            # Another thread's capture replaces parameters for a while.
+            # During a capture, another thread replaces parameters temporarily.
             parameters = dict(self.module.named_parameters(remove_duplicate=False))
             _check_parameters(parameters)
             captured = self._capture(inputs, samples)
@@ -268,7 +270,7 @@ class Runtime:
         return captured
 
     def _drop(self) -> None:
-        """Drop the captures that were not used for the longest time, with their engines."""
+        """Drop the least recently used captures, with their engines."""
         for captures in self.captures.values():
             while len(captures) > CAPTURES:
                 captures.pop(0)
@@ -283,7 +285,7 @@ class Runtime:
         """Return an engine for ``samples``: an existing one if its plan is large enough, else a new
         one."""
         microbatch = -(-samples // self.options.chunks)
-        # Only batch norm in training, and PyTorch, depend on how a mini-batch is cut.
+        # Only batch norms in training, and regions, depend on how a mini-batch is cut.
         exact = bool(captured.regions) or (captured.has_batch_norm and captured.training)
         key = (id(captured), wants, microbatch if exact else 0)
         engine = self.engines.get(key)
@@ -348,7 +350,7 @@ def _become(tensor: Tensor, view: Tensor) -> bool:
 
 
 def _keep_gradients(engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
-    """Copy gradients that backward would overwrite, since autograd accumulates into them."""
+    """Copy gradients that backward would overwrite: autograd will add to their old values."""
     for view, parameter in zip(engine.gradients, parameters):
         if (view is not None and parameter.grad is not None
                 and parameter.grad.untyped_storage().data_ptr()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a captured graph fixes of a module, and may change later. It is read in front of each step:
-modes, attributes, hooks, submodules, tensors that are no parameters, and variables that forward
-reads."""
+"""The state of a module that a captured graph depends on, but that may change later: modes,
+attributes, hooks, submodules, tensors that are no parameters, and variables that forward reads. It
+is read before each step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = ["SMALL", "State", "Tensors"]
 
 
 class _Same:
-    """An object that equals itself alone. It is kept, so that no other object gets its address."""
+    """Wraps an object and equals only a wrapper of the same object. It keeps the object, so that no
+    other object gets its address."""
 
     __slots__ = ("value",)
 
@@ -41,7 +42,7 @@ _FOREIGN = ("torch", "builtins", "logging", "threading", "_thread", "collections
 _DEPTH, _ARRAY = 4, 4096
 
 
-#: Objects whose attributes are no settings, or are read elsewhere.
+#: Types of objects whose attributes are no settings, or are read elsewhere.
 _OTHERS = (type, nn.Module, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
            types.MethodType)
 
@@ -101,7 +102,7 @@ def _frozen_tensor(x: Tensor, memo: _Memo) -> Any:
 
 def _frozen(value: Any, memo: _Memo, depth: int = _DEPTH) -> Any:
     """Return a hashable form: numbers, texts, containers and settings by value, other objects by
-    identity. No code of the caller's compares it."""
+    identity. Comparing two such forms runs no code of the caller."""
     if _is_exact(value):
         return value
     if isinstance(value, Tensor):
@@ -138,13 +139,13 @@ def _frozen(value: Any, memo: _Memo, depth: int = _DEPTH) -> Any:
 
 
 def _attributes(table: Dict[str, Any], memo: _Memo, depth: int) -> Any:
-    """Return a hashable form of attributes. The memo does not get the table: another one could have
-    its address later."""
+    """Return a hashable form of attributes. The table is not added to the memo, because another
+    table could have its address later."""
     return tuple([(key, _frozen(x, memo, depth - 1)) for key, x in table.items()])
 
 
 class _Owner:
-    """A module, or the class of modules: the entries of its dictionary."""
+    """The dictionary entries of a module, or of a class of modules."""
 
     def __init__(self, path: str, values: Any, ignored: Set[str]) -> None:
         self.path, self.values, self.size = path, values, len(values)
@@ -159,10 +160,10 @@ class _Owner:
         return tuple(values[key] for key in self.plain)
 
     def read(self, memo: _Memo) -> Tuple[Any, ...]:
-        """Return the values, of which the first are `plain`, and the rest `rest`."""
+        """Return the values of the keys in `plain`, then the values of the keys in `rest`."""
         found: Tuple[Any, ...] = self.get(self.values)
         if not _EXACT.issuperset(map(type, found)):
-            raise TypeError("an attribute has another type")  # read() lists it again
+            raise TypeError("an attribute has another type")  # State.read() then lists them again
         if not self.rest:
             return found
         return (*found, *[_frozen(self.values[key], memo) for key in self.rest])
@@ -218,7 +219,8 @@ class State:
         self._list()
 
     def ignore(self, attributes: Sequence[Tuple[nn.Module, str]]) -> bool:
-        """Ignore attributes that forward sets; return whether one was not ignored yet."""
+        """Ignore attributes that forward sets. Return whether any of them was not ignored
+        before."""
         new = [(child, key) for child, key in attributes
                if key not in self._ignored.get(id(child), ())]
         for child, key in new:

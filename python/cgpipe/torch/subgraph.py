@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A set of nodes (convex.py) as a function of tensors, and the test that it treats samples
-apart."""
+"""A set of nodes (convex.py) as a function of tensors, and the test that it computes each sample
+independently of the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Shape = List[Tuple[bool, int]]
 
 def function_of(subgraph: Subgraph, inputs: Sequence[Any], fixed: Dict[Any, Any],
                 parameters: Sequence[Tensor]) -> Function:
-    """Return the function of a subgraph: a tensor for each node in ``inputs`` gives a tensor for
+    """Return the function of a subgraph, from a tensor for each node in ``inputs`` to a tensor for
     each output. ``fixed``: the values of its other arguments."""
     graph = torch.fx.Graph()
     env = {node: graph.placeholder(f"a{i}")
@@ -80,7 +80,7 @@ class Part:
         return [*(y.detach() for y in results), *whole[:count]], whole[count:]
 
     def shapes(self, given: Sequence[Tensor]) -> List[Shape]:
-        """Return the shapes of what run() returns first."""
+        """Return the shapes of the first list that run() returns."""
         return [*self.outputs, *(shape for x, shape in zip(given, self.inputs)
                                  if x.is_floating_point())]
 
@@ -106,10 +106,10 @@ def _rows(x: Tensor, shape: Shape, first: int, count: int) -> Tensor:
 
 def are_apart(parts: Sequence[Part], program: Any, module: nn.Module,
               examples: Sequence[Tensor]) -> List[bool]:
-    """Return for each part whether it treats samples apart, tried on the values that the example
-    has there. If a sample is replaced, the results and gradients of others must keep their bits.
-    The results of two halves must be those of the whole, up to rounding, and their gradients of
-    parameters must add up."""
+    """Return for each part whether it computes each sample independently of the others. The test
+    uses the part's values for the example. If a sample is replaced, the results and gradients of
+    the others must keep their bits. Two halves of the samples must give the results of the whole,
+    up to rounding, and their gradients of parameters must add up."""
     samples = 2 * examples[0].shape[0]
     rows = torch.arange(samples) % examples[0].shape[0]
     generator = torch.Generator().manual_seed(9)
@@ -173,7 +173,7 @@ def _is_apart(part: Part, given: Sequence[Tensor], samples: int) -> bool:
         expected, whole = part.run(given)
         apart = _adds_up(part, given, samples, expected, whole) and all(
             _keeps_others(part, given, samples, expected, i) for i in (0, samples - 1))
-    except Exception:  # whatever it is, the module shows it when PyTorch runs it whole
+    except Exception:  # any exception appears again when PyTorch runs the whole module
         return False
     # Some ops write to statistics although their schemas do not say so.
     unwritten = all(map(_same_bits, before, [*part.fixed, *given]))
@@ -182,7 +182,7 @@ def _is_apart(part: Part, given: Sequence[Tensor], samples: int) -> bool:
 
 def _adds_up(part: Part, given: Sequence[Tensor], samples: int, expected: Sequence[Tensor],
              whole: Sequence[Tensor]) -> bool:
-    """Return whether two halves have the results of the whole."""
+    """Return whether two halves of the samples give the results of the whole."""
     half, shapes = samples // 2, part.shapes(given)
     sums = [torch.zeros_like(g) for g in whole]
     for first in (0, half):
@@ -205,13 +205,14 @@ def _near(a: Tensor, b: Tensor) -> bool:
 
 def _keeps_others(part: Part, given: Sequence[Tensor], samples: int, expected: Sequence[Tensor],
                   i: int) -> bool:
-    """Return whether no other sample changes with sample i, be it NaN, moved, or between others."""
+    """Return whether the other samples keep their results if sample i is replaced: by NaN, by a
+    moved sample, or by a value between other samples."""
     shapes, tried = part.shapes(given), 0
     for k, change in enumerate((_nan, _moved, _between)):
         changed = [_with(x, shape, i, change) for x, shape in zip(given, part.inputs)]
         try:
             found, _ = part.run(changed)
-        except Exception:  # such a sample may be out of range; one between others is not
+        except Exception:  # NaN or a moved sample may be out of range, but not a value in between
             if k == 2:
                 raise
             continue

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a region's code sees and changes besides its tensors: random numbers, buffers, modes, hooks
-of parameters, threads. Each is set for a call and set back after it."""
+"""The state, besides tensors, that a region's code reads and changes: random numbers, buffers,
+modes, hooks of parameters, threads. Each is set for a call and restored after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PROOF_SEED", "add_storage", "buffers_replaced", "counting", "evaluat
 #: Seed of each region while a capture is proven.
 PROOF_SEED = 17
 
-#: PyTorch has one generator in a process: regions that draw take turns.
+#: A process has one generator of PyTorch, so only one region at a time may draw from it.
 _DRAWS = threading.RLock()
 
 
@@ -40,7 +40,8 @@ def _set_random_states(states: Tuple[Any, ...]) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: Optional[int]) -> Iterator[None]:
-    """Draw from generators of this seed; None: nothing draws. The caller's states come back."""
+    """Seed the generators; None: nothing draws random numbers. The caller's states are restored
+    afterwards."""
     if seed is None:
         yield
         return
@@ -65,8 +66,8 @@ def put(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 @contextlib.contextmanager
 def buffers_replaced(module: nn.Module, buffers: Sequence[Tensor],
                       copies: List[Tensor]) -> Iterator[None]:
-    """Let copies take the place of buffers, so that autograd's graph refers to these. If the module
-    replaces one, ``copies`` gets the module's tensor."""
+    """Replace buffers by copies, so that autograd's graph refers to the copies. If the module
+    itself replaces a buffer, ``copies`` gets the module's tensor."""
     index = {id(buffer): i for i, buffer in enumerate(buffers)}
     new = {id(buffer): value for buffer, value in zip(buffers, copies)}
     places = [(child._buffers, key, b) for child in module.modules() if buffers
@@ -122,8 +123,8 @@ def without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def counting(places: Set[int]) -> Iterator[Dict[int, int]]:
-    """Count the memory that autograd keeps for a backward: the size in bytes of each storage by its
-    address. ``places``: addresses that do not count."""
+    """Count the memory that autograd keeps for a backward. The dictionary has the size in bytes of
+    each storage, by its address. ``places``: addresses that do not count."""
     found: Dict[int, int] = {}
 
     def pack(x: Tensor) -> Tensor:

@@ -32,9 +32,9 @@ class Unsupported(Exception):
 
 
 class Constant:
-    """A tensor that is the same in each step. ``samples``: the dimension with the samples, and its
-    size for one sample; None: it has none. ``buffer``: its name in the module, if the tensor is a
-    buffer."""
+    """A tensor that is the same in each step. ``samples``: the dimension that counts the samples,
+    and its size for one sample; None: there is no such dimension. ``buffer``: the tensor's name in
+    the module if it is a buffer."""
 
     def __init__(self, tensor: Tensor, samples: Optional[Tuple[int, int]] = None,
                  buffer: Optional[str] = None) -> None:
@@ -102,7 +102,7 @@ class Loss:
         """Return the loss times a number.
 
         Raises:
-            Unsupported: A term takes no such number.
+            Unsupported: A term cannot be multiplied by this number.
         """
         return Loss([term.scaled(factor) for term in self.terms])
 
@@ -355,8 +355,8 @@ class Translator:
         return Part(source, Layout(dims, [*before, *made, *after]))
 
     def fused(self, q: Value, k: Value, v: Value) -> Optional[int]:
-        """Return the value whose thirds are q, k and v, as fused attention reads it; None: there is
-        none."""
+        """Return the value whose three parts are q, k and v, which fused attention reads; None:
+        there is no such value."""
         parts = [q, k, v]
         if not all(isinstance(x, Part) for x in parts):
             return None
@@ -467,7 +467,7 @@ def _layout_of(shape: Sequence[Tuple[bool, int]]) -> Layout:
 
 
 def row_of(x: Constant) -> Tensor:
-    """Return a constant's part for one sample; all samples must have the same."""
+    """Return the part of a constant for one sample. All samples must have equal parts."""
     if x.samples is None:
         return x.tensor
     dim, size = x.samples

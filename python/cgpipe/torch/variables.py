@@ -2,10 +2,10 @@
 """Variables outside of a module that its forward reads: globals, those of enclosing functions, and
 the arguments that functools.partial() has fixed.
 
-forward is searched, with the methods and functions that it calls by name. Code of installed
-packages is not. Compared are numbers, texts, tensors, and lists and dictionaries of numbers and
-texts, also where they are attributes (settings.scale), unless the code assigns them or writes to
-them."""
+The search covers forward, and the methods and functions that it calls by name, but not the code of
+installed packages. It finds numbers, texts, tensors, and lists and dictionaries of numbers and
+texts, also as attributes (settings.scale). It leaves out variables that the code assigns or writes
+to."""
 
 from __future__ import annotations
 
@@ -105,8 +105,9 @@ def _roots(root: Any) -> Iterator[_Method]:
 
 
 def _functions(value: Any, cls: type) -> Iterator[_Method]:
-    """Yield the functions that a call of a value, or reading it as an attribute, runs: those of a
-    method, of a property, and around and within a decorator. ``cls``: the class of its self."""
+    """Yield the functions that run if a value is called, or is read as an attribute: the function
+    of a method or a property, and the wrapper and the wrapped function of a decorator. ``cls``: the
+    class of its ``self``."""
     for _ in range(LARGEST):  # __wrapped__ may be a cycle
         if isinstance(value, types.FunctionType):
             yield value, cls
@@ -135,7 +136,7 @@ def _is_variable(value: Any) -> bool:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Return whether a value is a number or a text, or consists of such."""
+    """Return whether a value is a number or a text, or consists of numbers and texts."""
     if isinstance(value, (list, dict)) and depth > 0:
         inner = list(value.values() if isinstance(value, dict) else value)
         return len(inner) <= LARGEST and all(_is_plain(x, depth - 1) for x in inner)
@@ -144,9 +145,9 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _names(code: types.CodeType) -> Tuple[Tuple[str, str, str], ...]:
-    """Return the names in a function's code, and in that of the functions in it: whether the code
-    reads or assigns the name, or writes to its container; the kind of the name; the name, with
-    attributes of its value (config.scale)."""
+    """Return the names in the code of a function and of the functions inside it. An entry has three
+    parts: whether the code reads the name, assigns it, or writes to its container; the kind of the
+    name; and the name, with attributes of its value (config.scale)."""
     found: Dict[Tuple[str, str, str], None] = {}
     steps = [step for step in dis.get_instructions(code)
              if step.opname not in ("CACHE", "EXTENDED_ARG", "PUSH_NULL")]
@@ -176,7 +177,7 @@ def _names(code: types.CodeType) -> Tuple[Tuple[str, str, str], ...]:
 
 
 def _attributes(steps: List[dis.Instruction]) -> List[str]:
-    """Return the attributes that the first instructions load, of one another."""
+    """Return the chain of attributes (a.b.c) that the first instructions load."""
     loads = itertools.takewhile(lambda step: step.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps)
     return [step.argval for step in loads]
 
@@ -192,7 +193,8 @@ def _stored(steps: List[dis.Instruction]) -> Optional[str]:
 
 def _writes(steps: List[dis.Instruction]) -> bool:
     """Return whether the instructions after the load of a container write to it: d[key] = value,
-    d[key] += value, del d[key], or a method. (What else writes is seen if a capture does it.)"""
+    d[key] += value, del d[key], or a method. (Other writes are detected when a capture executes
+    them.)"""
     if not steps:
         return False
     if steps[0].opname in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -220,8 +222,9 @@ def _uses(function: types.FunctionType, cls: type) -> Iterator[Tuple[str, Variab
 
 
 def _attribute(get: Callable[[], Any], names: List[str]) -> Any:
-    """Return an attribute of an attribute ... of a value, without running code. Those of modules of
-    PyTorch, and of installed packages, are missing: a module's attributes are compared anyway."""
+    """Follow a chain of attributes from a value, without running code. Attributes of PyTorch
+    modules, and of installed packages, count as missing: the attributes of modules are compared
+    anyway."""
     value = get()
     for name in names:
         file = getattr(value, "__file__", "") if isinstance(value, types.ModuleType) else ""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of functional aten ops that move no elements, or take and write parts."""
+"""Translation of functional aten ops that move no elements, and of ops that read or write parts of
+a tensor."""
 
 from __future__ import annotations
 
@@ -220,7 +221,8 @@ def _join(t: Translator, a: Value, b: Value, dim: int) -> Value:
 
 
 def _check_overwritten(x: Any) -> None:
-    """Refuse to write to a whole value: the gradient of what made it is zeros, not None."""
+    """Refuse a write to a whole value: the op that made the value would get a gradient of zeros,
+    where PyTorch has None."""
     need(not isinstance(x, (Value, Scores)) or isinstance(x, Part),
          "a write to a part, or to a tensor that has no gradient")
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translation of functional aten ops on sequences [N, C, L] and volumes [N, C, D, H, W].
 
-A sequence is an image of height 1. A pool of a volume is a pool along each dimension: the first of
-several largest elements is the same. A convolution of a volume is one of an image:
+A sequence is an image of height 1. A pool of a volume becomes a pool along each dimension; among
+several equal largest elements, both choose the same one. A convolution of a volume becomes a
+convolution of an image:
 
     depths k, k + stride, ...  for each k of the kernel  -->  channels [C, kernel]
     planes one below the other, with rows of zeros       -->  image [D H, W, C kernel]
@@ -28,7 +29,7 @@ def _some(value: Any, rank: int) -> List[int]:
 
 
 def _high(value: Any, first: int) -> Any:
-    """Return a number of a sequence for the image: height and width."""
+    """Return a number of a sequence as two numbers for the image: height and width."""
     return value if isinstance(value, str) else [first, *_some(value, 1)]
 
 
@@ -131,7 +132,8 @@ def _sides(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> List
 
 
 def _stacked(t: Translator, x: Value, places: Sequence[Any], number: int) -> Value:
-    """Return [N, C, taps, D, H, W]: for each place, ``number`` depths from a first with a step."""
+    """Return [N, C, taps, D, H, W]. ``places``: a first depth and a step for each tap, which takes
+    ``number`` depths."""
     parts = [strided(t, x, 2, first, first + (number - 1) * step + 1, step)
              for first, step in places]
     parts = [part.with_layout(part.layout.unsqueeze(2)) for part in parts]

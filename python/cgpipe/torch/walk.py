@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translate the nodes of an exported program in order. A node goes to the function of its op
-(ops.py), becomes a constant, or stays in PyTorch: in front of each step, or as a region."""
+"""Translate the nodes of an exported program in order. A node is translated by the function of its
+op (ops.py), becomes a constant, or is left to PyTorch, which runs it before each step or in a
+region."""
 
 from __future__ import annotations
 
@@ -81,8 +82,8 @@ def check_cuts(module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
 
 UNKNOWN = "the engine has no such op"
 
-#: Ops that read no element of their operand: what they fill a tensor with, or the argument that
-#: has it.
+#: Ops that read no element of their operand, and the number with which they fill a tensor. None: an
+#: argument is that number.
 _FILLED = {"new_zeros": 0, "zeros_like": 0, "new_ones": 1, "ones_like": 1, "new_full": None,
            "full_like": None}
 
@@ -104,7 +105,8 @@ class Walk:
         self.places: List[Place] = []
         #: The nodes of the graph that each place has added.
         self.added: List[List[Any]] = []
-        #: Why nodes could not be translated, and those of them that the plan has taken.
+        #: Errors by node that could not be translated, and the nodes among them that the plan gives
+        #: to PyTorch.
         self.refused: Dict[Any, CaptureError] = {}
         self.taken: Set[Any] = set()
 
@@ -124,7 +126,7 @@ class Walk:
         return None
 
     def live_places(self) -> List[Place]:
-        """Return the places without those whose nodes were all removed from the graph."""
+        """Return the places that still have a node in the graph."""
         live = {id(node) for node in self.t.graph.nodes}
         return [place for place, nodes in zip(self.places, self.added)
                 if not nodes or any(id(node) in live for node in nodes)]
@@ -154,8 +156,9 @@ class Walk:
             raise_fault(finding_of(node, ""), error)
 
     def _refuse(self, node: Any, error: CaptureError, certain: bool = True) -> None:
-        """Leave a node to PyTorch, and go on with a value in its place, to find more of them. An
-        error that is not certain may be due to a node that the next walk leaves to PyTorch."""
+        """Leave a node to PyTorch, and go on with a value in its place, to find more such nodes. If
+        the error is not ``certain``, its cause may be another node, which the next walk leaves to
+        PyTorch."""
         if self.plan is None:
             raise error
         if certain or not self.refused:
@@ -264,7 +267,7 @@ class Walk:
         value = node.meta.get("val")
         if any(_depends_on_values(x.meta.get("val")) for x in (node, *node.all_input_nodes)):
             raise Unsupported("a size that does not depend on the values of tensors")
-        if isinstance(value, torch.SymBool):  # of a size that a graph checks
+        if isinstance(value, torch.SymBool):  # a condition on a size, which the graph checks
             return bool(value.node.hint)
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
             return (Samples(int(self.evaluator.example(node)))
@@ -298,8 +301,9 @@ class _Item:
 
 
 def raise_fault(found: Finding, error: Exception) -> NoReturn:
-    """Raise an exception of a translation again, as a fault of this package at a place unless it
-    says what is not covered: this package's own, and that of a size that depends on values."""
+    """Raise an exception of a translation again. Two kinds say that something is not covered, and
+    are raised unchanged: exceptions of this package, and of torch.fx about sizes that depend on
+    values. Any other becomes a TranslatorError: a fault of this package."""
     if isinstance(error, CgpipeError) or type(error).__module__.startswith("torch.fx"):
         raise error
     text = f"{type(error).__name__} in its translation: {error} (a fault of cgpipe: report it)"
@@ -326,14 +330,14 @@ def _check_result(node: Any, result: Any) -> None:
     if value.dtype != torch.float32:
         raise Unsupported(f"{str(value.dtype).replace('torch.', '')} is computed: only float32")
     if name_of(node) in ("nll_loss_nd", "cross_entropy_loss"):
-        return  # a graph has a wrong shape for reduction="none"
+        return  # here the exported graph has a wrong shape for reduction="none"
     found = [(BATCH in dim, size) for dim, size in zip(result.layout.dims, result.layout.sizes())]
     if found != shape_of(value.shape):
         raise Unsupported(f"a result of shape {found}")
 
 
 def _depends_on_values(number: Any) -> bool:
-    """Return whether a number is not known before the values of tensors are."""
+    """Return whether a number depends on the values of tensors."""
     return isinstance(number, (torch.SymInt, torch.SymBool, torch.SymFloat)) and bool(
         free_unbacked_symbols(number))
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an exported program loses: read before and while a module is traced, and refused.
+"""Finds what an exported program would lose, before and during the trace of a module, and refuses
+it.
 
-A trace records the ops of one forward. It does not record backwards of autograd.Functions, hooks,
-Python attributes that forward sets, and the place of a write under no_grad() in autograd's graph.
-A module with any of these would be captured with other gradients or outputs than PyTorch's."""
+A trace records the ops of one forward. It does not record the backward of an autograd.Function,
+hooks, Python attributes that forward sets, or whether a write happened under no_grad(). The capture
+of a module with any of these would have other gradients or outputs than the module has in
+PyTorch."""
 
 from __future__ import annotations
 
@@ -69,8 +71,8 @@ def global_hooks() -> int:
 
 
 def check_hooks(module: nn.Module, opaque: Sequence[str] = ()) -> None:
-    """Raise if a module has hooks, or all modules have: a trace would run them once, or never.
-    ``opaque``: modules whose hooks PyTorch runs."""
+    """Raise if a module has hooks, or if there are hooks for all modules: a trace would run them
+    only once, or never. ``opaque``: modules whose hooks PyTorch runs."""
     for table, text in _HOOKS.items():
         if getattr(nn.modules.module, f"_global{table}", None) and "" not in opaque:
             raise CaptureError(f"all modules: {text} are not covered (remove them)", [""])
@@ -93,8 +95,8 @@ def is_inside(path: str, paths: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Set the buffers back that a forward writes to or replaces. Others are not written to: PyTorch
-    counts the writes to a tensor, by which a changed mask is seen."""
+    """Restore the buffers that a forward writes to or replaces. Do not write to other buffers:
+    PyTorch counts the writes to a tensor, and that count tells whether a mask has changed."""
     tables = tables_of(module)
     before = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
@@ -122,7 +124,7 @@ def tables_of(module: nn.Module) -> Tables:
 
 
 def replaced_in(table: Dict[str, Any], before: Dict[str, Any]) -> List[str]:
-    """Return the names whose buffer is another tensor than before, or is new or gone."""
+    """Return the names whose buffer was replaced by another tensor, added or removed."""
     return [key for key in {**before, **table} if key not in table or key not in before
             or table[key] is not before[key]]
 
@@ -135,7 +137,7 @@ def buffers_replaced_since(tables: Tables) -> List[str]:
 
 # --- custom backwards and attributes, while a module is traced ---
 
-#: Modules of PyTorch whose Functions have the backward of their forward.
+#: PyTorch modules with Functions whose backward is the derivative of their forward.
 _KNOWN = ("torch.utils.checkpoint", "torch._")
 
 
@@ -168,7 +170,7 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
         return register(tensor, hook)
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if cls is checkpoints:  # with use_reentrant=True; its forward is under no_grad()
+        if cls is checkpoints:  # with use_reentrant=True; its forward runs under no_grad()
             if any(isinstance(x, Tensor) and x.requires_grad for x in args):
                 return args[0](*args[2:])
             found.append(_called(paths, cls.__name__, "a checkpoint(use_reentrant=True) of inputs "
@@ -202,8 +204,8 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _noting_functions(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call ``note(class)`` in front of each forward of an autograd.Function. Wrapping ``apply`` is
-    not enough: a module may hold a class's ``apply`` since before the trace."""
+    """Call ``note(class)`` before each forward of an autograd.Function. Wrapping ``apply`` is not
+    enough: a module may hold a class's ``apply`` since before the trace."""
     def noted(cls: Any, forward: Any) -> Any:
         @functools.wraps(forward)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -238,13 +240,13 @@ def _split(name: str) -> Tuple[str, str]:
 
 
 def attributes_of(module: nn.Module) -> Dict[str, Dict[str, Any]]:
-    """Return the attributes of a module's parts, which set_back() sets again."""
+    """Return the attributes of a module's parts, for set_back()."""
     return {path: dict(_attributes(child)) for path, child in module.named_modules()}
 
 
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[List[str]]:
-    """Set the attributes back that a forward sets; their names are in the list afterwards."""
+    """Restore the attributes that a forward sets. Their names are in the list afterwards."""
     before, changed = attributes_of(module), []  # type: Tuple[Any, List[str]]
     try:
         yield changed
@@ -288,7 +290,8 @@ def _attributes(module: nn.Module) -> Iterator[Tuple[str, Any]]:
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of a container, whose elements are compared by identity; else the value."""
+    """Return a shallow copy of a container, whose elements are later compared by identity. Return
+    any other value itself."""
     return type(value)(value) if type(value) in (list, dict, set) else value
 
 
@@ -369,8 +372,9 @@ def _detached(graph: Any, x: Any) -> Any:
 
 def check_writes(graph: Any, module: Any, message: Callable[[Any, str], CaptureError],
                  outer: Sequence[Any] = (), has_grad: bool = True) -> None:
-    """Raise if an op writes, without a gradient, to a tensor that has one: under no_grad(), or
-    through detach(). ``outer``: the arguments of the region that the graph belongs to."""
+    """Raise if an op writes to a tensor that has a gradient, but autograd does not record the
+    write: under no_grad(), or through detach(). ``outer``: the arguments of the region that the
+    graph belongs to."""
     holders = [n for n in graph.nodes if n.op == "placeholder"]
     given = dict(zip(holders, outer))
     for node in graph.nodes:

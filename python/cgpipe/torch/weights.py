@@ -17,8 +17,8 @@ __all__ = ["load", "state_dict"]
 
 
 def _tensors(module: nn.Module) -> Iterator[Tuple[str, Tensor]]:
-    """Yield what the module's state_dict() has, in its order, tied tensors under all their
-    names."""
+    """Yield the names and tensors of the module's state_dict(), in its order. Tied tensors appear
+    under all their names."""
     for path, part in module.named_modules(remove_duplicate=False):
         prefix = f"{path}." if path else ""
         for name, parameter in part._parameters.items():
@@ -50,7 +50,7 @@ def state_dict(captured: Any, pipeline: Any) -> Dict[str, Tensor]:
 
 
 def load(captured: Any, pipeline: Any, values: Mapping[str, Any]) -> None:
-    """Set the module's tensors, and the engine's.
+    """Set the tensors of the module and of the engine.
 
     Raises:
         ArgumentError: A name is missing or unknown, or a value does not fit; nothing was changed.

@@ -64,7 +64,7 @@ def _tensors(sample: TensorOrTensors) -> Tuple[Tensor, ...]:
 
 
 def _captured(whole: nn.Module, inputs: Tuple[Tensor, ...]) -> Any:
-    """Capture what _whole() returned; errors name the layers as the module does."""
+    """Capture a result of _whole(). Errors have the module's own names of layers."""
     try:
         return capture(whole, inputs, name="balance")
     except CaptureError as error:
@@ -111,8 +111,8 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
 
 def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str],
                  chunks: int, device: str) -> Tuple[List[int], List[int]]:
-    """Return two lists for the layers of each prefix: the bytes that backward reads of a
-    micro-batch, and the bytes of parameters."""
+    """Return two lists with an entry for each prefix: the bytes of a micro-batch that backward of
+    its layers reads, and the bytes of their parameters."""
     planned = _Planned(_captured(module, inputs),
                        Options(prefixes, [device] * len(prefixes), chunks), inputs[0].shape[0])
     saved, parameters = [0] * len(prefixes), [0] * len(prefixes)
@@ -182,7 +182,8 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
     """Balance by the time of each layer's forward and backward.
 
     Measures the engine's kernels in training steps (cgp_profile_steps). If the module cannot be
-    captured for a CPU, or takes no time, its layers are timed in PyTorch for ``timeout`` seconds.
+    captured for a CPU, or its measured time is 0, its layers are timed in PyTorch for ``timeout``
+    seconds.
 
     Args:
         partitions: number of partitions.
@@ -207,7 +208,7 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
 
 def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTensors, *,
                     chunks: int = 1, param_scale: float = 2.0, device: Device = "cpu") -> List[int]:
-    """Balance by bytes: the values that backward reads of a micro-batch, plus ``param_scale`` x the
+    """Balance by bytes: the values of a micro-batch that backward reads, plus ``param_scale`` x the
     parameters.
 
     Runs nothing: the engine's plan has the bytes of each layer.
@@ -217,8 +218,8 @@ def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTenso
         module: sequential module.
         input: inputs of a mini-batch, [N, ...] each.
         chunks: number of micro-batches.
-        param_scale: copies of a parameter, counting itself, its gradient and optimizer states: 2
-            for SGD, 3 with momentum, 4 for Adam.
+        param_scale: bytes per byte of a parameter, for the parameter, its gradient and its
+            optimizer states: 2 for SGD, 3 with momentum, 4 for Adam.
         device: device of the plan.
 
     Raises:

@@ -9,7 +9,7 @@ def is_checkpointing() -> bool:
 
     torchgpipe's layers call this to have side effects only once. Here a layer's Python forward only
     runs while the module is captured, never in a step or a recomputation. Running statistics are
-    updated once without it."""
+    updated only once anyway."""
     return False
 
 

@@ -137,10 +137,11 @@ class GPipe(nn.Module):
             or "never".
         deferred_batch_norm: update running statistics once per mini-batch, with the statistics of
             the whole mini-batch.
-        verify: prove each capture: compare two small steps with PyTorch's. None: unless
+        verify: prove each capture: compare two small steps with PyTorch. None: prove it unless
             CGPIPE_VERIFY=0 is in the environment.
-        fallback: let PyTorch run what cannot be captured, inside the pipeline. False: refuse it.
-        torch_threads: threads that PyTorch uses for it; the bits depend on their number.
+        fallback: let PyTorch run layers that cannot be captured, inside the pipeline. False: refuse
+            them.
+        torch_threads: threads that PyTorch uses for these layers; the bits depend on their number.
 
     Raises:
         TypeError: the module is no nn.Sequential, or stashes and pops do not match.
@@ -225,17 +226,17 @@ class GPipe(nn.Module):
         return output
 
     def _whole_for(self, input: TensorOrTensors) -> Tuple[nn.Module, Tuple[Tensor, ...]]:
-        """Return what a forward of ``input`` captures, for cgpipe.torch.explain(), and its
-        inputs."""
+        """Return the module that a forward of ``input`` captures, and the inputs of that module.
+        cgpipe.torch.explain() uses them."""
         check(input)
         whole = Whole(self.partitions, isinstance(input, tuple))
         whole.training = self.training
         return whole, input if isinstance(input, tuple) else (input,)
 
     def report(self) -> str:
-        """Return a line for each layer that PyTorch runs inside the pipeline, since it cannot be
-        captured: its path, its share of the pipeline's time, and the reason; and a line about the
-        proof of each capture.
+        """Return a line for each layer that cannot be captured, so that PyTorch runs it inside the
+        pipeline: its path, its share of the pipeline's time, and the reason. Further lines are
+        about the proof of each capture.
         """
         return "\n".join(filter(None, (runtime.report()
                                        for _, runtime in self._runtimes.values())))

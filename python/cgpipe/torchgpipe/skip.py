@@ -112,7 +112,7 @@ class Skippable(nn.Module):
     stashable_names: ClassVar[FrozenSet[str]]
     poppable_names: ClassVar[FrozenSet[str]]
 
-    #: Tensors pass beside its arguments and results.
+    #: Tensors reach and leave the layer beside its arguments and results.
     has_skips = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -150,7 +150,8 @@ class Skippable(nn.Module):
 
 
 class _Run:
-    """One forward of a skippable, with the declared names that are still due."""
+    """One forward of a skippable layer, with the declared names that it has not stashed or popped
+    yet."""
 
     def __init__(self, layer: Skippable) -> None:
         self.layer = layer
