@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* balances.c -- compares default balances with random ones, for three models on four devices, under
- * each schedule with several stages on a device. It simulates 2,000 random balances, and improves
- * each by moves of single layers until none helps.
+ * each schedule with several stages on a device. It simulates 2,000 random balances. It improves
+ * each by moving single layers, until no move helps.
  *
  *     bench_balances [DRAWS]
  *

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # hosts.sh [ROUNDS] -- does the simulator predict step times on two hosts?
 #
-# Two hosts are network namespaces of this machine (tests/mpi/hosts.sh) with a network of RATE
-# [1gbit]. Messages count as arrived DELAY [0.0002] seconds late. `cgpipe bench transport` measures
-# the cluster file. A run of gpipe in one process, for each model and number of micro-batches,
-# measures the costs of layers. `cgpipe plan` reads both and predicts each schedule; a run over the
-# hosts measures it. Each of ROUNDS [5] rounds runs all cases; figures are medians. Needs the right
-# to make network namespaces, Open MPI and jq. BUILD [build], STEPS [8], RESULTS [bench/results]:
-# hosts.txt and hosts.csv are written there.
+# The two hosts are network namespaces of this machine (tests/mpi/hosts.sh) with a network of RATE
+# [1gbit]. Messages are delivered DELAY [0.0002] seconds late. `cgpipe bench transport` measures the
+# cluster file. For each model and number of micro-batches, a run of gpipe in one process measures
+# the costs of layers. `cgpipe plan` reads the cluster file and the costs, and predicts each
+# schedule. A run over the two hosts measures the same schedule. Each of ROUNDS [5] rounds runs all
+# cases; figures are medians. Needs the right to make network namespaces, Open MPI and jq. BUILD
+# [build], STEPS [8], RESULTS [bench/results]: hosts.txt and hosts.csv are written there.
 set -u
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=tests/mpi/hosts.sh

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peak.c -- prints, as JSON, the peak of one core and its instruction set: gflops and isa. The
- * member gflops_fed is the rate of the same FMAs in a GEMM tile that reads its operands from the L1
- * cache and does nothing else. Loads take power, so they may lower a core's clock.
+ * member gflops_fed is the rate of the same FMAs in a loop that only computes a GEMM tile from
+ * operands in the L1 cache. Loads take power, so they may lower a core's clock.
  *
  * The member gflops is the best rate, in 50 runs, of f32 fused multiply-adds on registers. Enough
  * of them are in flight to hide their latency:
  *
  *     a0 = a0 x + y    a1 = a1 x + y   ...        (independent chains, each as long as the loop)
  *
- * Two units with a latency of 4 need 8 chains, and AVX-512 has registers for 24. Values stay near y
- * / (1 - x). Their sum is used, so that the compiler cannot eliminate them. */
+ * Two FMA units with a latency of 4 cycles need 8 chains, and AVX-512 has registers for 24. Values
+ * stay near y / (1 - x). Their sum is used, so that the compiler cannot eliminate them. */
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>

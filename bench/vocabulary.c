@@ -13,9 +13,10 @@
  *     I   the blocks of devices K-1 .. 0, after all T (they are added)
  *     W   weight gradients of the blocks and of the device's part of the head, at any later time
  *
- * A list scheduler orders the actions: in several orders of priority, and with several limits of
- * micro-batches in flight, with split and with whole backward. The best is printed. All its inputs
- * favour vocabulary parallelism: in a run, S and T have collective messages.
+ * A list scheduler orders the actions. It tries several orders of priority and several limits of
+ * micro-batches in flight, with split and with whole backward. The best result is printed. The
+ * assumptions favour vocabulary parallelism: in a real run, S and T need collective messages, which
+ * take time.
  *
  * A row of CSV: model, K, micro-batches, the search's schedule, its step, the step with vocabulary
  * parallelism, both relative to work / K, and by how many percent the step falls. */
@@ -84,8 +85,8 @@ static costs read_costs(const cgp_model *model, int devices) {
 typedef struct policy {
     bool split;        /* backward into I and W */
     int order[KINDS];  /* of actions that can start at the same time */
-    double per_device; /* limit in flight: this, for each device from here to the last */
-    int extra;         /* and this many more */
+    double per_device; /* limit in flight, for each device from this one to the last */
+    int extra;         /* added to the limit */
 } policy;
 
 typedef struct state {
@@ -123,7 +124,8 @@ static double ready(const state *s, int d, int kind) {
     return i < s->next[d + 1][I] ? s->input[d + 1][i] : INFINITY;
 }
 
-/* Find the next action of a device: the one that can start first. W runs in a wait. */
+/* Find the next action of a device: the action that can start first. W runs while a device would
+ * otherwise wait. */
 static int choose(const state *s, int d, double *start) {
     int best = -1;
     for (int k = 0; k < KINDS; k++) {
