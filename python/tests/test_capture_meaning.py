@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import cgpipe
-from cgpipe.errors import ArgumentError
+from cgpipe.errors import ArgumentError, CgpipeError
 from cgpipe.torch import CaptureError, runtime
 from cgpipe.torchgpipe import GPipe
 
@@ -29,6 +29,15 @@ class Stop(nn.Module):
 
     def forward(self, x):
         return self.function(self, self.a(x), x)
+
+
+def normed():
+    """Return a module in eval mode whose batch norm has statistics."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(),
+                           nn.Linear(36, 2))
+    for _ in range(3):
+        module(2 * torch.randn(8, 3, 5, 5) + 1)
+    return module.eval()
 
 
 def no_grad(module, y, x):
@@ -406,19 +415,50 @@ class Changes(unittest.TestCase):
         with self.assertRaisesRegex(ArgumentError, "0.bias.requires_grad has changed since"):
             cgpipe.Pipeline(model, batch=8, optimizer=cgpipe.SGD(lr=0.1))
 
-    def test_a_pipeline_refuses_hooks_and_eval_batch_norms(self):
+    def test_a_pipeline_refuses_hooks(self):
         x, y = torch.randn(8, 8), torch.randint(0, 8, (8,))
-
-        def train(module):
-            model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
-            cgpipe.Pipeline(model, batch=8, optimizer=cgpipe.SGD(lr=0.1))
         hooked = nn.Sequential(nn.Linear(8, 8))
         hooked[0].weight.register_hook(lambda gradient: gradient * 0)
-        for module, text in ((hooked, "0.weight has hooks"),
-                             (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).eval(),
-                              "captured in eval mode")):
-            with self.subTest(text), self.assertRaisesRegex(ArgumentError, text):
-                train(module)
+        model = cgpipe.from_torch(hooked, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+        with self.assertRaisesRegex(ArgumentError, "0.weight has hooks"):
+            cgpipe.Pipeline(model, batch=8, optimizer=cgpipe.SGD(lr=0.1))
+
+    def test_batch_norms_in_eval_mode_have_gradients(self):
+        module, x = normed(), torch.randn(6, 3, 5, 5, requires_grad=True)
+        model = GPipe(copy.deepcopy(module), [2, 3], chunks=2).eval()
+        weights = torch.randn(6, 2)
+        for _ in range(3):
+            found = []
+            for m in (model, module):
+                x.grad = None
+                m.zero_grad()
+                y = m(x)
+                (y * weights).sum().backward()
+                found.append([y, x.grad, *(p.grad for p in m.parameters())])
+            torch.testing.assert_close(*found)
+            for m in (model, module):  # the statistics are constants of the capture
+                next(b for name, b in m.named_buffers() if name.endswith("mean")).add_(0.5)
+        found = model(x)
+        model.train()
+        with self.assertRaisesRegex(CgpipeError, "its mode has changed since this forward"):
+            found.sum().backward()
+
+    def test_a_pipeline_trains_a_module_in_eval_mode(self):
+        module, loss = normed(), nn.MSELoss()
+        x, y = torch.randn(6, 3, 5, 5), torch.randn(6, 2)
+        own = copy.deepcopy(module)
+        model = cgpipe.from_torch(own, (x,), loss=loss, example_target=y)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        with cgpipe.Pipeline(model, batch=6, chunks=2, stages=2,
+                             optimizer=cgpipe.SGD(lr=0.1)) as pipeline:
+            for _ in range(3):
+                optimizer.zero_grad()
+                expected = loss(module(x), y)
+                expected.backward()
+                optimizer.step()
+                self.assertAlmostEqual(pipeline.step(x, y), expected.item(), places=5)
+            torch.testing.assert_close(torch.as_tensor(pipeline.predict(x)), module(x))
+            torch.testing.assert_close(own.state_dict(), module.state_dict())
 
     def test_captures_in_threads_wait_for_each_other(self):
         failures = []

@@ -41,7 +41,8 @@ __all__ = ["CaptureError", "Captured", "Named", "capture"]
 def capture(module: nn.Module, example_inputs: Sequence[Any],
             example_kwargs: Optional[Dict[str, Any]] = None, *,
             cut_at: Optional[Sequence[str]] = None, name: Optional[str] = None,
-            verify: Optional[bool] = None, fallback: bool = True) -> Captured:
+            verify: Optional[bool] = None, fallback: bool = True,
+            fixed_norms: bool = False) -> Captured:
     """Capture a module in its current mode, training or evaluation.
 
     Args:
@@ -55,6 +56,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
         name: Name of the model.
         verify: Prove the capture: compare two small steps with PyTorch (proof.py). None: prove it
             unless CGPIPE_VERIFY=0 is in the environment.
+        fixed_norms: In evaluation, let batch norms have gradients. Their statistics are constants
+            then.
         fallback: Let PyTorch run the modules that cannot be captured. False: refuse them.
 
     Raises:
@@ -64,6 +67,7 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     check_module(module)
     check_cuts(module, cut_at)
     flat, examples = prepare(module, example_inputs, example_kwargs)
+    flat.fixed_norms = fixed_norms
 
     fine = False
 
@@ -120,8 +124,8 @@ def prepare(module: nn.Module, example_inputs: Sequence[Any],
 
 
 def _walk(program: Program, module: nn.Module, examples: Sequence[Tensor],
-          cut_at: Optional[Sequence[str]], name: str,
-          fallback: bool) -> Tuple[Walk, List[Optional[Layout]], Any]:
+          cut_at: Optional[Sequence[str]], name: str, fallback: bool,
+          fixed_norms: bool) -> Tuple[Walk, List[Optional[Layout]], Any]:
     """Translate the nodes of a program; return the walk, the layouts of inputs, and the outputs.
     If nodes are refused that PyTorch can run, it begins again with these nodes as regions."""
     graph_module = program.exported.graph_module
@@ -131,6 +135,7 @@ def _walk(program: Program, module: nn.Module, examples: Sequence[Tensor],
     stateful = stateful_nodes(program.exported)
     while True:
         t = Translator(name, module.training, OPS)
+        t.fixed_norms = fixed_norms
         walk = Walk(t, layers, evaluator, Nodes(t, module), plan)
         walk.stateful = stateful
         layouts = placeholders(program.exported, walk, examples)
@@ -151,7 +156,8 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
     Raises:
         CaptureError: A node is not covered.
     """
-    walk, layouts, found = _walk(program, module, examples, cut_at, name, fallback)
+    walk, layouts, found = _walk(program, module, examples, cut_at, name, fallback,
+                                flat.fixed_norms)
     t, regions, evaluator = walk.t, walk.regions, walk.evaluator
     used = list(found) if isinstance(found, (list, tuple)) else [found]
     outputs, out_layouts = _outputs(t, program.exported, used)

@@ -80,6 +80,8 @@ class Flat(nn.Module):
         self._spec, self._places, self._rest = spec, list(places), list(rest)
         #: Which tensors require a gradient.
         self.wants = [False] * len(places)
+        #: Whether batch norms in evaluation have gradients (capture.py).
+        self.fixed_norms = False
         self.form = _Form()
 
     def run(self, *tensors: Tensor) -> Tuple[Tensor, ...]:

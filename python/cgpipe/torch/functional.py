@@ -22,8 +22,8 @@ from cgpipe.torch.ops import OPS
 
 __all__ = ["functionalize", "rewrite"]
 
-#: Composite ops whose results have memory of their own. (The schemas of other ops say whether theirs
-#: have.)
+#: Composite ops whose results have memory of their own. (The schemas of all other ops say whether
+#: their results have.)
 _OWN = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
         "linear", "batch_norm", "layer_norm", "group_norm", "rms_norm", "relu6", "max_pool1d",
         "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",

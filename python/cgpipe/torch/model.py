@@ -250,7 +250,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
     source = _Source(module, loss, cut_at, name, verify, fallback)
     state = State(module, loss)
     before = state.outside()
-    captured = source.capture((inputs, example_kwargs, example_target))
+    captured = source.capture((inputs, example_kwargs, example_target), trains=True)
     captured.regions.use_threads(torch_threads)
     captured.state = state
     state.ignore(captured.regions.attributes)
@@ -281,13 +281,14 @@ class _Source:
     spec: Any = None
     rest: Sequence[Any] = ()
 
-    def capture(self, examples: Tuple[Any, ...], with_loss: bool = True) -> _Module:
-        """Capture the module in its current mode; ``examples``: inputs, inputs by name, and a
-        target."""
+    def capture(self, examples: Tuple[Any, ...], with_loss: bool = True,
+                trains: bool = False) -> _Module:
+        """Capture the module in its current mode. ``examples``: inputs, inputs by name, and a
+        target. ``trains``: with a loss, let it train in any mode."""
         leaves, self.spec = torch.utils._pytree.tree_flatten(examples)
         self.rest = [None if isinstance(x, Tensor) else (x,) for x in leaves]
         inputs, kwargs, target = examples
-        found: Any = (_capture_with_loss(self, inputs, kwargs, target)
+        found: Any = (_capture_with_loss(self, inputs, kwargs, target, trains)
                       if self.loss is not None and with_loss
                       else capture(self.module, inputs, kwargs, cut_at=self.cut_at, name=self.name,
                                    verify=self.verify, fallback=self.fallback))
@@ -310,7 +311,7 @@ def _model(captured: _Module) -> Model:
 
 
 def _capture_with_loss(source: _Source, inputs: Sequence[Any], kwargs: Dict[str, Any],
-                       target: Any) -> Captured:
+                       target: Any, trains: bool) -> Captured:
     module, cut_at = source.module, source.cut_at
     if getattr(target, "requires_grad", False):
         raise CaptureError("example_target: a tensor without requires_grad is expected: targets "
@@ -333,7 +334,7 @@ def _capture_with_loss(source: _Source, inputs: Sequence[Any], kwargs: Dict[str,
     try:
         captured = capture(whole, inputs, {**kwargs, _TARGET: target}, cut_at=paths,
                            name=source.name or type(module).__name__, verify=source.verify,
-                           fallback=source.fallback)
+                           fallback=source.fallback, fixed_norms=trains)
     except CaptureError as error:
         error.rename(own)
         raise

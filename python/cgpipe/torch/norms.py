@@ -99,7 +99,7 @@ def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: An
     need(isinstance(mean, Constant) and mean.buffer is not None and isinstance(var, Constant)
          and var.buffer is not None,
          "batch_norm with running statistics (track_running_stats=True)")
-    if not train and (t.training or weight is None):
+    if not train and (t.training or t.fixed_norms or weight is None):
         return _fixed_batch_norm(t, x, weight, bias, mean.tensor, var.tensor, eps)
     need(train == t.training, "batch_norm in the mode, train or eval, of the whole module")
     need(isinstance(weight, Parameter) and isinstance(bias, Parameter),

@@ -52,6 +52,7 @@ class _Forward:
     training: bool
     wants: Tuple[bool, ...]  # which inputs get a gradient
     seed: Optional[int] = None
+    state: Any = None  # of the module, in evaluation
     number: int = -1  # index of the engine's forward
     node: Any = None  # weak reference to autograd's node
     task: int = -1  # last backward pass that ran this forward
@@ -118,6 +119,7 @@ class Runtime:
             engine = self._engine(captured, samples, wants)
             self._adopt(engine, used)
             forward = _Forward(self, captured, engine, used, self.module.training, wants)
+            forward.state = None if forward.training else self.state.read()
             captured.regions.gradient = gradient
             if captured.regions.draws or (self.module.training and captured.has_dropout):
                 forward.seed = int(torch.randint(2**62, (), dtype=torch.int64))
@@ -175,11 +177,15 @@ class Runtime:
                   gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
         """Return the gradients of inputs and parameters."""
         with self.lock:
-            captured, engine = forward.captured, forward.engine
+            engine = forward.engine
             again = not (forward.training and engine.pending and engine.forwards == forward.number)
             statistics: List[Tuple[Tensor, Tensor]] = []
+            names = [entry.name for entry in forward.captured.parameters]
             if again:
+                needed_of = dict(zip(names, needed))
                 engine, statistics = self._forward_again(forward, inputs)
+                needed = [needed_of[entry.name] for entry in forward.captured.parameters]
+            captured = forward.captured
             _keep_gradients(engine, forward.parameters)
             wanted = captured.new_input_gradients(inputs, forward.wants)
             self._call(engine, engine.backward,
@@ -193,7 +199,8 @@ class Runtime:
                      for i, (view, need) in enumerate(zip(engine.gradients, needed))]
             if self._is_shared(forward) or not _will_accumulate(forward.parameters, needed):
                 views = [None if view is None else view.clone() for view in views]
-            return [*captured.input_gradients_to_torch(wanted), *views]
+            found = dict(zip((entry.name for entry in captured.parameters), views))
+            return [*captured.input_gradients_to_torch(wanted), *(found.get(x) for x in names)]
 
     def _forward_again(self, forward: _Forward,
                        inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tuple[Tensor, Tensor]]]:
@@ -201,8 +208,7 @@ class Runtime:
         buffers that this changes, with copies."""
         captured, samples = forward.captured, inputs[0].shape[0]
         if not forward.training and captured.has_batch_norm:
-            raise CgpipeError("backward: a batch norm in eval mode has no gradient here (call "
-                              "train(), or run under torch.no_grad())")
+            captured = self._with_gradients(forward, inputs)
         engine = self._engine(captured, samples, forward.wants)
         self._adopt(engine, forward.parameters)
         captured.regions.gradient = True
@@ -212,6 +218,18 @@ class Runtime:
                     captured.new_outputs(samples))
         forward.engine = engine
         return engine, statistics
+
+    def _with_gradients(self, forward: _Forward, inputs: Sequence[Tensor]) -> Captured:
+        """Let a forward in evaluation use a capture whose batch norms have gradients."""
+        if forward.state != self.state.read():
+            raise CgpipeError("backward: the module or its mode has changed since this forward in "
+                              "eval mode (call backward() first)")
+        with torch.enable_grad():
+            captured = self._capture(inputs, inputs[0].shape[0], fixed_norms=True)
+        parameters = dict(self.module.named_parameters(remove_duplicate=False))
+        forward.parameters = [parameters[entry.name] for entry in captured.parameters]
+        forward.captured = captured
+        return captured
 
     def _is_shared(self, forward: _Forward) -> bool:
         """Return whether this backward pass goes through another forward, which will overwrite the
@@ -230,12 +248,14 @@ class Runtime:
 
     # --- captures and engines ---
 
-    def _capture(self, inputs: Sequence[Tensor], samples: int) -> Captured:
+    def _capture(self, inputs: Sequence[Tensor], samples: int,
+                 fixed_norms: bool = False) -> Captured:
         """Return the module captured for these shapes and types, in its current state, for
-        micro-batches of ceil(N / chunks) samples."""
+        micro-batches of ceil(N / chunks) samples. ``fixed_norms``: in evaluation, let batch norms
+        have gradients."""
         gradient = torch.is_grad_enabled()
-        key = (self.state.read(), tuple((x.shape[1:], x.dtype, gradient and x.requires_grad)
-                                        for x in inputs))
+        forms = ((x.shape[1:], x.dtype, gradient and x.requires_grad) for x in inputs)
+        key = (self.state.read(), fixed_norms, *forms)
         microbatch = -(-samples // self.options.chunks)
         found = self.captures.setdefault(key, [])
         self.captures.move_to_end(key)
@@ -248,13 +268,14 @@ class Runtime:
                 given = [x.detach()[:microbatch].requires_grad_(gradient and x.requires_grad)
                          for x in inputs]
                 captured = capture(self.module, given, name=self.options.name,
-                                   verify=self.options.verify, fallback=self.options.fallback)
+                                   verify=self.options.verify, fallback=self.options.fallback,
+                                   fixed_norms=fixed_norms)
             captured.regions.use_threads(self.options.torch_threads)
             captured.freeze(self.module)
             self.state.ignore(captured.regions.attributes)
             self.state.ignore_written(before)
             # The capture may have changed the state, for it runs the module.
-            after = self.state.read(), key[1]
+            after = self.state.read(), *key[1:]
             self.captures.setdefault(after, []).append(captured)
             self.captures.move_to_end(after)
             if not found:

@@ -166,6 +166,7 @@ class Translator:
     def __init__(self, name: str, training: bool, ops: Dict[str, Any]) -> None:
         self.graph, self.training, self.ops = Graph(name), training, ops
         self.has_dropout = self.has_batch_norm = False
+        self.fixed_norms = False  # in evaluation, let batch norms have gradients
         self.node: Any = None
         self.hidden: List[Hidden] = []
         self.real: Dict[Any, int] = {}  # values of the placeholders of integer inputs
