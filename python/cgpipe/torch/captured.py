@@ -255,7 +255,8 @@ class Captured:
                 sizes = [axis.size for axis in layout.order]
                 shape = [x.shape[0], *(sizes if 0 < len(sizes) <= MAX_RANK
                                        else [math.prod(sizes)])]
-                found.append(torch.empty(shape) if want and x.is_floating_point() else None)
+                found.append(torch.empty(shape, dtype=torch.float32)
+                             if want and x.is_floating_point() else None)
         return found + [None] * len(self.hidden)
 
     def input_gradients_to_torch(
@@ -328,7 +329,7 @@ class Captured:
             if gradient is not None:
                 before = sums[i]
                 sums[i] = gradient if before is None else before + gradient
-        return [torch.zeros([samples, *self._shape(i)]) if x is None
+        return [torch.zeros([samples, *self._shape(i)], dtype=torch.float32) if x is None
                 else to_memory(x, self.layouts[i]).reshape(samples, *self._shape(i))
                 for i, x in enumerate(sums)]
 
@@ -367,6 +368,6 @@ def _new_output(shape: List[int]) -> Tensor:
     saves."""
     count = math.prod(shape)
     if 4 * count < LARGE:
-        return torch.empty(shape)
+        return torch.empty(shape, dtype=torch.float32)
     pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(pages, dtype=torch.float32).view(shape)

@@ -58,7 +58,7 @@ def _filled(t: "Translator", condition: Any, chosen: bool, number: float) -> Any
     """Return ``number`` where the condition equals ``chosen``, and 0 elsewhere."""
     def fill(condition: Tensor) -> Tensor:
         where = condition if chosen else ~condition
-        return torch.zeros(where.shape).masked_fill(where, number)
+        return torch.zeros(where.shape, dtype=torch.float32).masked_fill(where, number)
     if isinstance(condition, Constant):
         return Constant(fill(condition.tensor), condition.samples)
     found = derived(t, condition, (chosen, number), fill, condition.shape)

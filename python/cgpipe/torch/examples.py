@@ -38,6 +38,9 @@ def of_module(module: nn.Module) -> List[Finding]:
                                  "the module from which torch.jit made it)")]
     found: List[Finding] = []
     for path, child in module.named_modules():
+        if getattr(child, "is_pipeline", False):
+            found.append(Finding(path, text="a pipeline inside another one is not covered (give "
+                                            "its layers: nn.Sequential(*pipeline))"))
         for key, p in child._parameters.items():
             text = None if p is None else _of_parameter(p)
             if text is not None:

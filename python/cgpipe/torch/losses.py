@@ -55,7 +55,7 @@ def _of_differences(t: Translator, name: str, x: Any, targets: Any, reduction: i
         a, b = b, a
     if t.graph.has_gradient(b.number):
         a = t.binary("subtract", a, b)
-        b = t.constant(Constant(torch.zeros(())), a.layout)
+        b = t.constant(Constant(torch.zeros((), dtype=torch.float32)), a.layout)
     return _of_elements(t, name, a, b, reduction, attributes, weight)
 
 
@@ -205,7 +205,7 @@ def _of_classes(t: Translator, x: Value, targets: Any, weight: Any, reduction: i
     computed before each step; a mean is divided by the sum of the targets' weights."""
     node, shape = _of_integers(targets)
     classes = count(x.layout.dims[1])
-    of_class = torch.ones(classes) if weight is None else _constant(weight)
+    of_class = torch.ones(classes, dtype=torch.float32) if weight is None else _constant(weight)
 
     def labels(given: Any) -> Any:
         kept = (given != ignore).unsqueeze(-1)

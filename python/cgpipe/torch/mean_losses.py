@@ -63,7 +63,8 @@ class MeanTerm(Term):
     def add(self, t: Translator) -> None:
         """Add the loss to the graph."""
         layout = Layout([(BATCH,)], [])
-        factor = t.constant(Constant(torch.full([1], self.weight)), layout).number
+        weight = Constant(torch.full([1], self.weight, dtype=torch.float32))
+        factor = t.constant(weight, layout).number
         inputs = [*self.inputs, factor]
         if self.divisor is not None:
             inputs.append(self.divisor)

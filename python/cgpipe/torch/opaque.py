@@ -404,7 +404,7 @@ def _(inputs: List[Tensor], key: int) -> List[Tensor]:
     if samples is None:
         raise call.error("no argument with samples")
     return [torch.empty([samples * size if batch else size for batch, size in shape],
-                        device=inputs[0].device) for shape in call.shapes]
+                        dtype=torch.float32, device=inputs[0].device) for shape in call.shapes]
 
 
 @contextlib.contextmanager

@@ -117,7 +117,7 @@ class PipelineOptimizer(torch.optim.Optimizer):
         for parameter, (index, entry) in self._engine.items():
             state: Dict[str, Any] = {}
             if self._kind != "SGD":
-                state["step"] = torch.tensor(float(updates))
+                state["step"] = torch.tensor(float(updates), dtype=torch.float32)
             for i, name in enumerate(self._names()):
                 state[name] = entry.to_torch(self._read(index, i)).clone()
             if state:
@@ -159,7 +159,7 @@ class PipelineOptimizer(torch.optim.Optimizer):
             if self._kind != "SGD":
                 steps.add(int(state.get("step", 0)))
             for i, name in enumerate(self._names()):
-                memory = torch.zeros(shapes[index])
+                memory = torch.zeros(shapes[index], dtype=torch.float32)
                 if state.get(name) is not None:
                     entry.to_torch(memory).copy_(state[name])
                 elif state:
@@ -171,7 +171,7 @@ class PipelineOptimizer(torch.optim.Optimizer):
         return found, steps.pop() if steps else None
 
     def _read(self, index: int, state: int) -> Tensor:
-        out = torch.empty(self._pipeline._parameters[index].shape)
+        out = torch.empty(self._pipeline._parameters[index].shape, dtype=torch.float32)
         self._pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_get_optimizer_state(
             self._pipeline._handle, index, state, out.data_ptr())))
         return out
@@ -207,7 +207,8 @@ def _parameters(pipeline: "Pipeline") -> Tuple[Dict[Any, Tuple[int, Any]], List[
     all parameters in PyTorch's order."""
     captured = pipeline.model._captured
     if captured is None:
-        plain = [nn.Parameter(torch.zeros(()).expand(v.shape)) for v in pipeline._parameters]
+        zero = torch.zeros((), dtype=torch.float32)
+        plain = [nn.Parameter(zero.expand(v.shape)) for v in pipeline._parameters]
         return ({p: (i, _Plain(v)) for i, (p, v) in enumerate(zip(plain, pipeline._parameters))},
                 plain)
     names = dict(captured.module.named_parameters(remove_duplicate=False))

@@ -99,7 +99,7 @@ def _draw(examples: Sequence[Tensor], samples: int, other: bool, first: int = 0)
     for x in examples:
         x = x.detach()[rows]
         if other and x.is_floating_point():
-            moved = x * (1 + 0.1 * torch.randn(x.shape, generator=generator))
+            moved = x * (1 + 0.1 * torch.randn(x.shape, generator=generator, dtype=x.dtype))
             x = moved.clamp(0, 1) if bool(((x >= 0) & (x <= 1)).all()) else moved
         found.append(x.contiguous())
     return found

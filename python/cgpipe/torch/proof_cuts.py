@@ -52,7 +52,7 @@ def moved(tensor: Tensor, generator: Optional[torch.Generator]) -> Tensor:
         return tensor
     x = tensor.detach()
     flat, found = x.reshape(-1), torch.empty(x.shape, dtype=x.dtype)
-    noise = torch.rand([min(NOISE, flat.numel())], generator=generator) * 2 - 1
+    noise = torch.rand([min(NOISE, flat.numel())], generator=generator, dtype=torch.float32) * 2 - 1
     factor, rows = (1 + MOVED * noise).to(x.dtype), flat.numel() // max(1, len(noise))
     whole, to = rows * len(factor), found.view(-1)
     torch.mul(flat[:whole].view(rows, -1), factor, out=to[:whole].view(rows, -1))
@@ -63,7 +63,7 @@ def moved(tensor: Tensor, generator: Optional[torch.Generator]) -> Tensor:
 def shrinking(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """Return factors that move a tensor of this shape by a few roundings towards zero."""
     number = math.prod(shape)
-    noise = torch.rand([min(NOISE, number)], generator=generator)
+    noise = torch.rand([min(NOISE, number)], generator=generator, dtype=torch.float32)
     return (1 - MOVED * noise).repeat(-(-number // max(1, len(noise))))[:number].view(shape)
 
 
@@ -204,7 +204,8 @@ class Feed:
         value = self.run.results[cut.number]
         assert value is not None
         shaped = from_memory(self.move(value), cut.layout)
-        leaf = torch.empty_strided(shaped.shape, self.run.strides[cut.number]).copy_(shaped)
+        leaf = torch.empty_strided(shaped.shape, self.run.strides[cut.number],
+                                   dtype=shaped.dtype).copy_(shaped)
         self.leaves[cut.number] = leaf.requires_grad_(cut.number in self.run.requires)
         return leaf.clone()  # not a leaf of autograd's graph, because forward may write to it
 

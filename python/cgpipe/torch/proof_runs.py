@@ -246,7 +246,7 @@ class Eager:
             return torch.ones_like(y)
         if self.captured.graph["losses"]:
             return torch.zeros_like(y)
-        return torch.randn(y.shape, generator=generator)
+        return torch.randn(y.shape, generator=generator, dtype=y.dtype)
 
     def named(self, outputs: Sequence[Tensor]) -> Tensors:
         """Return the outputs and the loss by name."""
@@ -362,7 +362,7 @@ class Ours:
     def _step(self, piece: Piece, engine: Engine, draw: Draw) -> None:
         captured, call = self.captured, self.worker.call
         given = [draw.values[x] for x in piece.inputs]
-        outputs = [torch.empty([draw.samples, *piece.shape(i)])
+        outputs = [torch.empty([draw.samples, *piece.shape(i)], dtype=torch.float32)
                    for i in range(len(piece.outputs))]
         gradients = piece.new_gradients(given)
         if captured.has_batch_norm and not captured.training:
@@ -374,7 +374,7 @@ class Ours:
         if piece.losses:
             loss = call(engine.step, given, gradients)
             self._note("outputs", "loss", piece)
-            draw.compare("outputs", "loss", torch.tensor(loss))
+            draw.compare("outputs", "loss", torch.tensor(loss, dtype=torch.float32))
         else:
             call(engine.forward, given, outputs)
             self._compare_outputs(piece, draw, outputs)
@@ -431,7 +431,8 @@ class Ours:
         numbers = captured.graph["outputs"]
         last = dict(zip(numbers, captured.output_gradients(draw.seeds, draw.samples)))
         known = {**self._shaped(draw.expected.result_gradients), **last}
-        return [known[x] if x in known else torch.zeros([draw.samples, *piece.shape(i)])
+        return [known[x] if x in known
+                else torch.zeros([draw.samples, *piece.shape(i)], dtype=torch.float32)
                 for i, x in enumerate(piece.outputs)]
 
     def _copy(self, piece: Piece, engine: Engine) -> None:

@@ -48,7 +48,7 @@ def _along(t: Translator, x: Any, sizes: Sequence[int],
     for i, made in reversed(list(enumerate(sizes))):
         size = y.layout.sizes()[first + i]
         own = matrix(i, size, made)
-        if size != made or not torch.equal(own, torch.eye(size)):
+        if size != made or not torch.equal(own, torch.eye(size, dtype=torch.float32)):
             y = resample(t, y, first + i, own)
     return y
 
@@ -60,7 +60,8 @@ def _sizes(t: Translator) -> List[int]:
 def adaptive_average(t: Translator, x: Any) -> Value:
     """Return averages over windows, whose number need not divide the size of the image."""
     def matrix(_: int, size: int, made: int) -> Tensor:
-        return F.adaptive_avg_pool1d(torch.eye(size)[None], made)[0].T.contiguous()
+        rows = torch.eye(size, dtype=torch.float32)
+        return F.adaptive_avg_pool1d(rows[None], made)[0].T.contiguous()
     return _along(t, x, _sizes(t), matrix)
 
 
@@ -82,7 +83,7 @@ def _interpolation(name: str) -> Callable[..., Value]:
         corners = [] if "nearest" in name else [bool(rest[0])]
 
         def matrix(i: int, size: int, made: int) -> Tensor:
-            one = torch.eye(size).reshape([1, size, size, *[1] * width])
+            one = torch.eye(size, dtype=torch.float32).reshape([1, size, size, *[1] * width])
             y = function(one, [made, *[1] * width], *corners, scales[i], *[None] * width)
             return y.reshape(size, made).T.contiguous()
         return _along(t, x, sizes, matrix)

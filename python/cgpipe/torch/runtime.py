@@ -32,6 +32,7 @@ from cgpipe.torch.capture import CaptureError, capture
 from cgpipe.torch.captured import LARGE, Captured
 from cgpipe.torch.engine import Engine, Options, return_memory
 from cgpipe.torch.state import State
+from cgpipe.torch.surroundings import without_saving_hooks
 from cgpipe.worker import Worker
 
 __all__ = ["Options", "Runtime"]
@@ -99,6 +100,9 @@ class Runtime:
         self.live: "weakref.WeakSet[_Forward]" = weakref.WeakSet()
 
     def __call__(self, *inputs: Tensor) -> Any:
+        if torch._C._are_functorch_transforms_active():
+            raise RuntimeError("a pipeline inside a transform of torch.func (vmap, grad, jvp) is "
+                               "not covered (transform the module instead)")
         samples = _check_inputs(inputs)
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError("torch.autocast: values are float32 here (leave the region before "
@@ -267,9 +271,9 @@ class Runtime:
             with torch.random.fork_rng(devices=[]):  # keep the caller's random state
                 given = [x.detach()[:microbatch].requires_grad_(gradient and x.requires_grad)
                          for x in inputs]
-                captured = capture(self.module, given, name=self.options.name,
-                                   verify=self.options.verify, fallback=self.options.fallback,
-                                   fixed_norms=fixed_norms)
+                captured = without_saving_hooks(lambda: capture(
+                    self.module, given, name=self.options.name, verify=self.options.verify,
+                    fallback=self.options.fallback, fixed_norms=fixed_norms))
             captured.regions.use_threads(self.options.torch_threads)
             captured.freeze(self.module)
             self.state.ignore(captured.regions.attributes)
@@ -412,6 +416,10 @@ def _check_inputs(inputs: Sequence[Tensor]) -> int:
 
 def _check_parameters(parameters: Dict[str, nn.Parameter]) -> None:
     for name, parameter in parameters.items():
+        if not isinstance(parameter, nn.Parameter):
+            raise TypeError(f"{name}: an nn.Parameter is expected, got a tensor in its place "
+                            "(torch.func.functional_call is not covered: copy_() the values into "
+                            "the parameters under torch.no_grad())")
         if parameter.dtype != torch.float32:
             raise TypeError(f"{name}: float32 is expected, got "
                             f"{str(parameter.dtype).replace('torch.', '')} (cast the model back)")

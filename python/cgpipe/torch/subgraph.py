@@ -90,7 +90,7 @@ def _directions(y: Tensor, shape: Shape) -> Tensor:
     dim = _dim(shape)
     sizes = list(y.shape)
     sizes[dim] = shape[dim][1]
-    row = torch.randn(sizes, generator=torch.Generator().manual_seed(13))
+    row = torch.randn(sizes, generator=torch.Generator().manual_seed(13), dtype=torch.float32)
     return torch.cat([row] * (y.shape[dim] // shape[dim][1]), dim)
 
 
@@ -114,7 +114,7 @@ def are_apart(parts: Sequence[Part], program: Any, module: nn.Module,
     rows = torch.arange(samples) % examples[0].shape[0]
     generator = torch.Generator().manual_seed(9)
     given = [x[rows] for x in examples]
-    given = [x * (1 + 0.01 * torch.randn(x.shape, generator=generator))
+    given = [x * (1 + 0.01 * torch.randn(x.shape, generator=generator, dtype=x.dtype))
              if x.is_floating_point() else x for x in given]
     with threads(1), buffers_kept(module), attributes_kept(module), torch.enable_grad(), \
             seeded(PROOF_SEED):
@@ -237,7 +237,7 @@ def _nan(row: Tensor, _other: Tensor) -> Tensor:
 
 
 def _moved(row: Tensor, _other: Tensor) -> Tensor:
-    noise = torch.randn(row.shape, generator=torch.Generator().manual_seed(3))
+    noise = torch.randn(row.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float32)
     return row + noise if row.is_floating_point() else row
 
 

@@ -8,13 +8,15 @@ import contextlib
 import random
 import sys
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
 
 __all__ = ["PROOF_SEED", "add_storage", "buffers_replaced", "counting", "evaluating", "put",
-           "random_states", "seeded", "threads", "unscaled", "without_hooks"]
+           "random_states", "seeded", "threads", "unscaled", "without_hooks",
+           "without_saving_hooks"]
 
 #: Seed of each region while a capture is proven.
 PROOF_SEED = 17
@@ -119,6 +121,16 @@ def without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
     finally:
         for table, entries in tables:
             table.update(entries)
+
+
+def without_saving_hooks(function: Callable[[], Any]) -> Any:
+    """Call a function without the hooks for saved tensors of the calling thread, such as those of
+    torch.utils.checkpoint, under which nothing can be traced. Hooks belong to a thread, so another
+    thread calls it."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        return function()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
 
 
 @contextlib.contextmanager

@@ -479,4 +479,4 @@ def row_of(x: Constant) -> Tensor:
 
 
 def _as_constant(x: Any) -> Constant:
-    return x if isinstance(x, Constant) else Constant(torch.tensor(float(x)))
+    return x if isinstance(x, Constant) else Constant(torch.tensor(float(x), dtype=torch.float32))

@@ -233,7 +233,8 @@ def fill(t: Translator, x: Any, value: Any) -> Any:
     shape = t.shape_of_result()
     number = t.number(value)
     need(number is not None, "fill with a number")
-    return Constant(torch.full([size for _, size in shape], number), samples_of(shape))
+    return Constant(torch.full([size for _, size in shape], number, dtype=torch.float32),
+                    samples_of(shape))
 
 
 @op("copy")

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from cgpipe import _ranks
 from cgpipe.torch.runtime import Options, Runtime
@@ -152,6 +153,8 @@ class GPipe(nn.Module):
     parameters and running statistics then become views of the engine's memory. If the module cannot
     be captured, this forward raises, with the path and op."""
 
+    #: A capture refuses a module that has a pipeline inside.
+    is_pipeline = True
     #: Number of layers of each partition.
     balance: List[int] = []
     #: Device of each partition. The first has the input, and the last has the output.
@@ -208,6 +211,7 @@ class GPipe(nn.Module):
     def _stages(self) -> List[str]:
         return [f"partitions.{j}" for j in range(len(self.partitions))]
 
+    @_disable_dynamo  # torch.compile() calls it as it is
     def forward(self, input: TensorOrTensors) -> TensorOrTensors:
         """Return the module's output for a mini-batch. Input and output are a tensor or a tuple of
         tensors, [N, ...] each.
