@@ -30,6 +30,7 @@ static const struct {
 static cgp_status run(training *t, bool *usage) {
     cgp_status status = CGP_OK;
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
+        if (i == 1) cli_stop_install(); /* before, a signal ends the program, even in a search */
         status = phases[i].run(t);
         *usage = status != CGP_OK && i == 0;
         if (status != CGP_OK || (phases[i].stops && cli_train_stop(t, false))) break;
@@ -81,7 +82,6 @@ int cli_train(const cli_run_options *options) {
                   .validation = cli_no_eval_metrics};
     t.run.options.kept = NULL; /* the caller frees the options' memory */
     cli_run_directory_name(&t.run.directory, options->run);
-    cli_stop_install();
     const cgp_status status = run(&t, &usage);
     int code = status == CGP_OK ? CLI_OK : fail(&t, status, usage);
     if (!cli_ranks_lost()) cli_diagnosis_end();

@@ -212,4 +212,13 @@ check "two signals: it goes on" exits 0
 check "two signals: a line each" test "$(steps twice)" = "$(one_to "$steps")"
 check "two signals: no left-overs" test -z "$(ls -d twice/.cgpipe-* 2>/dev/null)"
 
+# --- before a run exists ---
+
+# This search takes minutes. A signal that is only recorded would have no effect until it ends.
+timeout -k 60 -s TERM 2 "$program" train gpt2:layers=200,width=32,heads=2,seq=32,vocab=256 --data text.txt --stages 16 \
+    --batch 64 --chunks 64 --memory-limit 2M --steps 1 --run searched >"$out" 2>"$err" </dev/null
+code=$?
+check "a signal ends the search of a plan at once" exits 124
+check "... and leaves no run" test ! -e searched
+
 finish
