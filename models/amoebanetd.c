@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amoebanetd.c -- AmoebaNet-D and its older definition: the same operations, with two genotypes and
- * two partitions into layers.
+/* amoebanetd.c -- builds AmoebaNet-D, and its older definition. Both have the same operations, but
+ * different genotypes and different partitions into layers.
  *
  * Values of a cell, with S the side of s1:
  *
@@ -120,7 +120,7 @@ static cgp_value relu_of(network *net, cgp_value x) {
     return entry[1];
 }
 
-/* x [H, W, in] -> [H / stride, W / stride, out] */
+/* Add a convolution: x [H, W, in] -> [H / stride, W / stride, out]. */
 static cgp_value convolve(network *net, cgp_value x, const char *name, int64_t in, int64_t out,
                           const int kernel[2], const int stride[2]) {
     const int down = kernel[0] / 2, across = kernel[1] / 2;
@@ -167,7 +167,7 @@ static cgp_value pool(network *net, operation kind, cgp_value x, int64_t c, int 
     return net->o->old ? conv_norm(net, x, 1, c, c, (int[]){1, 1}, (int[]){1, 1}) : x;
 }
 
-/* x [2 S, 2 S, in] -> [S, S, out] */
+/* Add a factorised reduction: x [2 S, 2 S, in] -> [S, S, out]. */
 static cgp_value factorised_reduction(network *net, cgp_value x, int64_t in, int64_t out) {
     cgp_conv2d_options options = {.out = out / 2, .kernel = {1, 1}, .stride = {2, 2}};
     cgp_value halves[2];
@@ -181,7 +181,7 @@ static cgp_value factorised_reduction(network *net, cgp_value x, int64_t in, int
     return cgp__batch_norm_pytorch(net->model, x, cgp__name(&net->names, "%s.bn", net->part));
 }
 
-/* x [H, W, c] -> [H / stride, W / stride, c] */
+/* Add an operation: x [H, W, c] -> [H / stride, W / stride, c]. */
 static cgp_value operate(network *net, operation kind, cgp_value x, int64_t c, int stride) {
     if (kind == NONE) return x; /* NONE only occurs with stride 1 */
     if (kind >= CONV_1X1) return convolve_all(net, kind, x, c, c, stride);
@@ -193,7 +193,7 @@ static cgp_value operate(network *net, operation kind, cgp_value x, int64_t c, i
 /* The inputs of a cell. Adding the cell replaces them by the inputs of the next cell. */
 typedef struct flow {
     cgp_value s1, s2;
-    int64_t width1, width2; /* their channels */
+    int64_t width1, width2; /* channels of s1 and of s2 */
     bool reduced;           /* s2 has twice the side of s1 */
     int64_t c;              /* width of the current cell */
 } flow;
@@ -268,8 +268,8 @@ static void add_cell(network *net, const char *cell, bool reduces, flow *f) {
 
 /* --- the graph --- */
 
-/* images [S, S, 3] -> [S / 2, S / 2, D / 4]. In the older definition each op is a layer of its own,
- * and `twin` is a layer without an op. */
+/* Add the stem: images [S, S, 3] -> [S / 2, S / 2, D / 4]. In the older definition, each op is a
+ * layer of its own, and `twin` is a layer without an op. */
 static cgp_value add_stem(network *net, int64_t width) {
     cgp_value x = cgp__images(net->model, net->o->image);
     begin_cell(net, "stem1");

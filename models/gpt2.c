@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpt2.c -- GPT-2 on top of the builder, with the names and layouts of Hugging Face's
- * GPT2LMHeadModel.
+/* gpt2.c -- builds GPT-2, with the names and layouts of Hugging Face's GPT2LMHeadModel.
  *
  *     layer     values                                     parameters, below "transformer."
  *     wte       tokens [T] -> x [T, C]                     wte.weight [V, C]
@@ -83,7 +82,7 @@ static cgp_value part_of(cgp__network *net, cgp_value qkv, int part) {
     return cgp_slice(net->model, qkv, -1, part * width, (part + 1) * width);
 }
 
-/* qkv [T, 3C] -> [T, C]; for generation [1, 3C], with positions. */
+/* Add attention: qkv [T, 3C] -> [T, C]. For generation, qkv is [1, 3C], and there are positions. */
 static cgp_value attention(cgp__network *net, cgp_value qkv, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
     if (!positions) return cgp_causal_attention(net->model, qkv, o->heads, o->dropout);
@@ -92,7 +91,7 @@ static cgp_value attention(cgp__network *net, cgp_value qkv, const cgp_value *po
         (cgp_cached_attention_options){.length = o->sequence, .heads = o->heads});
 }
 
-/* The two branches of a block, x [T, C] -> [T, C]. */
+/* The next two functions add the two branches of a block, x [T, C] -> [T, C]. */
 static cgp_value attend(cgp__network *net, cgp_value x, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
     cgp_value y = norm(net, x, "ln_1");
@@ -120,7 +119,7 @@ typedef struct sources {
     cgp_value groups; /* [T, n C]: the embeddings, then complete groups */
     int64_t n;
     cgp_value sum;              /* [T, C], sum of the current group; none if id < 0 */
-    const cgp_value *positions; /* positions for generation; else NULL */
+    const cgp_value *positions; /* positions, for generation; otherwise NULL */
 } sources;
 
 static const cgp_value none = {-1};
@@ -169,7 +168,7 @@ static void add_block(cgp__network *net, sources *s, int i) {
     add_branch(net, s, feed_forward(net, input_of(net, s, "mlp_res")));
 }
 
-/* x [T, C] -> [T, C] */
+/* Add the position embeddings: x [T, C] -> [T, C]. */
 static cgp_value add_positions(cgp__network *net, cgp_value x, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
     if (!positions) return cgp_position_embedding(net->model, x, "transformer.wpe", normal);
@@ -225,7 +224,7 @@ static cgp_status resolve(void *options) {
                         "gpt2: heads: expected a divisor of the width, got heads=%" PRId64
                         ", width=%" PRId64,
                         o->heads, o->width);
-    /* Equal models get equal specs. */
+    /* Store 0 for the default, so that equal models get equal specs. */
     if (o->eps == EPS) o->eps = 0;
     if (o->inner == 4 * o->width) o->inner = 0;
     if (o->residuals > o->layers) o->residuals = o->layers;

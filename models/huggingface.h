@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.h -- the config.json of a Hugging Face directory: its keys, and their mapping to each
- * kind of model. */
+/* huggingface.h -- reads and writes the config.json of a Hugging Face directory for each kind of
+ * model. */
 #ifndef CGPIPE_MODELS_HUGGINGFACE_H
 #define CGPIPE_MODELS_HUGGINGFACE_H
 
@@ -29,12 +29,12 @@ CGP_MUST_CHECK cgp_status cgp__config_real(const cgp__config *c, const char *key
 /* Check that a flag is `needed`, the only supported value. */
 CGP_MUST_CHECK cgp_status cgp__config_need(const cgp__config *c, const char *key, bool needed);
 
-/* Set the options that the file has. Each is checked individually. */
+/* Set the options that the file has. Each option is checked individually. */
 CGP_MUST_CHECK cgp_status cgp__gpt2_from_config(const cgp__config *c, cgp_gpt2_options *o);
 CGP_MUST_CHECK cgp_status cgp__llama_from_config(const cgp__config *c, cgp_llama_options *o);
 CGP_MUST_CHECK cgp_status cgp__vit_from_config(const cgp__config *c, cgp_vit_options *o);
 
-/* Make the configuration from the options. Owned by the caller; NULL if memory is short. */
+/* Make the configuration from the options. It is owned by the caller; NULL if memory is short. */
 json_t *cgp__gpt2_to_config(const cgp_gpt2_options *o);
 json_t *cgp__llama_to_config(const cgp_llama_options *o);
 json_t *cgp__vit_to_config(const cgp_vit_options *o);

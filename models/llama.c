@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama.c -- Llama on top of the builder, with the names and layouts of Hugging Face's
- * LlamaForCausalLM.
+/* llama.c -- builds Llama, with the names and layouts of Hugging Face's LlamaForCausalLM.
  *
  *     layer          values                                  parameters, below "model."
  *     embed_tokens   tokens [T] -> x [T, C]                  embed_tokens.weight [V, C]
@@ -15,7 +14,7 @@
  *     lm_head        logits [T, V]                           lm_head.weight [V, C] (no prefix), or
  *                                                            embed_tokens.weight, tied
  *
- * There are H heads of queries and K of keys and values, of width D. All weights are [out, in]. */
+ * There are H query heads and K key/value heads, each of width D. All weights are [out, in]. */
 #include <cgpipe/models/llama.h>
 
 #include <inttypes.h>
@@ -54,7 +53,7 @@ static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads, const cgp
                              .positions = positions});
 }
 
-/* y [T, C] -> [T, C]; for generation [1, C], with positions. */
+/* Add attention: y [T, C] -> [T, C]. For generation, y is [1, C], and there are positions. */
 static cgp_value attend(cgp__network *net, cgp_value y, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     const int64_t kv_heads = o->kv_heads > 0 ? o->kv_heads : o->heads,
@@ -78,7 +77,7 @@ static cgp_value attend(cgp__network *net, cgp_value y, const cgp_value *positio
     return linear(net, y, "self_attn.o_proj", o->width, false);
 }
 
-/* x [T, C] -> [T, C] */
+/* Add a block: x [T, C] -> [T, C]. */
 static cgp_value add_block(cgp__network *net, cgp_value x, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     cgp_model *model = net->model;
@@ -170,7 +169,7 @@ static cgp_status resolve(void *options) {
     CGP_TRY(cgp__keys_check(&cgp__llama_keys, o));
     CGP_TRY(check_heads(o));
     CGP_TRY(check_rope(o));
-    /* Equal models get equal specs. */
+    /* Store 0 for the default, so that equal models get equal specs. */
     if (o->eps == EPS) o->eps = 0;
     if (o->theta == THETA) o->theta = 0;
     if (o->kv_heads == o->heads) o->kv_heads = 0;

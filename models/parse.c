@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.c -- model specs, see zoo.h. */
+/* parse.c -- parses and writes model specs, see zoo.h. */
 #include "base/json.h"
 #include "zoo.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resnet.c -- residual networks, with a layer for each entry of torchgpipe's flat list, and
- * torchvision's parameter names.
+/* resnet.c -- builds residual networks, with one layer for each entry of torchgpipe's flat list,
+ * and with torchvision's parameter names.
  *
  *     basic block                                bottleneck, w channels inside, 4 w outside
  *       identity   x                               identity   x
@@ -73,7 +73,8 @@ static cgp_value add_step(cgp__network *net, cgp_value x, int i, bool last, int6
     return cgp_relu(net->model, x);
 }
 
-/* x [H, W, *in] -> [H / stride, W / stride, *in], where *in is updated. */
+/* Add a block: x [H, W, *in] -> [H / stride, W / stride, *in]. The block changes *in to its own
+ * number of channels. */
 static cgp_value add_block(cgp__network *net, cgp_value x, bool bottleneck, int64_t *in,
                            int64_t width, int stride) {
     const int64_t out = bottleneck ? 4 * width : width;
@@ -100,7 +101,8 @@ static cgp_value add_block(cgp__network *net, cgp_value x, bool bottleneck, int6
     return cgp_relu(model, y);
 }
 
-/* images [S, S, 3] -> [S / 4, S / 4, width]; [S, S, width] in the family for small images. */
+/* Add the stem: images [S, S, 3] -> [S / 4, S / 4, width]. In the family for small images, the
+ * result is [S, S, width]. */
 static cgp_value add_stem(cgp_model *model, const cgp_resnet_options *o, bool imagenet) {
     const cgp_pool_options pool = {{3, 3}, {2, 2}, cgp_padding_all(1)};
     cgp_value x = cgp__images(model, o->image);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spec.c -- model specs: find the kind, then call its functions. */
+/* spec.c -- implements model specs: finds the kind, then calls the functions of this kind. */
 #include <cgpipe/models/spec.h>
 
 #include <stdio.h>

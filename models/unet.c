@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unet.c -- U-Net(B, C), with a layer for each entry of torchgpipe's flat list.
+/* unet.c -- builds U-Net(B, C), with one layer for each entry of torchgpipe's flat list.
  *
  *     layers                              values, S the side at this layer
  *     encoder.i.encode.0 .. (B - 1)       [S, S, C 2^(i-1)] -> [S, S, C 2^i]; from 3 if i = 0
@@ -34,8 +34,8 @@ static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64
     return cgp__conv2d_pytorch(model, x, name, in, options);
 }
 
-/* x [S, S, in] -> [S, S, out]: B convolutions of four layers, with `middle` channels between
- * them. */
+/* Add a stack, x [S, S, in] -> [S, S, out]: B convolutions of four layers each, with `middle`
+ * channels between the convolutions. */
 static cgp_value add_stack(cgp__network *net, cgp_value x, const char *stack, int64_t in,
                            int64_t middle, int64_t out) {
     const cgp_unet_options *o = net->options;

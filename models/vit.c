@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vit.c -- Vision Transformers on top of the builder, with the names of Hugging Face's
- * ViTForImageClassification.
+/* vit.c -- builds Vision Transformers, with the names of Hugging Face's ViTForImageClassification.
  *
  *     layer           values                                 parameters, below "vit."
  *     patches         images [S, S, 3] -> x [T, C]           embeddings.patch_embeddings.projection
@@ -42,7 +41,7 @@ static cgp_value norm(cgp__network *net, cgp_value x, const char *name) {
     return cgp_layer_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
-/* images [S, S, 3] -> [T, C] */
+/* Add the patches: images [S, S, 3] -> [T, C]. */
 static cgp_value add_patches(cgp__network *net, cgp_value images, int64_t patches) {
     const cgp_vit_options *o = net->options;
     const int side = (int)o->patch;
@@ -56,8 +55,9 @@ static cgp_value add_patches(cgp__network *net, cgp_value images, int64_t patche
     return cgp_reshape(net->model, x, 2, (const int64_t[]){patches, o->width});
 }
 
-/* x [T, C] -> [T + 1, C]. The token is a position embedding added to one row of zeros. It is joined
- * to x by reshaping both to a single row and concatenating their columns. */
+/* Add the class token: x [T, C] -> [T + 1, C]. The token is a position embedding that is added to
+ * one row of zeros. To join it to x, both are reshaped to a single row, and their columns are
+ * concatenated. */
 static cgp_value add_class_token(cgp__network *net, cgp_value x, int64_t patches) {
     const cgp_vit_options *o = net->options;
     cgp_model *model = net->model;
@@ -68,7 +68,7 @@ static cgp_value add_class_token(cgp__network *net, cgp_value x, int64_t patches
                        (const int64_t[]){patches + 1, o->width});
 }
 
-/* x [T + 1, C] -> [T + 1, C] */
+/* Add a block: x [T + 1, C] -> [T + 1, C]. */
 static cgp_value add_block(cgp__network *net, cgp_value x) {
     const cgp_vit_options *o = net->options;
     cgp_model *model = net->model;
@@ -87,7 +87,7 @@ static cgp_value add_block(cgp__network *net, cgp_value x) {
     return cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 }
 
-/* x [T + 1, C] -> logits [classes], the model's output. */
+/* Add the classifier: x [T + 1, C] -> logits [classes], the model's output. */
 static cgp_value classify(cgp__network *net, cgp_value x) {
     const cgp_vit_options *o = net->options;
     x = cgp_flatten(net->model, cgp_slice(net->model, x, 0, 0, 1));
@@ -140,7 +140,7 @@ static cgp_status resolve(void *options) {
                         "vit: patch: expected a divisor of the image, got patch=%" PRId64
                         ", image=%" PRId64,
                         o->patch, o->image);
-    /* Equal models get equal specs. */
+    /* Store 0 for the default, so that equal models get equal specs. */
     if (o->eps == EPS) o->eps = 0;
     if (o->inner == 4 * o->width) o->inner = 0;
     return cgp__check_dropout("vit", o->dropout);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.c -- load published weights into a pipeline, and save them: match the names first, then
- * copy one tensor at a time.
+/* weights.c -- loads published weights into a pipeline, and saves them. It matches all names first,
+ * then copies one tensor at a time.
  *
  * The tensors of a model are its parameters, then its states. */
 #include <cgpipe/models/weights.h>
@@ -38,7 +38,7 @@ static int count_of(const cgp_model *model) {
     return cgp_model_parameters(model) + cgp_model_states(model);
 }
 
-/* Return the entry of bare_names, NULL if there is none. */
+/* Return the entry of bare_names; NULL if there is none. */
 static const char *bare_name(const char *name) {
     for (int i = 0; i < 2; i++) {
         const size_t length = strlen(bare_names[i]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_files.c -- see weights_files.h. The index of weights in several files:
+/* weights_files.c -- opens the files of published weights, see weights_files.h. The index of
+ * weights in several files is:
  *
  *     {"metadata": {"total_size": 548090880},
  *      "weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors", ...}} */
@@ -125,7 +126,7 @@ typedef struct index_file {
     json_t *numbers;
 } index_file;
 
-/* Return the number of an open file, -1 if it is not open. */
+/* Return the number of an open file; -1 if it is not open. */
 static int number_of(const index_file *index, const char *name) {
     const json_t *number = json_object_get(index->numbers, name);
     return number ? (int)json_integer_value(number) : -1;

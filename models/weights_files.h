@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_files.h -- the tensors of published weights, in one file or in several with an index. */
+/* weights_files.h -- finds the tensors of published weights, in one file or in several files with
+ * an index. */
 #ifndef CGPIPE_MODELS_WEIGHTS_FILES_H
 #define CGPIPE_MODELS_WEIGHTS_FILES_H
 

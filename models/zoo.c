@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zoo.c -- see zoo.h. */
+/* zoo.c -- implements the common part of the model zoo, see zoo.h. */
 #include "zoo.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zoo.h -- the common part of the model zoo, and the interface of each model to spec.c. */
+/* zoo.h -- declares the common part of the model zoo, and the interface of each model to spec.c. */
 #ifndef CGPIPE_MODELS_ZOO_H
 #define CGPIPE_MODELS_ZOO_H
 
@@ -32,12 +32,13 @@ cgp_status cgp__refuse_null(const char *function, const char *argument);
 #define CGP__MAX_WORDS 3
 
 typedef enum cgp__key_kind {
-    CGP__KEY_INT,   /* an int */
-    CGP__KEY_INT64, /* an int64_t */
-    CGP__KEY_COUNT, /* an int64_t; 0 in options means the default of the model */
-    CGP__KEY_BOOL,  /* a bool, written 0 or 1 */
-    CGP__KEY_REAL,  /* a double, 0 < value <= `max` (or <= 1 if `max` is 0); 0: the default */
-    CGP__KEY_WORD   /* an enum, written as one of `words` */
+    CGP__KEY_INT,   /* the field is an int */
+    CGP__KEY_INT64, /* the field is an int64_t */
+    CGP__KEY_COUNT, /* the field is an int64_t; 0 in options means the default of the model */
+    CGP__KEY_BOOL,  /* the field is a bool, written 0 or 1 */
+    CGP__KEY_REAL,  /* the field is a double, 0 < value <= `max` (or <= 1 if `max` is 0); 0: the
+                     * default */
+    CGP__KEY_WORD   /* the field is an enum, written as one of `words` */
 } cgp__key_kind;
 
 typedef struct cgp__key {

@@ -7,8 +7,9 @@
  * _release() accept NULL. A pointer to an array may be NULL if its length is 0.
  *
  * fork(): a child must not use objects that own threads: a pipeline, or a data set with prefetching
- * threads. In the child, destroying such an object returns at once and frees nothing; any other
- * call returns CGP_ESTATE. A file that is being written belongs to the process that created it. */
+ * threads. In the child, a call that destroys such an object returns at once and frees nothing; any
+ * other call on it returns CGP_ESTATE. A file that is being written belongs to the process that
+ * created it. */
 #ifndef CGPIPE_BASE_H
 #define CGPIPE_BASE_H
 
@@ -28,37 +29,37 @@ extern "C" {
 #define CGP_MUST_CHECK __attribute__((warn_unused_result))
 #define CGP_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
-/** Result of every call that can fail. Every code but CGP_OK leaves a message, see
- *  cgp_message(). */
+/** Result of every call that can fail. A call that returns another code than CGP_OK leaves a
+ *  message, see cgp_message(). */
 typedef enum cgp_status {
     CGP_OK = 0,
     CGP_EINVAL,  /**< An argument, option or input is wrong; nothing was changed. */
     CGP_ENOMEM,  /**< Out of memory. */
     CGP_ELIMIT,  /**< A plan needs more memory than a device has. */
     CGP_EIO,     /**< A file could not be opened, read, written or renamed. */
-    CGP_EFORMAT, /**< A file was read but is damaged or of another format. */
+    CGP_EFORMAT, /**< A file was read, but it is damaged or has another format. */
     CGP_ESTATE,  /**< The call is not legal in this state; the message names the call to make. */
     CGP_EDEVICE, /**< A device failed while running a step. */
     CGP_EPEER,   /**< Another rank failed; the message comes from that rank. */
 } cgp_status;
 
 /**
- * Return the message of the last failure on the calling thread, "" if there was none.
+ * Return the message of the last failure on the calling thread, or "" if there was none.
  *
- * The form is `object: expectation, got value (hint)`. Borrowed; valid until the next failure on
- * this thread.
+ * A message has the form `object: expectation, got value (hint)`. It is borrowed, and valid until
+ * the next failure on this thread.
  *
  * Threads: each thread has its own message.
  */
 CGP_API const char *cgp_message(void);
 
-/** Return the name of a status, "CGP_EINVAL". Borrowed, static. Threads: any. */
+/** Return the name of a status, such as "CGP_EINVAL". The string is static. Threads: any. */
 CGP_API const char *cgp_status_name(cgp_status status);
 
 /**
  * Record a failure on the calling thread and return its status.
  *
- * For code on top of the library (models, programs).
+ * This function is for code that uses the library, such as models and programs.
  *
  * @param[in] status  Any status but CGP_OK.
  * @param[in] format  printf format of the message, `object: expectation, got value (hint)`.
@@ -84,8 +85,9 @@ CGP_API const char *cgp_nearest(const char *text, const char *const *names, int 
  * Write a number of bytes with a suitable unit ("512 B", "743.9 KiB", "1.25 GiB") to `text`, a
  * buffer of `size` bytes.
  *
- * Units are B, KiB, MiB, GiB and TiB. Below 1024 TiB the result has at most 10 characters; it is
- * cut if `size` is smaller. Returns `text`, or NULL if `text` is NULL. Threads: any.
+ * Units are B, KiB, MiB, GiB and TiB. For numbers below 1024 TiB, the result has at most 10
+ * characters. It is cut to fit if `size` is too small. Returns `text`, or NULL if `text` is NULL.
+ * Threads: any.
  */
 CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 
@@ -116,14 +118,14 @@ typedef enum cgp_log_level {
     CGP_LOG_DEBUG
 } cgp_log_level;
 
-/** Set the log level of the process. Default CGP_LOG_WARN, or the environment variable CGP_LOG.
- *  Threads: any. */
+/** Set the log level of the process. The default comes from the environment variable CGP_LOG or, if
+ *  it is not set, is CGP_LOG_WARN. Threads: any. */
 CGP_API void cgp_log_set_level(cgp_log_level level);
 
 /** Write one line to standard error, "cgpipe: [module] text", unless `level` is above the log
  *  level. A line of level CGP_LOG_WARN is marked as a warning. The library writes to no other
  *  stream.
- *  @param[in] module The word in brackets, "data". Borrowed. Threads: any. */
+ *  @param[in] module The word in brackets, such as "data". Borrowed. Threads: any. */
 CGP_API void cgp_log(cgp_log_level level, const char *module, const char *format, ...)
     CGP_PRINTF(3, 4);
 

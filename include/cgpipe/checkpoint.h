@@ -9,8 +9,8 @@
  *     RUN/latest                                a link to the checkpoint saved last
  *     RUN/.cgpipe-*                             entries being written or deleted
  *
- * Several ranks, here 4, write their own files instead of the first two. A rank that owns no
- * tensors writes files without tensors.
+ * Several ranks (in this example 4) each write files of their own instead of the first two files. A
+ * rank that owns no tensors writes files without tensors.
  *
  *     model-00001-of-00004.safetensors ...      parameters by first use, states by stage
  *     optimizer-00001-of-00004.safetensors ...
@@ -38,9 +38,9 @@ typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* open for writin
  * memory. CGP_LIMITS=header=BYTES,json=BYTES in the environment changes these limits. The format's
  * own limit is 100 MB.
  *
- * Tensors of types that the library cannot read (F64, U8, BOOL ...) are listed. Types that the
- * format does not define, and ranks above CGP_MAX_RANK, count as damage. Unknown keys of an entry
- * are ignored.
+ * Tensors of types that the library cannot read (F64, U8, BOOL ...) are listed too. Types that the
+ * format does not define, and tensors with more than CGP_MAX_RANK dimensions, count as damage.
+ * Unknown keys of an entry are ignored.
  *
  * @param[out] out   Owned by the caller, see cgp_safetensors_close().
  * @param[in]  path  Borrowed.
@@ -57,22 +57,23 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_open(cgp_safetensors **out, co
 /** Close the file. Accepts NULL. */
 CGP_API void cgp_safetensors_close(cgp_safetensors *file);
 
-/** Return the number of tensors. Return the name of tensor `index`, counted in the order of the
- *  data (NULL past the end). Borrowed until close. */
+/** These functions return the number of tensors, and the name of tensor `index` in the order of the
+ *  data (NULL: there is no such tensor). The name is borrowed until the file is closed. */
 CGP_API int cgp_safetensors_count(const cgp_safetensors *file);
 CGP_API const char *cgp_safetensors_name(const cgp_safetensors *file, int index);
 
-/** Return the type as the file names it ("F32"), the shape, and the value of a `__metadata__` key
- *  (NULL if none). Borrowed until close. */
+/** These functions return a tensor's type as the file names it (such as "F32"), its shape, and the
+ *  value of a `__metadata__` key (NULL if there is none). Results are borrowed until the file is
+ *  closed. */
 CGP_API const char *cgp_safetensors_type(const cgp_safetensors *file, int index);
 CGP_API const cgp_shape *cgp_safetensors_shape(const cgp_safetensors *file, int index);
 CGP_API const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *key);
 
-/** Return the index of the tensor with a name, -1 if there is no such tensor. */
+/** Return the index of the tensor with this name, or -1 if there is no such tensor. */
 CGP_API int cgp_safetensors_find(const cgp_safetensors *file, const char *name);
 
 /**
- * Read a tensor of type F32, I32 or I64, unconverted.
+ * Read a tensor of type F32, I32 or I64 without a conversion.
  *
  * @param[out] data  As many bytes as the shape needs. Caller's.
  *
@@ -96,9 +97,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read_f32(cgp_safetensors *file
                                                            float *data);
 
 /**
- * Start a safetensors file. It is written under a temporary name beside `path`, and replaces `path`
- * when it is complete and synced. Until then, and after any failure, `path` is unchanged. Links are
- * followed. Only a killed process leaves its temporary file (.cgpipe-file-@...tmp).
+ * Start a safetensors file. The file is written under a temporary name beside `path`, and replaces
+ * `path` when it is complete and synced. Before that, and after any failure, `path` is unchanged.
+ * Links are followed. A temporary file (.cgpipe-file-@...tmp) remains only if the process is
+ * killed.
  *
  * @param[in] names, types, shapes  [count], in the order of the header and of the data. Names are
  *                                  unique. Borrowed.
@@ -115,13 +117,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_create(
     const cgp_dtype *types, const cgp_shape *shapes, const char *const *metadata, int n_metadata);
 
 /** Append bytes of data. Tensors follow each other without gaps.
- *  @retval CGP_EIO     Not written; the writer can only be abandoned (or committed, which fails).
- *  @retval CGP_EINVAL  More bytes than the shapes need; nothing is written. */
+ *  @retval CGP_EIO     The data was not written. The writer can only be abandoned (or committed,
+ *                      which fails).
+ *  @retval CGP_EINVAL  There are more bytes than the shapes need. Nothing is written. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer,
                                                          const void *data, size_t bytes);
 
-/** Sync the file, rename it to `path`, sync the directory, and free the writer. On failure the
- *  temporary file is deleted and the writer freed.
+/** Sync the file, rename it to `path`, sync the directory, and free the writer. On failure, the
+ *  temporary file is deleted and the writer is freed.
  *  @retval CGP_EIO     Not written, or not synced.
  *  @retval CGP_ESTATE  Data are missing. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_commit(cgp_safetensors_writer *writer);
@@ -129,7 +132,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_commit(cgp_safetensors_writer 
 /** Delete the temporary file and free the writer. Accepts NULL. */
 CGP_API void cgp_safetensors_abandon(cgp_safetensors_writer *writer);
 
-/** Replace the file at `path` by `bytes` of `data`, atomically, and sync it.
+/** Atomically replace the file at `path` by a file with `bytes` bytes of `data`, and sync it.
  *  @retval CGP_EIO     Not written, or not synced.
  *  @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data,
@@ -169,10 +172,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
  * (.cgpipe-*.old) is restored first. If there is still no target, the run resumes from the complete
  * checkpoint with the highest step.
  *
- * @param[out] path       Path of the checkpoint's directory. Owned, free() it. May be NULL.
- * @param[out] step       Number of optimizer updates before it was saved. May be NULL.
- * @param[out] note       The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May
- *                        be NULL.
+ * @param[out] path       Path of the checkpoint's directory. Owned by the caller, who calls free().
+ *                        May be NULL.
+ * @param[out] step       Number of optimizer updates before the checkpoint was saved. May be NULL.
+ * @param[out] note       The text given to cgp_pipeline_save(); "" if there was none. Owned by the
+ *                        caller, who calls free(). May be NULL.
  * @param[in]  directory  Directory of a run or of a checkpoint. Borrowed.
  *
  * @retval CGP_EIO      No checkpoint there, or unreadable.
@@ -202,10 +206,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  * "@" and the name of its process (cgp_process_name()). A .tmp or .old entry of another host, boot
  * or pid namespace stays, with a warning. (A link stays for at most 10 s, because its writer
  * renames it at once.) If there are no locks, an entry of this host, boot and namespace is deleted
- * when its process has ended. An older version of cgpipe wrote names without "@"; for them the lock
- * alone decides.
+ * when its process has ended. An older version of cgpipe wrote names without "@"; for such entries
+ * only the lock decides.
  *
- * Call it when a run starts; cgp_pipeline_save() calls it too.
+ * Call this function when a run starts; cgp_pipeline_save() calls it too.
  *
  * @param[in] directory  May be missing. Borrowed.
  *
@@ -243,8 +247,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_temporary_directory(int directory, const c
 
 /** Write a name for this process that is unique among all hosts: host, boot id, inode of the pid
  *  namespace, pid, and start in clock ticks since the boot. It has letters, digits, ".", "-" and
- *  "_". Written to a file that several hosts see, the name serves as a lock: cgp_process_find()
- *  finds out whether its owner still runs. Threads: any.
+ *  "_". If the name is written to a file that several hosts see, the file serves as a lock, because
+ *  cgp_process_find() finds out whether the process still runs. Threads: any.
  *  @param[out] name  Caller's. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_process_name(char name[CGP_PROCESS_BYTES]);
 
@@ -256,8 +260,8 @@ typedef enum cgp_process_state {
     CGP_PROCESS_UNKNOWN
 } cgp_process_state;
 
-/** Find out whether a process runs. @param[in] name As written by cgp_process_name(). Any other
- *  text gives UNKNOWN. Borrowed. Threads: any. */
+/** Find out whether a process runs. @param[in] name The text that cgp_process_name() wrote in that
+ *  process. Any other text gives UNKNOWN. Borrowed. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_process_find(cgp_process_state *state, const char *name);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare.h -- compares a measured step with its schedule: which part of the time is computation,
- * bubble, imbalance, copies.
+/* compare.h -- compares a measured step with its schedule, and splits the time into parts such as
+ * computation, bubble, imbalance and copies.
  *
  * Threads: as in cgpipe/schedule.h. */
 #ifndef CGPIPE_COMPARE_H
@@ -15,27 +15,27 @@ extern "C" {
 /** Parts of a device's time, from 0 to the measured makespan. Each instant belongs to one part. */
 typedef enum cgp_schedule_part {
     CGP_PART_COMPUTE, /**< F, B, I, W and R run. */
-    /** Idle time in a simulation where all stages are equal: each action takes the mean time of its
-     *  kind. */
+    /** Idle time in a simulation in which all stages are equal, that is, each action takes the mean
+     *  time of its kind. */
     CGP_PART_BUBBLE,
-    /** Additional idle time in a simulation of unequal stages: each action takes the median time of
-     *  its kind on its stage. */
+    /** Additional idle time in a simulation of unequal stages, in which each action takes the
+     *  median time of its kind on its stage. */
     CGP_PART_IMBALANCE,
-    /** Additional idle time in a simulation where each action takes its measured time. */
+    /** Additional idle time in a simulation in which each action takes its measured time. */
     CGP_PART_VARIATION,
-    /** A transfer copies. The copy begins when a SEND has a free buffer, or a RECV has its message.
-     *  It lasts until the transfer ends. */
+    /** Time in which a transfer copies. The copy begins when a SEND has a free buffer, or a RECV
+     *  has its message. It lasts until the transfer ends. */
     CGP_PART_COPY,
-    /** Wake-up latency: the time from when the other side releases a buffer or message until this
-     *  side has it. */
+    /** Wake-up latency, which is the time from the moment at which the other side releases a buffer
+     *  or message until this side has it. */
     CGP_PART_WAKEUP,
-    /** The rest: waits for a free buffer; waits because of copies and wake-ups elsewhere; time
-     *  between actions; time before a worker starts or after it ends. */
+    /** All other time: waits for a free buffer, waits caused by copies and wake-ups on other
+     *  devices, time between actions, and time before a worker starts or after it ends. */
     CGP_PART_OTHER,
     CGP_PARTS
 } cgp_schedule_part;
 
-/** Return the name of a part in one word, "wake-up". Static. Threads: any. */
+/** Return the name of a part as one word, such as "wake-up". The string is static. Threads: any. */
 CGP_API const char *cgp_schedule_part_name(cgp_schedule_part part);
 
 /** A measured step compared with its plan. Arrays are owned; free them with
@@ -43,8 +43,8 @@ CGP_API const char *cgp_schedule_part_name(cgp_schedule_part part);
 typedef struct cgp_schedule_comparison {
     int devices;
     /** [devices] Seconds, none below 0. The parts of a device add up to the measured makespan, up
-     *  to rounding. Simulated idle time counts only while the device was idle: a copy within its
-     *  bubble counts as copy. */
+     *  to rounding. Simulated idle time counts only while the device was idle in the measured step,
+     *  so a copy within a bubble counts as a copy. */
     double (*parts)[CGP_PARTS];
     double equal_makespan;  /**< Makespan of a simulation in which all stages are equal. */
     double varied_makespan; /**< Makespan of a simulation with the measured time of each action. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data.h -- training data: shuffled sequences of text or token files, random tokens, and custom
- * data sets. images.h has images.
+/* data.h -- training data: shuffled sequences from text or token files, random tokens, and custom
+ * data sets. images.h has data sets of images.
  *
  * Every data set has an *input* and a *target*, the tensors that a model with two inputs takes in
  * this order.
@@ -31,18 +31,18 @@ typedef struct cgp_data_field {
 typedef struct cgp_text_options {
     size_t struct_size;
     int64_t sequence; /**< T: number of tokens in a sequence, >= 1. */
-    /** Fraction of the sequences that is for validation, taken from the end of the text; 0 <=
-     *  fraction < 1. [0.1] */
+    /** Fraction of the sequences that is used for validation, from 0 to below 1. These sequences
+     *  are the last of the text. [0.1] */
     double validation_fraction;
     uint64_t seed; /**< Seed of the shuffle. [0] */
-    /** [n_validation_paths] files and directories of the validation text, Borrowed. If there are
+    /** [n_validation_paths] files and directories with the validation text. Borrowed. If there are
      *  any, all sequences of `paths` are for training, and validation_fraction is neither used nor
      *  checked. [NULL] */
     const char *const *validation_paths;
-    int n_validation_paths; /**< [0] */
+    int n_validation_paths; /**< Number of `validation_paths`. [0] */
 } cgp_text_options;
 
-/** The defaults in brackets above, T = 128, with struct_size set. */
+/** Return the defaults given in brackets above, T = 128, with struct_size set. */
 static inline cgp_text_options cgp_text_options_default(void) {
     cgp_text_options options = {sizeof(cgp_text_options), 128, 0.1, 0, NULL, 0};
     return options;
@@ -52,8 +52,8 @@ static inline cgp_text_options cgp_text_options_default(void) {
  * Read text files as bytes (vocabulary 256) and cut them into sequences.
  *
  * The files are joined in order. A directory stands for all regular files in it and in its
- * subdirectories, in byte order of their paths, whatever the locale. Names with a leading dot,
- * empty files, and files that are not regular are skipped. A link to a file is read; a link to a
+ * subdirectories, in byte order of their paths, in every locale. Names with a leading dot, empty
+ * files, and files that are not regular are skipped. A link to a file is read; a link to a
  * directory is not followed.
  *
  * A sequence is T bytes, and its targets are the T bytes one position later; so the last target is
@@ -101,12 +101,13 @@ typedef struct cgp_token_options {
     /** Vocabulary size; tokens are below `vocab`; 1 <= vocab <= INT32_MAX. [65536] */
     int64_t vocab;
     double validation_fraction;          /**< As in cgp_text_options. [0.1] */
-    const char *const *validation_paths; /**< As in cgp_text_options, but files only. [NULL] */
-    int n_validation_paths;              /**< [0] */
+    const char *const *validation_paths; /**< As in cgp_text_options, but only files are allowed.
+                                          *  [NULL] */
+    int n_validation_paths;              /**< Number of `validation_paths`. [0] */
     uint64_t seed;                       /**< Seed of the shuffle. [0] */
 } cgp_token_options;
 
-/** The defaults in brackets above, T = 128, with struct_size set. */
+/** Return the defaults given in brackets above, T = 128, with struct_size set. */
 static inline cgp_token_options cgp_token_options_default(void) {
     cgp_token_options options = {sizeof(cgp_token_options), 128, 65536, 0.1, NULL, 0, 0};
     return options;
@@ -152,11 +153,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_tokens(cgp_data **out, const char *co
                                                   int n_paths, const cgp_token_options *options);
 
 /**
- * Make a data set of random tokens and random targets, uniform in
- * [0, vocab). Equal seeds give equal data.
+ * Make a data set of random tokens and random targets, which are uniform in [0, vocab). Equal seeds
+ * give equal data.
  *
- * The data set is endless: batch k of size B holds the samples k B .. k B + B - 1 of one infinite
- * list per split.
+ * The data set is endless. Each split is one infinite list of samples, and batch k of size B has
+ * the samples k B .. k B + B - 1 of the list.
  *
  * @retval CGP_EINVAL  vocab or sequence < 1 or above INT32_MAX.
  * @retval CGP_ENOMEM
@@ -165,10 +166,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocab,
                                                   uint64_t seed);
 
 /**
- * Write the whole input and target of a sample: the function of a custom data set.
+ * The function of a custom data set. It writes the whole input and target of a sample.
  *
- * The sample must be a function of `split`, `index` and `position` alone, so that a resumed run, or
- * a run with another number of threads, reads the same data.
+ * The sample must depend only on `split`, `index` and `position`, so that a resumed run, or a run
+ * with another number of threads, reads the same data.
  *
  * @param[in]  context   The context of the cgp_data_source. Borrowed.
  * @param[in]  index     Index of the sample: 0 .. samples - 1 of the split, or the position if
@@ -189,26 +190,28 @@ typedef struct cgp_data_source {
     const char *name;
     /** Types and shapes of a sample: f32 or i32, 1 to CGP_MAX_RANK - 1 dimensions. */
     cgp_data_field input, target;
-    /** Training samples of a pass, 1 .. 2^32 - 1, shuffled in each pass. INT64_MAX: endless, in
-     *  order. */
+    /** Number of training samples in a pass, 1 .. 2^32 - 1; they are shuffled in each pass.
+     *  INT64_MAX: training is endless and in order. */
     int64_t training;
-    /** Validation samples, >= 0, in order. INT64_MAX: endless. [0] */
+    /** Number of validation samples, >= 0; they are in order. INT64_MAX: validation is endless.
+     *  [0] */
     int64_t validation;
     uint64_t seed; /**< Seed of the shuffle. [0] */
-    /** Threads that prefetch samples, 0 <= threads <= 256. They call `fill` concurrently and, after
-     *  the first cgp_data_read(), also between reads. 0: the reading thread makes all samples.
-     *  [0] */
+    /** Number of threads that prefetch samples, 0 <= threads <= 256. They call `fill` concurrently
+     *  and, after the first cgp_data_read(), also between reads. 0: the reading thread makes all
+     *  samples. [0] */
     int threads;
-    /** A text that differs from the identity of any other data set with the same name and sizes,
-     *  such as a version or a hash of files. Copied. [NULL] */
+    /** A text that distinguishes this data set from any other with the same name and sizes, such as
+     *  a version or a hash of files. Copied. [NULL] */
     const char *identity;
     void *context;       /**< Argument of `fill` and `destroy`. [NULL] */
-    cgp_data_fill *fill; /**< Makes a sample. */
+    cgp_data_fill *fill; /**< Function that makes a sample. */
     /** Called once, by cgp_data_destroy(), after the last call of `fill`. [NULL] */
     void (*destroy)(void *context);
 } cgp_data_source;
 
-/** The defaults in brackets above, with struct_size set; set the other fields. */
+/** Return a source with the defaults given in brackets above and struct_size set. The caller sets
+ *  the other fields. */
 static inline cgp_data_source cgp_data_source_default(void) {
     const cgp_data_field none = {CGP_F32, {0, {0}}};
     cgp_data_source source = {
@@ -238,7 +241,8 @@ static inline cgp_data_source cgp_data_source_default(void) {
  * A custom data set is read like a built-in data set, from any position. Data sets with equal seeds
  * and equal numbers of training samples have the same order. cgp_data_vocab_size(),
  * cgp_data_sequence() and cgp_data_classes() return 0. If `fill` fails, cgp_data_read() returns its
- * status; the message begins with name, split and index. Another read calls `fill` again.
+ * status; the message begins with name, split and index. If the caller reads again, `fill` is
+ * called again.
  *
  * @param[out] out     Owned by the caller, see cgp_data_destroy().
  * @param[in]  source  Borrowed for the call. `context` belongs to the data set until
@@ -255,33 +259,34 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_create(cgp_data **out, const cgp_data
 /** Free a data set. Accepts NULL. */
 CGP_API void cgp_data_destroy(cgp_data *data);
 
-/** Return a field of a sample: 0 is the input, 1 the target; NULL for other numbers. Borrowed from
- *  the data set. */
+/** Return the type and shape of a field of a sample; field 0 is the input, field 1 the target. NULL
+ *  for other numbers. Borrowed from the data set. */
 CGP_API const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field);
 
-/** Return the vocabulary (256 for text) and T; both are 0 for a data set without tokens. Return the
- *  number of samples of a split; for training, the samples of one pass, INT64_MAX if endless. */
+/** The first two functions return the vocabulary size (256 for text) and T; both are 0 for a data
+ *  set without tokens. The third returns the number of samples of a split: for training, of one
+ *  pass; INT64_MAX if the split is endless. */
 CGP_API int64_t cgp_data_vocab_size(const cgp_data *data);
 CGP_API int64_t cgp_data_sequence(const cgp_data *data);
 CGP_API int64_t cgp_data_samples(const cgp_data *data, cgp_split split);
 
-/** Return the number of classes of labelled images (labels are below it), 0 for any other data
- *  set. */
+/** Return the number of classes of labelled images; labels are below this number. Return 0 for any
+ *  other data set. */
 CGP_API int64_t cgp_data_classes(const cgp_data *data);
 
-/** Return the name of a class, NULL if it has none. Borrowed from the data set. */
+/** Return the name of a class, or NULL if the class has no name. Borrowed from the data set. */
 CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
 
 /**
  * Fill samples `first` .. `first + count - 1` of a split, counted over all passes.
  *
- * The result is a function of (seed, split, position) alone: reading twice gives the same, and a
- * run may start anywhere. The position is therefore the only data state that a checkpoint needs,
- * and cgp_data_identity() detects different data. Validation of text or tokens is one pass: `first
- * + count` <= samples.
+ * The result depends only on (seed, split, position). So a second read gives the same samples, and
+ * a run may start at any position. The position is the only state of a data set that a checkpoint
+ * needs, and cgp_data_identity() detects different data. Validation of text or tokens is one pass:
+ * `first + count` <= samples.
  *
  * @param[out] inputs   [count, ...] inputs (field 0): tokens, or images. Caller's; undefined after
- *                      a failure. NULL: inputs are not made; for a rank that reads no inputs
+ *                      a failure. NULL: inputs are not made, which is for ranks that read no inputs
  *                      (cgp_pipeline_reads()).
  * @param[out] targets  [count, ...] targets (field 1); for text or tokens, the next token.
  *                      Caller's; undefined after a failure. May be NULL.
@@ -293,10 +298,10 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * @retval CGP_ENOMEM   A later read may succeed.
  * @return              The status of cgp_data_fill, if that failed.
  *
- * Threads: one at a time per data set (it keeps the permutation of the last pass).
- * Cost: targets alone are cheap: no image is decoded or drawn. There are two exceptions. An image
- * folder that is not `strict` decodes images, since the image that replaces a broken image
- * determines the label. A custom data set makes inputs and targets together.
+ * Threads: one at a time per data set (which keeps the permutation of the last pass). Cost: targets
+ * alone are cheap, because no image is decoded or drawn. There are two exceptions. An image folder
+ * that is not `strict` decodes images, since the image that replaces a broken image determines the
+ * label. A custom data set makes inputs and targets together.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
                                                 int64_t count, void *inputs, void *targets);
@@ -305,12 +310,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  * Write the SHA-256 of everything that determines the samples. If a resumed run finds another
  * identity, its data are different.
  *
- * It covers the kind of data set, vocabulary, T, seed, the number of samples of each split and the
- * validation fraction. It also covers whether validation has separate files; with separate files
- * the fraction counts as 0. In addition:
+ * The hash covers the kind of data set, vocabulary, T, seed, the number of samples of each split
+ * and the validation fraction. It also covers whether validation has separate files; with separate
+ * files, the fraction counts as 0. In addition, it covers:
  *
  * - Text and tokens: the size and contents of each file, in order. For a token file the contents
- *   are the first and the last 64 KiB at opening. Names do not matter: moved files are the same
+ *   are the first and the last 64 KiB at opening. Names do not matter, so moved files are the same
  *   data.
  * - Images: classes, shapes, options and contents.
  * - Image folder: the sizes of its files, and their names relative to the directory.

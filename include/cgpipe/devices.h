@@ -52,18 +52,19 @@ typedef struct cgp_backend_info {
     const char *plugin; /**< File that provides the backend; NULL: the library itself. */
     /** The backend's kernels read host memory; its device memory is host memory. */
     bool host_addressable;
-    bool asynchronous; /**< The backend's calls enqueue work and return before it is done. */
+    bool asynchronous; /**< The backend's calls enqueue work and return before the work is done. */
     bool custom_ops;   /**< The backend runs custom ops. */
 } cgp_backend_info;
 
-/** Return backend number `index`, from 0, the library's own first; all zero if there are no more.
- *  The first call with an index past the library's own opens the plug-ins (cgpipe/ext/plugin.h).
- *  Threads: any. */
+/** Return backend number `index`, counted from 0. The library's own backends come first. If there
+ *  are no more backends, all fields are zero. The first call with an index past the library's own
+ *  backends opens the plug-ins (cgpipe/ext/plugin.h). Threads: any. */
 CGP_API cgp_backend_info cgp_backend_info_at(int index);
 
-/** Count a backend's ordinals on this machine. @param backend Its name. Borrowed.
+/** Count a backend's ordinals on this machine. @param backend Name of the backend. Borrowed.
  *  @retval CGP_EINVAL There is no such backend.
- *  @retval CGP_EDEVICE It has no hardware here; the message says why. Threads: any. */
+ *  @retval CGP_EDEVICE The backend has no hardware on this machine; the message says why. Threads:
+ *  any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *backend);
 
 /** Find the bytes that devices of an ordinal can allocate at present; INT64_MAX if not known.
@@ -74,8 +75,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *ba
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_memory(int64_t *bytes, const char *backend,
                                                      int ordinal);
 
-/** Find the bytes of an ordinal that the driver and other programs hold: neither free nor allocated
- *  by devices of this process. The driver takes more when kernels first run. INT64_MAX: not known.
+/** Find the bytes on an ordinal that the driver and other programs hold, that is, bytes that are
+ *  neither free nor allocated by devices of this process. The driver takes more when kernels first
+ *  run. INT64_MAX: not known.
  *  @param backend Its name. Borrowed.
  *  @retval CGP_EINVAL There is no such backend, or no such ordinal.
  *  @retval CGP_EDEVICE
@@ -89,8 +91,9 @@ typedef struct cgp_transport_info {
     const char *plugin; /**< File that provides the transport; NULL: the library itself. */
 } cgp_transport_info;
 
-/** Return transport number `index`, from 0, the library's own first; all zero if there are no more.
- *  The first call with an index past the library's own opens the plug-ins. Threads: any. */
+/** Return transport number `index`, counted from 0. The library's own transports come first. If
+ *  there are no more transports, all fields are zero. The first call with an index past the
+ *  library's own transports opens the plug-ins. Threads: any. */
 CGP_API cgp_transport_info cgp_transport_info_at(int index);
 
 /** A file that was opened as a plug-in; texts are static. */
@@ -99,14 +102,13 @@ typedef struct cgp_plugin_info {
     const char *name; /**< Name that the plug-in gives itself; NULL: it has no name. */
     /** Why the plug-in, or a part of it, was left out; NULL: nothing was left out. */
     const char *reason;
-    const char *version; /**< Version of cgpipe that it was built with; NULL: unknown. */
+    const char *version; /**< Version of cgpipe with which the plug-in was built; NULL: unknown. */
     /** SHA-256 of the file, in hexadecimal digits; NULL: it could not be read. */
     const char *sha256;
 } cgp_plugin_info;
 
-/** Return plug-in number `index`, from 0; all zero if there are no more. The first call opens the
- *  plug-ins.
- *  Threads: any. */
+/** Return plug-in number `index`, counted from 0. If there are no more plug-ins, all fields are
+ *  zero. The first call opens the plug-ins. Threads: any. */
 CGP_API cgp_plugin_info cgp_plugin_info_at(int index);
 
 #ifdef __cplusplus

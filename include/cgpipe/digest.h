@@ -28,18 +28,19 @@ extern "C" {
 /** Bytes of a tensor's hash, and of a record's root. */
 enum { CGP_DIGEST_TENSOR_BYTES = 16, CGP_DIGEST_ROOT_BYTES = 32 };
 
-/** A tensor of a digest. Texts are borrowed from the model and static. */
+/** A tensor of a digest. `name` is borrowed from the model; `part` is borrowed from the model or
+ *  static. */
 typedef struct cgp_digest_tensor {
     const char *name; /**< Name of the parameter or state; NULL: there is no such tensor. */
-    /** "gradient", "parameter", "state" (a running statistic), or the name of an optimizer state:
-     *  "exp_avg". */
+    /** "gradient", "parameter", "state" (a running statistic), or the name of an optimizer state
+     *  such as "exp_avg". */
     const char *part;
     int64_t bytes; /**< Size of the tensor. */
 } cgp_digest_tensor;
 
-/** Return the number of tensors of a digest: gradients, parameters, states, optimizer states.
- *  Frozen parameters have no gradient and no optimizer state. 0: the plan is for inference.
- *  Threads: any. */
+/** Return the number of tensors of a digest, which are gradients, parameters, states and optimizer
+ *  states. Frozen parameters have no gradient and no optimizer state. If the plan is for inference,
+ *  the number is 0. Threads: any. */
 CGP_API int cgp_plan_digest_tensors(const cgp_plan *plan);
 
 /** Return a tensor of a digest, 0 .. cgp_plan_digest_tensors() - 1. Threads: any. */

@@ -40,14 +40,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_to_json(char **out, const cgp_model 
 /**
  * Make a finished model from JSON.
  *
- * Nothing in the text is trusted. Unknown formats, versions, keys and ops are refused by name, as
- * are shapes and attributes that the builder calls refuse. A text has at most 32 MB, and reading
- * takes at most 512 MiB of memory. CGP_LIMITS=header=BYTES,json=BYTES in the environment changes
- * these limits. The text names custom ops but has no code: their functions come from `ops`.
+ * Nothing in the text is trusted. Unknown formats, versions, keys and ops are refused, and the
+ * message names them. Shapes and attributes that the builder calls refuse are refused too. A text
+ * has at most 32 MB, and reading takes at most 512 MiB of memory.
+ * CGP_LIMITS=header=BYTES,json=BYTES in the environment changes these limits. The text names custom
+ * ops but has no code: their functions come from `ops`.
  *
- * @param[out] out   Owned, see cgp_model_destroy().
+ * @param[out] out   Owned by the caller, see cgp_model_destroy().
  * @param[in]  name  Name of the text, for messages. Borrowed.
- * @param[in]  text  [bytes] UTF-8, need not end in 0. Borrowed.
+ * @param[in]  text [bytes] The text in UTF-8; it need not end in 0. Borrowed.
  * @param[in]  ops   [n_ops] custom ops, found by their names. The list is borrowed for the call,
  *                   the ops for the life of the model.
  *

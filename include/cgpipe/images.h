@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* images.h -- images for training: drawn shapes, CIFAR, MNIST, image folders of JPEG and PNG; and
+/* images.h -- data sets of images (drawn shapes, CIFAR, MNIST, image folders of JPEG and PNG), and
  * metrics.
  *
  * Each of these sources makes a data set as in data.h. The input is a picture, f32 [H, W, C],
- * channels red, green, blue. The target is a label, i32 [1], or a mask, f32 [H, W, 1]. Samples are
- * functions of (options, split, position) alone.
+ * channels red, green, blue. The target is a label, i32 [1], or a mask, f32 [H, W, 1]. Samples
+ * depend only on (options, split, position).
  *
  *     cgp_data *data = NULL;
  *     cgp_shapes_options options = cgp_shapes_options_default();
@@ -24,20 +24,21 @@ extern "C" {
 typedef struct cgp_shapes_options {
     size_t struct_size;
     int64_t size;       /**< H = W in pixels, 16 <= size <= 1024. [32] */
-    bool masks;         /**< The target is the mask of the shape, not its class. [false] */
-    int64_t validation; /**< Samples of validation, >= 0. [1000] */
-    uint64_t seed;      /**< [0] */
+    bool masks;         /**< True: the target is the mask of the shape. False: it is the class of
+                         *  the shape. [false] */
+    int64_t validation; /**< Number of validation samples, >= 0. [1000] */
+    uint64_t seed;      /**< Seed of the random shapes. [0] */
 } cgp_shapes_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_shapes_options cgp_shapes_options_default(void) {
     cgp_shapes_options options = {sizeof(cgp_shapes_options), 32, false, 1000, 0};
     return options;
 }
 
 /**
- * Draw pictures of one shape each: disc, ring, square, frame, triangle, star, cross, crescent,
- * arrow, bar (10 classes).
+ * Make a data set of drawn pictures with one shape each, in 10 classes: disc, ring, square, frame,
+ * triangle, star, cross, crescent, arrow, bar.
  *
  * The whole shape lies inside the picture, at any position and angle, with a radius of 0.24 to 0.42
  * of the side. It has one colour, whose brightness (0..1) differs from the background's by at least
@@ -46,8 +47,8 @@ static inline cgp_shapes_options cgp_shapes_options_default(void) {
  * by signed distances. A brightness v in 0..1 is stored as 2 v - 1. A mask is 1 where a pixel's
  * centre is inside the shape, otherwise 0.
  *
- * Training is endless and its samples never repeat; training and validation take random numbers
- * from two keys, both derived from the seed.
+ * Training is endless and its samples never repeat. Training and validation take random numbers
+ * from two different keys, which are both derived from the seed.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
  * @param[in]  options  Borrowed; NULL for the defaults.
@@ -71,7 +72,7 @@ typedef struct cgp_cifar_options {
     uint64_t seed; /**< Seed of shuffle and augmentation. [0] */
 } cgp_cifar_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_cifar_options cgp_cifar_options_default(void) {
     cgp_cifar_options options = {sizeof(cgp_cifar_options), 10, true, 0};
     return options;
@@ -112,7 +113,7 @@ typedef struct cgp_mnist_options {
     uint64_t seed;    /**< Seed of the shuffle. [0] */
 } cgp_mnist_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_mnist_options cgp_mnist_options_default(void) {
     cgp_mnist_options options = {sizeof(cgp_mnist_options), 28, 1, 0};
     return options;
@@ -124,8 +125,8 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
  * t10k-labels-idx1-ubyte, gunzipped. The t10k files are the validation split.
  *
  * Images are normalised, shuffled and stored as in cgp_data_cifar(); parameters and errors are the
- * same too. CGP_EFORMAT also means a wrong magic, images that are not 28 x 28, different numbers of
- * labels and images, or a gzipped file.
+ * same too. CGP_EFORMAT also stands for a wrong magic number, images that are not 28 x 28,
+ * different numbers of labels and images, or a gzipped file.
  *
  * Source: LeCun et al. 1998, http://yann.lecun.com/exdb/mnist.
  */
@@ -135,16 +136,18 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_mnist(cgp_data **out, const char *dir
 typedef struct cgp_image_folder_options {
     size_t struct_size;
     int64_t size; /**< H = W in pixels, 8 <= size <= 1024. [224] */
-    /** Fraction of each class's images that is for validation, rounded up: the last images of the
-     *  class. 0 <= fraction < 1. [0.1] */
+    /** Fraction of each class's images that is used for validation, from 0 to below 1. The number
+     *  of images is rounded up, and they are the last of the class. [0.1] */
     double validation_fraction;
     /** A directory with the same classes, for validation; all of `directory` is then for training.
      *  Borrowed. [NULL] */
     const char *validation_directory;
-    bool plain; /**< Crop training images like validation images, not at random. [false] */
+    bool plain; /**< True: training images are cropped like validation images, and not at random.
+                 *  [false] */
     /** True: a broken image is an error, CGP_EFORMAT. False: it is skipped. [false] */
     bool strict;
-    /** Threads that prefetch images, 0 <= workers <= 256; 0: the reading thread decodes all. [2] */
+    /** Number of threads that prefetch images, 0 <= workers <= 256; 0: the reading thread decodes
+     *  all images. [2] */
     int workers;
     /** B >= 1: drop images at the end of each pass, so that the number of images in a pass is a
      *  multiple of B. 0: drop none. [0] */
@@ -152,7 +155,7 @@ typedef struct cgp_image_folder_options {
     uint64_t seed; /**< Seed of shuffle and augmentation. [0] */
 } cgp_image_folder_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
     cgp_image_folder_options options = {
         sizeof(cgp_image_folder_options), 224, 0.1, NULL, false, false, 2, 0, 0};
@@ -171,18 +174,19 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  * skipped. A link to a class's directory is followed. Inside a class, links to files are followed,
  * but links to directories are not.
  *
- * Training takes a random crop of 0.08 to 1 of the area, with a ratio of 3/4 to 4/3, resizes it to
- * size x size, and mirrors it with probability 1/2. Validation resizes the shorter side to
- * round(size 256 / 224), and the longer side in proportion, rounded down. Then it takes a center
- * crop.
+ * For training, a random crop with 0.08 to 1 of the area and an aspect ratio of 3/4 to 4/3 is
+ * resized to size x size, and mirrored with probability 1/2. For validation, the shorter side is
+ * resized to round(size 256 / 224), and the longer side in proportion, rounded down. Then the
+ * center is cropped.
  *
- * Resizing is bilinear with antialiasing like Pillow's: a triangle filter as wide as the reduction,
- * on 8-bit values, in f32. (Pillow rounds to 8 bits twice, so its values differ by less than 1 of
- * 255.) Values are normalised with ImageNet's mean (0.485, 0.456, 0.406) and standard deviation
- * (0.229, 0.224, 0.225).
+ * Resizing is bilinear with antialiasing as in Pillow. It applies a triangle filter, whose width is
+ * in proportion to the reduction, to 8-bit values in f32. (Pillow rounds to 8 bits twice, so its
+ * values differ by less than 1 of 255.) Values are normalised with ImageNet's mean (0.485, 0.456,
+ * 0.406) and standard deviation (0.229, 0.224, 0.225).
  *
- * Palette, gray and 16-bit PNG (rounded to 8 bits), and gray and CMYK JPEG, become 8-bit RGB. Alpha
- * is dropped, as by torchvision's loader. Colour profiles and EXIF orientation are ignored.
+ * Palette, gray and 16-bit PNG (rounded to 8 bits), and gray and CMYK JPEG, become 8-bit RGB. The
+ * alpha channel is dropped, as in torchvision's loader. Colour profiles and EXIF orientation are
+ * ignored.
  *
  * An image has at most 2^27 pixels. A PNG has at most 1,000 chunks besides its pixels. A JPEG has
  * at most 100 scans, and takes at most 512 MiB of memory besides its pixels (a progressive JPEG
@@ -190,9 +194,9 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  * environment changes these limits; the message of a refusal names the limit. An image that exceeds
  * a limit counts as broken.
  *
- * A broken image (damaged, cut short, empty, of another format) gives one warning in the log. The
- * next good file of its split, in the order of the list, replaces it. The samples do not depend on
- * the number of workers.
+ * A broken image (damaged, cut short, empty, or of another format) causes one warning in the log.
+ * It is replaced by the next good file of its split, in the order of the list. The samples do not
+ * depend on the number of workers.
  *
  * @param[out] out        Owned by the caller, see cgp_data_destroy().
  * @param[in]  directory  Borrowed.
@@ -213,7 +217,8 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_image_folder(cgp_data **out, const char *directory,
                                                         const cgp_image_folder_options *options);
 
-/** Samples whose label has the largest logit (top-1), or one of the five largest (top-5). */
+/** Counts of samples whose label has the largest logit (top-1), and of samples whose label has one
+ *  of the five largest logits (top-5). */
 typedef struct cgp_topk {
     int64_t samples, top1, top5;
 } cgp_topk;
@@ -221,9 +226,9 @@ typedef struct cgp_topk {
 /**
  * Add the top-1 and top-5 counts of a batch to *topk.
  *
- * Among equal logits the lower class comes first. A NaN comes before all numbers, but a label whose
- * own logit is NaN is not counted as correct. Samples whose label is out of range (-100: "ignore")
- * are not counted.
+ * If logits are equal, the logit of the lower class counts as larger. A NaN counts as larger than
+ * all numbers, but a sample is not counted as correct if its label's own logit is NaN. Samples
+ * whose label is out of range (such as -100, "ignore") are not counted.
  *
  * @param[in,out] topk     Zero before the first call.
  * @param[in]     logits   [n, classes] f32.
@@ -234,7 +239,8 @@ typedef struct cgp_topk {
 CGP_API void cgp_topk_add(cgp_topk *topk, const float *logits, const int32_t *labels, int64_t n,
                           int64_t classes);
 
-/** Pixels in both the predicted and the true mask (intersection), and in either (union). */
+/** Counts of the pixels that are in both the predicted and the true mask (intersection), and of the
+ *  pixels that are in at least one of them (union). */
 typedef struct cgp_iou {
     int64_t both, either;
 } cgp_iou;
@@ -251,8 +257,8 @@ typedef struct cgp_iou {
  */
 CGP_API void cgp_iou_add(cgp_iou *iou, const float *logits, const float *masks, int64_t n);
 
-/** Return intersection / union over all pixels counted (not a mean over images); 1 if both masks
- *  are empty everywhere. */
+/** Return intersection / union over all counted pixels (not a mean over images). Return 1 if both
+ *  masks are empty everywhere. */
 CGP_API double cgp_iou_value(const cgp_iou *iou);
 
 #ifdef __cplusplus

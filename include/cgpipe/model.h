@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h -- the static graph: values, ops, parameters, layers, a loss.
+/* model.h -- models: a builder for the static graph of values, ops, parameters, layers and losses.
  *
- * Builder errors stick. A call on a bad shape records the first error (layer, op, expected and
- * actual value) and returns an invalid value. Later calls pass it on, and cgp_model_finish()
- * reports the error, so no builder call needs a check.
+ * Builder errors are kept. A call on a bad shape records the first error (layer, op, expected and
+ * actual value) and returns an invalid value. Later calls pass the invalid value on, and
+ * cgp_model_finish() reports the error, so no builder call needs a check.
  *
  *     cgp_model *model = NULL;
  *     CGP_TRY(cgp_model_create(&model, "mlp"));
@@ -24,7 +24,7 @@
  * Pointers passed to builder calls are borrowed for the call; names are UTF-8 and copied. A value
  * belongs to the model that made it.
  *
- * Threads: one thread builds a model. Once finished it changes only by cgp_model_freeze(), and any
+ * Threads: one thread builds a model. A finished model changes only by cgp_model_freeze(), and any
  * number of threads may read it. */
 #ifndef CGPIPE_MODEL_H
 #define CGPIPE_MODEL_H
@@ -46,7 +46,7 @@ typedef struct cgp_value {
  *  @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_create(cgp_model **out, const char *name);
 
-/** Free a model. Accepts NULL. Plans and pipelines borrow the model: destroy them first. */
+/** Free a model. Accepts NULL. Plans and pipelines borrow the model, so destroy them first. */
 CGP_API void cgp_model_destroy(cgp_model *model);
 
 /** Begin a layer. The ops that follow belong to it, and a stage may begin at it.
@@ -75,20 +75,20 @@ CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 /** Subtract `b` from `a`. Both have the same shape. */
 CGP_API cgp_value cgp_subtract(cgp_model *model, cgp_value a, cgp_value b);
 
-/** Multiply two values of the same shape, element by element. The square of a value is its product
- *  with itself. */
+/** Multiply two values of the same shape, element by element. To square a value, multiply it by
+ *  itself. */
 CGP_API cgp_value cgp_multiply(cgp_model *model, cgp_value a, cgp_value b);
 
-/** Multiply a value by a constant. @param[in] factor Finite, also when rounded to f32. */
+/** Multiply a value by a constant. @param[in] factor Must be finite, also after rounding to f32. */
 CGP_API cgp_value cgp_scale(cgp_model *model, cgp_value x, double factor);
 
-/** Passed by value; a field left out is zero. */
+/** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_linear_options {
     int64_t out;        /**< Columns of the result, >= 1. */
     bool bias;          /**< Parameter `<name>.bias` [out]. */
     bool transposed;    /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
-    cgp_init init;      /**< Initial weight [zero, unlike PyTorch]. */
-    cgp_init bias_init; /**< Initial bias [zero]. */
+    cgp_init init;      /**< Initialization of the weight [zero, unlike in PyTorch]. */
+    cgp_init bias_init; /**< Initialization of the bias [zero]. */
 } cgp_linear_options;
 
 /** Multiply rows by a weight: x [..., in] -> [..., out]. */
@@ -123,7 +123,7 @@ CGP_API cgp_value cgp_sigmoid(cgp_model *model, cgp_value x);
 /** Hyperbolic tangent. */
 CGP_API cgp_value cgp_tanh(cgp_model *model, cgp_value x);
 
-/** Take the mean over one dimension, which is removed: [..., D, ...] -> [..., ...]; [D] -> [1].
+/** Take the mean over one dimension, and remove it: [..., D, ...] -> [..., ...]; [D] -> [1].
  *  @param[in] dim If negative, it counts from the last: in [T, C], dimensions 0 and -2 are T. */
 CGP_API cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim);
 
@@ -135,23 +135,23 @@ CGP_API cgp_value cgp_softmax(cgp_model *model, cgp_value x);
 CGP_API cgp_value cgp_log_softmax(cgp_model *model, cgp_value x);
 
 /** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] -> [T, C]. q,
- *  k and v lie side by side, each heads x C/heads. Dropout applies to the probabilities with
- *  probability p. The T x T probabilities are never stored: attention runs in tiles with online
- *  softmax (FlashAttention). Source: Vaswani et al. 2017, arXiv:1706.03762; Dao et al. 2022,
- *  arXiv:2205.14135. */
+ *  k and v lie side by side, each heads x C/heads. Dropout with probability p applies to the
+ *  attention probabilities. The T x T probabilities are never stored, because attention runs in
+ *  tiles with online softmax (FlashAttention). Source: Vaswani et al. 2017, arXiv:1706.03762; Dao
+ *  et al. 2022, arXiv:2205.14135. */
 CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p);
 
-/** Passed by value; a field left out is zero. */
+/** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_attention_options {
-    /** Heads of queries, >= 1. */
+    /** Number of query heads, >= 1. */
     int64_t heads;
-    /** Heads of keys and values; must divide `heads`. Each one serves heads / kv_heads query heads
-     *  (grouped-query attention; 1: multi-query). 0: as many as `heads`. */
+    /** Number of key/value heads; must divide `heads`. Each key/value head serves heads / kv_heads
+     *  query heads (grouped-query attention; 1: multi-query). 0: as many as `heads`. */
     int64_t kv_heads;
-    /** A query sees no key after its own row; S must equal T. */
+    /** True: a query attends to no key after its own row; S must equal T. */
     bool causal;
-    /** If causal: a query sees its own key and the window - 1 keys before it. 0: all keys before
-     *  it. */
+    /** If causal: a query attends to its own key and the `window` - 1 keys before it. 0: it attends
+     *  to all keys before it. */
     int64_t window;
     /** Dropout on the probabilities, 0 <= p < 1. */
     double p;
@@ -160,8 +160,9 @@ typedef struct cgp_attention_options {
 } cgp_attention_options;
 
 /**
- * Attend with queries to keys and values, softmax(scale q k^T) v in each head. Shapes: q [T, heads
- * x D], k [S, kv_heads x D], v [S, kv_heads x DV] -> [T, heads x DV], for any D and DV.
+ * Multi-head attention with separate queries, keys and values: softmax(scale q k^T) v in each head.
+ * Shapes: q [T, heads x D], k [S, kv_heads x D], v [S, kv_heads x DV] -> [T, heads x DV], for any D
+ * and DV.
  *
  * Probabilities are never stored. Tiles that lie outside the causal triangle or the window are
  * skipped. If causal, a row of the result does not depend on the number of rows after it or, with a
@@ -175,7 +176,7 @@ typedef struct cgp_attention_options {
 CGP_API cgp_value cgp_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
                                 cgp_attention_options options);
 
-/** Passed by value; a field left out is zero. */
+/** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_cached_attention_options {
     int64_t length; /**< Rows of the cache, >= 1. */
     /** As in cgp_attention_options. */
@@ -194,16 +195,17 @@ typedef struct cgp_cached_attention_options {
  * causal cgp_attention() over the whole text. So samples in ascending order of positions, split
  * into any mini-batches, give the same result as one sequence.
  *
- * For inference plans only: it has no gradient. The cache is planned memory, counted with the
- * states, but is not saved in checkpoints. A text that starts again at position 0 overwrites it row
- * by row. Positions outside 0 .. length - 1 are refused before anything runs.
+ * The op is for inference plans only, because it has no gradient. The cache is planned memory,
+ * which counts as state, but it is not saved in checkpoints. A text that starts again at position 0
+ * overwrites the cache row by row. Positions outside 0 .. length - 1 are refused before anything
+ * runs.
  *
  * Source: as cgp_attention(); Shazeer 2019, arXiv:1911.02150.
  */
 CGP_API cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
                                        cgp_value positions, cgp_cached_attention_options options);
 
-/** Passed by value; a field left out is zero. */
+/** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_rotary_options {
     int64_t heads; /**< >= 1. */
     /** Number of leading columns of each head to rotate: even, at most 1024. 0: all. */
@@ -214,10 +216,11 @@ typedef struct cgp_rotary_options {
     double theta;   /**< Base of the frequencies, >= 1. 0: 10000. */
     int64_t offset; /**< Position of row 0, >= 0. */
     cgp_rotary_scaling scaling;
-    double factor;           /**< LINEAR, LLAMA3: divisor of the frequencies, >= 1. */
-    double low_freq_factor;  /**< LLAMA3: > 0. */
-    double high_freq_factor; /**< LLAMA3: > low_freq_factor. */
-    /** LLAMA3: sequence length that the model was first trained on, 1 to 2^24. */
+    double factor;           /**< For LINEAR and LLAMA3 scaling: divisor of the frequencies, >=
+                              *  1. */
+    double low_freq_factor;  /**< For LLAMA3 scaling: > 0. */
+    double high_freq_factor; /**< For LLAMA3 scaling: > low_freq_factor. */
+    /** For LLAMA3 scaling: sequence length with which the model was first trained, 1 to 2^24. */
     int64_t original_max_position;
     /** [T] i32: positions of the rows, to which `offset` is added. Borrowed for the call. NULL: 0
      *  .. T - 1. */
@@ -231,13 +234,13 @@ typedef struct cgp_rotary_options {
  * Pair i of row t rotates by the angle (offset + t) theta^(-2 i / width). If positions are given,
  * the row's position replaces t. Frequencies and angles are rounded to f32, as in the
  * implementations that published models were trained with. Cosines and sines are recomputed by a
- * fixed sequence of operations: no table is stored, and every device computes the same bits.
+ * fixed sequence of operations, so no table is stored, and every device computes the same bits.
  *
  * Source: Su et al. 2021, arXiv:2104.09864.
  */
 CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options options);
 
-/** Passed by value; a field left out is zero. */
+/** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_matmul_options {
     bool transpose_a; /**< True: `a` is stored transposed, [..., K, M]. */
     bool transpose_b; /**< True: b is stored transposed, [..., N, K]. */
@@ -249,19 +252,20 @@ CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
                              cgp_matmul_options options);
 
 /** Set elements to zero with probability p in training, 0 <= p < 1, and scale the others by
- *  1/(1-p). The mask is a function of (seed, step, op, sample, element) and is never stored. p = 0
- *  adds nothing to the graph. Source: Srivastava et al. 2014. */
+ *  1/(1-p). The mask is a function of (seed, step, op, sample, element) and is never stored. With p
+ *  = 0, nothing is added to the graph. Source: Srivastava et al. 2014. */
 CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
 
-/** Take the index of the largest element of each row, the first of equal elements: [..., C] ->
- *  [...] i32 in 0..C-1 ([C] gives [1]). It has no gradient. */
+/** Take the index of the largest element of each row, or the lowest index if several are the
+ *  largest: [..., C] -> [...] i32 in 0..C-1 ([C] gives [1]). The result has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
-/** Stop the gradient: [...] -> [...], y = x, and backward treats y as a constant. A parameter that
- *  reaches no loss in another way has no gradient, and is never updated. */
+/** Stop the gradient: [...] -> [...], y = x, and backward treats y as a constant. If all paths from
+ *  a parameter to the losses go through such ops, the parameter has no gradient and is never
+ *  updated. */
 CGP_API cgp_value cgp_detach(cgp_model *model, cgp_value x);
 
-/* Images are [H, W, C], the channels of a pixel side by side. */
+/* Images are [H, W, C], with the channels of a pixel side by side. */
 
 /** Number of zero pixels to add on each side of an image; negative: pixels to crop. */
 typedef struct cgp_padding {
@@ -274,7 +278,7 @@ static inline cgp_padding cgp_padding_all(int pixels) {
     return padding;
 }
 
-/** Passed by value; a field left out is zero. */
+/** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_conv2d_options {
     int64_t out;   /**< Channels of the result, >= 1. */
     int kernel[2]; /**< Height and width of the window, >= 1. */
@@ -282,12 +286,14 @@ typedef struct cgp_conv2d_options {
     /** Padding may be negative: {-1, 1, -1, 1} shifts the image by a pixel. */
     cgp_padding padding;
     bool bias;          /**< Parameter `<name>.bias` [out]. */
-    cgp_init init;      /**< Initial weight [zero]. */
-    cgp_init bias_init; /**< Initial bias [zero]. */
-    /** Groups of channels, which divide in and out; 0: 1. A channel of the result depends on the
-     *  channels of its own group. In a depthwise convolution, each channel is a group. */
+    cgp_init init;      /**< Initialization of the weight [zero]. */
+    cgp_init bias_init; /**< Initialization of the bias [zero]. */
+    /** Number of groups of channels, which divides in and out; 0 means 1. A channel of the result
+     *  depends only on the channels of its own group. In a depthwise convolution, each channel is a
+     *  group. */
     int64_t groups;
-    int dilation[2]; /**< Pixels from one element of a window to the next; 0: 1. */
+    int dilation[2]; /**< Distance in pixels between neighbouring elements of a window; 0 means
+                      *  1. */
 } cgp_conv2d_options;
 
 /** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - dilation x
@@ -300,11 +306,11 @@ CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
  *  computes tiles of 2 x 2 output pixels, F(2 x 2, 3 x 3), with 16 products per tile and channel
  *  instead of 36.
  *
- *  Winograd's rounding errors differ, but are about as large. As with direct sums, the bits do not
- *  depend on stages, schedule or recomputation. Images with few pixels or channels, and bf16 on
- *  processors with AVX512_BF16 or AMX, use direct sums. cpu devices implement WINOGRAD, cuda
- *  devices refuse it, and ref devices use direct sums. Source: Lavin and Gray 2016,
- *  arXiv:1509.09308. */
+ *  The rounding errors of WINOGRAD differ from those of direct sums, but are about as large. As
+ *  with direct sums, the bits do not depend on stages, schedule or recomputation. Images with few
+ *  pixels or channels, and bf16 on processors with AVX512_BF16 or AMX, use direct sums. cpu devices
+ *  implement WINOGRAD, cuda devices refuse it, and ref devices use direct sums. Source: Lavin and
+ *  Gray 2016, arXiv:1509.09308. */
 typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD } cgp_convolution;
 
 /** Parse "direct" or "winograd". @retval CGP_EINVAL Unknown word; the message lists the known
@@ -312,10 +318,10 @@ typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD 
  *  Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_convolution_parse(cgp_convolution *out, const char *text);
 
-/** Return the name that cgp_convolution_parse() takes. Static. Threads: any. */
+/** Return the name that cgp_convolution_parse() accepts. The string is static. Threads: any. */
 CGP_API const char *cgp_convolution_name(cgp_convolution convolution);
 
-/** Passed by value; a field left out is zero. */
+/** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_conv_transpose2d_options {
     int64_t out;   /**< Channels of the result, >= 1. */
     int kernel[2]; /**< Height and width of the window, >= 1. */
@@ -325,31 +331,33 @@ typedef struct cgp_conv_transpose2d_options {
     /** Extra rows at the bottom and columns at the right of the result, 0 .. stride - 1. */
     int output_padding[2];
     bool bias; /**< Parameter `<name>.bias` [out]. */
-    /** Initial weight [zero]. As in PyTorch, fan_in is kernel height x width x out, the fan_in of
-     *  the convolution that this op transposes. */
+    /** Initialization of the weight [zero]. As in PyTorch, fan_in is kernel height x width x out,
+     *  the fan_in of the convolution that this op transposes. */
     cgp_init init;
-    cgp_init bias_init; /**< Initial bias [zero]. */
+    cgp_init bias_init; /**< Initialization of the bias [zero]. */
     int64_t groups;     /**< As in cgp_conv2d_options; 0: 1. */
     int dilation[2];    /**< As in cgp_conv2d_options; 0: 1. */
 } cgp_conv_transpose2d_options;
 
 /** Transposed convolution (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1)
- *  stride + kernel - top - bottom + output_padding. It is the input gradient of a cgp_conv2d() from
- *  OH rows to H. Parameter `<name>.weight` [kernel height, kernel width, out, in] (PyTorch's order
- *  is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016,
- *  arXiv:1603.07285. */
+ *  stride + kernel - top - bottom + output_padding. It computes the input gradient of a
+ *  cgp_conv2d() from OH rows to H rows. Parameter `<name>.weight` [kernel height, kernel width,
+ *  out, in] (PyTorch's order is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and
+ *  Visin 2016, arXiv:1603.07285. */
 CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
                                        cgp_conv_transpose2d_options options);
 
-/** Windows of a pooling op; passed by value. */
+/** Windows of a pooling op; the struct is passed by value. */
 typedef struct cgp_pool_options {
     int kernel[2];       /**< Height and width of the window, >= 1. */
     int stride[2];       /**< Stride in height and in width, >= 1. */
-    cgp_padding padding; /**< Padding, 0 .. kernel - 1; a mean or maximum ignores it. */
+    cgp_padding padding; /**< Padding, 0 .. kernel - 1. Padded pixels are ignored in a mean or
+                          *  maximum. */
 } cgp_pool_options;
 
 /** Take the largest element of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as for
- *  cgp_conv2d(). Its gradient goes to the first of equal elements. */
+ *  cgp_conv2d(). The gradient goes to the largest element; if several elements are the largest, to
+ *  the first of them. */
 CGP_API cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options);
 
 /** Take the mean of each window, per channel: x [H, W, C] -> [OH, OW, C]. */
@@ -366,7 +374,7 @@ CGP_API cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale)
  *  right, C]. */
 CGP_API cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding);
 
-/** Momentum of a batch norm whose running statistics are the mean over all steps. */
+/** Value of `momentum` with which a batch norm's running statistics are means over all steps. */
 #define CGP_MOMENTUM_CUMULATIVE (-1.0)
 
 /**
@@ -376,8 +384,9 @@ CGP_API cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding);
  * Parameters `<name>.weight` (ones), `<name>.bias` (zeros). State `<name>.running_mean` (zeros),
  * `<name>.running_var` (ones; unbiased), `<name>.num_batches_tracked`. Evaluation normalises with
  * the state. Training changes it after a step has succeeded: new = (1 - momentum) old + momentum x
- * batch statistics, once for each micro-batch in order. In a plan with `deferred_batch_norm` it
- * changes once, with the statistics of the whole mini-batch. Recomputed forwards do not change it.
+ * batch statistics, once for each micro-batch in order. In a plan with `deferred_batch_norm`, the
+ * state changes once, with the statistics of the whole mini-batch. Recomputed forwards do not
+ * change the state.
  *
  * @param[in] eps       Added to the variance, > 0 (PyTorch: 1e-5).
  * @param[in] momentum  0 to 1 (PyTorch: 0.1), or CGP_MOMENTUM_CUMULATIVE.
@@ -412,7 +421,7 @@ CGP_API cgp_value cgp_apply(cgp_model *model, cgp_value x, cgp_function function
 
 /** Set whole channels of a sample to zero with probability p in training, 0 <= p < 1, and scale the
  *  others by 1/(1-p): [H, W, C] -> [H, W, C]. The mask is a function of (seed, step, op, sample,
- *  channel). p = 0 adds nothing to the graph. */
+ *  channel). With p = 0, nothing is added to the graph. */
 CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
 
 /** Concatenate 2 to 4 values along the last dimension; their other dimensions must be equal.
@@ -427,14 +436,17 @@ CGP_API cgp_value cgp_reshape(cgp_model *model, cgp_value x, int rank, const int
 /** Reshape a sample to one dimension: [H, W, C] -> [H W C]. */
 CGP_API cgp_value cgp_flatten(cgp_model *model, cgp_value x);
 
-/** Exchange two dimensions of a sample: [T, heads, C], 0, 1 -> [heads, T, C].
- *  @param[in] dim0 From 0 for the first, or from -1 for the last.
- *  @param[in] dim1 Likewise. */
+/** Exchange two dimensions of a sample. For example, dimensions 0 and 1 of [T, heads, C] give
+ *  [heads, T, C].
+ *  @param[in] dim0 First dimension: 0, 1 .. counted from the first, or -1, -2 .. counted from the
+ *  last.
+ *  @param[in] dim1 Second dimension, counted in the same way. */
 CGP_API cgp_value cgp_transpose(cgp_model *model, cgp_value x, int dim0, int dim1);
 
-/** Take indices begin .. end - 1 of one dimension of a sample: [T, 3 C], 1, C, 2 C -> [T, C]. If
- *  several slices split a value, their gradients are written directly into its gradient.
- *  @param[in] dim From 0 for the first, or from -1 for the last. */
+/** Take indices begin .. end - 1 of one dimension of a sample. For example, indices C .. 2 C - 1 of
+ *  dimension 1 of [T, 3 C] give [T, C]. If several slices split a value, their gradients are
+ *  written directly into the value's gradient.
+ *  @param[in] dim 0, 1 .. counted from the first dimension, or -1, -2 .. counted from the last. */
 CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begin, int64_t end);
 
 /**
@@ -442,8 +454,8 @@ CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begi
  * create `name`.
  *
  * The shapes must be equal. The tied parameter keeps its first name, and is counted, saved and
- * hashed once. Its gradient is the sum over its uses, in their order. Each stage that uses it has
- * its own copy.
+ * hashed once. Its gradient is the sum over its uses, in the order of the uses. Each stage that
+ * uses the parameter has its own copy.
  *
  *     cgp_model_tie(model, "head.weight", "embed.weight");
  *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = vocab});
@@ -451,25 +463,27 @@ CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begi
 CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *existing);
 
 /**
- * Freeze the parameters whose names match a pattern: training keeps their values.
+ * Freeze the parameters whose names match a pattern. Training does not change the values of frozen
+ * parameters.
  *
- * A frozen parameter has no gradient buffer and no optimizer state, and counts in no gradient norm.
- * Kernels for its gradient do not run, and values that only they would read are not saved. Stages
- * without a trainable parameter at or before them run no backward. Statistics of batch norms still
- * change. A tied parameter is one parameter, with its first name.
+ * A frozen parameter has no gradient buffer and no optimizer state, and does not count in gradient
+ * norms. Kernels for its gradient do not run, and values that only these kernels would read are not
+ * saved. A stage runs no backward if neither this stage nor an earlier one has a trainable
+ * parameter. Statistics of batch norms still change. A tied parameter is one parameter, with its
+ * first name.
  *
  *     CGP_TRY(cgp_model_freeze(model, "*.wte.*"));
  *     CGP_TRY(cgp_model_freeze(model, "*.h.[0-5].*"));
  *
- * Call it while the model is built, to freeze parameters that exist at that time. Or call it after
- * cgp_model_finish(), before a plan is made of the model.
+ * Call this function while the model is built, to freeze parameters that exist at that time. Or
+ * call it after cgp_model_finish(), but before a plan of the model is made.
  *
  * @param[in] pattern  As in a shell, fnmatch() without flags: `*` matches any text, `?` a
  *                     character, `[a-c]` a character of a set. Borrowed for the call.
  *
- * @retval CGP_EINVAL  No parameter matches: the message has the nearest name. Or an earlier builder
- *                     call failed: its message.
- * @retval CGP_ESTATE  A plan was made of the model. Nothing changes.
+ * @retval CGP_EINVAL  No parameter matches; the message has the nearest name. Or an earlier builder
+ *                     call failed; the message is the message of that call.
+ * @retval CGP_ESTATE  A plan of the model has been made. Nothing changes.
  * @retval CGP_ENOMEM
  *
  * Threads: the thread that builds the model; no other thread uses the model during the call.
@@ -486,22 +500,22 @@ CGP_API bool cgp_model_parameter_frozen(const cgp_model *model, int parameter);
  *     cgp_model_stash(model, "left", "skip", x);
  *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));   // later, in any layer
  *
- * A stash is only another way to write a skip connection: the pop returns the value itself, which
- * crosses stages like any other. Within a namespace, a name is stashed once and popped once.
- * Different namespaces may use the same name, so a function that makes layers can be called several
- * times, each time with another namespace. cgp_model_finish() refuses a stash that was never
- * popped.
+ * A stash is only another way to write a skip connection. The pop returns the value itself, which
+ * crosses stages like any other value. Within a namespace, each name is stashed once and popped
+ * once. Different namespaces may use the same name, so a function that makes layers can be called
+ * several times, each time with another namespace. cgp_model_finish() refuses a stash that was
+ * never popped.
  *
- * @param[in] space  The namespace; equal texts are one namespace, NULL and "" are the default one.
- *                   Copied.
+ * @param[in] space  The namespace. Equal texts name the same namespace; NULL and "" name the
+ *                   default namespace. Copied.
  * @param[in] name   Not empty. Copied.
  * @param[in] value  An input of the model, or a result.
  */
 CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *name,
                              cgp_value value);
 
-/** Take the value that cgp_model_stash() stashed under this name, once. @param[in] space As for
- *  cgp_model_stash(). @param[in] name Borrowed. */
+/** Take the value that cgp_model_stash() stashed under this name. A name can be popped only once.
+ *  @param[in] space As for cgp_model_stash(). @param[in] name Borrowed. */
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
 /** End the model in softmax and cross-entropy, the mean over the targets that are not ignored:
@@ -551,9 +565,9 @@ CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 
-/** Return names, the number of layers, the number of parameter tensors, and the number of elements
- *  in all of them. Here and below, an index out of range returns NULL. Legal after
- *  cgp_model_finish(). Threads: any. */
+/** These functions return names, the number of layers, the number of parameter tensors, and the
+ *  number of elements of all parameters. Here and below, an index out of range gives NULL. Legal
+ *  after cgp_model_finish(). Threads: any. */
 CGP_API const char *cgp_model_name(const cgp_model *model);
 CGP_API int cgp_model_layers(const cgp_model *model);
 CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);
@@ -562,15 +576,15 @@ CGP_API const char *cgp_model_parameter_name(const cgp_model *model, int paramet
 CGP_API const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter);
 CGP_API int64_t cgp_model_parameter_count(const cgp_model *model);
 
-/** Return the state of ops (running statistics), in the order of the ops; f32, or i32 for a
- *  count. */
+/** These functions describe the state of ops (running statistics), in the order of the ops. A state
+ *  is f32, or i32 for a count. */
 CGP_API int cgp_model_states(const cgp_model *model);
 CGP_API const char *cgp_model_state_name(const cgp_model *model, int state);
 CGP_API const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state);
 CGP_API cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state);
 
-/** Return inputs in order of declaration. The shape is the shape of one sample (rank -1: no such
- *  input). */
+/** These functions describe the inputs, in order of declaration. The shape is the shape of one
+ *  sample (rank -1: there is no such input). */
 CGP_API int cgp_model_inputs(const cgp_model *model);
 CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
 CGP_API cgp_shape cgp_model_input_shape(const cgp_model *model, int input);
@@ -582,22 +596,24 @@ CGP_API bool cgp_model_input_has_gradient(const cgp_model *model, int input);
  *  Threads: any. */
 CGP_API int64_t cgp_model_input_bound(const cgp_model *model, int input);
 
-/** Return the number of outputs, the shape of one sample of an output (rank -1: no such output),
- *  and the type of an output. Outputs are numbered in the order of cgp_model_output() calls. */
+/** These functions return the number of outputs, the shape of one sample of an output (rank -1:
+ *  there is no such output), and the type of an output. Outputs are numbered in the order of
+ *  cgp_model_output() calls. */
 CGP_API int cgp_model_outputs(const cgp_model *model);
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model, int output);
 CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
 
 /** A loss of a model. */
 typedef struct cgp_model_loss {
-    int output; /**< Output with the loss's logits; -1: no output has them. */
-    /** Input with the loss's targets; -1: the graph computes them, or there are none. */
+    int output; /**< Index of the output that has the loss's logits; -1: no output has them. */
+    /** Index of the input that has the loss's targets; -1: the graph computes the targets, or there
+     *  are none. */
     int target;
     double weight; /**< Factor of the loss in the sum of all losses. */
 } cgp_model_loss;
 
-/** Return losses in the order in which they were added to the model. A weight of 0: there is no
- *  such loss. Threads: any. */
+/** These functions return the number of losses, and a loss; losses are in the order in which they
+ *  were added to the model. A weight of 0: there is no such loss. Threads: any. */
 CGP_API int cgp_model_losses(const cgp_model *model);
 CGP_API cgp_model_loss cgp_model_loss_at(const cgp_model *model, int loss);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.h -- the description of an op, built-in or custom: a table of its shape rule, the operands
- * that each half of backward reads, its state and its cost. cgpipe/ext/op.h shows how to write an
- * op. */
+/* op.h -- the description of an op, built-in or custom. It is a table with the shape rule, the
+ * operands that each half of backward reads, the state and the cost of the op. cgpipe/ext/op.h
+ * shows how to write an op. */
 #ifndef CGPIPE_OP_H
 #define CGPIPE_OP_H
 
@@ -18,9 +18,9 @@ typedef enum cgp_init_kind {
     CGP_INIT_ONE,
     CGP_INIT_NORMAL,
     CGP_INIT_UNIFORM,
-    /** NORMAL, but numbers more than 2 x scale from 0 are drawn again. This is TensorFlow's
-     *  TruncatedNormal, and PyTorch's trunc_normal_() with a = -2 std, b = 2 std. The result has a
-     *  standard deviation of 0.88 scale. */
+    /** NORMAL, but a number whose distance from 0 is more than 2 x scale is drawn again. This is
+     *  TensorFlow's TruncatedNormal, and PyTorch's trunc_normal_() with a = -2 std, b = 2 std. The
+     *  result has a standard deviation of 0.88 scale. */
     CGP_INIT_TRUNCATED_NORMAL,
     /** UNIFORM in +- scale sqrt(6 / (fan_in + fan_out)). Source: Glorot and Bengio 2010. */
     CGP_INIT_XAVIER_UNIFORM,
@@ -50,7 +50,7 @@ CGP_API cgp_init cgp_init_by_fan(cgp_init init, int64_t fan_in, int64_t fan_out)
 /** Scaling of rotary frequencies, for sequences longer than the model was first trained on. */
 typedef enum cgp_rotary_scaling {
     CGP_ROTARY_UNSCALED,
-    /** All frequencies are divided. Source: Chen et al. 2023, arXiv:2306.15595. */
+    /** All frequencies are divided by the factor. Source: Chen et al. 2023, arXiv:2306.15595. */
     CGP_ROTARY_LINEAR,
     /** Low frequencies are divided. Source: Grattafiori et al. 2024, arXiv:2407.21783; the release
      *  of Llama 3.1. */
@@ -58,8 +58,8 @@ typedef enum cgp_rotary_scaling {
 } cgp_rotary_scaling;
 
 /** A function of an element, with constants a and b, which must be finite as f32. A function
- *  ignores a constant that its formula does not name. Exceptions are limits, and the threshold of
- *  SOFTPLUS: beyond the range of f32 they count as infinite. cgpipe/ext/ops/function.h has the
+ *  ignores a constant that its formula does not name. Limits, and the threshold of SOFTPLUS, need
+ *  not be finite: beyond the range of f32 they count as infinite. cgpipe/ext/ops/function.h has the
  *  formulas and the gradients. */
 typedef enum cgp_function {
     CGP_FUNCTION_HARDTANH, /**< x clamped to [a, b]; no gradient at the limits. */
@@ -95,11 +95,11 @@ enum {
 typedef struct cgp_op_type {
     cgp_dtype dtype; /**< CGP_F32 or CGP_I32. */
     cgp_shape shape;
-    /** Bound of integers that the graph computes: 0 .. upper_bound - 1. 0: the integers come from
-     *  the caller, and may have any value. */
+    /** If the graph computes the integers: their bound, so that they are in 0 .. upper_bound - 1.
+     *  0: the integers come from the caller, and may have any value. */
     int64_t upper_bound;
-    bool whole; /**< Saved values only: there is one value for the whole micro-batch, so its shape
-                 *   has no n. */
+    bool whole; /**< Only for saved values. True: there is one value for the whole micro-batch, so
+                 *   its shape has no n. */
 } cgp_op_type;
 
 /** A parameter of an op; it is f32 and named "NAME.SUFFIX", as in cgp_op_apply(). */
@@ -142,8 +142,8 @@ typedef struct cgp_op cgp_op;
 /** One use of an op in a model; constant. */
 typedef struct cgp_op_node {
     const cgp_op *op;
-    /** The model's copy of the attributes; in cgp_op_check() the caller's attributes. NULL:
-     *  none. */
+    /** The model's copy of the attributes; in cgp_op_check(), the caller's attributes. NULL: there
+     *  are no attributes. */
     const void *attributes;
     cgp_op_type inputs[CGP_OP_MAX_INPUTS]; /**< [op->n_inputs] */
     cgp_op_shapes shapes;
@@ -155,14 +155,14 @@ typedef enum cgp_op_direction {
     CGP_OP_BACKWARD_WEIGHT /**< dparameters */
 } cgp_op_direction;
 
-/** The operands of one call. Operands that the table does not name are NULL. All are borrowed for
- *  the call. */
+/** The operands of one call. Operands that the op's table does not name are NULL. All operands are
+ *  borrowed for the call. */
 typedef struct cgp_op_run {
     const cgp_op_node *node;
     int64_t n; /**< Samples, >= 1. */
-    /** [n, input k], f32 or i32. Backward gets the inputs that the table names. */
+    /** [n, input k] inputs, f32 or i32. Backward gets only the inputs that the table names. */
     const void *x[CGP_OP_MAX_INPUTS];
-    /** [n, output]. Written by forward; read by backward if the table names it. */
+    /** [n, output] The result. Written by forward; read by backward if the table names it. */
     void *y;
     /** [n, saved k], or [saved k] if it is `whole`. Forward writes all saved values; backward reads
      *  the values that the table names. */
@@ -178,12 +178,14 @@ typedef struct cgp_op_run {
     /** [accumulator_bytes] Forward adds the step's changes of the state to the accumulator. NULL:
      *  the changes are dropped. */
     void *accumulator;
-    /** Forward: this is the first micro-batch of the step, and `accumulator` is uninitialized. */
+    /** For forward: true if this is the first micro-batch of the step, so that `accumulator` is
+     *  uninitialized. */
     bool first;
     bool training;    /**< False in evaluation and prediction. */
-    void *workspace;  /**< [bytes returned by the table's `workspace`], uninitialized. */
-    double *loss;     /**< Loss, forward: write the sum over the n samples. */
-    float loss_scale; /**< Loss, backward: dx is the gradient of loss_scale x the sum. */
+    void *workspace;  /**< Scratch memory, uninitialized. It has as many bytes as the table's
+                       *  `workspace` returned. */
+    double *loss;     /**< For a loss: forward writes the sum over the n samples here. */
+    float loss_scale; /**< For a loss: in backward, dx is the gradient of loss_scale x the sum. */
     /** For cgp_op_random() and cgp_op_parallel_for(). */
     const struct cgp__op_context *context;
 } cgp_op_run;
@@ -203,25 +205,27 @@ struct cgp_op {
     int n_inputs;       /**< 1 to 4. */
     /** Size of the attributes that cgp_op_apply() copies. 0: no attributes. */
     size_t attribute_bytes;
-    bool is_loss; /**< The op ends a model and has no output; see cgp_op_apply_loss(). */
+    bool is_loss; /**< True: the op is a loss, which ends a model and has no output; see
+                   *  cgp_op_apply_loss(). */
 
     /** Check the inputs, and fill `out`. The message of cgp_fail() has the expected and the actual
      *  value; the library prefixes it with layer and op. Deterministic. */
     cgp_status (*infer)(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out);
 
-    uint32_t input_needs_x;      /**< Bit k: backward_input reads x[k]. */
-    uint32_t input_needs_saved;  /**< Bit k: backward_input reads saved[k]. */
+    uint32_t input_needs_x;      /**< If bit k is set, backward_input reads x[k]. */
+    uint32_t input_needs_saved;  /**< If bit k is set, backward_input reads saved[k]. */
     bool input_needs_y;          /**< backward_input reads y. */
-    uint32_t weight_needs_x;     /**< Bit k: backward_weight reads x[k]. */
-    uint32_t weight_needs_saved; /**< Bit k: backward_weight reads saved[k]. */
+    uint32_t weight_needs_x;     /**< If bit k is set, backward_weight reads x[k]. */
+    uint32_t weight_needs_saved; /**< If bit k is set, backward_weight reads saved[k]. */
     bool weight_needs_y;         /**< backward_weight reads y. */
 
-    /** backward_input also computes dparameters (small ones, such as a norm's); there is no
-     *  backward_weight. */
+    /** True: backward_input also computes dparameters, and there is no backward_weight. This is
+     *  meant for small parameters such as a norm's. */
     bool weight_in_input;
-    bool cheap;          /**< y is worth recomputing instead of saving (`+selective`). */
-    uint32_t overwrites; /**< Bit k: forward may write y over x[k]; both have the same type and
-                          *   size. */
+    bool cheap;          /**< True: it is worth recomputing y instead of saving it
+                          *  (`+selective`). */
+    uint32_t overwrites; /**< If bit k is set, forward may write y over x[k]; both have the same
+                          *   type and size. */
     /** backward_input may write dx over dy if their sizes are equal; a loss may write dx[k] over
      *  x[k]. */
     bool dx_in_place;
@@ -232,22 +236,22 @@ struct cgp_op {
     /** Make dparameters. NULL: the op has no parameters, or weight_in_input is set. */
     cgp_status (*backward_weight)(const cgp_op_run *run);
 
-    /** Apply run->accumulator to run->state. Runs on the device's worker after a step that
-     *  succeeded with finite numbers (see cgp_pipeline_step()). Only node, state and accumulator
-     *  are set. NULL: no state, or a state that never changes. */
+    /** Apply run->accumulator to run->state. It runs on the device's worker after a step that
+     *  succeeded with finite numbers (see cgp_pipeline_step()). Only `node`, `state` and
+     *  `accumulator` of `run` are set. NULL: the op has no state, or its state never changes. */
     void (*end_of_step)(const cgp_op_run *run);
 
     /** Return the workspace size in bytes for n samples on a device with `threads` threads. Fewer
-     *  samples never need more. NULL: none. */
+     *  samples never need more workspace. NULL: the op needs no workspace. */
     int64_t (*workspace)(const cgp_op_node *node, cgp_op_direction direction, int64_t n,
                          int threads);
 
-    /** Return the floating-point operations for one sample, for balances and simulated times. NULL:
-     *  one for each element that the direction reads or writes. */
+    /** Return the number of floating-point operations for one sample, for balances and simulated
+     *  times. NULL: one operation for each element that the direction reads or writes. */
     double (*flops)(const cgp_op_node *node, cgp_op_direction direction);
 
-    /** Loss: return the divisor of the sum over a mini-batch, e.g. the number of targets that
-     *  count. `targets` [n, input 1] is NULL if there is no input 1, or if the graph makes it. A
+    /** For a loss: return the divisor of the sum over a mini-batch, e.g. the number of targets that
+     *  count. `targets` [n, input 1] is NULL if there is no input 1, or if the graph computes it. A
      *  NULL function: the divisor is n. */
     int64_t (*count)(const cgp_op_node *node, const void *targets, int64_t n);
 
@@ -260,30 +264,30 @@ struct cgp_op {
     const void *device;
 
     /** Return the bytes that forward of n samples allocates by itself, outside the plan, and keeps
-     *  until its backward; -1: not known. Plans of training count them for the micro-batches in
-     *  flight (cgp_plan_device.outside_bytes). A memory limit includes these bytes. If they are not
-     *  known, a plan with a memory limit is refused. A NULL function: forward allocates nothing. */
+     *  until the matching backward; -1: not known. Training plans count these bytes for the
+     *  micro-batches in flight (cgp_plan_device.outside_bytes). A memory limit includes them. If
+     *  they are not known, a plan with a memory limit is refused. A NULL function: forward
+     *  allocates nothing. */
     int64_t (*outside_bytes)(const cgp_op_node *node, int64_t n);
 };
 
 /* --- functions for ops to call --- */
 
-/** Write uniform random numbers in [0, 1). They are a function of (seed, step, op, sample, element)
- *  alone. So forward, recomputation and backward get the same numbers, in every layout. @param[in]
- *  sample 0 .. run->n - 1. @param[out] out [count] numbers of `count` elements, starting at
- *  `first`.
+/** Write uniform random numbers in [0, 1). They depend only on (seed, step, op, sample, element).
+ *  So forward, recomputation and backward get the same numbers, in every layout. @param[in] sample
+ *  0 .. run->n - 1. @param[out] out [count] numbers of `count` elements, starting at `first`.
  *  Threads: any thread of the call. */
 CGP_API void cgp_op_random(const cgp_op_run *run, int64_t sample, int64_t first, int64_t count,
                            float *out);
 
-/** Process items begin .. end - 1 of cgp_op_parallel_for() on thread 0 .. threads - 1 of the
- *  device. */
+/** A function that processes items begin .. end - 1 of cgp_op_parallel_for(), on one of the
+ *  device's threads 0 .. threads - 1. */
 typedef void cgp_op_range(const cgp_op_run *run, void *work, int64_t begin, int64_t end,
                           int thread);
 
 /** Run items on the threads of the device, and wait for all of them. A range begins at a multiple
- *  of `block` and may run at any time. A range must not write what another range reads or writes;
- *  this makes the bits independent of the number of threads. A nested call runs all items on the
+ *  of `block` and may run at any time. A range must not write what another range reads or writes,
+ *  so that the bits do not depend on the number of threads. A nested call runs all items on the
  *  calling thread.
  *  @param[in] work Borrowed; passed to each range. */
 CGP_API void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block,

@@ -35,10 +35,10 @@ typedef enum cgp_lr_kind {
  * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero means
  * constant.
  *
- * Update t, counted from 1, has the factor start + (1 - start) t / warmup while t < warmup. With
- * warmup_interval > 0 the factor rises only once per warmup_interval updates: it is start + (1 -
- * start) warmup_interval floor((t - 1) / warmup_interval) / warmup while t <= warmup. After the
- * warm-up, with s = t - warmup:
+ * Updates t count from 1. While t < warmup, the factor is start + (1 - start) t / warmup. With
+ * warmup_interval > 0, the factor rises only once per warmup_interval updates: while t <= warmup,
+ * it is start + (1 - start) warmup_interval floor((t - 1) / warmup_interval) / warmup. After the
+ * warm-up, with s = t - warmup, the factor is:
  *
  *     constant     1
  *     cosine       min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s / (steps - warmup)))) / 2
@@ -51,22 +51,25 @@ typedef enum cgp_lr_kind {
 typedef struct cgp_lr_schedule {
     cgp_lr_kind kind;
     int64_t warmup;    /**< Number of updates in the warm-up, >= 0. */
-    int64_t steps;     /**< COSINE: number of the first update with the lowest lr, > warmup. */
-    double min_ratio;  /**< COSINE: lowest lr / lr, 0 <= min_ratio <= 1. */
+    int64_t steps;     /**< For COSINE: number of the first update with the lowest learning rate, >
+                        *  warmup. */
+    double min_ratio;  /**< For COSINE: lowest learning rate divided by lr, 0 <= min_ratio <= 1. */
     int64_t step_size; /**< STEP: number of updates between two multiplications by gamma, >= 1. */
     double gamma;      /**< STEP, MILESTONES: 0 < gamma <= 1, so that lr stays finite. */
-    double start;      /**< First lr of the warm-up / lr, 0 <= start <= 1. */
-    /** Updates between two rises of the warm-up. 0: it rises with every update. */
+    double start;      /**< First learning rate of the warm-up divided by lr, 0 <= start <= 1. */
+    /** Number of updates between two rises of the learning rate in the warm-up. 0: the rate rises
+     *  with every update. */
     int64_t warmup_interval;
     int n_milestones;                       /**< Number of milestones, 0 to CGP_MAX_MILESTONES. */
-    int64_t milestones[CGP_MAX_MILESTONES]; /**< Numbers of updates, >= 1, ascending. */
+    int64_t milestones[CGP_MAX_MILESTONES]; /**< The milestones, which are numbers of updates >= 1,
+                                             *  ascending. */
 } cgp_lr_schedule;
 
 #define CGP_MAX_OPTIM_GROUPS 1024
 
 /**
- * A group of parameters with constants of its own, as in PyTorch's param_groups. A parameter
- * belongs to the first group that has a pattern matching its name, or to no group.
+ * A group of parameters with its own learning rate and weight decay, as in PyTorch's param_groups.
+ * A parameter belongs to the first group that has a pattern matching its name, or to no group.
  *
  *     cgp_optim_group groups[2] = {cgp_optim_group_of("*.bias,*.norm.*"),
  *                                  cgp_optim_group_of("head.*")};
@@ -76,10 +79,12 @@ typedef struct cgp_lr_schedule {
  *     optim.n_groups = 2;
  */
 typedef struct cgp_optim_group {
-    /** Patterns with commas between, as cgp_model_freeze() takes them; a backslash makes the next
-     *  character stand for itself. Each must match a parameter. Borrowed until the plan is made. */
+    /** Patterns separated by commas, in the form that cgp_model_freeze() accepts; a backslash makes
+     *  the next character stand for itself. Each pattern must match a parameter. Borrowed until the
+     *  plan is made. */
     const char *patterns;
-    double lr; /**< Learning rate before the schedule, >= 0. NaN: the optimizer's. */
+    double lr; /**< Learning rate before the LR schedule is applied, >= 0. NaN: the optimizer's
+                *  rate. */
     /** Weight decay, >= 0. It applies to norms and biases of the group too. NaN: the optimizer's
      *  weight decay, with the optimizer's rule for norms and biases. */
     double weight_decay;
@@ -119,20 +124,20 @@ typedef struct cgp_optim {
     cgp_optim_kind kind;
     double lr; /**< Learning rate, >= 0. */
     double weight_decay;
-    double momentum;     /**< SGD and RMSprop, 0 <= momentum < 1. */
-    bool nesterov;       /**< SGD; needs momentum. */
-    double beta1, beta2; /**< AdamW and Adam. */
+    double momentum;     /**< Momentum of SGD and RMSprop, 0 <= momentum < 1. */
+    bool nesterov;       /**< For SGD: use Nesterov's form. Needs momentum. */
+    double beta1, beta2; /**< Constants of AdamW and Adam. */
     /** For AdamW, Adam and RMSprop. At least 1e-45, so that f32 does not round it to 0. */
     double eps;
-    double alpha;     /**< RMSprop, 0 <= alpha < 1. */
+    double alpha;     /**< Constant of RMSprop, 0 <= alpha < 1. */
     double clip_norm; /**< Largest norm of all gradients, > 0; 0: no limit. */
     /** Apply weight decay to norms and biases too, as PyTorch does by default. */
     bool decay_all;
     cgp_lr_schedule schedule; /**< Schedule of lr, and of the groups' learning rates. */
-    /** Groups of parameters with constants of their own, [n_groups]. Borrowed until the plan is
+    /** [n_groups] Groups of parameters, which may have other constants. Borrowed until the plan is
      *  made. */
     const cgp_optim_group *groups;
-    int n_groups; /**< 0 to CGP_MAX_OPTIM_GROUPS. */
+    int n_groups; /**< Number of groups, 0 to CGP_MAX_OPTIM_GROUPS. */
 } cgp_optim;
 
 /** SGD with momentum, optionally Nesterov's. */
@@ -170,16 +175,18 @@ static inline cgp_optim cgp_optim_rmsprop(double lr, double momentum, double wei
     return optim;
 }
 
-/** Parse "sgd", "adamw", "adam" or "rmsprop". @retval CGP_EINVAL with the nearest name. */
+/** Parse "sgd", "adamw", "adam" or "rmsprop". @retval CGP_EINVAL Unknown name; the message has the
+ *  nearest name. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_kind_parse(cgp_optim_kind *out, const char *text);
 
-/** Return the name that cgp_optim_kind_parse() takes. Static. */
+/** Return the name that cgp_optim_kind_parse() accepts. The string is static. */
 CGP_API const char *cgp_optim_kind_name(cgp_optim_kind kind);
 
-/** Parse "constant", "cosine", "step" or "milestones". @retval CGP_EINVAL with the nearest name. */
+/** Parse "constant", "cosine", "step" or "milestones". @retval CGP_EINVAL Unknown name; the message
+ *  has the nearest name. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_lr_kind_parse(cgp_lr_kind *out, const char *text);
 
-/** Return the name that cgp_lr_kind_parse() takes. Static. */
+/** Return the name that cgp_lr_kind_parse() accepts. The string is static. */
 CGP_API const char *cgp_lr_kind_name(cgp_lr_kind kind);
 
 /** Return the learning rate of update number `update`, counted from 1. @param[in] optim Must pass
@@ -190,8 +197,8 @@ CGP_API double cgp_optim_lr_at(const cgp_optim *optim, int64_t update);
  *  NaN. @retval CGP_EINVAL The message has the wrong constant and its range. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_check(const cgp_optim *optim);
 
-/** Return the number of f32 state elements per parameter element: SGD 0, or 1 with momentum; AdamW
- *  and Adam 2; RMSprop 1, or 2 with momentum. */
+/** Return the number of f32 state elements per parameter element. It is 0 for SGD (1 with
+ *  momentum), 2 for AdamW and Adam, and 1 for RMSprop (2 with momentum). */
 CGP_API int cgp_optim_states(const cgp_optim *optim);
 
 #ifdef __cplusplus

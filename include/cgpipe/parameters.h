@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-/** Copy a parameter, 0 .. cgp_model_parameters() - 1, in plain layout to or from the host. Setting
- *  a tied parameter sets all its copies. Legal after a failure too.
+/** Copy a parameter, 0 .. cgp_model_parameters() - 1, in plain layout to the host (get) or from the
+ *  host (set). The set call writes all copies of a tied parameter. Legal after a failure too.
  *  @param[in,out] data One f32 per element of its shape. Borrowed.
  *  @retval CGP_EINVAL There is no such parameter.
  *  @retval CGP_ESTATE A parameter cannot be set while cgp_pipeline_backward() is due. */
@@ -22,9 +22,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipel
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
                                                              const float *data);
 
-/** Copy a state, 0 .. cgp_model_states() - 1 (a running statistic), to or from the host. It starts
- *  at its initial value. A step that fails, or whose numbers are not finite, does not change it.
- *  Legal after a failure too.
+/** Copy a state, 0 .. cgp_model_states() - 1 (a running statistic), to or from the host. A state
+ *  starts at its initial value. A step that fails, or whose numbers are not finite, does not change
+ *  it. Legal after a failure too.
  *  @param[in,out] data One f32 or i32 per element, see cgp_model_state_dtype() and _shape().
  *      Borrowed.
  *  @retval CGP_EINVAL There is no such state.
@@ -34,9 +34,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline,
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state,
                                                          const void *data);
 
-/** Copy one of the optimizer's states, 0 .. cgp_optim_states() - 1, of a parameter. SGD has the
- *  momentum buffer; AdamW and Adam the first and second moments; RMSprop the mean square and the
- *  momentum buffer. All else is as in cgp_pipeline_get_parameter(). */
+/** Copy one of a parameter's optimizer states, 0 .. cgp_optim_states() - 1. SGD has the momentum
+ *  buffer, AdamW and Adam have the first and second moments, and RMSprop has the mean square and
+ *  the momentum buffer. All else is as in cgp_pipeline_get_parameter(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline,
                                                                    int parameter, int state,
                                                                    float *data);
@@ -54,19 +54,19 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeli
 
 /**
  * View a parameter, its gradient, or a state in place, in plain layout. Nothing is copied, and data
- * may be read and written between calls. A tied parameter is viewed at its first copy. Its gradient
- * is the sum over all uses after a step or, while steps accumulate, after
+ * may be read and written between calls. The view of a tied parameter is its first copy. Its
+ * gradient is the sum over all uses after a step or, while steps accumulate, after
  * cgp_pipeline_complete_gradients().
  *
- * After writes to parameters call cgp_pipeline_parameters_changed(). A step overwrites gradients.
- * If backward reaches no use of a parameter, the step sets its gradient to zero.
+ * After writes to parameters, call cgp_pipeline_parameters_changed(). A step overwrites gradients.
+ * If backward reaches no use of a parameter, the step sets the parameter's gradient to zero.
  *
  * @param[out] out  The pipeline (or its owner, see cgp_pipeline_create_sharing()) owns the data and
  *                  frees them when it is destroyed.
  *
  * @retval CGP_EINVAL  There is no such parameter or state.
- * @retval CGP_ESTATE  The device has memory of its own, or belongs to another rank. For a gradient:
- *                     the plan is for inference.
+ * @retval CGP_ESTATE  The device does not share the host's memory, or belongs to another rank. For
+ *                     a gradient, also: the plan is for inference.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *pipeline,
                                                                 int parameter, cgp_tensor *out);
@@ -83,8 +83,9 @@ typedef enum cgp_tensor_kind {
 } cgp_tensor_kind;
 
 /**
- * View a parameter, its gradient, or a state in the memory of a device that has its own, for
- * libraries that work on such devices. All else is as in cgp_pipeline_parameter_tensor().
+ * View a parameter, its gradient, or a state in the memory of a device that does not share the
+ * host's memory, for libraries that work on such devices. All else is as in
+ * cgp_pipeline_parameter_tensor().
  *
  * @param[in]  index   Number of the parameter or state.
  * @param[out] device  The device of the plan that has the memory; see cgp_pipeline_stream().
@@ -99,11 +100,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_device_tensor(cgp_pipeline *pipel
                                                              int *device, cgp_tensor *out);
 
 /** Return the backend's handle of the queue on which a device, 0 .. devices - 1, computes and
- *  copies the caller's tensors; in CUDA a cudaStream_t. NULL: the device has none, or belongs to
- *  another rank. Valid until the pipeline is destroyed.
+ *  copies the caller's tensors. In CUDA, it is a cudaStream_t. NULL: the device has no such handle,
+ *  or belongs to another rank. Valid until the pipeline is destroyed.
  *
  *  Tensors in device memory may still be in use by the caller's own work. Make the queue wait for
- *  that work before a call. When the call returns, all its copies are complete. */
+ *  that work before a call. When the call returns, all copies of the call are complete. */
 CGP_API void *cgp_pipeline_stream(const cgp_pipeline *pipeline, int device);
 
 /** Update the other copies of tied parameters, and packed parameters, after writes through
@@ -111,8 +112,8 @@ CGP_API void *cgp_pipeline_stream(const cgp_pipeline *pipeline, int device);
  *  pipeline has failed. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *pipeline);
 
-/** Return the SHA-256 of all parameters in order, in plain layout, little-endian. Bit-equal runs
- *  have equal hashes. */
+/** Return the SHA-256 of all parameters in order, in plain layout, little-endian. Bit-identical
+ *  runs have equal hashes. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]);
 
 /** Return the SHA-256 of all states in order, in the same form as cgp_pipeline_weights_sha256().

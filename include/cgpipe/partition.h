@@ -16,16 +16,16 @@ extern "C" {
 #endif
 
 /**
- * Partition a sequence of costs into stages so that the maximum cost of a stage is minimal: the
- * exact optimum.
+ * Partition a sequence of costs into stages such that the maximum cost of a stage is minimal. The
+ * result is the exact optimum.
  *
- * No stage is empty. Among several optima it returns the leftmost: the first stage is as short as
- * possible, then the second, and so on.
+ * No stage is empty. If there are several optima, it returns the leftmost, in which the first stage
+ * is as short as possible, then the second, and so on.
  *
  * @param[in]  costs    [layers], any unit, >= 0 and finite. Borrowed.
  * @param[in]  layers   Number of layers.
  * @param[in]  stages   1 <= stages <= layers.
- * @param[out] balance  [stages] layers of each stage.
+ * @param[out] balance  [stages] number of layers of each stage.
  *
  * @retval CGP_EINVAL  More stages than layers, or a bad cost or sum of costs.
  * @retval CGP_ENOMEM
@@ -49,14 +49,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, i
 typedef struct cgp_layer_cost {
     /** Time of F. */
     double forward_seconds;
-    /** Time of I: gradients of values; for norms also the gradients of their parameters. */
+    /** Time of I, which computes gradients of values and, for norms, also the gradients of their
+     *  parameters. */
     double input_seconds;
-    /** Time of W: gradients of parameters. */
+    /** Time of W, which computes gradients of parameters. */
     double weight_seconds;
-    /** Time of R: forward of all ops whose results are needed by backward of this layer or of
-     *  another layer. */
+    /** Time of R, which runs forward of all ops whose results backward of this layer or another
+     *  layer needs. */
     double recompute_seconds;
-    /** Time that `+selective` adds to B: forward of the ops that are cheap to recompute. */
+    /** Time that `+selective` adds to B, for forward of the ops that are cheap to recompute. */
     double selective_seconds;
     /** FLOPs of F, I and W, with the losses. */
     double flops[3];
@@ -70,13 +71,13 @@ typedef struct cgp_layer_cost {
 } cgp_layer_cost;
 
 /**
- * Interpolate costs between sizes of micro-batches. Kernels take more time per sample if they have
- * few samples.
+ * Interpolate costs between sizes of micro-batches. (With few samples, kernels take more time per
+ * sample.)
  *
- * For each layer, each number is interpolated linearly between the two sizes next to `at`. Outside
- * the given sizes it is extrapolated from the first two or the last two, but not below 0. With one
- * size, costs are proportional to the samples. `parameter_bytes` and `update_seconds` are taken
- * from the first row.
+ * For each layer, each number is interpolated linearly between the two sizes next to `at`. If `at`
+ * is outside the given sizes, the number is extrapolated from the first two or the last two sizes,
+ * but not below 0. With only one size, costs are proportional to the number of samples.
+ * `parameter_bytes` and `update_seconds` are taken from the first row.
  *
  * @param[in]  costs    [sizes][layers]. Borrowed.
  * @param[in]  samples  [sizes] samples of the micro-batches of each row, >= 1, ascending. Borrowed.
@@ -94,14 +95,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs
                                                      int64_t at, cgp_layer_cost *out);
 
 /**
- * Balance by measured time, exactly: a layer costs F + I + W, and R too if micro-batches are
- * recomputed.
+ * Balance by measured time. The result is the exact optimum. A layer costs F + I + W, plus R if
+ * micro-batches are recomputed.
  *
- * Follows torchgpipe's balance_by_time, but adds a warm-up, medians and recomputation, and the
+ * This follows torchgpipe's balance_by_time, but adds a warm-up, medians and recomputation, and the
  * partition is optimal for the measured times.
  *
  * @param[in] costs       [layers], from cgp_profile_steps() or made up. Borrowed.
- * @param[in] recomputed  Most micro-batches are recomputed (always, except_last).
+ * @param[in] recomputed  True: most micro-batches are recomputed (modes always and except_last).
  * All else is as in cgp_balance_solve().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
@@ -112,28 +113,29 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
 typedef struct cgp_balance_size_options {
     size_t struct_size;
     int64_t samples; /**< Samples of a micro-batch, >= 1. [1] */
-    /** Micro-batches whose values are saved at one time, >= 1; 1 with recomputation. [1] */
+    /** Number of micro-batches whose values are saved at one time, >= 1; 1 with recomputation.
+     *  [1] */
     int in_flight;
-    /** Bytes in memory per byte of a parameter: the parameter, its gradient and the optimizer's
+    /** Bytes in memory per byte of a parameter, for the parameter, its gradient and its optimizer
      *  states. [2] */
     double parameter_scale;
 } cgp_balance_size_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
     cgp_balance_size_options options = {sizeof(cgp_balance_size_options), 1, 1, 2.0};
     return options;
 }
 
 /**
- * Balance by bytes, exactly, without running anything: a layer costs saved bytes x in_flight +
- * parameter bytes x parameter_scale.
+ * Balance by bytes, without running anything. The result is the exact optimum. A layer costs saved
+ * bytes x in_flight + parameter bytes x parameter_scale.
  *
- * Follows torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of
- * one micro-batch. With recomputation only one micro-batch is live; without recomputation,
- * `in_flight` micro-batches are live, hence the factor. torchgpipe's param_scale is a guess
- * (RMSprop: 3 to 5); here 2 + cgp_optim_states() is exact. Workspace and messages are not counted:
- * both depend on the partition.
+ * This follows torchgpipe's balance_by_size, in which latents x (batch / chunks) are the saved
+ * bytes of one micro-batch. With recomputation, only one micro-batch is live; without
+ * recomputation, `in_flight` micro-batches are live, hence this factor. torchgpipe's param_scale is
+ * a guess (RMSprop: 3 to 5), but here 2 + cgp_optim_states() is exact. Workspace and messages are
+ * not counted, because both depend on the partition.
  *
  * @param[in] options  Borrowed.
  * @retval CGP_EINVAL  Also: a bad option. All else is as in cgp_balance_solve().

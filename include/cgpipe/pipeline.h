@@ -24,10 +24,10 @@ typedef struct cgp_pipeline cgp_pipeline;
  * @param[in]  plan  Borrowed until the pipeline is destroyed.
  * @param[in]  seed  Seed of the initial weights and of dropout.
  *
- * @retval CGP_ELIMIT   Together, the devices need more memory than is available on the machine or
- *                      on their hardware.
+ * @retval CGP_ELIMIT   The devices together need more memory than the machine, or their hardware,
+ *                      has available.
  * @retval CGP_ENOMEM   Out of memory; everything was freed.
- * @retval CGP_EDEVICE  A device or kernel could not be created.
+ * @retval CGP_EDEVICE  A device or a kernel could not be created.
  * @retval CGP_EINVAL   CGP_CPU_ISA names instructions that the machine does not have.
  *
  * Threads: the calling thread owns the pipeline and makes all other calls.
@@ -71,10 +71,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *
  * @retval CGP_EINVAL  The ranks disagree on the number of ranks, the seed, the plan's
  *                     cgp_plan_hash(), or the results of libm.
- * @retval CGP_ELIMIT  On all ranks: the ranks of a host together need more memory than it has.
+ * @retval CGP_ELIMIT  The ranks of a host together need more memory than the host has. All ranks
+ *                     return this.
  * @retval CGP_EPEER   Another rank failed, or this rank's communicator was stopped. Every later
- *                     call fails in the same way, or with CGP_ESTATE; getters return nothing. The
- *                     pipeline can only be destroyed.
+ *                     call returns CGP_EPEER or CGP_ESTATE; getters return nothing. The caller can
+ *                     only destroy the pipeline.
  *
  * All else is as in cgp_pipeline_create().
  *
@@ -90,7 +91,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_on(cgp_pipeline **out, con
  * communicator_create() makes this rank's communicator. Destroy the communicator with its
  * communicator_destroy(), after the pipeline.
  *
- * @param[out] out   Static. Unchanged after a failure.
+ * @param[out] out   The transport, which is static. Unchanged after a failure.
  * @param[in]  name  Borrowed for the call.
  *
  * @retval CGP_EINVAL  No transport has this name. The message lists the transports, and says why a
@@ -134,29 +135,30 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out
 /** Where a rank runs. Texts are borrowed until the pipeline is destroyed. */
 typedef struct cgp_rank_info {
     const char *host;  /**< Name of the rank's host. */
-    const char *cores; /**< Cores that the rank may run on, "0-3,8"; "": not known. */
+    const char *cores; /**< Cores that the rank may run on, such as "0-3,8"; "": not known. */
 } cgp_rank_info;
 
-/** Return where a rank runs, 0 .. ranks - 1. All fields are NULL if there is no such rank. */
+/** Return where rank 0 .. ranks - 1 runs. All fields are NULL if there is no such rank. */
 CGP_API cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank);
 
 /** Return the instruction set of the kernels, the lowest among the ranks: "v3" or "v4" (x86-64) or,
  *  in bf16, "v4-bf16" or "amx", as in CGP_CPU_ISA. NULL: the devices' backends have only one set of
- *  kernels. Static. Other instruction sets may give other bits. */
+ *  kernels. The string is static. With other instruction sets, results may have other bits. */
 CGP_API const char *cgp_pipeline_isa(const cgp_pipeline *pipeline);
 
-/** Return a digest of libm's results, the same on all ranks: 16 hex digits. Runs with different
- *  digests may differ in the last bit of initial weights, learning rates and losses. Borrowed until
- *  the pipeline is destroyed. */
+/** Return a digest of libm's results as 16 hex digits. It is the same on all ranks. Runs with
+ *  different digests may differ in the last bit of initial weights, learning rates and losses.
+ *  Borrowed until the pipeline is destroyed. */
 CGP_API const char *cgp_pipeline_libm(const cgp_pipeline *pipeline);
 
 /** Return how the messages of an edge pass between two ranks: "device memory" if the receiver
  *  copies from the device memory of the sender's process, else "host memory". NULL: both ends are
- *  on one rank, or `edge` is not in 0 .. cgp_plan_edges() - 1. Static; the same on all ranks. */
+ *  on one rank, or `edge` is not in 0 .. cgp_plan_edges() - 1. The string is static, and the same
+ *  on all ranks. */
 CGP_API const char *cgp_pipeline_edge_path(const cgp_pipeline *pipeline, int edge);
 
-/** Return true if a stage of this rank reads a model input, 0 .. inputs - 1. In a pipeline without
- *  ranks: true if any stage reads it. */
+/** Return true if a stage of this rank reads model input 0 .. inputs - 1. In a pipeline without
+ *  ranks, return true if any stage reads it. */
 CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);
 
 /**
@@ -165,10 +167,10 @@ CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);
  * a plan are assumed to run on machines like this one.
  *
  * @param[in]  plan       Borrowed for the call.
- * @param[out] available  Bytes of the machine, also on failure; INT64_MAX if the system does not
- *                        report them. May be NULL.
+ * @param[out] available  Bytes that the machine has available, also on failure; INT64_MAX if the
+ *                        system does not report them. May be NULL.
  *
- * @retval CGP_ELIMIT   The plan needs more; the message suggests how to reduce it.
+ * @retval CGP_ELIMIT   The plan needs more memory; the message suggests how to reduce the need.
  * @retval CGP_EINVAL   `plan` is NULL.
  * @retval CGP_EDEVICE  A device's hardware is not on this machine.
  *
@@ -208,8 +210,9 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *                       GPUs: see cgp_pipeline_stream(). The same holds for outputs and gradients
  *                       of a run.
  * @param[in]  n_inputs  Number of tensors in `inputs`.
- * @param[out] loss      Loss sum / count over the mini-batch, dimensionless. May be NULL. With
- *                       cgp_pipeline_set_targets(): sum / the number that was set.
+ * @param[out] loss      Loss of the mini-batch: sum / count, dimensionless. With
+ *                       cgp_pipeline_set_targets(), it is sum / the number that was set. May be
+ *                       NULL.
  *
  * @retval CGP_OK        The step ran; gradients are complete on every stage, even if they or the
  *                       loss are not finite.
@@ -220,13 +223,13 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * @retval CGP_ENOMEM    Lists or kernels for a new size could not be created, or (CGP_ELIMIT) do
  *                       not fit the planned memory. Nothing ran; gradients are unchanged.
  * @retval CGP_EDEVICE   A device failed; the message names stage, micro-batch, layer and op.
- *                       Gradients are undefined; parameters and states are unchanged. The pipeline
- *                       can only be destroyed.
+ *                       Gradients are undefined; parameters and states are unchanged. The caller
+ *                       can only destroy the pipeline.
  *
- * Threads: call from the thread that created the pipeline. Blocks until every worker is idle.
- * Cost:    forward and backward FLOPs of the model, plus recomputation. Allocates nothing, except
+ * Threads: call from the thread that created the pipeline. Blocks until every worker is idle. Cost:
+ * forward and backward FLOPs of the model, plus recomputation. The call allocates nothing, except
  * lists and kernels for a new number of micro-batches or a new size of the last micro-batch.
- * Source:  Huang et al. 2019, arXiv:1811.06965, section 2; Kim et al. 2020, arXiv:2004.09910.
+ * Source: Huang et al. 2019, arXiv:1811.06965, section 2; Kim et al. 2020, arXiv:2004.09910.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
                                                     const cgp_tensor *const *inputs, int n_inputs,
@@ -239,9 +242,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  * Dropout is on. cgp_pipeline_backward() must follow, and changes the states; the two calls replace
  * cgp_pipeline_step(). The caller checks that its loss is finite.
  *
- * @param[in]  inputs    As for cgp_pipeline_step(). Backward reads the data again, so the data (not
- *                       the cgp_tensor structs) are borrowed until cgp_pipeline_backward() returns,
- *                       or the pipeline is destroyed.
+ * @param[in]  inputs As for cgp_pipeline_step(). Backward reads the data again. So the data are
+ *                       borrowed until cgp_pipeline_backward() returns, or the pipeline is
+ *                       destroyed. The cgp_tensor structs are not.
  * @param[out] outputs   One tensor per output of the model, in order of declaration, each [N, ...]
  *                       with all micro-batches in order. cgp_model_output_shape() and _dtype()
  *                       return the shape and type. Caller's; the list is borrowed until return.
@@ -258,7 +261,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
                                                        int n_outputs);
 
 /**
- * Run backward of the mini-batch of cgp_pipeline_forward(), and leave complete gradients.
+ * Run backward of the mini-batch of cgp_pipeline_forward(). Afterwards the gradients are complete.
  *
  * @param[in] gradients    One tensor per output: the loss's gradient with respect to it, [N, ...]
  *                         f32. NULL for an output without a gradient: it is i32, or depends on no
@@ -279,7 +282,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
  * If it is on, cgp_pipeline_step() or cgp_pipeline_backward() adds its gradients to the gradients
  * that wait for cgp_optim_step(), as PyTorch's backward() does. The first such call after an
  * update, or after cgp_pipeline_zero_grad(), overwrites them. So the update uses the sum of the
- * gradients of all steps since the last update. Gradients add up in ascending order of
+ * gradients of all steps since the last update. Gradients are added in ascending order of
  * micro-batches, as if the steps formed one mini-batch. Only the dropout masks differ from the
  * masks of one mini-batch.
  *
@@ -312,11 +315,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pi
  * may have no targets that count.
  *
  * @param[in] targets   A number >= 1 for each loss, in the order in which the losses were added to
- *                      the model. The same on all ranks. Borrowed for the call. NULL: off, the
- *                      default.
+ *                      the model. The same on all ranks. Borrowed for the call. NULL: sums are
+ *                      divided by the numbers of targets, as by default.
  * @param[in] n_losses  Number of elements in `targets`; 0 for NULL.
  *
- * @retval CGP_EINVAL  A number, or the number of losses, is wrong.
+ * @retval CGP_EINVAL  An element of `targets`, or the number of losses, is wrong.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_targets(cgp_pipeline *pipeline,
                                                            const int64_t *targets, int n_losses);
@@ -329,9 +332,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_targets(cgp_pipeline *pipelin
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline);
 
 /**
- * Complete gradients of steps that accumulate: add up the gradients of all uses of each tied
+ * Complete the gradients of steps that accumulate: add the gradients of all uses of each tied
  * parameter. Before this call, a view (cgp_pipeline_gradient_tensor(), _device_tensor()) of such a
- * gradient may have only a part of the sum. Gradients that are complete already do not change.
+ * gradient may have only a part of the sum. Gradients that are already complete do not change.
  * Later steps may still add to them.
  *
  * cgp_optim_step(), cgp_pipeline_clip_grad_norm() and cgp_pipeline_get_gradient() do this too. A
@@ -349,7 +352,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_complete_gradients(cgp_pipeline *
  * @param[in]  max_norm  Largest norm, >= 0 or infinite. The same on all ranks.
  * @param[out] norm      Norm of all gradients before this call. May be NULL.
  *
- * @retval CGP_OK      Also if the norm is not finite: then cgp_optim_step() returns CGP_ESTATE.
+ * @retval CGP_OK      The norm is set. It may be infinite or NaN; in that case cgp_optim_step()
+ *                     returns CGP_ESTATE.
  * @retval CGP_EINVAL  `max_norm` is negative or NaN.
  * @retval CGP_ESTATE  No gradients wait for an update, or the pipeline has failed. A later
  *                     cgp_pipeline_step() or _forward() also returns CGP_ESTATE, and runs nothing,
@@ -366,27 +370,27 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipe
  * zero if no op that the losses (or outputs) depend on reads the input.
  *
  * @param[in] gradients  One tensor per model input, in order of declaration, [N, ...] f32 on the
- *                       host with the N of the step. NULL for a gradient that is not wanted; a NULL
- *                       list turns all off. The data (not the cgp_tensor structs) are borrowed
- *                       until they are replaced or the pipeline is destroyed. With several ranks,
- *                       the rank of the first stage that computes a part of a gradient writes it;
- *                       every rank may pass all tensors.
+ *                       host with the N of the step. An element is NULL if its gradient is not
+ *                       wanted; a NULL list means that no gradient is wanted. The data (not the
+ *                       cgp_tensor structs) are borrowed until they are replaced or the pipeline is
+ *                       destroyed. With several ranks, the rank of the first stage that computes a
+ *                       part of a gradient writes it; every rank may pass all tensors.
  * @param[in] n_inputs   Number of tensors in `gradients`; 0 for NULL.
  *
  * @retval CGP_EINVAL    The input has no gradient (cgp_model_input_gradient()), or the number of
- *                       inputs is wrong. A tensor of the wrong shape is refused by the step, before
- *                       it runs.
+ *                       inputs is wrong. (The next step refuses a tensor of the wrong shape before
+ *                       it runs.)
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_input_gradients(
     cgp_pipeline *pipeline, const cgp_tensor *const *gradients, int n_inputs);
 
 /**
- * End the mini-batch of cgp_pipeline_forward() without its backward: its inputs are released, and
- * its states change if they are finite.
+ * End the mini-batch of cgp_pipeline_forward() without its backward. The call releases the inputs,
+ * and changes the states if they are finite.
  *
  * The gradient buffers keep their contents. If steps accumulate, gradients that wait for
- * cgp_optim_step() keep waiting, and this mini-batch gives it no reason to refuse them. Otherwise
- * the contents of the buffers do not count as new gradients: cgp_optim_step() and
+ * cgp_optim_step() continue to wait, and this mini-batch gives cgp_optim_step() no reason to refuse
+ * them. Otherwise the contents of the buffers do not count as new gradients: cgp_optim_step() and
  * cgp_pipeline_get_gradient() need a new step.
  *
  * @retval CGP_ESTATE   cgp_pipeline_forward() is due.
@@ -398,7 +402,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipel
  * Set the dropout seed. The following steps use the same masks as the first steps of a new pipeline
  * with this seed. Checkpoints save it like any seed.
  *
- * @param[in] seed  Any, the same on all ranks.
+ * @param[in] seed  Any number, the same on all ranks.
  *
  * @retval CGP_ESTATE  cgp_pipeline_backward() is due, or the pipeline has failed.
  */
@@ -428,21 +432,21 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
  * Groups with a learning rate of their own keep their rate; cgp_pipeline_set_group_lr() sets that
  * rate.
  *
- * @param[in] lr  >= 0, the same on all ranks. NaN: the optimizer's, the default.
+ * @param[in] lr  The rate, >= 0, the same on all ranks. NaN, the default: the optimizer's rate.
  *
  * @retval CGP_EINVAL  `lr` is negative or infinite.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_lr(cgp_pipeline *pipeline, double lr);
 
-/** Set the learning rate of a group of parameters, 0 .. cgp_optim.n_groups - 1, for later updates.
- *  All else is as in cgp_pipeline_set_lr(). NaN: the group's rate in the plan, the default.
+/** Set the learning rate of parameter group 0 .. cgp_optim.n_groups - 1 for later updates. NaN, the
+ *  default: the group's rate in the plan. All else is as in cgp_pipeline_set_lr().
  *  @retval CGP_EINVAL There is no such group, or `lr` is negative or infinite. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_group_lr(cgp_pipeline *pipeline, int group,
                                                             double lr);
 
 /**
  * Set the number of updates so far. Bias correction and the learning rate's schedule use this
- * number, and it is the step of the next checkpoint. cgp_pipeline_set_optimizer_state() sets the
+ * number. The next checkpoint has it as its step. cgp_pipeline_set_optimizer_state() sets the
  * matching moments.
  *
  * @param[in] updates  >= 0, the same on all ranks.
@@ -462,10 +466,10 @@ CGP_API double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline);
 CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 
 /**
- * Stop a run in which no action ends for `seconds`. It fails with CGP_EDEVICE; the message names
- * the action that hangs, and cgp_pipeline_report() has the details. A device's update, its sum of
- * tied gradients, its commit of states, and its check for finite numbers each count as one action.
- * Time in which the whole process was stopped does not count.
+ * Stop a run in which no action ends for `seconds`. The run fails with CGP_EDEVICE. The message
+ * names the action that hangs, and cgp_pipeline_report() returns the details. A device's update,
+ * its sum of tied gradients, its commit of states, and its check for finite numbers each count as
+ * one action. Time in which the whole process was stopped does not count.
  *
  * With several ranks there is one limit for all: no rank gives up while actions still end on any
  * rank. The rank whose worker hangs fails first; the calls of the other ranks end with CGP_EPEER
@@ -482,7 +486,7 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
  * cgp_pipeline_backward(), the tensors of the forward before it. The thread, or actions already
  * enqueued on an asynchronous device, may still read and write them.
  *
- * @param[in] seconds  > 0, or 0 for no limit (the default); the same on all ranks.
+ * @param[in] seconds  The limit, > 0, the same on all ranks; 0, the default: no limit.
  *
  * @retval CGP_EINVAL
  * @retval CGP_ENOMEM  The heartbeat thread could not be started.
@@ -490,22 +494,23 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds);
 
-/** Return the report of a run that timed out, "" if none has, as lines of text. It has the state of
- *  each worker, the longest chain of waiting devices, and the last 50 events. Borrowed until the
- *  pipeline is destroyed. */
+/** Return the report of a run that timed out as lines of text; "" if no run has timed out. It
+ *  contains the state of each worker, the longest chain of waiting devices, and the last 50 events.
+ *  Borrowed until the pipeline is destroyed. */
 CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
 
 /**
  * Describe this rank as a JSON object: its current call, what each of its devices runs or waits
- * for, its view of the other ranks, and its last 100 actions. The object has the state at the first
- * failure or, without a failure, the current state. docs/reference/diagnosis.md lists the keys. Not
- * collective. `cgpipe diagnose` finds the failed rank from the descriptions of several ranks.
+ * for, its view of the other ranks, and its last 100 actions. The object describes the state at the
+ * first failure or, without a failure, the current state. docs/reference/diagnosis.md lists the
+ * keys. The call is not collective. `cgpipe diagnose` finds the failed rank from the descriptions
+ * of several ranks.
  *
  * @param[in]  reason  Text to include. Borrowed.
- * @param[in]  idle    Seconds, >= 0. A call in progress is described only if it waits and nothing
- *                     has ended on any rank for that long. 0: it is always described.
- * @param[out] text    Owned, free() it. NULL: nothing to describe, because `idle` seconds have not
- *                     passed.
+ * @param[in]  idle Seconds, >= 0. A call in progress is described only if it waits, and no action
+ *                     has ended on any rank for `idle` seconds. 0: it is always described.
+ * @param[out] text    The text, owned by the caller, who calls free(). NULL: there is nothing to
+ *                     describe, because `idle` seconds have not passed.
  *
  * @retval CGP_EINVAL  `idle` is invalid, or an argument is NULL.
  * @retval CGP_ESTATE  The pipeline belongs to another process.
@@ -518,10 +523,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
 
 /**
  * Run forward only, with dropout off, and return the loss. Parameters, states and gradients do not
- * change; batch norms use the running statistics. N may exceed the planned batch: more
+ * change; batch norms use the running statistics. N may exceed the planned batch; in that case more
  * micro-batches run.
  *
- * @param[out] loss  Loss sum / count. NULL on all ranks: the loss is not wanted; in that case all
+ * @param[out] loss  Loss: sum / count. NULL on all ranks: the loss is not wanted; in that case all
  *                   targets may be ignored without error.
  *
  * @retval CGP_EINVAL  Also: the model has no loss.
@@ -548,8 +553,10 @@ typedef struct cgp_loss_part {
  * calls, add up their sums and divisors: the mean of the calls' losses is wrong if targets are
  * ignored.
  *
- * @param[in] loss  0, 1, ..., in the order in which the losses were added to the model.
- * @return All 0 if there is no such loss. Sum and count are undefined after a failure.
+ * @param[in] loss  The loss's number: 0, 1, ..., in the order in which the losses were added to the
+ *                  model.
+ * @return The part; all fields are 0 if there is no such loss. Sum and count are undefined after a
+ * failure.
  */
 CGP_API cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss);
 
@@ -572,7 +579,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline,
                                                        const cgp_tensor *const *outputs,
                                                        int n_outputs);
 
-/** Return the bytes that a device has allocated, as one block. */
+/** Return the number of bytes that a device has allocated, in one block. */
 CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);
 
 /** Find the bytes that the driver and other programs hold on each device's hardware. They exclude

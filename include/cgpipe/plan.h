@@ -39,26 +39,26 @@ typedef struct cgp_plan cgp_plan;
  *  too: values are rounded to bf16, nearest even, when they are stored. The caller's tensors stay
  *  f32 (or i32).
  *
- *  Processors with AVX512_BF16 or AMX round all GEMM operands, weights too, to bf16, and sum in
- *  f32. This applies to linear layers, convolutions, matrix products and attention. CGP_CPU_ISA=v4
- *  in the environment makes them multiply in f32. Results do not depend on stages, schedule or
- *  recomputation, but their bits differ with and without these instructions.
+ *  On processors with AVX512_BF16 or AMX, kernels round all GEMM operands, including weights, to
+ *  bf16, and sum in f32. This applies to linear layers, convolutions, matrix products and
+ *  attention. With CGP_CPU_ISA=v4 in the environment, they multiply in f32. Results do not depend
+ *  on stages, schedule or recomputation, but their bits differ with and without these instructions.
  *
  *  tf32 stores f32. In linear layers and 1 x 1 convolutions, the tensor cores of NVIDIA GPUs
  *  multiply: they round operands to 10 bits of fraction and sum in f32. A plan with a device of
- *  another backend than `cuda` is refused. A plan needs as much memory as in f32, and 64 KiB of
- *  workspace more. */
+ *  another backend than `cuda` is refused. A plan needs as much memory as in f32, plus 64 KiB of
+ *  workspace. */
 typedef enum cgp_precision {
     CGP_PRECISION_F32,
     CGP_PRECISION_BF16,
     CGP_PRECISION_TF32
 } cgp_precision;
 
-/** Parse "f32", "tf32" or "bf16". @retval CGP_EINVAL Unknown word; the message lists the known
- *  words. Threads: any. */
+/** Parse "f32", "tf32" or "bf16". @retval CGP_EINVAL The word is unknown; the message lists the
+ *  known words. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_precision_parse(cgp_precision *out, const char *text);
 
-/** Return the name that cgp_precision_parse() takes. Static. Threads: any. */
+/** Return the name that cgp_precision_parse() accepts. The string is static. Threads: any. */
 CGP_API const char *cgp_precision_name(cgp_precision precision);
 
 typedef struct cgp_plan_options {
@@ -82,10 +82,10 @@ typedef struct cgp_plan_options {
     /** Micro-batches in a group, as in cgp_schedule_options [0]. */
     int group;
     /** The caller's schedule, instead of `schedule`. It must have `stages` devices and the plan's
-     *  number of micro-batches. It is checked first. The plan uses its compute actions, and inserts
-     *  new transfers. If its backward does not run in ascending order of micro-batch, its results
-     *  equal the results of other schedules only up to rounding. Not with `inference`. Borrowed for
-     *  the call. [NULL] */
+     *  number of micro-batches. The plan checks it first, uses its compute actions, and inserts new
+     *  transfers. If its backward does not run in ascending order of micro-batch, its results equal
+     *  the results of other schedules only up to rounding. Not with `inference`. Borrowed for the
+     *  call. [NULL] */
     const cgp_schedule *table;
     /** [never] CGP_RECOMPUTE_BUDGET needs a memory limit on at least one device. Its candidates are
      *  the other modes, and plans whose backward recomputes a set of values chosen for each device.
@@ -93,18 +93,19 @@ typedef struct cgp_plan_options {
     cgp_recompute recompute;
     /** The optimizer. [SGD without momentum, lr 0.01] */
     cgp_optim optim;
-    /** Forward only: no gradients, no optimizer, schedule "forward-only". */
+    /** The plan runs forward only: it has no gradients and no optimizer, and its schedule is
+     *  "forward-only". */
     bool inference;
     /** [n] Names as in devices.h, "cpu", "cuda:1", "cuda:0@22GiB"; cgp_device_list_parse() makes
      *  them from a list. An ordinal need not exist on this machine until a pipeline is created.
      *  NULL: all "cpu". Borrowed for the call. */
     const char *const *devices;
-    /** T >= 1: threads of each device. [1] */
+    /** T >= 1: the number of threads of each device. [1] */
     int threads_per_device;
     /** Maximum bytes of each device; a smaller limit in a device's name applies instead. 0: no
      *  limit here, but cgp_pipeline_create() checks the machine's memory. In bf16, a cpu device
      *  with a limit uses spare memory below the limit to keep weights packed across micro-batches.
-     *  So set the limit to the memory that the machine can give to the device. [0] */
+     *  So set the limit to the memory that the machine has for the device. [0] */
     int64_t memory_limit;
     /** The caller computes the loss of the model's outputs, between cgp_pipeline_forward() and
      *  _backward(). The model has no loss. The schedule must have all forwards of a device before
@@ -113,26 +114,27 @@ typedef struct cgp_plan_options {
     /** Precision of the devices. [f32] */
     cgp_precision precision;
     /** Running statistics of batch norms change once per step, with the statistics of the whole
-     *  mini-batch, and not once per micro-batch. With this option they do not depend on `chunks`,
-     *  up to rounding. Training normalises by micro-batch in both cases. [false] */
+     *  mini-batch, instead of once per micro-batch. With this option they do not depend on
+     *  `chunks`, up to rounding. Training normalises by micro-batch in both cases. [false] */
     bool deferred_batch_norm;
-    /** Processes that run the plan together, 1 to the number of devices. Each owns a contiguous
-     *  block of devices. [1] */
+    /** Number of processes that run the plan together, 1 to the number of devices. Each owns a
+     *  contiguous block of devices. [1] */
     int ranks;
     /** Algorithm of convolutions. [direct] */
     cgp_convolution convolution;
     /** G: a power of two, 1 to 1024. The M micro-batches of a mini-batch are cut into G contiguous
-     *  groups: floor(g M / G) .. floor((g + 1) M / G) - 1. Inside a group, gradients add up in
-     *  ascending order. Groups are added in a complete binary tree; a group without micro-batches
-     *  is skipped. So the bits of gradients depend on G and M, and not on where groups run. The
-     *  tree needs up to log2 G more gradient buffers (`partial_gradient_bytes`). With G > 1 a
-     *  `table` must have a backward in ascending order of micro-batch. [1: ascending order] */
+     *  groups: floor(g M / G) .. floor((g + 1) M / G) - 1. Inside a group, gradients are added in
+     *  ascending order of micro-batches. The sums of the groups are added in a complete binary
+     *  tree; a group without micro-batches is skipped. So the bits of gradients depend on G and M,
+     *  and not on where groups run. The tree needs up to log2 G more gradient buffers
+     *  (`partial_gradient_bytes`). With G > 1 a `table` must have a backward in ascending order of
+     *  micro-batch. [1: ascending order] */
     int gradient_groups;
     /** Maximum number of micro-batches in flight, as in cgp_schedule_options [0]. */
     int in_flight;
 } cgp_plan_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_plan_options cgp_plan_options_default(void) {
     cgp_plan_options options = {sizeof(cgp_plan_options),
                                 1,
@@ -159,21 +161,22 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
     return options;
 }
 
-/** Return the number of stages of a plan with these options, n v or, with `table`, the number in
- *  the table. It is the length of a balance. For an unknown schedule, v is 1. Threads: any. */
+/** Return the number of stages of a plan with these options, which is the length of a balance. It
+ *  is n v or, with `table`, the number in the table. For an unknown schedule, v is 1. Threads:
+ *  any. */
 CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
 
 /** The first goal of a balance. Times are simulated, as in cgp_plan_timeline(). */
 typedef enum cgp_balance_goal {
-    /** The makespan of a step; among equal makespans the memory of the fullest device; then the
-     *  differences between devices and between stages. */
+    /** Minimise the makespan of a step; among equal makespans, the memory of the fullest device;
+     *  then the differences between devices and between stages. */
     CGP_BALANCE_MAKESPAN,
-    /** The memory of the fullest device; then the makespan, then the differences. */
+    /** Minimise the memory of the fullest device; then the makespan, then the differences. */
     CGP_BALANCE_MEMORY,
 } cgp_balance_goal;
 
 /**
- * Find the balance of a plan with these options, whose own `balance` is ignored.
+ * Find the balance of a plan with these options. The options' `balance` is ignored.
  *
  * If few balances exist, the result is the best of all. Otherwise a local search starts from
  * balances whose largest device, or stage, is as small as possible. In steps of up to 50,000
@@ -187,7 +190,7 @@ typedef enum cgp_balance_goal {
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Borrowed.
- * @param[in]  goal     What is minimised first.
+ * @param[in]  goal The quantity that is minimised first.
  * @param[in]  costs    [layers] of a micro-batch, from cgp_profile_steps(), cgp_layer_costs_at() or
  *                      made up; NULL: FLOPs. Borrowed.
  * @param[out] balance  [cgp_plan_options_stages()] layers of each stage. Unchanged on failure.
@@ -216,13 +219,13 @@ typedef struct cgp_plan_stage {
     int kept_values, recomputed_values;
 } cgp_plan_stage;
 
-/** One device of a plan; all figures in bytes. */
+/** One device of a plan. All sizes are in bytes. */
 typedef struct cgp_plan_device {
     const char *name;      /**< The device's backend, and its number in the pipeline: "cpu:0". */
     const int *stage_list; /**< [stages] Stages on the device, ascending. */
     int stages;
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
-    /** Op state across steps; in training also its accumulators. */
+    /** States of ops, which last across steps; in training also their accumulators. */
     int64_t state_bytes;
     /** Copies of parameters in the layout of the backend's kernels (prepacked weights), for example
      *  rounded to bf16. They are repacked after an update. */
@@ -263,7 +266,7 @@ typedef struct cgp_plan_device {
 } cgp_plan_device;
 
 /**
- * Plan a model. Nothing is allocated on a device and nothing runs.
+ * Plan a model. The call allocates nothing on a device, and runs nothing.
  *
  * @param[out] out      Owned by the caller, see cgp_plan_destroy().
  * @param[in]  model    Finished. Borrowed until the plan is destroyed.
@@ -273,8 +276,8 @@ typedef struct cgp_plan_device {
  *                      ops, or has no kernel for the op. Or, without `inference` and
  *                      `external_loss`, the model has nothing to train: no loss, or no parameter
  *                      and no input gradient.
- * @retval CGP_ELIMIT   A device would need more than its limit: the message has the numbers and a
- *                      suggestion.
+ * @retval CGP_ELIMIT   A device would need more memory than its limit. The message has both numbers
+ *                      and a suggestion.
  * @retval CGP_EDEVICE  A backend refused a kernel.
  * @retval CGP_ENOMEM
  *
@@ -293,25 +296,25 @@ CGP_API void cgp_plan_destroy(cgp_plan *plan);
  *  @retval CGP_ENOMEM Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]);
 
-/** Return the numbers of stages and devices, the samples of a full micro-batch, and the
- *  micro-batches of a full mini-batch (at most `chunks`). */
+/** These functions return the numbers of stages and of devices, the samples of a full micro-batch,
+ *  and the micro-batches of a full mini-batch (at most `chunks`). */
 CGP_API int cgp_plan_stages(const cgp_plan *plan);
 CGP_API int cgp_plan_devices(const cgp_plan *plan);
 CGP_API int64_t cgp_plan_microbatch(const cgp_plan *plan);
 CGP_API int cgp_plan_chunks(const cgp_plan *plan);
 
-/** Return a stage, a device, or the balance [stages]. Borrowed from the plan; NULL if the index is
- *  out of range. */
+/** These functions return a stage, a device, or the balance [stages]. The result is borrowed from
+ *  the plan; NULL if the index is out of range. */
 CGP_API const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *plan, int stage);
 CGP_API const cgp_plan_device *cgp_plan_device_at(const cgp_plan *plan, int device);
 CGP_API const int *cgp_plan_balance(const cgp_plan *plan);
 
-/** Return the stage that makes an output of the model; -1 if there is no such output. Threads:
+/** Return the stage that computes an output of the model; -1 if there is no such output. Threads:
  *  any. */
 CGP_API int cgp_plan_output_stage(const cgp_plan *plan, int output);
 
-/** Return the group of a parameter, 0 .. cgp_optim.n_groups - 1; -1 if it is in no group, or there
- *  is no such parameter. Threads: any. */
+/** Return the group of a parameter, 0 .. cgp_optim.n_groups - 1; -1 if the parameter is in no group
+ *  or does not exist. Threads: any. */
 CGP_API int cgp_plan_parameter_group(const cgp_plan *plan, int parameter);
 
 /** An edge between two stages: activations if from < to, gradients if from > to. */
@@ -321,13 +324,13 @@ typedef struct cgp_plan_edge {
     int buffers;   /**< Number of the edge's buffers, on the device of `from`. */
 } cgp_plan_edge;
 
-/** Return the number of edges. Return an edge, numbered as in the schedule's transfers; all zero if
- *  there is no such edge. */
+/** These functions return the number of edges, and an edge, numbered as in the schedule's
+ *  transfers. The edge is all zero if there is no such edge. */
 CGP_API int cgp_plan_edges(const cgp_plan *plan);
 CGP_API cgp_plan_edge cgp_plan_edge_at(const cgp_plan *plan, int edge);
 
-/** Return the lowered, checked schedule of a full mini-batch, and its timeline with FLOPs as costs.
- *  Borrowed. */
+/** These functions return the lowered and checked schedule of a full mini-batch, and its timeline
+ *  with FLOPs as costs. Both are borrowed from the plan. */
 CGP_API const cgp_schedule *cgp_plan_schedule(const cgp_plan *plan);
 CGP_API const cgp_schedule_timeline *cgp_plan_timeline(const cgp_plan *plan);
 

@@ -21,7 +21,8 @@ extern "C" {
 /** The speed of a device, for estimates without that device. */
 typedef struct cgp_device_speed {
     double flops_per_second; /**< FLOPs per second that kernels reach, > 0. */
-    /** Bytes of memory per second that kernels reach; 0: memory takes no time. */
+    /** Bytes of memory per second that kernels reach; 0: reading and writing memory takes no
+     *  time. */
     double bytes_per_second;
     cgp_precision precision;
     cgp_convolution convolution;
@@ -36,7 +37,7 @@ typedef struct cgp_device_speed {
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  speed    Borrowed.
  * @param[in]  samples  Samples of a micro-batch, 1 to INT32_MAX.
- * @param[out] costs    [cgp_model_layers()]. Caller's. Unchanged on failure.
+ * @param[out] costs    [cgp_model_layers()], memory of the caller. Unchanged on failure.
  *
  * @retval CGP_EINVAL  A number is out of range, or the model is not finished.
  * @retval CGP_ENOMEM
@@ -48,8 +49,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_estimate(const cgp_model *mode
                                                            int64_t samples, cgp_layer_cost *costs);
 
 /**
- * Find the balance of a plan for devices of unequal speed, as cgp_balance_for_plan() does for the
- * makespan.
+ * Find the balance of a plan for devices of unequal speed. The first goal is the makespan, as for
+ * cgp_balance_for_plan().
  *
  * @param[in]  costs    [rows][layers] of a micro-batch. Rows differ in times only. Borrowed.
  * @param[in]  row_of   [devices] the row of each device's costs, below the number of devices; NULL:
@@ -63,8 +64,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_for_devices(const cgp_model *model
 
 /** Times of messages between stages. Arrays are borrowed. */
 typedef struct cgp_message_costs {
-    /** Bytes per second of a message that none of the links below carries; 0: it takes no time.
-     *  Several messages of an edge may be on the way at one time. */
+    /** Bytes per second of a message that uses no link; 0: such a message takes no time. Several
+     *  such messages of an edge may be on the way at one time. */
     double copy_bytes_per_second;
     /** [devices][devices] Links: latency in seconds, and bytes per second, from one device to
      *  another. On a link, an edge transfers one message at a time. NULL: there are no links.
@@ -82,9 +83,9 @@ typedef struct cgp_message_costs {
  * @param[in]  row_of    [devices] the row of each device's costs, below the number of devices;
  *                       NULL: all devices have row 0. Borrowed.
  * @param[in]  messages  Borrowed; NULL: messages take no time.
- * @param[out] timeline  Filled on success only. Without the optimizer's update. The time of an
- *                       addition of gradient groups is derived from the update's time, in
- *                       proportion to the memory that both read and write.
+ * @param[out] timeline  Filled on success only. It does not include the optimizer's update. The
+ *                       time of an addition of gradient groups is derived from the update's time,
+ *                       in proportion to the memory that both read and write.
  * @param[out] update    Seconds of the update on the slowest device; 0 if the costs have none. May
  *                       be NULL.
  *
@@ -127,7 +128,7 @@ typedef struct cgp_search_options {
     const cgp_message_costs *messages;
     /** The number of choices to keep, >= 1. [10] */
     int most;
-    /** Try bf16 in addition to the options' f32, only without `costs`. Results are rounded
+    /** Try bf16 in addition to the options' f32; allowed only without `costs`. Results are rounded
      *  differently in bf16. [false] */
     bool precisions;
     /** [devices] The row of each device's costs, below the number of devices. NULL: all devices
@@ -135,7 +136,7 @@ typedef struct cgp_search_options {
     const int *row_of;
 } cgp_search_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_search_options cgp_search_options_default(void) {
     cgp_search_options options = {sizeof(cgp_search_options),
                                   true,
@@ -153,9 +154,10 @@ static inline cgp_search_options cgp_search_options_default(void) {
     return options;
 }
 
-/** A plan that was made and simulated. */
+/** A plan that the search made and simulated. */
 typedef struct cgp_search_choice {
-    const char *schedule; /**< Static; NULL: the schedule is the options' `table`. */
+    const char *schedule; /**< Name of the schedule, static; NULL: the schedule is the options'
+                           *  `table`. */
     int virtual_stages;   /**< Stages on each device. */
     int chunks;
     cgp_recompute recompute;
@@ -195,7 +197,7 @@ typedef struct cgp_search_result {
 } cgp_search_result;
 
 /**
- * Search the fastest plans whose devices keep their memory limits.
+ * Search for the fastest plans whose devices stay within their memory limits.
  *
  * Every choice is planned, so its bytes are exact, and simulated. For each schedule, the search
  * plans the balance with the least makespan. If a device exceeds its limit, it searches for the
@@ -210,13 +212,13 @@ typedef struct cgp_search_result {
  * @param[in]  search   Borrowed; NULL for all defaults.
  * @param[out] out      Filled on success. After CGP_ELIMIT, only `tried` and `least` are filled.
  *
- * @retval CGP_EINVAL  No plan can be made; the message is the message of the first plan.
- * @retval CGP_ELIMIT  No plan fits; the message has the least memory that would be enough, and what
+ * @retval CGP_EINVAL  No plan can be made; the message is that of the first plan.
+ * @retval CGP_ELIMIT  No plan fits. The message has the least memory that would be enough, and what
  *                     needs it.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: a balance and a plan for each schedule, mode, precision and number of
- * micro-batches; after CGP_ELIMIT a few times that.
+ * micro-batches; a few times as much if the result is CGP_ELIMIT.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_search(const cgp_model *model,
                                                   const cgp_plan_options *options,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.h -- times of the last run, and measured costs of layers and ops. The costs are measured
- * in the steps of a pipeline that trains, or in steps on random data. Balances and simulations of
- * schedules use these costs. */
+/* profile.h -- returns the times of the last run, and measures costs of layers and ops. The costs
+ * are measured in the steps of a pipeline that trains, or in steps on random data. Balances and
+ * simulations of schedules use these costs. */
 #ifndef CGPIPE_PROFILE_H
 #define CGPIPE_PROFILE_H
 
@@ -12,28 +12,29 @@
 extern "C" {
 #endif
 
-/** Measured times of the last run: a step, or its forward or backward alone. For an evaluation or
- *  prediction, times of its last piece of at most 256 micro-batches. */
+/** Measured times of the last run: a step, or its forward or backward alone. An evaluation or
+ *  prediction runs in pieces of at most 256 micro-batches; the times are those of its last
+ *  piece. */
 typedef struct cgp_pipeline_times {
     double seconds; /**< Time from the start of the first action to the end of the last. */
-    /** Time until the last F ends. NaN if the schedule mixes forward and backward; `seconds` for a
-     *  run without backward. */
+    /** Time from the start until the last F ends. NaN if the schedule mixes forward and backward;
+     *  equal to `seconds` for a run without backward. */
     double forward_seconds;
-    /** Time from the end of the last F to the end. NaN if the schedule mixes forward and backward;
-     *  `seconds` for a run without forward. */
+    /** Time from the end of the last F to the end of the run. NaN if the schedule mixes forward and
+     *  backward; equal to `seconds` for a run without forward. */
     double backward_seconds;
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
     /** Median time from the end of an action (or transfer) to the start of the device's next
-     *  action, if the next action did not wait. NaN if there is no such time, or out of memory. A
-     *  transfer starts when it has its buffer. */
+     *  action. Only next actions that did not wait count. NaN if there is no such time, or out of
+     *  memory. A transfer starts when it has its buffer. */
     double gap_seconds;
     /** Wake-up latency: median time from the end of a SEND to the start of the RECV that waited for
      *  it. NaN if no RECV waited, or out of memory. */
     double wakeup_seconds;
 } cgp_pipeline_times;
 
-/** Return the times of the last run; all NaN before the first. @param[out] busy [devices] busy time
- *  / `seconds`; may be NULL. Cost: sorts the run's events. */
+/** Return the times of the last run; before the first run, all times are NaN. @param[out] busy
+ *  [devices] busy time / `seconds`; may be NULL. Cost: sorts the run's events. */
 CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 
 /**
@@ -43,11 +44,13 @@ CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline,
  * The timeline has the lists of cgp_plan_schedule(). Pass that schedule and the timeline to
  * cgp_schedule_svg(), _trace(), _draw_timeline() or _compare(). The update is not included.
  *
- * @param[out] out  Filled on success only; free with cgp_schedule_timeline_release().
+ * @param[out] out  Filled on success only. The caller frees it with
+ *                  cgp_schedule_timeline_release().
  *
- * @retval CGP_ESTATE  The last run did not run these lists: no step yet, a step of fewer samples
- *                     than planned, an evaluation or prediction, a step in two calls
- *                     (`external_loss`), or a step that failed. The message says which.
+ * @retval CGP_ESTATE  The last run did not run these lists. No step has run yet, or the last run
+ *                     was: a step of fewer samples than planned, an evaluation, a prediction, a
+ *                     step in two calls (`external_loss`), or a step that failed. The message says
+ *                     which.
  * @retval CGP_ENOMEM
  *
  * Cost: O(actions).
@@ -56,7 +59,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_last_timeline(const cgp_pipeline 
                                                              cgp_schedule_timeline *out);
 
 /**
- * Start measuring the time of each kernel, from zero, or stop. Off by default.
+ * Start to measure the time of each kernel, from zero, or stop. By default nothing is measured.
  *
  * @retval CGP_ENOMEM  Nothing is measured.
  * Cost: reads the clock twice per kernel, about 50 ns.
@@ -81,14 +84,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *p
 
 /** Kernel times of one kind of op, by direction: F, I and W (`cgp_layer_cost`). */
 typedef struct cgp_op_time {
-    const char *op;  /**< Name as in graph files, or "custom". Static. */
+    const char *op;  /**< Name as in graph files, or "custom". The string is static. */
     int64_t runs[3]; /**< Number of runs. Recomputations count as F. */
-    /** Sum of the times of all runs on all devices, even if they ran concurrently. */
+    /** Sum of the times of all runs on all devices, even if some runs were concurrent. */
     double seconds[3];
     double flops[3]; /**< FLOPs of all runs. */
-    /** Operand bytes of all runs, each counted once, as if every operand were read from or written
-     *  to memory; an operand that the kernel adds to counts twice. This is the least memory traffic
-     *  if each kernel's operands are larger than the cache. */
+    /** Bytes of the operands of all runs, as if each operand were read from or written to memory
+     *  once. An operand that the kernel adds to counts twice. This is the least memory traffic if
+     *  each kernel's operands are larger than the cache. */
     double bytes[3];
 } cgp_op_time;
 
@@ -96,8 +99,8 @@ typedef struct cgp_op_time {
  * Return the kernel times by kind of op, in all full micro-batches since
  * cgp_pipeline_measure_layers(). Copies between programs, messages and updates are not included.
  *
- * @param[out] times  [CGP_OP_TIMES] The kinds that ran, the longest time first. Caller's. Unchanged
- *                    on failure.
+ * @param[out] times  [CGP_OP_TIMES] The kinds that ran, in descending order of time. Caller's.
+ *                    Unchanged on failure.
  * @param[out] n      Number of kinds.
  * @retval CGP_ESTATE  Nothing has been measured.
  */
@@ -114,21 +117,21 @@ typedef struct cgp_profile_options {
      *  size, of 1 sample] */
     const int64_t *samples;
     int sizes; /**< Number of sizes, 1 to CGP_PROFILE_SIZES. [1] */
-    /** [n_devices] Names as in cgpipe/devices.h. All train at the same time, and the first is
-     *  measured. Borrowed for the call. [NULL: "cpu" each] */
+    /** [n_devices] Names as in cgpipe/devices.h. All devices train at the same time, and the first
+     *  is measured. Borrowed for the call. [NULL: "cpu" each] */
     const char *const *devices;
     int n_devices; /**< Number of devices, 1 to 1024. [1] */
     int threads;   /**< Threads of each device, 1 to 1024. [1] */
-    /** Measured steps, 1 to 1000; the times are medians over them. [5] */
+    /** Number of measured steps, 1 to 1000; the times are medians over the steps. [5] */
     int steps;
-    cgp_precision precision;     /**< [CGP_PRECISION_F32] */
-    cgp_convolution convolution; /**< [CGP_CONVOLUTION_DIRECT] */
-    /** The optimizer; its groups are ignored. [SGD with lr 1e-6, which hardly changes the
+    cgp_precision precision;     /**< Precision of the devices. [CGP_PRECISION_F32] */
+    cgp_convolution convolution; /**< Algorithm of convolutions. [CGP_CONVOLUTION_DIRECT] */
+    /** The optimizer, whose groups are ignored. [SGD with lr 1e-6, which hardly changes the
      *  weights] */
     cgp_optim optim;
 } cgp_profile_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_profile_options cgp_profile_options_default(void) {
     const cgp_optim sgd = cgp_optim_sgd(1e-6, 0, false, 0);
     const cgp_profile_options options = {
@@ -163,9 +166,9 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
  * @param[out] in_steps  Set to true if whole steps were measured, to false if the kernels were
  *                       measured one by one. Unchanged on failure. May be NULL.
  *
- * @retval CGP_EINVAL   A bad option, or a model that is not finished.
+ * @retval CGP_EINVAL   An option is wrong, or the model is not finished.
  * @retval CGP_EDEVICE  A kernel failed.
- * @retval CGP_ELIMIT   An op alone needs more memory than the machine has.
+ * @retval CGP_ELIMIT   A single op needs more memory than the machine has.
  * @retval CGP_ENOMEM
  *
  * Threads: any; blocks.

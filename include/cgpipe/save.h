@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.h -- saves a pipeline as a checkpoint, and loads one. cgpipe/checkpoint.h has the files.
+/* save.h -- saves a pipeline as a checkpoint, and loads one. cgpipe/checkpoint.h describes the
+ * files.
  *
  * Threads and ranks: as in cgpipe/pipeline.h, see cgp_pipeline_create_on(). */
 #ifndef CGPIPE_SAVE_H
@@ -12,8 +13,8 @@ extern "C" {
 #endif
 
 /**
- * Save weights, states, optimizer state, number of steps and seed as the checkpoint of this step,
- * in a run's directory.
+ * Save weights, states, optimizer state, number of steps and seed as the checkpoint of this step in
+ * the directory of a run.
  *
  * Tensors have the names of the model, which do not depend on the layout. A pipeline with other
  * stages, balance, schedule, recomputation or micro-batches can load the checkpoint, and training
@@ -28,19 +29,19 @@ extern "C" {
  * renames the directory when all ranks are done. The files then have other names
  * (<cgpipe/checkpoint.h>), and any number of ranks can load them.
  *
- * A plan for inference saves only weights and states, as step 0: the start of a training run. Every
- * plan of the model can load it, with any optimizer and seed. A directory that already has
- * checkpoints of training steps above 0 is refused.
+ * A plan for inference saves only weights and states, as step 0, from which a training run can
+ * start. Every plan of the model can load it, with any optimizer and seed. A directory that already
+ * has checkpoints of training steps above 0 is refused.
  *
- * @param[in] directory  Created if missing (its parent is not).
- * @param[in] keep       Checkpoints to keep, >= 1; 0: all.
+ * @param[in] directory  Created if it is missing. (A missing parent is not created.)
+ * @param[in] keep       Number of checkpoints to keep, >= 1; 0: all.
  * @param[in] note       A text that cgp_pipeline_load() returns, for example the position in the
  *                       data. Borrowed. NULL: no text.
  *
- * @retval CGP_EIO     Not written; the directory is unchanged. (If only `latest` could not be set,
- *                     or the directory could not be synced, the checkpoint exists; the message says
- *                     so.) Or a rank sees a different directory under this path, on storage local
- *                     to its host.
+ * @retval CGP_EIO     The checkpoint was not written; the directory is unchanged. (If only `latest`
+ *                     could not be set, or the directory could not be synced, the checkpoint
+ *                     exists; the message says so.) Or a rank sees a different directory under this
+ *                     path, on storage local to its host.
  * @retval CGP_ENOMEM  Not written; the directory is unchanged.
  * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
  * @retval CGP_ESTATE  cgp_optim_step() or cgp_pipeline_backward() is due, or the pipeline has
@@ -53,27 +54,27 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, cons
 /** Options of cgp_pipeline_save_with(). */
 typedef struct cgp_save_options {
     size_t struct_size;
-    int keep;         /**< Checkpoints to keep, >= 1; 0: all. [0] */
+    int keep;         /**< Number of checkpoints to keep, >= 1; 0: all. [0] */
     const char *note; /**< The note, see cgp_pipeline_save(). Borrowed. [NULL] */
     /** Refuse infinite or NaN weights, optimizer states, and running statistics of built-in norms.
      *  States of custom ops may be infinite and are not checked. [false] */
     bool check_finite;
 } cgp_save_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_save_options cgp_save_options_default(void) {
     cgp_save_options options = {sizeof(cgp_save_options), 0, NULL, false};
     return options;
 }
 
 /**
- * Save as cgp_pipeline_save() does, with options.
+ * Save a pipeline as cgp_pipeline_save() does, with options.
  *
  * @param[in] directory  As for cgp_pipeline_save().
  * @param[in] options    Borrowed; NULL for the defaults.
  *
  * @retval CGP_ESTATE  Also, with `check_finite`: a number is not finite. The message has the first
- *                     tensor with such a number, the value and its index; nothing is written.
+ *                     tensor with such a number, the number and its index. Nothing is written.
  * @retval CGP_EINVAL  Also: `struct_size` is not known.
  *
  * All else is as in cgp_pipeline_save().
@@ -91,7 +92,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
  *
  * @param[in] directory  As for cgp_pipeline_save().
  *
- * @retval CGP_EIO     The check failed; the message has host and path.
+ * @retval CGP_EIO     The check failed; the message has the host and the path.
  * @retval CGP_ENOMEM
  * @retval CGP_ESTATE  The pipeline has failed. Or it is for inference and the directory has
  *                     checkpoints of a training run.
@@ -100,22 +101,23 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
                                                                const char *directory);
 
 /**
- * Load a checkpoint that cgp_pipeline_save() wrote, with its seed. Training continues with the step
- * that followed the save.
+ * Load a checkpoint that cgp_pipeline_save() wrote, including its seed. Training continues with the
+ * step that followed the save.
  *
- * Everything is checked before anything changes: SHA-256 of every file, names, shapes, and the
- * optimizer. Ranks that see the same directory divide the bytes to check among them; each reads the
- * tensors that its devices use.
+ * The call checks everything before it changes anything: the SHA-256 of every file, names, shapes,
+ * and the optimizer. Ranks that see the same directory divide the bytes to check among them; each
+ * reads the tensors that its devices use.
  *
  * @param[in]  directory  Directory of a run (whose latest checkpoint is loaded) or of a checkpoint.
- * @param[out] note       The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May
- *                        be NULL.
+ * @param[out] note       The text given to cgp_pipeline_save(); "" if there was none. Owned by the
+ *                        caller, who calls free(). May be NULL.
  *
- * @retval CGP_EIO      No checkpoint, or unreadable. If a second read fails after the check, the
- *                      pipeline can only be destroyed.
- * @retval CGP_EFORMAT  Damaged: the message has file, offset and reason, and names the complete
- *                      checkpoint before it, if there is one. Or the checkpoint has another model
- *                      or optimizer than the plan; the message names both.
+ * @retval CGP_EIO      There is no checkpoint, or it cannot be read. If a second read fails after
+ *                      the check, the caller can only destroy the pipeline.
+ * @retval CGP_EFORMAT  The checkpoint is damaged. The message has file, offset and reason, and
+ *                      names the last complete checkpoint before it, if there is one. Or the
+ *                      checkpoint has another model or optimizer than the plan; the message names
+ *                      both.
  * @retval CGP_ESTATE   cgp_pipeline_backward() is due, or the pipeline has failed.
  * @retval CGP_ENOMEM
  * @retval CGP_EINVAL   The ranks found different checkpoints; the message has both.

@@ -66,12 +66,12 @@ typedef enum cgp_recompute {
     CGP_RECOMPUTE_NEVER_SELECTIVE,
     CGP_RECOMPUTE_ALWAYS_SELECTIVE,
     CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE,
-    /** For a plan: as little recomputation as the memory limits of its devices allow, chosen for
-     *  each value. */
+    /** Only for a plan: for each value the plan decides whether to recompute it. It recomputes as
+     *  little as the memory limits of its devices allow. */
     CGP_RECOMPUTE_BUDGET,
 } cgp_recompute;
 
-/** Return the mode without "+selective"; return true if the mode has "+selective". */
+/** These functions return the mode without "+selective", and whether the mode has "+selective". */
 static inline cgp_recompute cgp_recompute_plain(cgp_recompute mode) {
     return mode == CGP_RECOMPUTE_BUDGET
                ? mode
@@ -83,10 +83,10 @@ static inline bool cgp_recompute_is_selective(cgp_recompute mode) {
 
 /** Parse "never", "always", "except_last", each with or without "+selective", or "budget";
  * "selective" alone is never+selective.
- * @retval CGP_EINVAL with the nearest name in the message. Threads: any. */
+ * @retval CGP_EINVAL The name is unknown; the message has the nearest name. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text);
 
-/** Return the name that cgp_recompute_parse() takes. Static. Threads: any. */
+/** Return the name that cgp_recompute_parse() accepts. The string is static. Threads: any. */
 CGP_API const char *cgp_recompute_name(cgp_recompute recompute);
 
 /** Placement of stages: v on each of n devices, n v in all. */
@@ -109,12 +109,12 @@ typedef struct cgp_schedule_info {
     cgp_placement placement;
 } cgp_schedule_info;
 
-/** Return the `index`-th schedule, from 0, or NULL after the last. Return the schedule named
- *  `name`, or NULL. Static. Threads: any. */
+/** These functions return schedule number `index`, from 0, or NULL after the last, and the schedule
+ *  with the name `name`, or NULL. The result is static. Threads: any. */
 CGP_API const cgp_schedule_info *cgp_schedule_info_at(int index);
 CGP_API const cgp_schedule_info *cgp_schedule_info_find(const char *name);
 
-/** Options of a generator, beyond name and size. */
+/** Options of a generator, in addition to name and size. */
 typedef struct cgp_schedule_options {
     size_t struct_size;
     int virtual_stages; /**< v, the number of stages on each device, >= 1 [0: the default in
@@ -132,7 +132,7 @@ typedef struct cgp_schedule_options {
     int in_flight;
 } cgp_schedule_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_schedule_options cgp_schedule_options_default(void) {
     cgp_schedule_options options = {
         sizeof(cgp_schedule_options), 0, 0, CGP_PLACEMENT_LOOP, NULL, NULL, NULL, 0.0, 0};
@@ -151,9 +151,9 @@ static inline cgp_schedule_options cgp_schedule_options_default(void) {
  * @param[in]  chunks   m >= 1 micro-batches; it may be less than n.
  * @param[in]  options  Borrowed; NULL for all defaults.
  *
- * @retval CGP_EINVAL  Unknown name (the message has the nearest), n or m < 1, or more than 2^24
- *                     stages x micro-batches. Or v, group, in_flight or a cost does not fit the
- *                     schedule, or dualpipe-v needs more micro-batches.
+ * @retval CGP_EINVAL  The name is unknown (the message has the nearest name), n or m is < 1, or
+ *                     stages x micro-batches is more than 2^24. Or v, group, in_flight or a cost
+ *                     does not fit the schedule, or dualpipe-v needs more micro-batches.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: O(actions); for zb-1p and zb-2p, a dozen times O(actions x n);
@@ -167,18 +167,18 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const 
 /** Free a schedule. Accepts NULL. */
 CGP_API void cgp_schedule_destroy(cgp_schedule *schedule);
 
-/** Return the name (borrowed), and the numbers of stages, micro-batches and devices. Threads:
- *  any. */
+/** These functions return the name (borrowed), and the numbers of stages, micro-batches and
+ *  devices. Threads: any. */
 CGP_API const char *cgp_schedule_name(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_stages(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_chunks(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_devices(const cgp_schedule *schedule);
 
-/** Return the device of stage j, -1 if there is no such stage. Threads: any. */
+/** Return the device of stage j; -1 if there is no such stage. Threads: any. */
 CGP_API int cgp_schedule_device_of(const cgp_schedule *schedule, int stage);
 
-/** Return a device's list in order, and its length in `count`. Borrowed; valid until the schedule
- *  changes. */
+/** Return a device's list in order, and its length in `count`. The list is borrowed, and valid
+ *  until the schedule changes. */
 CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device,
                                                int *count);
 
@@ -190,8 +190,8 @@ CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int
  * fewest recomputations possible in that memory.
  *
  * @retval CGP_EINVAL  Not a mode. The schedule is unchanged.
- * @retval CGP_ESTATE  The schedule is lowered already, or has R actions. It is unchanged.
- * @retval CGP_ENOMEM  It is unchanged.
+ * @retval CGP_ESTATE  The schedule is lowered already, or has R actions. The schedule is unchanged.
+ * @retval CGP_ENOMEM  The schedule is unchanged.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
                                                          cgp_recompute mode);
@@ -205,17 +205,18 @@ typedef enum cgp_stage_backward {
 } cgp_stage_backward;
 
 /**
- * Remove the backward actions that frozen parameters make needless. An INPUT stage loses W, and its
- * B becomes I. A NONE stage loses B, I, W and R. All other actions keep their order.
+ * Remove the backward actions that are unnecessary because parameters are frozen. An INPUT stage
+ * loses W, and its B becomes I. A NONE stage loses B, I, W and R. All other actions keep their
+ * order.
  *
- * Afterwards lower the schedule, with gradient edges only between stages that have a backward;
+ * Lower the schedule after this call, with gradient edges only between stages that have a backward;
  * cgp_schedule_lower_chain() does this.
  *
  * @param[in] stages  [stages]. Borrowed for the call.
  *
  * @retval CGP_EINVAL  Not a cgp_stage_backward. The schedule is unchanged.
- * @retval CGP_ESTATE  Lowered already. It is unchanged.
- * @retval CGP_ENOMEM  It is unchanged.
+ * @retval CGP_ESTATE  Lowered already. The schedule is unchanged.
+ * @retval CGP_ENOMEM  The schedule is unchanged.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_freeze(cgp_schedule *schedule,
                                                       const cgp_stage_backward *stages);
@@ -231,7 +232,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_freeze(cgp_schedule *schedule,
  *
  * @param[in] edges    [n_edges], copied. `from` != `to`, both 0..n-1.
  *
- * @retval CGP_EINVAL  A bad edge; the schedule is unchanged.
+ * @retval CGP_EINVAL  An edge is wrong. The schedule is unchanged.
  * @retval CGP_ESTATE  Lowered already.
  * @retval CGP_ENOMEM
  */
@@ -243,20 +244,21 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule, con
  *  left out. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule);
 
-/** Return the edges of a lowered schedule, and their number in `count`; 0 before lowering.
- *  Borrowed. Threads: any. */
+/** Return the edges of a lowered schedule (borrowed), and their number in `count`, which is 0
+ *  before lowering. Threads: any. */
 CGP_API const cgp_edge *cgp_schedule_edges(const cgp_schedule *schedule, int *count);
 
 /** The two dialects of PyTorch's CSV. */
 typedef enum cgp_csv {
-    CGP_CSV_COMPUTE, /**< F B I W only (and R, which PyTorch lacks); a column per tick. */
-    /** Transfers too. Only for schedules in which each stage sends to its neighbours alone. */
+    CGP_CSV_COMPUTE, /**< Only F, B, I and W (and R, which PyTorch lacks); one column per tick. */
+    /** The text has transfers too. Only for schedules in which each stage sends only to its
+     *  neighbours. */
     CGP_CSV_TRANSFERS,
 } cgp_csv;
 
 /**
- * Read a schedule from CSV: a row per device, a cell per action, `2F0` or `(0F7;7B3)OVERLAP_F_B`. A
- * blank cell is idle.
+ * Read a schedule from CSV. It has one row per device and one cell per action, such as `2F0` or
+ * `(0F7;7B3)OVERLAP_F_B`. In a blank cell, the device is idle.
  *
  * Both dialects are read. A text with a transfer is lowered as a chain; transfers between stages of
  * one device, which PyTorch omits, are inserted. Any other text has compute actions only. UNSHARD,
@@ -265,8 +267,8 @@ typedef enum cgp_csv {
  *
  * A text that has BW, or B and W of one (stage, micro-batch), uses PyTorch's older letters: its B
  * is I, and its BW is B. PyTorch's Schedule1F1B numbers forwards from 1, but only on the last
- * stage. They are renumbered from 0, with a warning in the log. A UTF-8 byte order mark and quoted
- * cells (RFC 4180) are read.
+ * stage. They are renumbered from 0, with a warning in the log. The text may have a UTF-8 byte
+ * order mark and quoted cells (RFC 4180).
  *
  * @param[in] name   Name of the schedule, also for messages. Borrowed.
  * @param[in] text   [bytes], need not end in 0. Borrowed.
@@ -299,16 +301,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_to_csv(const cgp_schedule *schedu
  *  cgp_schedule_report_release(). */
 typedef struct cgp_schedule_report {
     int devices, stages, edges;
-    /** [stages] Largest number of micro-batches between their F and the end of their backward: B or
-     *  W, or I if the stage has I alone. 1 on a stage without backward, where a micro-batch ends
-     *  with its F. */
+    /** [stages] Largest number of micro-batches between their F and the end of their backward,
+     *  which is B or W, or I if the stage has only I. On a stage without backward, a micro-batch
+     *  ends with its F, and the number is 1. */
     int *peak_in_flight;
     /** [devices] Largest sum of micro-batches in flight over the device's stages at one time. */
     int *peak_slots;
-    /** [edges] Numbers of buffers, >= 1, with which the schedule does not deadlock, whatever the
-     *  costs. With one buffer fewer on any edge it deadlocks. A receive has a buffer from its
-     *  posting until its message is taken. Several such arrays may exist. The largest entry of this
-     *  array is the smallest capacity that suffices if all edges have the same capacity. */
+    /** [edges] Numbers of buffers, >= 1, with which the schedule does not deadlock under any costs.
+     *  With one buffer fewer on any edge it deadlocks. A receive has a buffer from its posting
+     *  until its message is taken. Several such arrays may exist. The largest entry of this array
+     *  is the smallest capacity that suffices if all edges have the same capacity. */
     int *min_capacity;
 } cgp_schedule_report;
 
@@ -327,24 +329,24 @@ typedef struct cgp_schedule_report {
  *
  * @param[out] report  Filled on success only. May be NULL.
  *
- * @retval CGP_EINVAL  The message names the device, position (from 0), action and rule; for a
- *                     deadlock, the cycle.
+ * @retval CGP_EINVAL  The message names the device, the position (from 0), the action and the rule
+ *                     or, for a deadlock, the cycle.
  * @retval CGP_ESTATE  Not lowered.
  * @retval CGP_ENOMEM
  *
- * Cost: O(actions) if one buffer suffices on every edge; otherwise O(actions x edges x log m) at
- * worst.
+ * Cost: O(actions) if one buffer suffices on every edge; otherwise at most O(actions x edges x log
+ * m).
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_check(const cgp_schedule *schedule,
                                                      cgp_schedule_report *report);
 /** Free the arrays of a report. A report that is all zero is accepted. */
 CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 
-/** Costs in any one unit of time. Arrays are borrowed; NULL means the default in brackets.
+/** Costs, all in the same unit of time. Arrays are borrowed; NULL means the default in brackets.
  *
  *  By default F, I and W each take 1 / v on a stage, where v is the number of stages per device. So
  *  schedules with one stage per device and with several do the same work and can be compared. Costs
- *  in an array are per stage. */
+ *  in an array are costs of whole stages. */
 typedef struct cgp_schedule_costs {
     const double *forward;         /**< [stages] Cost of F [1 / v]. */
     const double *backward_input;  /**< [stages] Cost of I [1 / v]. */
@@ -355,17 +357,17 @@ typedef struct cgp_schedule_costs {
     /** [edges] Time of a message, bytes / bandwidth, beyond the latency [0]. An overlapped transfer
      *  runs while devices compute, one message of an edge at a time. */
     const double *transfer;
-    /** Transfers are not overlapped: each message occupies the receiving device for the time of its
-     *  transfer, before the action that waits for the message. */
+    /** If true, transfers are not overlapped: each message occupies the receiving device for the
+     *  time of its transfer, before the action that waits for the message. */
     bool transfers_block;
-    /** [edges] Buffers, >= 1 [unbounded]. SEND waits while all buffers are in use; taking a message
-     *  frees its buffer. A posted receive occupies one buffer. */
+    /** [edges] Number of buffers, >= 1 [unbounded]. SEND waits while all buffers are in use; taking
+     *  a message frees its buffer. A posted receive occupies one buffer. */
     const int *capacity;
     /** [stages] Time of one addition of partial sums of gradients, after I and after W [0]. B takes
      *  both. With gradient groups (cgp_plan_options), the last micro-batch of a group ends with the
      *  additions of the tree. */
     const double *add_input, *add_weight;
-    /** Gradient groups, a power of two up to 1024 [0: 1]. */
+    /** Number of gradient groups, a power of two up to 1024 [0: 1]. */
     int gradient_groups;
 } cgp_schedule_costs;
 
@@ -378,18 +380,19 @@ typedef struct cgp_schedule_costs {
 typedef struct cgp_schedule_timeline {
     int devices, edges;
     double makespan;        /**< End of the last action, from 0. */
-    double span;            /**< Largest (last end - first start) of any device. */
+    double span;            /**< Largest difference, over the devices, between the end of the last
+                             *  action and the start of the first. */
     double bubble_makespan; /**< 1 - compute time of all devices / (devices x makespan). */
     /** 1 - compute time / span, of the device with the largest span. If several devices have this
      *  span (within a relative 1e-12), this is the device with the least compute time. */
     double bubble_span;
     /** [devices] Compute time / makespan. */
     double *busy;
-    /** [edges] Largest number of buffers in use at once, >= 1. Simulated: with unbounded buffers,
-     *  whatever costs.capacity is. A buffer is in use from the end of SEND, or the posting of RECV,
-     *  until the message is taken. A buffer that is freed at an instant can be used again at the
-     *  same instant. With that many buffers no sender waits, and all times are as with unbounded
-     *  buffers. */
+    /** [edges] Largest number of buffers in use at once, >= 1. A simulation counts with unbounded
+     *  buffers, and ignores costs.capacity. A buffer is in use from the end of SEND, or the posting
+     *  of RECV, until the message is taken. A buffer that is freed at an instant can be used again
+     *  at the same instant. With that many buffers no sender waits, and all times are as with
+     *  unbounded buffers. */
     int *free_capacity;
     /** [devices][actions of the device] Start and end of each action. A simulated SEND takes no
      *  time: it starts and ends when it is done. A simulated RECV starts and ends when its message
@@ -445,14 +448,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_simulate(const cgp_schedule *sche
 CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
 
 /**
- * Draw a schedule in ASCII: a row per device, a column per clock tick. Every compute action takes
- * one tick; transfers are not drawn.
+ * Draw a schedule in ASCII, with one row per device and one column per clock tick. Every compute
+ * action takes one tick; transfers are not drawn.
  *
  *     F0 F1 F2  .  .  .  . B0 B1 B2
  *      . F0 F1 F2  .  . B0 B1 B2  .
  *      .  . F0 F1 F2 B0 B1 B2  .  .
  *
- * Works before and after lowering. Before lowering, stage j is assumed to depend on stage j-1 (F)
+ * The schedule may be lowered or not. If it is not, stage j is assumed to depend on stage j-1 (F)
  * and j+1 (B). On a device with several stages, an action is written with its stage: 2F0. All cells
  * are as wide as the widest, right-aligned, with one blank between them.
  *
@@ -463,8 +466,8 @@ CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
 CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
 
 /**
- * Draw a step, simulated or measured, in ASCII to scale: a row per device, with columns in
- * proportion to time. Transfers are not drawn.
+ * Draw a step, simulated or measured, in ASCII to scale, with one row per device. Widths are in
+ * proportion to times. Transfers are not drawn.
  *
  *     F0=F1=F2=..........B0====B1====B2====
  *     ...F0=F1=F2=B0====B1====B2====.......
@@ -490,10 +493,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_draw_timeline(const cgp_schedule 
                                                              double until, int columns, char **out);
 
 /**
- * Draw a step, simulated or measured, as SVG: a row per device, and a box per compute action whose
- * length is its time. A box is coloured, lettered and textured by kind, and shows its micro-batch.
- * Idle time shows as background, the critical path has a red border, and the title has bubble and
- * memory.
+ * Draw a step, simulated or measured, as SVG, with one row per device and one box per compute
+ * action. The length of a box is the action's time. A box has the colour, letter and texture of the
+ * action's kind, and the number of its micro-batch. Idle time is background, boxes on the critical
+ * path have a red border, and the title has bubble and memory.
  *
  * @param[in]  schedule  Lowered.
  * @param[in]  timeline  Timeline of this schedule.
@@ -511,7 +514,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_svg(const cgp_schedule *schedule,
  * Write a step, simulated or measured, as Chrome trace events, JSON that ui.perfetto.dev and
  * chrome://tracing open.
  *
- * The trace has a process per device, a slice per compute action, an arrow per message between
+ * The trace has one process per device, one slice per compute action, one arrow per message between
  * devices, and a counter of the micro-batches in flight. For a measured step it also has the object
  * `cgpipe`, from which cgp_schedule_from_trace() reads the step back. Parameters and errors are as
  * for cgp_schedule_svg().
@@ -531,8 +534,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_trace(const cgp_schedule *schedul
  * @param[in]  name      Name of the text, for messages. Borrowed.
  * @param[in]  text      [bytes], need not end in 0. Borrowed.
  *
- * @retval CGP_EFORMAT  Not JSON, no object `cgpipe`, or a key of it is missing or wrong: the
- *                      message names it.
+ * @retval CGP_EFORMAT  The text is not JSON, or has no object `cgpipe`, or a key of this object is
+ *                      missing or wrong. The message names the fault.
  * @retval CGP_ENOMEM
  *
  * Threads: any.
@@ -543,18 +546,18 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_trace(cgp_schedule **out,
                                                           size_t bytes);
 
 /**
- * Draw where a schedule is wrong: the compute actions of each device in the order of its list.
+ * Draw where a schedule is wrong, as the compute actions of each device in the order of its list.
  * Brackets mark the actions that break the rule, or at which the devices of a deadlock block.
  *
  *      0F0 [0B0] 0F1  0B1
  *     [1F1] 1F0  1B0  1B1
  *
  * A transfer is drawn as its compute action. Brackets after the last action mean that an action is
- * missing there. Long lists are cut to the neighbourhood. Works before and after lowering, as
- * cgp_schedule_draw().
+ * missing there. In long lists, only the actions near the brackets are drawn. The schedule may be
+ * lowered or not, as for cgp_schedule_draw().
  *
  * @return Text with a newline after each row, freed by the caller with free(), and the rule in
- *     cgp_message(). NULL if nothing is wrong or memory is short.
+ *     cgp_message(). NULL if nothing is wrong, or if memory is short.
  */
 CGP_API char *cgp_schedule_draw_diagnostic(const cgp_schedule *schedule);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.h -- element types, shapes and views of host memory. No arithmetic. */
+/* tensor.h -- element types, shapes and views of host memory. These functions do no arithmetic. */
 #ifndef CGPIPE_TENSOR_H
 #define CGPIPE_TENSOR_H
 
@@ -16,7 +16,7 @@ extern "C" {
  *  outputs are f32 or i32. i64 occurs in files only. */
 typedef enum cgp_dtype { CGP_F32, CGP_I32, CGP_BF16, CGP_I64 } cgp_dtype;
 
-/** Sizes in layout order; the last dimension is contiguous. rank 0 is one element. */
+/** Sizes in layout order; the last dimension is contiguous. A shape of rank 0 has one element. */
 typedef struct cgp_shape {
     int rank;
     int64_t dims[CGP_MAX_RANK];
@@ -30,10 +30,10 @@ typedef struct cgp_tensor {
     void *data; /**< Borrowed. */
 } cgp_tensor;
 
-/** Return the bytes per element, 0 for an unknown type. Threads: any. */
+/** Return the number of bytes per element; 0 for an unknown type. Threads: any. */
 CGP_API size_t cgp_dtype_bytes(cgp_dtype dtype);
 
-/** Return "f32", "i32", "bf16" or "i64". Static. Threads: any. */
+/** Return "f32", "i32", "bf16" or "i64". The string is static. Threads: any. */
 CGP_API const char *cgp_dtype_name(cgp_dtype dtype);
 
 /** Make a shape from its sizes. The rank of the result is -1 if `rank` is not 0 to CGP_MAX_RANK.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.h -- text to tokens and back by byte-level byte-pair encoding. It reads a
+/* tokenizer.h -- converts text to tokens and back, by byte-level byte-pair encoding. It reads a
  * tokenizer.json of Hugging Face's tokenizers (GPT-2, Llama 3, Qwen2 and similar), or GPT-2's files
  * vocab.json and merges.txt.
  *
@@ -26,8 +26,8 @@ typedef struct cgp_tokenizer cgp_tokenizer;
 
 /** A growing list of tokens. Start with {NULL, 0, 0}; setting `count` to 0 reuses its memory. */
 typedef struct cgp_token_list {
-    int32_t *ids;     /**< [count], 0 <= id < vocab_size. Owned by the caller, free() it. */
-    int64_t count;    /**< Tokens in the list. */
+    int32_t *ids;     /**< [count], 0 <= id < vocab_size. Owned by the caller, who calls free(). */
+    int64_t count;    /**< Number of tokens in the list. */
     int64_t capacity; /**< Number of tokens for which `ids` has memory. */
 } cgp_token_list;
 
@@ -39,9 +39,9 @@ typedef struct cgp_token_list {
  * themselves; the others, in order, as U+0100 and the characters after it (a space is U+0120). The
  * ids of n tokens are 0 .. n-1, and each of the 256 bytes has a token.
  *
- * The merges are lines of two tokens with a space between; earlier lines apply first. Both tokens
- * and their concatenation are in the vocabulary, and no line occurs twice. Lines that begin with
- * "#version" are skipped. Lines end in LF or CR LF.
+ * The merges are lines of two tokens with a space between; earlier lines apply first. The
+ * vocabulary has both tokens and their concatenation, and no line occurs twice. Lines that begin
+ * with "#version" are skipped. Lines end in LF or CR LF.
  *
  * @param[out] out         Owned by the caller, see cgp_tokenizer_destroy().
  * @param[in]  vocab       Path of vocab.json. Borrowed.
@@ -62,8 +62,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
 /**
  * Read a tokenizer from a tokenizer.json.
  *
- * Everything in the file has the same effect as in Hugging Face's tokenizers, or is refused by
- * name. These parts are supported:
+ * Everything in the file either has the same effect as in Hugging Face's tokenizers, or is refused
+ * with its name in the message. These parts are supported:
  *
  *     model           BPE of bytes, as in cgp_tokenizer_create();
  *                     merges as "left right" or ["left", "right"]; ignore_merges
@@ -85,8 +85,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
  *
  * @retval CGP_EIO      The file is missing, unreadable or not a regular file; the message names it.
  * @retval CGP_EFORMAT  The file is not as described; the message has its key, the expected and the
- *                      actual value. Also if it is larger than 1 GiB, or its JSON needs more memory
- *                      than the limit (CGP_LIMITS=json=BYTES).
+ *                      actual value. Or the file is larger than 1 GiB, or its JSON needs more
+ *                      memory than the limit (CGP_LIMITS=json=BYTES).
  * @retval CGP_EINVAL   CGP_LIMITS is invalid.
  * @retval CGP_ENOMEM
  *
@@ -98,7 +98,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_open(cgp_tokenizer **out, const 
 /** Free a tokenizer. Accepts NULL. */
 CGP_API void cgp_tokenizer_destroy(cgp_tokenizer *tokenizer);
 
-/** Return the number of tokens; all ids are below it. */
+/** Return the number of tokens; all ids are less than it. */
 CGP_API int64_t cgp_tokenizer_vocab_size(const cgp_tokenizer *tokenizer);
 
 /**
@@ -108,8 +108,8 @@ CGP_API int64_t cgp_tokenizer_vocab_size(const cgp_tokenizer *tokenizer);
 CGP_API int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *tokenizer);
 
 /**
- * Return the id of the added token with this content ("<|eot_id|>"), otherwise of the token with
- * these bytes (" the"); -1 if there is none.
+ * Return the id of the added token with this content (such as "<|eot_id|>"), otherwise of the token
+ * with these bytes (such as " the"); -1 if there is none.
  *
  * @param[in] text  Borrowed.
  *
@@ -125,7 +125,7 @@ CGP_API int32_t cgp_tokenizer_token_id(const cgp_tokenizer *tokenizer, const cha
  * tokenizers give with add_special_tokens=True. cgp_tokenizer_encode() alone gives the tokens of
  * add_special_tokens=False.
  *
- * @param[out] count  Tokens, 0 if there is no template.
+ * @param[out] count  Number of tokens; 0 if there is no template.
  *
  * @return [count], borrowed until the tokenizer is destroyed; may be NULL if *count is 0.
  *
@@ -139,34 +139,36 @@ CGP_API const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int6
 /**
  * Append the tokens of a text.
  *
- * Added tokens in the text, special ones too, become their ids; an added token with `normalized` is
- * looked for after normalization. (vocab.json has no added tokens: "<|endoftext|>" in a text is
- * thirteen ordinary characters.) The rest is split into words by the pattern of the file; for
- * vocab.json by GPT-2's
+ * Added tokens in the text, including special tokens, become their ids. The search for an added
+ * token with `normalized` comes after normalization. (vocab.json has no added tokens:
+ * "<|endoftext|>" in a text is thirteen ordinary characters.) The rest is split into words by the
+ * pattern of the file; for vocab.json by GPT-2's
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
- * Each word, as bytes, is then merged. While two neighbours have a merge, the pair that comes first
- * in the merges is merged, the leftmost such pair first. For UTF-8 the tokens equal the tokens of
- * Hugging Face's tokenizers, release 0.23, with its letters and numbers (Unicode 16) and its
- * normalization (Unicode 9). They do not depend on installed libraries.
+ * Then the bytes of each word are merged. While two neighbours have a merge, the pair that comes
+ * first in the merges is merged; if it occurs several times, its leftmost occurrence is merged. For
+ * UTF-8 the tokens equal the tokens of Hugging Face's tokenizers, release 0.23, with its letters
+ * and numbers (Unicode 16) and its normalization (Unicode 9). They do not depend on installed
+ * libraries.
  *
  * A byte that is not part of a well-formed UTF-8 sequence becomes its own token and splits the
  * text. The text a + byte + b has the tokens of a, then the byte's token, then the tokens of b.
  * (Hugging Face's tokenizers take text only, not bytes.)
  *
  * @param[in]     tokenizer  Borrowed.
- * @param[in]     bytes      [count], any bytes, 0 too. Borrowed.
- * @param[in]     count      Bytes, at most INT32_MAX; see cgp_tokenizer_split_point() for longer
- *                           texts.
+ * @param[in]     bytes [count], any bytes, including 0. Borrowed.
+ * @param[in]     count Number of bytes, at most INT32_MAX; see cgp_tokenizer_split_point() for
+ *                           longer texts.
  * @param[in,out] tokens     List to append to; unchanged after a failure, except for its capacity.
  *
- * @retval CGP_EINVAL  `count` is negative, or the text has more than INT32_MAX bytes, also after
- *                     normalization.
+ * @retval CGP_EINVAL  `count` is negative, or the text has more than INT32_MAX bytes before or
+ *                     after normalization.
  * @retval CGP_ENOMEM
  *
- * Cost: linear, but n log n for a word of n bytes. Allocates when the list, the longest word or,
- * with NFC, the text grows. Source: as cgp_tokenizer_open(); GPT-2's encoder, for its pattern.
+ * Cost: linear in `count`, but n log n for a word of n bytes. The call allocates memory when the
+ * list, the longest word or, with NFC, the text grows. Source: as cgp_tokenizer_open(); GPT-2's
+ * encoder, for its pattern.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer, const void *bytes,
                                                        int64_t count, cgp_token_list *tokens);
@@ -175,9 +177,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer,
  * Return the last position where a text can be split so that its two parts have the same tokens as
  * the whole text, whatever text follows. 0 if there is no such position.
  *
- * It is before a space that follows a printable ASCII character, or before a line feed that follows
- * such a character (for Llama 3 and Qwen2, a letter or number). No word continues there, and no
- * added token may lie across it. A tokenizer without a pattern for words has no such position.
+ * The position is before a space that follows a printable ASCII character, or before a line feed
+ * that follows such a character (for Llama 3 and Qwen2, a letter or number). No word continues
+ * there, and no added token may lie across it. A tokenizer without a pattern for words has no such
+ * position.
  *
  * @param[in] tokenizer  Borrowed.
  * @param[in] bytes      [count], count >= 0. Borrowed.
@@ -190,17 +193,18 @@ CGP_API int64_t cgp_tokenizer_split_point(const cgp_tokenizer *tokenizer, const 
 /**
  * Join the bytes of tokens.
  *
- * The result is UTF-8 only if the tokens end at character boundaries. It equals tokenizers'
- * decode(skip_special_tokens=False), except that the latter writes U+FFFD for ill-formed bytes. An
- * added token decodes to its content. As in tokenizers, if all characters of the content stand for
- * bytes, they decode to these bytes: "\u00e9" decodes to the byte 0xe9, "<|end|>" to itself.
+ * The result is UTF-8 only if the tokens end at character boundaries. It equals the result of
+ * tokenizers' decode(skip_special_tokens=False), except that decode() writes U+FFFD for ill-formed
+ * bytes. An added token decodes to its content. As in tokenizers, if all characters of the content
+ * stand for bytes, they decode to these bytes: "\u00e9" decodes to the byte 0xe9, "<|end|>" to
+ * itself.
  *
  * @param[in]  tokenizer  Borrowed.
  * @param[in]  ids        [n_ids], 0 <= id < vocab_size. Borrowed.
- * @param[out] bytes      [count] and a 0 after them. Owned by the caller, free() it.
+ * @param[out] bytes      [count] bytes, with a 0 after them. Owned by the caller, who calls free().
  * @param[out] count      Bytes.
  *
- * @retval CGP_EINVAL  An id is not in the vocabulary; the message has it and its index.
+ * @retval CGP_EINVAL  An id is not in the vocabulary. The message has the id and its index.
  * @retval CGP_ENOMEM
  *
  * Threads: any; several threads may call it at a time.

@@ -2,9 +2,9 @@
 /* convolution.h -- the geometry of CONV2D and CONV_TRANSPOSE2D for all backends, C and C++.
  *
  * A pointwise convolution is a LINEAR over pixels. A CONV_TRANSPOSE2D from x to y computes the
- * input gradient of a CONV2D from y to x. With a stride of s, the gradient of x is s x s GEMMs, one
- * for each class (i mod s, j mod s) of pixels. Pixels of a class use the same taps of the kernel,
- * which are `step` apart and read outputs that are `dilation` apart. */
+ * input gradient of a CONV2D from y to x. With a stride of s, the gradient of x is computed by s x
+ * s GEMMs, one for each class (i mod s, j mod s) of pixels. All pixels of a class use the same taps
+ * of the kernel. These taps are `step` apart, and they read outputs that are `dilation` apart. */
 #ifndef CGP_SRC_BACKEND_CONVOLUTION_H
 #define CGP_SRC_BACKEND_CONVOLUTION_H
 
@@ -26,10 +26,11 @@ static inline bool cgp__is_depthwise(const cgp_op_windows *g) {
     return g->groups > 1 && g->in == g->groups && g->out == g->groups;
 }
 
-/* Return the spec of the LINEAR that computes a pointwise convolution. All bytes after its fields
- * are zero. */
+/* Return the spec of the LINEAR that computes a pointwise convolution. All bytes of the spec after
+ * the LINEAR's fields are zero. */
 static inline cgp_kernel_spec cgp__pointwise_linear(const cgp_kernel_spec *spec) {
-    const size_t common = offsetof(cgp_op_linear, has_bias); /* bytes of shared fields */
+    /* Bytes of the fields that both specs share. */
+    const size_t common = offsetof(cgp_op_linear, has_bias);
     cgp_kernel_spec linear = *spec;
     linear.op = CGP_OP_LINEAR;
     memset((char *)&linear.attributes + common, 0, sizeof linear.attributes - common);
@@ -62,7 +63,7 @@ static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
 typedef struct cgp__pixel_class {
     /* First pixel and number of pixels of the class. */
     int64_t first, pixels;
-    /* The largest tap that applies to these pixels (it is the tap of their first output), and the
+    /* The largest tap that applies to these pixels, which is the tap of their first output; and the
      * number of taps. */
     int64_t tap, taps;
     int64_t step, dilation;

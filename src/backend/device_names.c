@@ -122,8 +122,8 @@ const char *cgp__isa_name(cgp_isa isa) {
 
 /* --- lists --- */
 
-/* An item of a list: `count` devices, whose name is text .. end - 1. `next` is the next item; NULL:
- * this is the last item. */
+/* An item of a list. It stands for `count` devices, whose name is text .. end - 1. `next` is the
+ * next item; NULL: this is the last item. */
 typedef struct item {
     const char *text, *end, *next;
     int64_t count;
@@ -168,7 +168,7 @@ cgp_status cgp_device_list_parse(cgp_device_list *out, const char *text) {
     int count = 0;
     size_t bytes = 0;
     CGP_TRY(measure(text, &count, &bytes));
-    /* Allocate one block: the pointers, then the text of each item. */
+    /* Allocate one block of memory, for the pointers followed by the text of each item. */
     const char **names = cgp__calloc(1, (size_t)count * sizeof *names + bytes);
     if (!names) return cgp__no_memory("devices", (size_t)count * sizeof *names + bytes);
     char *copy = (char *)(names + count);

@@ -8,7 +8,8 @@
 /* A device name, KIND[:ORDINAL][@LIMIT], as in cgpipe/devices.h. */
 typedef struct cgp__device_name {
     char kind[64];
-    /* ORDINAL is `local`: the ordinal is this process's number on its host, and differs by rank. */
+    /* True: ORDINAL is `local`. Then the ordinal is this process's number on its host, and differs
+     * by rank. */
     bool local;
     int ordinal;
     int64_t limit; /* memory limit in bytes; 0: no limit */
@@ -17,7 +18,7 @@ typedef struct cgp__device_name {
 /* Parse a name. Threads: any. @retval CGP_EINVAL */
 cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out);
 
-/* For device.create(): check that the ordinal exists on this machine. Threads: any. @retval
+/* Check that the ordinal exists on this machine; for device.create(). Threads: any. @retval
  * CGP_EINVAL @retval CGP_EDEVICE */
 cgp_status cgp__device_check_ordinal(const cgp_backend *backend, const cgp_device_options *options);
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c -- code that all backends in host memory share, mainly the call of a custom op.
+/* host.c -- code that all backends in host memory share. Most of it calls the functions of custom
+ * ops.
  *
- * A custom op's functions take f32 operands and overwrite their results. The workspace therefore
- * stages operands in bf16, and gradients to which the kernel adds. It has only the parts that the
+ * A custom op's functions take f32 operands and overwrite their results. So operands in bf16, and
+ * gradients to which the kernel adds, are staged in the workspace. It has only the parts that the
  * kernel needs:
  *
  *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..
  *
- * Operands in bf16 are widened into the workspace. Results are computed there in f32 and rounded
- * when they are stored. A gradient that is to be added is computed there first. */
+ * Operands in bf16 are widened into the workspace. Results in bf16 are computed there in f32, and
+ * rounded when they are stored. A gradient that is to be added is computed there first. */
 #include "backend/host.h"
 #include "backend/running_stats.h"
 #include "base/bf16.h"
@@ -81,7 +82,7 @@ static void *staged(const call *c, int64_t offset) {
     return (char *)c->args->workspace + offset;
 }
 
-/* Return an operand to read, in place or widened. */
+/* Return an operand that is to be read, either in place or widened. */
 static const void *widened(const call *c, const void *from, int64_t offset,
                            const cgp_shape *shape) {
     if (!from || offset < 0) return from;
@@ -144,7 +145,8 @@ static void commit_results(const call *c) {
     if (spec->direction == CGP_OP_FORWARD && c->s.y >= 0)
         (void)c->host->convert(c->host->device, spec->type, args->y, CGP_F32, staged(c, c->s.y),
                                spec->n * cgp_shape_count(&shapes->output.shape));
-    for (int k = c->node->op->n_inputs - 1; k >= 0; k--) { /* two inputs may be one value */
+    /* Take the last input first, because two inputs may be the same value. */
+    for (int k = c->node->op->n_inputs - 1; k >= 0; k--) {
         const int64_t count = spec->n * cgp_shape_count(&c->node->inputs[k].shape);
         if (spec->direction != CGP_OP_BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0) continue;
         if (!(spec->add & (1u << k)))
@@ -176,7 +178,7 @@ cgp_status cgp__custom_run(const cgp__host *host, const cgp_kernel_spec *spec,
     else
         bind_backward(&c, &run);
     recomputing = args->recomputing && spec->direction == CGP_OP_FORWARD;
-    (void)cgp_fail(CGP_OK, "%s", ""); /* clears the message */
+    (void)cgp_fail(CGP_OK, "%s", ""); /* this clears the message */
     const cgp_status status = cgp__op_run_of(c.node->op, spec->direction)(&run);
     recomputing = false;
     if (status == CGP_OK && run.loss) cgp__set_loss(args, loss);
@@ -243,7 +245,7 @@ void cgp_op_random(const cgp_op_run *run, int64_t sample, int64_t first, int64_t
                    float *out) {
     CGP__NEED_OR(run, );
     if (count > 0) CGP__NEED_OR(out, );
-    CGP__NEED_OR(run->context, ); /* NULL outside a call of the op */
+    CGP__NEED_OR(run->context, ); /* the context is NULL outside a call of the op */
     const uint64_t index = (uint64_t)(run->context->sample + sample);
     uint32_t words[4];
     for (int64_t e = first; e < first + count; e++) {
@@ -278,7 +280,7 @@ void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block, cg
     CGP__NEED_OR(run->context, );
     const parallel_call s = {run, range, work};
     const cgp__host *host = run->context->host;
-    if (range_thread >= 0) { /* a nested loop: the other threads are busy */
+    if (range_thread >= 0) { /* in a nested loop, the other threads are busy */
         if (items > 0) range(run, work, 0, items, range_thread);
         return;
     }

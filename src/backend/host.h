@@ -21,7 +21,7 @@ typedef struct cgp__host {
 int64_t cgp__custom_workspace(const cgp_kernel_spec *spec, int threads);
 cgp_status cgp__custom_run(const cgp__host *host, const cgp_kernel_spec *spec,
                            const cgp_kernel_args *args);
-/* As in cgp_backend. */
+/* Functions for the backend's table, which cgp_backend describes. */
 cgp_status cgp__host_count(int *count);
 cgp_status cgp__host_memory(int ordinal, int64_t *bytes);
 cgp_status cgp__host_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,

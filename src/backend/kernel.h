@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel.h -- what kernels in host memory share: ranges of a parallel_for, dropout's key and
- * threshold, losses, checks of specs. */
+ * threshold, losses, and checks of specs. */
 #ifndef CGP_SRC_BACKEND_KERNEL_H
 #define CGP_SRC_BACKEND_KERNEL_H
 
@@ -8,8 +8,8 @@
 
 #include "base/base.h"
 
-/* Run items begin .. end - 1 of a parallel_for; `begin` is a multiple of the block size. `thread`
- * is 0 for the owner. */
+/* A function that runs items begin .. end - 1 of a parallel_for. `begin` is a multiple of the block
+ * size. `thread` is the number of the thread, 0 for the owner. */
 typedef void cgp__range(const void *work, int64_t begin, int64_t end, int thread);
 
 /* Return the dropout threshold: an element is set to zero if its random word is below the
@@ -35,7 +35,8 @@ static inline void cgp__set_loss(const cgp_kernel_args *args, double loss) {
 /* Check that a spec has one of CGP_OPS, a direction, and 1 or more samples and rows. @retval
  * CGP_EINVAL "BACKEND: expects ..." */
 cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec);
-/* Return CGP_EINVAL: the op of a checked spec has no kernel for its direction. */
+/* Return CGP_EINVAL with a message that the op of a checked spec has no kernel for its
+ * direction. */
 cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec);
 
 #endif

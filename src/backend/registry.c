@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c -- the registry of backends by name: checks of their tables. */
+/* registry.c -- the registry of backends by name, which checks their tables. */
 #include "backend/registry.h"
 
 #include <pthread.h>
@@ -20,8 +20,8 @@ const cgp_backend *cgp__backend_at(int i) {
     return backend;
 }
 
-/* missing_function() and missing_optional() return the name of the first entry of a backend's table
- * that is NULL; NULL: no entry is missing. */
+/* missing_function() and missing_optional() return the name of the first entry that is NULL in a
+ * backend's tables; NULL: no entry is missing. */
 #define CHECK(entry)                                                                               \
     if (!b->entry) return #entry
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* registry.h -- the registry of backends by name. The contract is cgpipe/ext/backend.h. `ref` runs
- * plain loops with double sums and is the oracle; `cpu` runs vector kernels. */
+ * plain loops with double sums, as a reference for tests; `cpu` runs vector kernels. */
 #ifndef CGP_SRC_BACKEND_REGISTRY_H
 #define CGP_SRC_BACKEND_REGISTRY_H
 

@@ -16,8 +16,8 @@
 
 #include <math.h>
 
-/* Maximum rotated columns of a head. The number is limited, because the frequencies are an argument
- * of a kernel launch. */
+/* Maximum number of rotated columns of a head. It is limited because the frequencies are an
+ * argument of a kernel launch. */
 enum { CGP__ROTARY_MAX = 1024, CGP__ROTARY_PAIRS = CGP__ROTARY_MAX / 2 };
 
 static inline float cgp__rotary_llama3(const cgp_op_rotary *g, float f) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* running_stats.c -- running statistics, which are kept in double until a step ends. See
- * running_stats.h. */
+/* running_stats.c -- running statistics, which are kept in double until a step ends
+ * (running_stats.h). */
 #include "backend/running_stats.h"
 
 #include <math.h>

@@ -6,14 +6,14 @@
  *     end of the step              commit      state = accumulator
  *
  * A step that fails leaves the state unchanged. Recomputation collects nothing, so no micro-batch
- * counts twice. A micro-batch has r rows, a mean and a (biased) variance v. f is the momentum or 1
- * / (batches tracked, including this one):
+ * counts twice. A micro-batch has r rows, a mean and a (biased) variance v. f is the momentum or,
+ * without momentum, 1 / (batches tracked, including this one):
  *
  *     ordinary    each micro-batch: mean' = mean' + f (mean - mean')
  *                                   var' = var' + f (v r / (r - 1) - var')
  *     deferred    statistics merged over micro-batches (Chan et al. 1979); then as above, per step
  *
- * The variance of one row is 0. */
+ * If a micro-batch has only one row, its variance is 0. */
 #ifndef CGP_SRC_BACKEND_RUNNING_STATS_H
 #define CGP_SRC_BACKEND_RUNNING_STATS_H
 
@@ -24,16 +24,17 @@
  * deferred, it holds sums of squared differences from the mean instead of variances. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
-/* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance`
- * is biased. If args->first is set, the accumulator is overwritten. */
+/* Collect the statistics of a micro-batch in the accumulator. args->state: running_mean [C] f32,
+ * running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. If args->first is set,
+ * the accumulator is overwritten. */
 void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows);
 
-/* Return the index of the first state, 0 or 1, that a commit would make infinite or NaN; -1: no
- * such state, or a custom op. */
+/* Return the index of the first state, 0 or 1, that a commit would make infinite or NaN. Return -1
+ * if there is no such state, or if the op is a custom op. */
 int cgp__running_stats_check(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
-/* Move the accumulator to the state. */
+/* Commit: write the values of the accumulator to the state. */
 void cgp__running_stats_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 #endif

@@ -37,13 +37,13 @@ char *cgp__strdup(const char *text);
 /* Return a formatted text, owned by the caller; NULL if memory is short. */
 char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2);
 
-/* Point `array` at `count` new elements. CGP_ENOMEM with a message about `object` if memory is
- * short. */
+/* Point `array` at `count` new elements. If memory is short, fail with CGP_ENOMEM and a message
+ * about `object`. */
 #define CGP__NEW(array, count, object) cgp__new(&(array), (size_t)(count), sizeof *(array), object)
 cgp_status cgp__new(void *array, size_t count, size_t bytes, const char *object);
 
 /* Grow *array to a capacity of at least `need` elements of `bytes` each; new elements are zero.
- * Return false if memory is short, and for INT_MAX elements, so that the caller's n + 1 never
+ * Return false if memory is short, or if `need` is INT_MAX, so that the caller's n + 1 never
  * overflows. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
@@ -56,8 +56,8 @@ typedef struct cgp__index {
 
 uint64_t cgp__hash(const void *bytes, size_t n);
 
-/* Return the next entry with this hash, -1 after the last; *tried is 0 before the first call. The
- * caller compares the keys. */
+/* Return the next entry with this hash; -1 after the last. The caller sets *tried to 0 before the
+ * first call. The caller compares the keys. */
 int cgp__index_next(const cgp__index *index, uint64_t hash, uint32_t *tried);
 
 /* Add an entry; return false if memory is short. */
@@ -75,7 +75,7 @@ int64_t cgp__machine_available(void);
 int64_t cgp__container_available(void);
 int64_t cgp__memory_available(void);
 
-/* libm.c: write a digest of results of the math functions, 16 hex digits. */
+/* libm.c: write a digest of results of the math functions, as 16 hex digits. */
 void cgp__libm_digest(char hex[17]);
 
 static inline int64_t cgp__min(int64_t a, int64_t b) {
@@ -114,12 +114,12 @@ typedef enum cgp__rng_use {
 /* out[4] = Philox4x32-10 of counter[4] under key. */
 void cgp__philox(uint32_t out[4], const uint32_t counter[4], cgp__rng_key key);
 
-/* Return the key of (seed, use, step, id). The last two are (step, op id) for dropout, and (0,
- * parameter) for weights. */
+/* Return the key of (seed, use, step, id). For dropout, `step` and `id` are the step and the op's
+ * id; for weights, 0 and the parameter. */
 cgp__rng_key cgp__rng_derive(uint64_t seed, cgp__rng_use use, uint64_t step, uint32_t id);
 
-/* Return a uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias
- * below 2^-32). */
+/* Return a uniform integer in [0, bound), bound >= 1, from the 64-bit random number at counter
+ * `index` (bias below 2^-32). */
 uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
 
 /* --- clock: monotonic --- */
@@ -141,10 +141,10 @@ bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t d
 cgp_status cgp__parse_name(int *index, const char *text, const char *object, const char *list,
                            const char *const *names, int count);
 
-/* True if a text is UTF-8. */
+/* Return true if a text is UTF-8. */
 bool cgp__is_utf8(const char *text);
 
-/* Return the length of the character at the beginning of `left` >= 1 bytes, 0 if it is not
+/* Return the length in bytes of the character at the beginning of `left` >= 1 bytes; 0 if it is not
  * well-formed UTF-8. */
 int cgp__utf8_character(const unsigned char *c, int64_t left);
 
@@ -169,7 +169,7 @@ typedef struct evp_md_ctx_st cgp__sha256; /* EVP_MD_CTX */
 
 cgp_status cgp__sha256_create(cgp__sha256 **out);
 cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes);
-/* After a finish the hash can only be restarted or destroyed. */
+/* After this call the hash can only be restarted or destroyed. */
 cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]);
 cgp_status cgp__sha256_finish_bytes(cgp__sha256 *hash, unsigned char digest[32]);
 /* Begin another digest with the same memory. */

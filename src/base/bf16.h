@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bf16.h -- bf16 in memory: the upper half of an f32, as 16 bits. Arithmetic is done in f32. */
+/* bf16.h -- bf16 in memory: the upper half of an f32, as 16 bits. Arithmetic is in f32. */
 #ifndef CGP_SRC_BASE_BF16_H
 #define CGP_SRC_BASE_BF16_H
 

@@ -4,7 +4,8 @@
 
 #include <jansson.h>
 
-/* Bytes of an event. Events are short, because all names in them come from the library. */
+/* Largest number of bytes of an event. Events are short, because all names in them come from the
+ * library. */
 enum { MAX_EVENT = 1024 };
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file) {

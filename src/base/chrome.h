@@ -7,8 +7,8 @@
  *     ...
  *     ]}
  *
- * One event per line; times in microseconds. Calls after a failure do nothing; cgp__chrome_end()
- * returns the failure.
+ * Each line has one event; times are in microseconds. Calls after a failure do nothing;
+ * cgp__chrome_end() returns the failure.
  *
  * Source: "Trace Event Format", the Chromium project. */
 #ifndef CGP_SRC_BASE_CHROME_H
@@ -27,7 +27,8 @@ void cgp__chrome_begin(cgp__chrome *trace, FILE *file);
 /* Give process `pid` a name; viewers sort processes by pid. */
 void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 
-/* Write a slice of (pid, tid). Viewers show the arguments on a click. */
+/* Write a slice of thread `tid` in process `pid`. Viewers show the arguments when the user clicks
+ * the slice. */
 void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name, const char *category,
                        double start, double duration, int stage, int microbatch, bool critical);
 

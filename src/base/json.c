@@ -21,14 +21,14 @@ static bool has_reason(const json_error_t *error) {
     return error->text[0] && json_error_code(error) != json_error_out_of_memory;
 }
 
-/* True if two attempts to read a text found the same error in it. */
+/* Return true if two attempts to read a text found the same error in it. */
 static bool are_equal(const json_error_t *a, const json_error_t *b) {
     return has_reason(a) && has_reason(b) && a->position == b->position &&
            strcmp(a->text, b->text) == 0;
 }
 
-/* True if there is memory for one string: its buffer, the buffer of twice the size to which it
- * grows, and the value. */
+/* Return true if there is memory for one string: its buffer, the buffer of twice the size that
+ * replaces it, and the value. */
 static bool can_allocate(size_t length) {
     void *memory = cgp__calloc(length, 4);
     const bool enough = memory != NULL;
@@ -41,7 +41,7 @@ static bool can_allocate(size_t length) {
 
 enum { OBJECT_BYTES = 240, ARRAY_BYTES = 144, STRING_BYTES = 72, ITEM_BYTES = 40, MAX_DEPTH = 64 };
 
-/* Return the bytes from the string's opening quote, at `at`, to its closing quote. */
+/* Return the number of bytes from the string's opening quote, at `at`, to its closing quote. */
 static size_t string_length(const char *text, size_t length, size_t at) {
     size_t end = at + 1;
     while (end < length && text[end] != '"')
@@ -49,7 +49,7 @@ static size_t string_length(const char *text, size_t length, size_t at) {
     return (end < length ? end : length - 1) - at;
 }
 
-/* Return an upper bound of the bytes of memory that both readings take. *depth is the largest
+/* Return an upper bound for the bytes of memory that both readings take. *depth is the largest
  * number of brackets that are open at one time. */
 static int64_t memory_of(const char *text, size_t length, int64_t *depth) {
     int64_t bytes = 0, open = 0;

@@ -16,17 +16,19 @@ typedef struct cgp__json_error {
     char reason[JSON_ERROR_TEXT_LENGTH]; /* reason of a failure; "": memory was short */
 } cgp__json_error;
 
-/* Read a text that is an object or a list; owned by the caller. NULL if it is not JSON, repeats a
- * key in an object, has more than 64 levels of nesting, or would take more memory than
- * CGP__LIMIT_JSON. */
+/* Read a text that is an object or a list. The result is owned by the caller. NULL if it is not
+ * JSON, repeats a key in an object, has more than 64 levels of nesting, or would take more memory
+ * than CGP__LIMIT_JSON. */
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
 
-/* Write a text with jansson's flags; owned by the caller, NULL if memory is short. */
+/* Return the JSON as text, written with jansson's flags. It is owned by the caller; NULL if memory
+ * is short. */
 char *cgp__json_text(const json_t *json, size_t flags);
 
-/* --- numbers with a decimal point, whatever the locale of the program (locale.c) --- */
+/* --- numbers with a decimal point in every locale of the program (locale.c) --- */
 
-/* Give this thread the C locale until cgp__c_locale_end(). Pairs of these calls may be nested. */
+/* Set the C locale for this thread until cgp__c_locale_end(). Pairs of these calls may be
+ * nested. */
 void cgp__c_locale_begin(void);
 void cgp__c_locale_end(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libm.c -- a digest of libm's results, to find out whether two processes compute the same bits.
- * The last bit of a result depends on the C library, and on the variant that it chose for the
+/* libm.c -- computes a digest of libm's results. It shows whether two processes compute the same
+ * bits. The last bit of a result depends on the C library, and on the variant that it chose for the
  * processor. Initial weights, learning rates and the `ref` kernels depend on these functions. */
 #include "base/base.h"
 

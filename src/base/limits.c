@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits.c -- the default limits for untrusted files.
+/* limits.c -- reads the limits for untrusted files from the environment. The defaults are:
  *
  *     header        32 MB: a model of 100,000 tensors needs 12 MB; the format allows 100 MB
  *     json          512 MiB: twice the memory that 100,000 tensors need (a malicious text takes up

@@ -16,10 +16,11 @@ typedef enum cgp__limit {
     CGP__LIMIT_SCANS,        /* scans of a JPEG */
 } cgp__limit;
 
-/* Get a limit. CGP_EINVAL: CGP_LIMITS is invalid. */
+/* Set *max to a limit. CGP_EINVAL: CGP_LIMITS is invalid. */
 cgp_status cgp__limit_get(cgp__limit limit, int64_t *max);
 
-/* Return " (CGP_LIMITS=scans=N allows more)", the end of a message. Static. */
+/* Return the end of a message, such as " (CGP_LIMITS=scans=N allows more)". The string is
+ * static. */
 const char *cgp__limit_hint(cgp__limit limit);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- the only allocations of host memory. */
+/* memory.c -- allocates host memory, for the whole library. */
 #include "base/base.h"
 #include "base/json.h"
 

@@ -43,7 +43,8 @@ static int distance(const char *a, const char *b) {
     return rows[n % 3][m];
 }
 
-/* Return the largest accepted distance: a third of the longer word; 1 for 2 or 3 characters. */
+/* Return the largest accepted distance: a third of the length of the longer word; 1 for 2 or 3
+ * characters. */
 static int near_enough(const char *text, const char *name) {
     const int n = (int)strlen(text), m = (int)strlen(name);
     const int longer = n > m ? n : m;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nh.c -- the universal hash NH (UMAC, CRYPTO 1999), see nh.h. AVX2 multiplies four pairs of words
- * at a time; other processors run the loop that follows the definition. */
+/* nh.c -- the universal hash NH (UMAC, CRYPTO 1999), see nh.h. With AVX2, four pairs of words are
+ * multiplied at a time. Other processors run a plain loop that follows the definition. */
 #include "base/nh.h"
 
 #include "base/base.h"
@@ -36,7 +36,7 @@ static void add_plain(const uint32_t *key, const unsigned char *data, size_t byt
 }
 
 #if defined(__x86_64__)
-/* Bytes to prefetch ahead: the processor's own prefetch ends at the end of a page. */
+/* Distance of the prefetch in bytes. (The processor's own prefetch ends at the end of a page.) */
 #define AHEAD 1536
 
 /* Add the products of four pairs to the lanes of a sum. */

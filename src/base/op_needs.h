@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_needs.h -- the operands of forward that backward reads. */
+/* op_needs.h -- describes the operands of forward that backward reads. */
 #ifndef CGP_SRC_BASE_OP_NEEDS_H
 #define CGP_SRC_BASE_OP_NEEDS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status.c -- the last failure of each thread, and the log. */
+/* status.c -- records the last failure of each thread, and writes the log. */
 #include "base/base.h"
 #include "base/json.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.c -- element types and shapes. */
+/* tensor.c -- implements element types and shapes. */
 #include <cgpipe/tensor.h>
 
 #include "base/base.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.c -- grows the ring of events of a worker. */
+/* trace.c -- allocates the ring of events of a worker. */
 #include "base/trace.h"
 
 #include <stdlib.h>

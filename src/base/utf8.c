@@ -34,8 +34,8 @@ bool cgp__is_utf8(const char *text) {
     return true;
 }
 
-/* True for a control character of terminals: U+0000 .. U+001F, U+007F, and U+0080 .. U+009F, which
- * are two bytes. */
+/* Return true for a control character of terminals: U+0000 .. U+001F, U+007F, or U+0080 .. U+009F,
+ * which are two bytes. */
 static bool is_control(const unsigned char *c) {
     return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
 }

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* True if a text is UTF-8 without control characters. */
+/* Return true if a text is UTF-8 without control characters. */
 bool cgp__is_name(const char *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.c -- SHA-256 digests of the blocks of a file, to locate damage.
+/* blocks.c -- computes SHA-256 digests of the blocks of a file, to locate damage.
  *
  *     |-------- 1 MiB --------|-------- 1 MiB --------|--- rest ---|
  *         digests[0]              digests[1]            digests[2] */

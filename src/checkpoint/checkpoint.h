@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h -- writes and reads checkpoints: one directory per step, which is complete or
- * absent. The module does not depend on models.
+/* checkpoint.h -- writes and reads checkpoints. A checkpoint is one directory per step. It is
+ * either complete or absent. The module does not depend on models.
  *
  *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256;
  *                                           from several ranks also the index
  *     RUN/latest                            a link to the step saved last
  *     RUN/.cgpipe-step-00000042-@...tmp/    in progress
  *
- * A run's directory has one writing process at a time, or the ranks of one run, and any number of
- * readers. The path of this directory may be a link. All accesses below it are relative to its open
- * descriptor. No link is followed except `latest`, whose target is the name of a checkpoint. */
+ * At any time, one process, or the ranks of one run, may write to a run's directory, and any number
+ * of processes may read it. The path of this directory may be a link. All accesses below it are
+ * relative to its open descriptor. No link is followed except `latest`, whose target is the name of
+ * a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 
@@ -17,8 +18,9 @@
 
 #include "checkpoint/file.h"
 
-/* SHARDS: maximum number of ranks that write one checkpoint. FILES: maximum number of files of one
- * checkpoint, two per rank and the index. */
+/* CGP__CHECKPOINT_SHARDS is the maximum number of ranks that write one checkpoint.
+ * CGP__CHECKPOINT_FILES is the maximum number of files of one checkpoint: two per rank, and the
+ * index. */
 enum {
     CGP__CHECKPOINT_STATES = 4,
     CGP__CHECKPOINT_SHARDS = 1024,
@@ -64,9 +66,9 @@ cgp__path_text cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const 
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
 
 /* These functions do the same as cgp_safetensors_create(), step by step. `path` is for messages;
- * the header has the metadata and tensors added so far. In an open directory no link is followed;
- * with AT_FDCWD the file is at `path`, and links are followed. After a failure the writer can only
- * be abandoned. */
+ * the header has the metadata and tensors added so far. If `directory` is an open directory, no
+ * link is followed. If it is AT_FDCWD, the file is at `path`, and links are followed. After a
+ * failure the caller can only abandon the writer. */
 cgp_status cgp__safetensors_begin(cgp_safetensors_writer **out, const char *path);
 cgp_status cgp__safetensors_add_metadata(cgp_safetensors_writer *writer,
                                          const char *const *metadata, int count);
@@ -81,8 +83,8 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
 /* Replace the checkpoint of this step, if any, and point `latest` to the new checkpoint. Then
  * delete checkpoints of lower steps except the last `keep` - 1 (keep 0: delete none). Checkpoints
  * of higher steps exist if the run was continued from an older checkpoint. They do not count
- * towards `keep`, and stay until the run reaches and replaces them. Frees the writer. CGP_EIO
- * before the renaming: nothing has changed. */
+ * towards `keep`, and stay until the run reaches and replaces them. The call frees the writer.
+ * After CGP_EIO before the renaming, nothing has changed. */
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer, const cgp__checkpoint_info *info,
                                   int keep);
 
@@ -104,7 +106,7 @@ typedef struct cgp__checkpoint_ticket {
 cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint_ticket *ticket);
 
 /* Open the temporary directory of another rank, to add files. CGP_EIO: the nonce is missing, so
- * `directory` is not the directory of rank 0: the hosts do not share storage. */
+ * `directory` is not the directory of rank 0, and the hosts do not share storage. */
 cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *directory,
                                 const cgp__checkpoint_ticket *ticket);
 
@@ -130,8 +132,8 @@ cgp_status cgp__weight_map_write(const cgp__weight_map *map, cgp__checkpoint_wri
 
 typedef struct cgp__checkpoint cgp__checkpoint;
 
-/* Identify a directory; "" if it does not exist. The text is the same on all ranks that see this
- * directory, and differs for a copy of it. */
+/* Write a text that identifies a directory; "" if the directory does not exist. The text is the
+ * same on all ranks that see this directory, and differs for a copy of it. */
 enum { CGP__IDENTITY_BYTES = 96 };
 void cgp__checkpoint_identify(const char *directory, char text[CGP__IDENTITY_BYTES]);
 
@@ -161,7 +163,7 @@ const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
  * files. */
 const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
 
-/* Return the number of files. */
+/* Return the number of the checkpoint's files. */
 int cgp__checkpoint_files(const cgp__checkpoint *checkpoint);
 
 /* Open one of the checkpoint's files. The caller owns the result, and closes it before the
@@ -169,7 +171,7 @@ int cgp__checkpoint_files(const cgp__checkpoint *checkpoint);
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
                                    cgp_safetensors **out);
 
-/* Close and free. Accepts NULL. */
+/* Close the checkpoint and free its memory. Accepts NULL. */
 void cgp__checkpoint_close(cgp__checkpoint *checkpoint);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint_read.c -- finds a checkpoint and verifies all of it before any of it is used.
+/* checkpoint_read.c -- finds a checkpoint, and verifies all of it before any part of it is used.
  *
  * A checkpoint's directory is opened once, and its files are opened relative to it. So the files
  * belong together even if a training process renames directories meanwhile. The caller's path may
@@ -80,7 +80,7 @@ static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name,
     return status;
 }
 
-/* Check the step: a valid manifest may be from another checkpoint. */
+/* Check the step, because a valid manifest may be from another checkpoint. */
 static cgp_status check_step(const cgp__checkpoint *checkpoint) {
     const int64_t named = cgp__step_of_name(cgp__last_part(checkpoint->path));
     if (named < 0 || named == checkpoint->manifest.info.step) return CGP_OK;
@@ -126,7 +126,8 @@ static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
     return status;
 }
 
-/* Rotate the parts from file to file, so that files of a single block are also distributed. */
+/* Assign the parts in rotation from file to file, so that files of a single block are also
+ * distributed. */
 static cgp_status check_file(cgp__checkpoint *checkpoint, int f, cgp__checkpoint_part part) {
     const cgp__manifest_file *file = &checkpoint->manifest.files[f];
     const cgp__checkpoint_part shifted = {(part.number + f) % part.of, part.of};
@@ -205,7 +206,7 @@ static cgp_status open_one(cgp__checkpoint **out, int directory, const char *nam
 
 /* --- the checkpoints of a run --- */
 
-/* A run's directory. */
+/* A run's directory, which is open. */
 typedef struct run_directory {
     int fd; /* O_PATH: look-ups work even without permission to list */
     const char *path;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint_write.c -- writes a checkpoint atomically: complete or absent, even after a crash.
+/* checkpoint_write.c -- writes a checkpoint atomically. Even after a crash, the checkpoint is
+ * either complete or absent.
  *
  *     create   RUN/.cgpipe-step-00000042-@<process>-<n>.tmp, locked
  *     add      files, each synced after writing; shared.c adds files of other ranks
@@ -251,8 +252,8 @@ static cgp_status rename_final(cgp__checkpoint_writer *writer) {
     return sync_directory(writer, writer->run);
 }
 
-/* Point `latest` to the checkpoint. Retry: the temporary link has no lock, so cleanup on another
- * machine may delete it before the rename. */
+/* Point `latest` to the checkpoint. If this fails, retry: the temporary link has no lock, so
+ * cleanup on another machine may delete it before the rename. */
 static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     int result = -1, reason = ENOENT;
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
@@ -287,8 +288,8 @@ static void warn_kept(int64_t step) {
             cgp_message());
 }
 
-/* Delete checkpoints. All are renamed, and the renames synced, before any file is deleted, so half
- * a checkpoint never has a final name. */
+/* Delete checkpoints. Before any file is deleted, all the checkpoints are renamed, and the renames
+ * are synced. So an incomplete checkpoint never has a final name. */
 static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64_t *steps,
                                int count) {
     cgp__entry_name *names = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.c -- replaces a file atomically; reads a file.
+/* file.c -- replaces a file atomically, and reads a file.
  *
  *     create   directory/.cgpipe-file-@<process>-<counter>.tmp, new and locked
  *     write    to the temporary file
@@ -7,8 +7,8 @@
  *
  * At any time, even after a crash, a reader sees the old file or the new file. Only a killed
  * process leaves its temporary file, without a lock; cgp_checkpoint_clean() deletes it. The
- * temporary name does not contain the final name, so a long final name does not make it too long.
- * The directory is open from create to commit, and all names are relative to it. */
+ * temporary name does not contain the final name, so it cannot become too long. The directory is
+ * open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -99,8 +99,8 @@ static int lock(int fd) {
 
 static cgp_status open_temporary(cgp__file *file) {
     int reason = EAGAIN;
-    /* EEXIST: another process with the same name left a file (names repeat without /proc). Try the
-     * next name. */
+    /* EEXIST: another process with the same name left a file. (Without /proc, names of processes
+     * repeat.) Try the next name. */
     for (int attempt = 0; (reason == EAGAIN || reason == EEXIST) && attempt < 1000; attempt++) {
         const cgp__entry_name name = cgp__temporary_name("file", CGP__WRITTEN);
         file->fd = openat(file->directory, name.text,
@@ -116,7 +116,8 @@ static cgp_status open_temporary(cgp__file *file) {
                     strerror(reason));
 }
 
-/* Allocate a cgp__file that will replace `entry` in the directory of `path`. Open nothing. */
+/* Allocate a cgp__file that will replace `entry` in the directory of `path`. This function opens
+ * nothing. */
 static cgp_status new_file(cgp__file **out, const char *name, const char *path, const char *entry) {
     CGP_TRY(CGP__NEW(*out, 1, name));
     cgp__file *file = *out;

@@ -18,7 +18,8 @@ cgp_status cgp__file_create(cgp__file **out, const char *path);
  * messages. */
 cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name, const char *path);
 
-/* Append data to the file. After CGP_EIO the file can only be abandoned. A commit would fail. */
+/* Append data to the file. After CGP_EIO, a commit would fail, and the caller can only abandon the
+ * file. */
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes);
 
 /* Sync the file, rename it, and sync the directory. Frees `file` in every case. */
@@ -34,10 +35,11 @@ int cgp__sync_directory(int directory);
 /* Return the part of a path after its last slash. */
 const char *cgp__last_part(const char *path);
 
-/* Return the parent directory of a path; owned by the caller, NULL if memory is short. */
+/* Return the parent directory of a path. The text is owned by the caller; NULL if memory is
+ * short. */
 char *cgp__directory_of(const char *path);
 
-/* A path for messages, cut to fit a message. */
+/* A path for messages, shortened to fit a message. */
 typedef struct cgp__path_text {
     char text[1024];
 } cgp__path_text;

@@ -25,7 +25,7 @@ cgp_status cgp__safetensors_open_on(cgp_safetensors **out, const char *path,
 
 /* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
 
-/* Digest a file of *bytes bytes. *digests: a list of texts of 64 hex digits, owned by the
+/* Digest a file of *bytes bytes. *digests becomes a list of texts of 64 hex digits, owned by the
  * caller. */
 cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, int64_t *bytes,
                               json_t **digests);
@@ -65,15 +65,15 @@ void cgp__manifest_release(cgp__manifest *manifest);
 
 /* --- checkpoint_read.c --- */
 
-/* Read a file of the checkpoint as a whole. The file was verified when the checkpoint was opened.
- * *text: freed by the caller, also after a failure. */
+/* Read a whole file of the checkpoint. The file was verified when the checkpoint was opened. The
+ * caller frees *text, also after a failure. */
 cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name, char **text,
                                 size_t *length);
 
 /* --- run_directory.c: names in a run's directory --- */
 
-/* Strip trailing slashes, so that the last slash separates parent and name. Owned by the caller;
- * NULL if memory is short. */
+/* Return the path without trailing slashes, so that its last slash separates parent and name. The
+ * text is owned by the caller; NULL if memory is short. */
 char *cgp__without_slashes(const char *path);
 
 cgp__entry_name cgp__step_name_of(int64_t step); /* "step-00000042" */
@@ -82,19 +82,19 @@ int64_t cgp__step_of_name(const char *name);     /* -1: another name */
 /* Below, `run` is a descriptor of a run's directory, and `path` is the directory's path, for
  * messages. Names are looked up in the directory without following links. */
 
-/* List the steps that have a checkpoint, ascending; owned by the caller. */
+/* List the steps that have a checkpoint, in ascending order. The list is owned by the caller. */
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);
 
-/* Make and lock a directory with a temporary name. Return 0 or errno. A failed call leaves nothing
- * over. */
+/* Make and lock a directory with a temporary name. Return 0 or errno. After a failure there is no
+ * new directory. */
 int cgp__temporary_make(int run, const char *what, cgp__entry_name *name, int *lock);
 
 /* Delete an entry of a directory with its contents; if it is a link, only the link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
 /* RESTORE: only restore checkpoints that a process moved away and did not replace. DELETE: also
- * delete entries of ended processes. TELL: also warn about entries that stay because their process
- * cannot be looked up. */
+ * delete entries of processes that have ended. TELL: also warn about entries that stay because
+ * their process cannot be looked up. */
 typedef enum cgp__clean { CGP__CLEAN_RESTORE, CGP__CLEAN_DELETE, CGP__CLEAN_TELL } cgp__clean;
 
 /* Like cgp_checkpoint_clean(), but for an open directory. */

@@ -7,7 +7,7 @@
  *
  * BOOT is the kernel's random boot id, and NAMESPACE is the inode of the pid namespace. START is
  * the time at which the process started, in clock ticks since the boot; it distinguishes processes
- * that use the same pid one after the other. Without a /proc of its pid namespace, a process's
+ * that have the same pid one after the other. Without a /proc of its pid namespace, a process's
  * place is "unknown", because its processes cannot be looked up. */
 #include "checkpoint/file.h"
 

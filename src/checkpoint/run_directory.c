@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_directory.c -- the names in a run's directory, and cleanup after dead processes.
+/* run_directory.c -- knows the names in a run's directory, and cleans up after dead processes.
  *
  *     step-00000042                       a complete checkpoint
  *     .cgpipe-step-00000044-@P-0.tmp      process P (process.c) writes it, and holds a lock on it
@@ -85,8 +85,8 @@ static int lock_new(int run, int fd, const char *name) {
     return now.st_ino == info.st_ino ? 0 : EAGAIN;
 }
 
-/* Make a directory and lock it. Return 0, EAGAIN to try another name, or another errno. A failed
- * call leaves nothing over. */
+/* Make a directory and lock it. Return 0; EAGAIN if the caller should try another name; or another
+ * errno. After a failure there is no new directory. */
 static int make_locked(int run, const char *name, int *lock) {
     if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
     const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -133,7 +133,7 @@ static int ascending(const void *left, const void *right) {
     return a < b ? -1 : a > b;
 }
 
-/* Open a new listing of an open directory. */
+/* Open a new list of the entries of an open directory. */
 static cgp_status open_list(int run, const char *path, DIR **list) {
     const int fd = openat(run, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *list = fd >= 0 ? fdopendir(fd) : NULL;
@@ -144,7 +144,8 @@ static cgp_status open_list(int run, const char *path, DIR **list) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* Return the next entry, or NULL at the end or on an error: *reason is 0 or errno. */
+/* Return the next entry. Return NULL at the end, with *reason 0, or on an error, with *reason
+ * errno. */
 static struct dirent *next_entry(DIR *list, int *reason) {
     errno = 0;
     struct dirent *item = readdir(list);
@@ -239,8 +240,8 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
 /* HIDDEN: the process cannot be looked up from here */
 typedef enum owner { LIVES, GONE, HIDDEN } owner;
 
-/* Return the state of a link's writer. A link cannot be locked. It has its temporary name for an
- * instant only, and its writer retries if the link is lost. So a link older than 10 s is abandoned,
+/* Return the state of a link's writer. A link cannot be locked. It has its temporary name only for
+ * an instant, and its writer retries if the link is lost. So a link older than 10 s is abandoned,
  * whoever made it. */
 static owner owner_of_link(const char *process, const struct stat *info) {
     const bool gone = process && cgp__process_state_of(process) == CGP_PROCESS_GONE;

@@ -64,8 +64,8 @@ static const struct {
     {"F6_E3M2", 6}, {"F4", 4},
 };
 
-/* Report damage at a byte. `tensor`: the damaged tensor; NULL: no tensor. Messages cut names at 100
- * bytes. */
+/* Report damage at a byte. `tensor` is the damaged tensor; NULL: no tensor. Messages cut names at
+ * 100 bytes. */
 static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const entry *tensor,
                           const char *format, ...) CGP_PRINTF(4, 5);
 
@@ -97,8 +97,8 @@ static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const j
     return damaged(file, LENGTH_BYTES, tensor, "no dtype of the format, got \"%.20s\"", type);
 }
 
-/* Multiply *bits, the bits of one element, by the shape. In the overflow check sizes of 0 count as
- * 1, so that every later product of sizes (a stride) fits too. */
+/* Multiply *bits, which holds the bits of one element, by the sizes of the shape. In the overflow
+ * check sizes of 0 count as 1, so that every later product of sizes (a stride) fits too. */
 static cgp_status parse_shape(const cgp_safetensors *file, entry *tensor, const json_t *json,
                               int64_t *bits) {
     if (!json_is_array(json))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shared.c -- a checkpoint that several ranks write.
+/* shared.c -- lets several ranks write one checkpoint.
  *
  *     rank 0                                      the others
  *     create  .cgpipe-step-00000042-@...tmp/
@@ -8,8 +8,8 @@
  *     add_entries                  ◄──entries──   entries: names, sizes, SHA-256
  *     commit                                      abandon
  *
- * If a rank finds another nonce, or none, the same path leads to another directory on its host:
- * storage is not shared. */
+ * If a rank finds another nonce, or none, the path leads to another directory on its host. In that
+ * case the hosts do not share storage. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight_map.c -- the index of shards, in the format of Hugging Face's libraries:
+/* weight_map.c -- reads and writes the index of shards, in the format of Hugging Face's libraries:
  *
  *     {
  *      "metadata": {"total_size": 548090880},       bytes of all tensors
  *      "weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors", ...}
  *     }
  *
- * A reader finds the shard of a tensor in the shards themselves. The index must name the same
+ * A reader finds the shard of a tensor by opening the shards. The index must name the same
  * shard. */
 #include "checkpoint/internal.h"
 

@@ -30,7 +30,7 @@ bool cgp__node_weight_in_input(const cgp_model *model, const cgp__node *node) {
     return node->use.op->weight_in_input && cgp__node_trainable(model, node) != 0;
 }
 
-/* Return true if W makes the gradient of the bias alone. */
+/* Return true if W computes only the gradient of the bias. */
 static bool makes_bias_only(const cgp_model *model, const cgp__node *node) {
     return cgp__op_find(node->kind)->bias_reads_dy && model->params[node->params[0]].frozen;
 }

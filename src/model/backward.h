@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.h -- the kernels of a node, and the values that its backward reads, keeps and
+/* backward.h -- describes the kernels of a node, and the values that its backward reads, keeps and
  * recomputes. */
 #ifndef CGP_SRC_MODEL_BACKWARD_H
 #define CGP_SRC_MODEL_BACKWARD_H
@@ -9,8 +9,8 @@
 
 typedef struct cgp__node cgp__node;
 
-/* Return true if backward of a node may make a gradient of input k. Targets of built-in losses are
- * constants. */
+/* Return true if backward of a node may compute a gradient of input k. Targets of built-in losses
+ * are constants. */
 bool cgp__node_passes(const cgp__node *node, int k);
 
 /* Return a mask of the parameters of a node that are not frozen: bit k for params[k]. */
@@ -45,8 +45,8 @@ bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direc
 bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
                              const int *last_read);
 
-/* For R: needed[i], 0 <= i < n, marks node first_node + i. Mark also the ancestors of the marked
- * nodes. */
+/* For R: needed[i], 0 <= i < n, marks node first_node + i. This function also marks the ancestors
+ * of the marked nodes. */
 void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed);
 
 /* convolution.c: check an option. @retval CGP_EINVAL The number is not a cgp_convolution. The

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see
+/* builder.c -- adds values, nodes and layers to a graph. The model keeps the first error (see
  * cgpipe/model.h). */
 #include "model/builder.h"
 
@@ -145,7 +145,7 @@ static const char *name_of(const cgp_model *model, cgp__names kind, int i) {
     }
 }
 
-/* Return the index of a name within its kind, -1 if there is none. */
+/* Return the index of a name within its kind; -1 if there is none. */
 static int find_name(const cgp_model *model, cgp__names kind, const char *name) {
     const uint64_t hash = cgp__hash(name, strlen(name));
     uint32_t tried = 0;
@@ -437,7 +437,7 @@ static bool take_attributes(cgp_model *model, cgp__node *node, const void *attri
     return true;
 }
 
-/* Run the shape rule of a node. Return true if its results are valid for the model. */
+/* Apply the shape rule of a node. Return true if its results are valid for the model. */
 static bool infer(cgp_model *model, cgp__node *node, const char *name) {
     const char *op = node->use.op->name;
     const cgp_op_shapes *shapes = &node->use.shapes;
@@ -465,7 +465,7 @@ cgp_value cgp__builder_add(cgp_model *model, const cgp_value *x, const char *nam
                                sizeof *attributes);
 }
 
-/* Add a node. Its parameters and states are `given`; NULL: they are named after `name`. */
+/* Add a node. `given` has its parameters and states; NULL: they are named after `name`. */
 static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op, const cgp_value *x,
                           int n, const char *name, const void *attributes, size_t attribute_bytes,
                           const cgp__given *given) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.h -- helpers of the builder's files. */
+/* builder.h -- declares helpers of the builder's files. */
 #ifndef CGP_SRC_MODEL_BUILDER_H
 #define CGP_SRC_MODEL_BUILDER_H
 
@@ -54,7 +54,7 @@ typedef struct cgp__model_build {
 
 static const cgp_value cgp__no_value = {-1};
 
-/* Refuse a NULL pointer, with an error that sticks. */
+/* Refuse a NULL pointer, and record the error in the model. */
 #define CGP__NEED_STUCK(model, pointer, result)                                                    \
     do {                                                                                           \
         if (!(pointer)) {                                                                          \
@@ -65,13 +65,13 @@ static const cgp_value cgp__no_value = {-1};
 void cgp__builder_stick_missing(cgp_model *model, const char *function, const char *argument);
 
 /* Return true if a name is UTF-8 without control characters, as names in checkpoints must be. If
- * not, the error sticks. */
+ * not, record an error in the model. */
 bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name);
 
-/* Return true if n initializations are valid. If not, the error sticks. */
+/* Return true if n initializations are valid. If not, record an error in the model. */
 bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *inits, int n);
 
-/* Record the first error, with its layer and op. */
+/* Record an error, with its layer and op, if it is the model's first error. */
 void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, const char *format,
                         ...) CGP_PRINTF(4, 5);
 
@@ -110,7 +110,8 @@ bool cgp__builder_add_parameter(cgp_model *model, const char *name,
 /* Add a value of a graph file that has no producer, because its node was removed. */
 void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type);
 
-/* Return true if `weight` is valid for the loss named `op`. If not, the error sticks. */
+/* Return true if `weight` is valid for the loss named `op`. If not, record an error in the
+ * model. */
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
 
 /* Make node number `before` a loss: the model's loss includes `weight` times its mean. Do nothing

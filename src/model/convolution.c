@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convolution.c -- the choice between direct and Winograd convolution. */
+/* convolution.c -- chooses between direct and Winograd convolution. */
 #include "model/backward.h"
 #include "model/model.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- the builder's calls for custom ops (cgpipe/ext/op.h). */
+/* custom.c -- implements the builder's calls for custom ops (cgpipe/ext/op.h). */
 #include "model/builder.h"
 #include "op/custom/custom.h"
 

@@ -22,7 +22,7 @@ static void mark_needed(const cgp_model *model, bool *needed, bool gradient) {
     }
 }
 
-/* Move the losses to the end: they run last. `moved`: [nodes] scratch. */
+/* Move the losses to the end, because they run last. `moved`: [nodes] scratch. */
 static void move_losses_to_end(cgp_model *model, cgp__node *moved) {
     int n = 0;
     for (int last = 0; last < 2; last++) {
@@ -115,7 +115,7 @@ static bool list_uses(cgp_model *model) {
     return model->uses != NULL;
 }
 
-/* Set has_grad of an input if the caller wants its gradient and a node makes a part of the
+/* Set has_grad of an input if the caller wants its gradient and a node computes a part of the
  * gradient. Without such a node the gradient is zero. */
 static void mark_inputs(cgp_model *model) {
     for (int k = 0; k < model->n_inputs; k++)
@@ -194,7 +194,7 @@ static cgp_status check_weights(const cgp_model *model, const cgp__node *loss) {
                     loss->use.op->name);
 }
 
-/* Refuse a gradient of a target: it would silently be zeros. */
+/* Refuse to compute a gradient of a target, because it would silently be zeros. */
 static cgp_status check_targets(const cgp_model *model) {
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++) {
         const cgp__node *loss = &model->nodes[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* freeze.c -- freezes parameters by pattern: training keeps their values. */
+/* freeze.c -- freezes parameters by pattern, so that training does not change them. */
 #include "model/builder.h"
 
 #include <fnmatch.h>

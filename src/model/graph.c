@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.c -- the attributes of built-in ops in graph files. A new op needs a line in `lines`; a new
- * attribute needs a line in `fields`. */
+/* graph.c -- reads and writes the attributes of built-in ops in graph files. A new op needs a line
+ * in `lines`; a new attribute needs a line in `fields`. */
 #include "model/graph.h"
 
 #include <inttypes.h>

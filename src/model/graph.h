@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.h -- the attributes of built-in ops in graph files: a table of the fields of
- * cgp__attributes, and a table of the fields that each op has. */
+/* graph.h -- describes the attributes of built-in ops in graph files. One table has the fields of
+ * cgp__attributes, and one table has the fields of each op. */
 #ifndef CGP_SRC_MODEL_GRAPH_H
 #define CGP_SRC_MODEL_GRAPH_H
 

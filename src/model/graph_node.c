@@ -12,7 +12,7 @@
 
 enum { MAX_STATES = CGP_OP_MAX_STATE };
 
-/* A node or loss while it is read. */
+/* A node or loss that is being read. */
 typedef struct entry {
     const json_t *object;
     cgp_op_kind kind;

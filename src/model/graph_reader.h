@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_reader.h -- the state of reading a graph file. graph_read.c reads the model, graph_node.c
- * its nodes and losses. */
+/* graph_reader.h -- holds the state of reading a graph file. graph_read.c reads the model, and
+ * graph_node.c reads its nodes and losses. */
 #ifndef CGP_SRC_MODEL_GRAPH_READER_H
 #define CGP_SRC_MODEL_GRAPH_READER_H
 
@@ -25,7 +25,7 @@ typedef struct cgp__reader {
 
 cgp_status cgp__reader_refuse(const cgp__reader *r, const char *format, ...) CGP_PRINTF(2, 3);
 
-/* Refuse the value of a key; value NULL: the key is missing. */
+/* Refuse the value of a key. If `value` is NULL, the key is missing. */
 cgp_status cgp__reader_unexpected(const cgp__reader *r, const char *key, const char *expected,
                                   const json_t *value);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c -- parameter initialization: element e of parameter p depends only on (seed, p, e), not on
- * the device or the range of elements. Normal numbers come from the Box-Muller transform, two pairs
- * from each Philox block of four words. op/init.c resolves initializations by fan first. */
+/* init.c -- initializes parameters. Element e of parameter p depends only on (seed, p, e), and not
+ * on the device or the range of elements. Normal numbers come from the Box-Muller transform, two
+ * pairs from each Philox block of four words. op/init.c resolves initializations by fan first. */
 #include "model/model.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ static double unit(uint32_t word) {
     return (word + 0.5) / 4294967296.0; /* in (0, 1) */
 }
 
-/* Draw four elements; `attempt` numbers the redraws. */
+/* Draw four elements. `attempt` is the number of the redraw, or 0. */
 static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, uint32_t attempt,
                   float out[4]) {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), attempt, 0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h -- the graph as partition, plan and pipeline read it. builder.c builds it, finish.c
- * closes it; after that, the graph is constant. */
+/* model.h -- declares the graph as partition, plan and pipeline read it. builder.c builds the
+ * graph, and finish.c closes it. After that, the graph is constant. */
 #ifndef CGP_SRC_MODEL_H
 #define CGP_SRC_MODEL_H
 
@@ -12,11 +12,11 @@
 typedef struct cgp__value_info {
     /* type of one sample */
     cgp_op_type type;
-    /* producing node, -1 for an input */
+    /* node that computes the value; -1 for an input */
     int node;
-    /* index of the input, -1 for a node's result */
+    /* index of the input; -1 for a node's result */
     int input;
-    /* index of the output, -1 for a value that is not an output */
+    /* index of the output; -1 for a value that is not an output */
     int output;
     /* true for an input whose gradient the caller wants */
     bool wants_grad;
@@ -36,7 +36,7 @@ typedef struct cgp__node {
      * when other nodes are removed */
     uint32_t id;
     int inputs[CGP_OP_MAX_INPUTS];
-    /* value that the node makes, -1 for a loss */
+    /* value that the node computes; -1 for a loss */
     int output;
     int n_inputs;
     int params[CGP_OP_MAX_PARAMETERS];
@@ -56,7 +56,7 @@ typedef struct cgp__parameter {
     cgp_init init;
     /* false for norms and biases, which may be exempt from weight decay */
     bool decays;
-    /* training keeps the values: no gradient, no optimizer state */
+    /* training does not change the values: there is no gradient and no optimizer state */
     bool frozen;
     /* the parameter's range in the model's uses; set by finish */
     int first_use, n_uses;
@@ -130,7 +130,8 @@ void cgp__model_mark(cgp_model *model, bool *needed);
 /* freeze.c: fail with "WHAT: no parameter of model M matches PATTERN", and the nearest name. */
 cgp_status cgp__model_no_match(const cgp_model *model, const char *what, const char *pattern);
 
-/* freeze.c: note that a plan was made of the model, which then refuses to freeze. Threads: any. */
+/* freeze.c: record that a plan was made of the model. After that, the model refuses to freeze
+ * parameters. Threads: any. */
 void cgp__model_set_planned(const cgp_model *model);
 
 /* Return the node of loss `l`, 0 .. n_losses - 1, of a finished model. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.c -- the builder's call for each op, which sets the attributes of its node. */
+/* ops.c -- implements the builder's call for each op, which sets the attributes of its node. */
 #include "model/builder.h"
 #include "op/op.h"
 

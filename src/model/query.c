@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query.c -- the public getters of a finished model. */
+/* query.c -- implements the public getters of a finished model. */
 #include "model/model.h"
 
 const char *cgp_model_name(const cgp_model *model) {

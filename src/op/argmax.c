@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argmax.c -- the index of each row's maximum, the first if several are equal: [..., C] -> [...]
- * i32 in 0..C-1. It has no gradient. */
+/* argmax.c -- the index of each row's maximum, or the lowest index if several elements are the
+ * maximum: [..., C] -> [...] i32 in 0..C-1. The op has no gradient. */
 #include "op/rules.h"
 
 #include <inttypes.h>

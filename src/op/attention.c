@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV].
- * Fused: qkv [T, 3C] -> [T, C], where q, k and v lie side by side. Source: Vaswani et al. 2017,
- * arXiv:1706.03762.
+ * The fused form maps qkv [T, 3C], in which q, k and v lie side by side, to [T, C]. Source: Vaswani
+ * et al. 2017, arXiv:1706.03762.
  *
- * Saves each query's largest q k and the log of its sum of exponentials, [heads, T] each. They are
- * saved separately: one f32 for both would lose the probabilities of large scores. Backward
- * recomputes the probabilities p from these values, and uses sum(p dp) = dy . y for each query.
+ * Forward saves two values [heads, T] per query: the largest q k, and the log of the sum of
+ * exponentials. They are saved separately, because one f32 for both would lose the probabilities of
+ * large scores. Backward recomputes the probabilities p from these values, and uses sum(p dp) = dy
+ * . y for each query.
  *
- * cached_attention, for prediction, has a KV cache: each sample is one row of q, k and v, and its
- * position [1] i32. k and v of all samples are written to a cache [length, kv_heads (D + DV)], and
- * each query attends to the cache rows up to its position. */
+ * cached_attention, for prediction, has a KV cache. Each sample is one row of q, k and v, and the
+ * row's position [1] i32. k and v of all samples are written to a cache [length, kv_heads (D +
+ * DV)], and each query attends to the cache rows up to its own position. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -21,7 +22,8 @@ static int64_t kv_heads_of(const cgp__attention_attributes *a) {
 
 /* --- shapes --- */
 
-/* Dropout numbers the pairs (head, query) in 32 bits, and the quarters of the keys in 32 bits. */
+/* Check that 32 bits hold dropout's number of a pair (head, query), and dropout's number of a group
+ * of four keys. */
 static cgp_status check_counts(int64_t heads, int64_t queries, int64_t keys) {
     if (queries > UINT32_MAX / heads)
         return cgp_fail(CGP_EINVAL, "expects heads x T < 2^32, got %" PRId64 " x %" PRId64, heads,
@@ -57,7 +59,7 @@ static cgp_status check_options(const cgp__attention_attributes *a, int64_t quer
     return cgp__op_check_probability(a->p);
 }
 
-/* Return the columns per head; `heads` must divide the width of a value. */
+/* Return the number of columns per head. `heads` must divide the width of a value. */
 static cgp_status head_width(const char *name, const cgp_op_type *type, int64_t heads,
                              int64_t *out) {
     const int64_t width = cgp__op_width(&type->shape);
@@ -119,7 +121,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Store a window that covers all keys as no window, so that equal uses have equal bytes. */
+/* Set the sizes. A window that covers all keys is stored as no window, so that equal uses have
+ * equal bytes. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
     cgp_op_attention *g = &sizes->attention;
@@ -135,17 +138,17 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
 
 /* --- cost --- */
 
-/* Return the number of pairs of a query and a key that the query attends to. With a window of w,
- * the pairs of the first w queries form a triangle. */
+/* Return the number of pairs (query, key) in which the query attends to the key. With a window of w
+ * keys, the pairs of the first w queries form a triangle. */
 static double pairs_of(const cgp__attention_attributes *a, double queries, double keys) {
     const double window = a->window ? fmin((double)a->window, queries) : queries;
     if (!a->causal) return queries * keys;
     return window * (window + 1.0) / 2.0 + (queries - window) * window;
 }
 
-/* Multiply-adds per pair and head. Forward: D for q k, DV for p v. Backward I: D each for
- * recomputing q k, for dq and for dk; DV each for dy v and for dv. An exp and the sums around it
- * count 12 FLOPs. */
+/* Count multiply-adds per pair and head. Forward takes D for q k and DV for p v. Backward I takes D
+ * each for recomputing q k, for dq and for dk, and DV each for dy v and for dv. An exp with the
+ * sums around it counts 12 FLOPs. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
     const double value = (double)node->shapes.output.shape.dims[1], heads = (double)a->heads;

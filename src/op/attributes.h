@@ -11,13 +11,15 @@
 
 /* The common fields:
  *
- * - n_inputs: number of inputs; 0: as many as the op's table has. CONCAT may have more; ATTENTION
- *   has 1 if fused, ROTARY has 1 without positions, and CROSS_ENTROPY has 2 without weights;
+ * - n_inputs: number of inputs; 0: as many as the op's table has. Fused ATTENTION has 1 input,
+ *   ROTARY has 1 without positions, and CROSS_ENTROPY has 2 without weights. CONCAT may have more
+ *   inputs than the table;
  * - size: vocabulary of EMBEDDING, `out` of LINEAR, CONV2D and CONV_TRANSPOSE2D, rows of the cache
  *   of CACHED_ATTENTION. width: columns of EMBEDDING;
  * - p: dropout probability. slope: RELU's slope; SCALE's factor;
- * - bias: the op has a bias; sum: a loss is not divided by anything;
- * - init: initialization of the weight and the bias, as given; norms have their own. */
+ * - bias: true if the op has a bias; sum: true if the loss is a sum, which is not divided by
+ *   anything;
+ * - init: initialization of the weight and the bias, as the caller gave it; norms do not use it. */
 #define CGP__COMMON_ATTRIBUTES                                                                     \
     cgp_op_kind kind;                                                                              \
     int n_inputs;                                                                                  \
@@ -40,12 +42,13 @@ typedef struct CGP_OP_STRUCT cgp__matmul_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__attention_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* `kv_heads` 0: as many as `heads`. `window` 0: there is no window. */
+    /* `heads`, number of query heads. `kv_heads`, number of key/value heads; 0: the same number.
+     * `window`, number of keys that a query attends to; 0: there is no window. */
     int64_t heads, kv_heads, window;
     /* scale of q k^T; 0: 1 / sqrt(D) */
     double scale;
-    /* `fused`: one input has q, k and v side by side. `causal`: a query sees no key after its
-     * own. */
+    /* `fused`: one input has q, k and v side by side. `causal`: a query attends to no key at a
+     * later position. */
     bool fused, causal;
 } cgp__attention_attributes;
 
@@ -61,7 +64,8 @@ typedef struct CGP_OP_STRUCT cgp__rotary_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__windows_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* Pools: one window over the image; the output is [C] instead of [1,1,C]. */
+    /* For pools: true if one window covers the whole image; the output is then [C] instead of
+     * [1,1,C]. */
     bool global;
     /* Kernel and stride, each as height and width. UPSAMPLE's stride is its scale. */
     int kernel[2], stride[2];
@@ -72,7 +76,8 @@ typedef struct CGP_OP_STRUCT cgp__windows_attributes {
     /* Only for CONV2D and CONV_TRANSPOSE2D; 0 means 1. */
     int64_t groups;
     int dilation[2];
-    /* MEAN: dim[0] is the dimension of the mean; below 0, it is counted from the end. */
+    /* MEAN: dim[0] is the dimension over which the mean is taken; a negative number counts from the
+     * end. */
     int dim[2];
 } cgp__windows_attributes;
 
@@ -102,8 +107,8 @@ typedef struct CGP_OP_STRUCT cgp__parts_attributes {
     /* Only for RESHAPE. */
     int rank;
     int64_t dims[CGP_MAX_RANK];
-    /* The dimensions that TRANSPOSE exchanges; dim[0] is the dimension that SLICE cuts. Below 0:
-     * counted from the end. */
+    /* TRANSPOSE: the two dimensions to exchange. SLICE: dim[0] is the dimension to cut. Negative
+     * numbers count from the end. */
     int dim[2];
     /* Only for SLICE. */
     int64_t begin, end;
@@ -111,12 +116,12 @@ typedef struct CGP_OP_STRUCT cgp__parts_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__function_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* A cgp_function. Its first constant is `slope`. */
+    /* The function, a cgp_function. Its first constant is the field `slope`. */
     int function;
     double second;
 } cgp__function_attributes;
 
-/* The attributes of any built-in op; `kind` names the op. */
+/* The attributes of any built-in op, as a union; `kind` says which op it is. */
 #define CGP__ATTRIBUTES_MEMBER(family, name) cgp__##name##_attributes name;
 typedef union cgp__attributes {
     struct {
@@ -125,7 +130,8 @@ typedef union cgp__attributes {
     CGP_OP_FAMILIES(CGP__ATTRIBUTES_MEMBER)
 } cgp__attributes;
 
-/* cgp__linear_of() etc.: return the attributes of an op, which must be of that family. */
+/* These functions (cgp__linear_of() etc.) return the attributes of an op, which must belong to the
+ * function's family. */
 #define CGP__ATTRIBUTES_ACCESSOR(family, name)                                                     \
     static inline const cgp__##name##_attributes *cgp__##name##_of(const void *attributes) {       \
         const cgp__attributes *a = (const cgp__attributes *)attributes;                            \

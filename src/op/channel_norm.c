@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* channel_norm.c -- normalizes channels to mean 0 and variance 1.
  *
- *     BATCH_NORM      [..., C]     each channel over all samples of a micro-batch and all rows
- *     INSTANCE_NORM   [H, W, C]    each channel over the pixels of each sample
- *     GROUP_NORM      [..., C]     C / groups channels together, over the rows of each sample
+ *     BATCH_NORM      [..., C]     one mean per channel, over all samples of a micro-batch and all
+ *                                  rows
+ *     INSTANCE_NORM   [H, W, C]    one mean per sample and channel, over the pixels
+ *     GROUP_NORM      [..., C]     one mean per sample and group of C / groups channels, over the
+ *                                  rows
  *
- * BATCH_NORM and GROUP_NORM then scale and shift by weight [C] and bias [C]. Saves mean and 1 /
- * standard deviation, one per micro-batch or one per sample (and group). The small weight gradients
- * are computed with dx. BATCH_NORM's running statistics change at the end of a step: once per
- * micro-batch in ascending order or, if deferred, once with the statistics of the whole mini-batch.
- * The running variance is unbiased, as in PyTorch.
+ * BATCH_NORM and GROUP_NORM then scale and shift by weight [C] and bias [C]. Forward saves mean and
+ * 1 / standard deviation: one per micro-batch or one per sample (and group). The weight gradients
+ * are small and are computed together with dx. BATCH_NORM's running statistics change at the end of
+ * a step: once per micro-batch in ascending order or, if deferred, once with the statistics of the
+ * whole mini-batch. The running variance is unbiased, as in PyTorch.
  *
  * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and
  * He 2018, arXiv:1803.08494. Deferred: torchgpipe. */
@@ -69,9 +71,9 @@ static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* FLOPs per element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4
- * for the two sums (the normalized x and a multiply-add), 5 for dx. Work per channel is not
- * counted. */
+/* FLOPs per element. Forward takes 1 for the mean, 3 for the variance and 2 for the result.
+ * Backward I takes 4 for the two sums (the normalized x and a multiply-add) and 5 for dx. Work per
+ * channel is not counted. */
 const cgp__op cgp__op_batch_norm = {
     .op.name = "batch_norm",
     .op.n_inputs = 1,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d.c -- multiplies windows of an image by a weight: x [H, W, in] -> [OH, OW, out]; weight
- * [kernel height, kernel width, in / groups, out], bias [out]. The image is zero outside its edges;
- * negative padding crops it. Backward reads the weight for dx and x for dweight; it does not read
- * y. */
+ * [kernel height, kernel width, in / groups, out], bias [out]. The image counts as zero outside its
+ * edges; negative padding crops the image. Backward reads the weight for dx and x for dweight; it
+ * does not read y. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -21,8 +21,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A multiply-add counts 2 in each direction, including padding. The bias counts one sum per element
- * of y, in forward and in backward W. */
+/* A multiply-add counts 2 FLOPs in each direction; multiply-adds with padding are counted too. The
+ * bias counts one sum per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
     const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);

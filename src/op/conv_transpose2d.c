@@ -2,10 +2,10 @@
 /* conv_transpose2d.c -- transposed convolution of x [H, W, in] to y [OH, OW, out], with weight
  * [kernel height, kernel width, out / groups, in] and bias [out].
  *
- * It computes the input gradient of the CONV2D that maps [OH, OW, out] to [H, W, in] with the same
- * weight, kernel, stride and padding. Its own dx is that CONV2D applied to dy, and its dweight is
- * that CONV2D's dweight with x and dy exchanged. Backward reads the weight for dx and x for
- * dweight; it does not read y. */
+ * Take the CONV2D that maps [OH, OW, out] to [H, W, in] with the same weight, kernel, stride and
+ * padding. Forward of this op computes the input gradient of that CONV2D. The dx of this op is that
+ * CONV2D applied to dy. The dweight is that CONV2D's dweight with x and dy exchanged. Backward
+ * reads the weight for dx and x for dweight; it does not read y. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -17,7 +17,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("weight", in, window));
     CGP_TRY(cgp__op_check_size("weight", a->size / groups, in * window));
     CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
-    /* The fans are those of the CONV2D whose input gradient this op computes, as in PyTorch. */
+    /* As in PyTorch, the fans are taken from the CONV2D whose input gradient this op computes. */
     cgp__op_add_weight(
         out, attributes,
         cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], a->size / groups, in}),
@@ -25,8 +25,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A multiply-add counts 2 in each direction, including pixels that padding removes. The bias counts
- * one sum per element of y, in forward and in backward W. */
+/* A multiply-add counts 2 FLOPs in each direction; multiply-adds for pixels that padding removes
+ * are counted too. The bias counts one sum per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
     const double inputs = (double)cgp_shape_count(&node->inputs[0].shape);

@@ -3,8 +3,9 @@
  * 0..classes-1 or `ignore`; weights [...] f32, or none. The mean divides by the sum of the weights
  * of targets that are not ignored. Label smoothing: Szegedy et al. 2015, arXiv:1512.00567.
  *
- * Saves each row's maximum and log sum exp(x - maximum) separately: their sum in one f32 would lose
- * the probabilities of large logits. The gradient dx may overwrite the logits. */
+ * Forward saves each row's maximum and log sum exp(x - maximum). They are saved separately, because
+ * their sum in one f32 would lose the probabilities of large logits. The gradient dx may overwrite
+ * the logits. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -87,7 +88,7 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
  * Backward I takes a difference, an exp and a product. */
 const cgp__op cgp__op_cross_entropy = {
     .op.name = "cross_entropy",
-    .op.n_inputs = 3, /* at most */
+    .op.n_inputs = 3, /* maximum number of inputs */
     .op.is_loss = true,
     .op.infer = infer,
     .op.input_needs_x = 1u << 0 | 1u << 1 | 1u << 2,

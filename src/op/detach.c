@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* detach.c -- y = x, without a gradient. Nothing moves: y may be x. */
+/* detach.c -- y = x, without a gradient. No data moves, since y may have the memory of x. */
 #include "op/rules.h"
 
 const cgp__op cgp__op_detach = {

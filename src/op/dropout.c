@@ -9,7 +9,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
     CGP_TRY(cgp__op_check_probability(((const cgp__attributes *)attributes)->p));
     const int64_t elements = cgp_shape_count(&inputs[0].shape);
-    if (elements > (int64_t)1 << 34) /* the mask's counter is element / 4 in 32 bits */
+    if (elements > (int64_t)1 << 34) /* the counter for the mask is the element's index / 4, in 32
+                                      * bits */
         return cgp_fail(CGP_EINVAL, "expects a sample of at most 2^34 elements, got %" PRId64,
                         elements);
     return CGP_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout2d.c -- sets channels of a sample to zero with probability p and multiplies the others by
- * 1 / (1 - p): [H, W, C] -> [H, W, C]. Backward recomputes the mask and needs nothing from forward.
- * Source: Tompson et al. 2015, arXiv:1411.4280. */
+/* dropout2d.c -- sets each channel of a sample to zero with probability p, and multiplies the other
+ * channels by 1 / (1 - p): [H, W, C] -> [H, W, C]. Backward recomputes the mask and needs nothing
+ * from forward. Source: Tompson et al. 2015, arXiv:1411.4280. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

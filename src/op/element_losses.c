@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* element_losses.c -- losses of single elements: x [..., C]; targets of the same shape, f32. Save
- * nothing; dx may overwrite x. BCE_WITH_LOGITS is sigmoid and binary cross-entropy, with targets in
- * 0..1. SMOOTH_L1 is the Huber loss divided by beta. Source: Huber 1964; Girshick 2015,
- * arXiv:1504.08083. WEIGHTED_MEAN is the mean of x times factors, for losses that other ops
- * compute. With weights [...], f32 of any shape, their sum divides the sum of x times factors. */
+/* element_losses.c -- losses of single elements: x [..., C]; targets of the same shape, f32.
+ * Forward saves nothing, and dx may overwrite x. BCE_WITH_LOGITS is sigmoid and binary
+ * cross-entropy, with targets in 0..1. SMOOTH_L1 is the Huber loss divided by beta. Source: Huber
+ * 1964; Girshick 2015, arXiv:1504.08083. WEIGHTED_MEAN is the mean of x times factors, for losses
+ * that other ops compute. If there are weights [...], f32 of any shape, the sum of x times factors
+ * is divided by the sum of the weights. */
 #include "op/rules.h"
 
 #include <math.h>
@@ -70,8 +71,8 @@ const cgp__op cgp__op_bce_with_logits = {
     .flops = {24, 13, 0},
 };
 
-/* Forward takes a difference, a square and a sum. Backward I takes a difference and two
- * products. */
+/* FLOPs per element: forward takes a difference, a square and a sum. Backward I takes a difference
+ * and two products. */
 const cgp__op cgp__op_mse = {
     .op.name = "mse",
     .op.n_inputs = 2,
@@ -83,8 +84,8 @@ const cgp__op cgp__op_mse = {
     .flops = {3, 3, 0},
 };
 
-/* Forward takes three differences and sums, a comparison, two products and a division. Backward I
- * takes a difference, a comparison, a product and a division. */
+/* FLOPs per element: forward takes three differences and sums, a comparison, two products and a
+ * division. Backward I takes a difference, a comparison, a product and a division. */
 const cgp__op cgp__op_smooth_l1 = {
     .op.name = "smooth_l1",
     .op.n_inputs = 2,
@@ -97,10 +98,10 @@ const cgp__op cgp__op_smooth_l1 = {
     .sizes = set_sizes,
 };
 
-/* Forward takes a product and a sum. Backward I takes a product. */
+/* FLOPs per element: forward takes a product and a sum. Backward I takes a product. */
 const cgp__op cgp__op_weighted_mean = {
     .op.name = "weighted_mean",
-    .op.n_inputs = 3, /* at most */
+    .op.n_inputs = 3, /* maximum number of inputs */
     .op.is_loss = true,
     .op.infer = infer_mean,
     .op.input_needs_x = 1u << 1,

@@ -39,7 +39,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return check_constants(a);
 }
 
-/* Constants that a function ignores stay 0, so that equal uses have equal bytes. */
+/* Set the sizes. Constants that the function ignores stay 0, so that equal uses have equal
+ * bytes. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__function_attributes *a = cgp__function_of(node->attributes);
     const bool constants = a->function == CGP_FUNCTION_HARDTANH ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* images.c -- shape rules of ops over images [H, W, C]: sides, windows, padding.
+/* images.c -- shape rules of ops on images [H, W, C]: sides, windows and padding.
  *
  *     top   ................      a window of kernel_height x kernel_width pixels at every
  *           .+----------+...      stride_height x stride_width pixels of the padded image:
@@ -80,8 +80,8 @@ cgp_status cgp__op_infer_windows(const cgp__windows_attributes *a, const cgp_op_
     return cgp__op_set_output(out, height, width, channels);
 }
 
-/* Return the number of pixels along a side from which a convolution makes `side` windows. `more` of
- * these pixels, fewer than the stride, are in no window. */
+/* Return the number of pixels along a side of which a convolution makes `side` windows. `more`: how
+ * many of these pixels are in no window; this is less than the stride. */
 static int64_t covered(int64_t side, int front, int behind, int64_t kernel, int stride, int more) {
     return (side - 1) * stride + kernel - front - behind + more;
 }

@@ -3,8 +3,8 @@
  * variance 1, then scales and shifts by weight [C] and bias [C]. RMS_NORM divides by the root mean
  * square, then scales by weight [C].
  *
- * Saves the mean (LAYER_NORM) and 1 / standard deviation of each row. The small weight gradients
- * are computed with dx.
+ * Forward saves the mean (LAYER_NORM only) and 1 / standard deviation of each row. The weight
+ * gradients are small and are computed together with dx.
  *
  * Source: Ba et al. 2016, arXiv:1607.06450; Zhang and Sennrich 2019, arXiv:1910.07467. */
 #include "op/rules.h"
@@ -16,7 +16,7 @@ void cgp__op_set_norm(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->norm.momentum = (float)a->momentum;
 }
 
-/* Save `saved` numbers per row. */
+/* Set the shapes. The op saves `saved` numbers per row. */
 static cgp_status infer_norm(const void *attributes, const cgp_op_type *inputs, int saved,
                              cgp_op_shapes *out) {
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
@@ -39,9 +39,9 @@ static cgp_status infer_rms(const void *attributes, const cgp_op_type *inputs, c
     return CGP_OK;
 }
 
-/* FLOPs per element: forward, 1 for the mean, 3 for the variance, 4 for the result. Backward I: 5
- * for the two sums (g = weight dy, h = the normalized x, and a multiply-add), 5 for dx, 3 for the
- * weights' sums. Work per row is not counted. */
+/* FLOPs per element. Forward takes 1 for the mean, 3 for the variance and 4 for the result.
+ * Backward I takes 5 for the two sums (g = weight dy, h = the normalized x, and a multiply-add), 5
+ * for dx and 3 for the sums of the weight gradients. Work per row is not counted. */
 const cgp__op cgp__op_layer_norm = {
     .op.name = "layer_norm",
     .op.n_inputs = 1,
@@ -55,8 +55,8 @@ const cgp__op cgp__op_layer_norm = {
     .sizes = cgp__op_set_norm,
 };
 
-/* FLOPs per element: forward, 2 for the mean square, 2 for the result. Backward I: 4 for the sum of
- * g h, 4 for dx, 2 for the weight's sum. */
+/* FLOPs per element. Forward takes 2 for the mean square and 2 for the result. Backward I takes 4
+ * for the sum of g h, 4 for dx and 2 for the sum of the weight gradient. */
 const cgp__op cgp__op_rms_norm = {
     .op.name = "rms_norm",
     .op.n_inputs = 1,

@@ -2,14 +2,15 @@
 /* mean.c -- takes the mean over one dim and removes it: [A, D, B] -> [A, B], where A and B are any
  * dims; [D] -> [1] if there is no other dim. Backward needs nothing from forward.
  *
- * It runs the kernels of AVERAGE_POOL. The image has A D rows of one pixel and B channels, and a
- * window has D rows. If B is 1, the image has A rows of D pixels and one channel, and a window has
- * one row. */
+ * The op runs the kernels of AVERAGE_POOL. For them, x is an image with A D rows of one pixel and B
+ * channels, and a window has D rows. If B is 1, the image has A rows of D pixels and one channel,
+ * and a window has one row. */
 #include "op/rules.h"
 
 #include <inttypes.h>
 
-/* Products of the dims before `dim`, of the dim itself, and of the dims after it. */
+/* Products of dims: the product of the dims before `dim`, the dim itself, and the product of the
+ * dims after `dim`. */
 typedef struct extent {
     int64_t before, along, behind;
 } extent;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.c -- the op of each kind, uses of ops, and checks that ops share. */
+/* op.c -- finds the op of each kind, describes uses of ops, and has checks that several ops
+ * share. */
 #include <cgpipe/op.h>
 
 #ifdef CGPIPE_EXT_OPS_H
@@ -34,7 +35,7 @@ cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op) {
     return !op->dx_in_place ? CGP__DX_SEPARATE : op->is_loss ? CGP__DX_OVER_X : CGP__DX_IN_PLACE;
 }
 
-/* Set the sizes of one sample as most ops have them: rows and width of y, and the width of x[0]. */
+/* Set the sizes that most ops have, for one sample: rows and width of y, and the width of x[0]. */
 static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp_op_attributes *g) {
     const cgp__attributes *a = node->attributes;
     const cgp_shape *x = &node->inputs[0].shape;
@@ -49,10 +50,12 @@ static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp_op_attribu
 
 cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes) {
     memset(&node->shapes, 0, sizeof node->shapes);
-    memset(sizes, 0, sizeof *sizes); /* clear all bytes, because they are compared */
+    memset(sizes, 0, sizeof *sizes); /* clear all bytes, because sizes are compared by their
+                                      * bytes */
     if (kind == CGP_OP_CUSTOM) {
         const cgp_shape *y = &node->shapes.output.shape;
-        CGP_TRY(cgp__custom_infer(node)); /* functions of a custom op read the node */
+        CGP_TRY(cgp__custom_infer(node)); /* use the node itself, because the functions of a custom
+                                           * op read it */
         if (!node->op->is_loss) {
             sizes->rows = cgp__op_rows(y);
             sizes->out = cgp__op_width(y);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c -- the maximum or the mean of each window, per channel: [H, W, C] -> [OH, OW, C], or [C]
- * for the one window of a global pool. Padding is not counted and is never the maximum. Backward of
- * the maximum recomputes the argmax from x, the first if several are equal; backward of the mean
- * needs nothing from forward. */
+ * for the one window of a global pool. Padding does not count in the mean, and it is never the
+ * maximum. Backward of the maximum recomputes the argmax from x; if several elements are the
+ * maximum, it takes the first. Backward of the mean needs nothing from forward. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -18,7 +18,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* One comparison or sum per element of a window. */
+/* Count one comparison or one sum per element of a window. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
     if (direction == CGP_OP_BACKWARD_WEIGHT) return 0.0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relu.c -- y = x above 0, slope x elsewhere: [..., C] -> [..., C]. As slope >= 0, backward needs
- * only the sign of y. Source: Nair and Hinton 2010; Maas et al. 2013 (leaky). */
+/* relu.c -- y = x where x > 0, and y = slope x elsewhere: [..., C] -> [..., C]. Since slope >= 0,
+ * backward needs only the sign of y. Source: Nair and Hinton 2010; Maas et al. 2013 (leaky). */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

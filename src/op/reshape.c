@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape.c -- gives the elements of a sample, in memory order, other dimensions. A dimension of -1
- * follows from the others. Nothing moves: y may be x, and dx is dy. */
+/* reshape.c -- gives a sample other dimensions; the order of its elements in memory stays. A
+ * dimension of -1 follows from the others. No data moves, since y may have the memory of x, and dx
+ * is dy. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -49,8 +50,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Set sizes that depend on the number of elements alone, so that reshapes of equally many elements
- * are equal uses. */
+/* Set sizes that depend only on the number of elements, so that any two reshapes of the same number
+ * of elements are equal uses. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->rows = 1;
     sizes->in = sizes->out = cgp_shape_count(&node->inputs[0].shape);

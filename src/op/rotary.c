@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- rotary position embedding, x [T, heads D] -> [T, heads D]: rotates pairs of columns
- * by angles that grow with the row. The gradient is dy rotated back. Backward needs only the
- * positions, if they are an input [T] i32. Source: Su et al. 2021, arXiv:2104.09864. */
+/* rotary.c -- rotary position embedding, x [T, heads D] -> [T, heads D]. It rotates pairs of
+ * columns by angles that grow with the row's position. The gradient is dy rotated back. Backward
+ * needs nothing from forward except the positions, if they are an input [T] i32. Source: Su et al.
+ * 2021, arXiv:2104.09864. */
 #include "op/rules.h"
 
 #include "backend/rotary.h"
@@ -28,7 +29,7 @@ static cgp_status check_width(const cgp__rotary_attributes *a, int64_t width) {
     return CGP_OK;
 }
 
-/* A factor or a base below 1 would give frequencies above 1. */
+/* Check the factors and the base. If one of them were below 1, frequencies would be above 1. */
 static cgp_status check_frequencies(const cgp__rotary_attributes *a) {
     const double theta = theta_of(a);
     if (!((float)theta >= 1.0f && isfinite((float)theta)))
@@ -69,7 +70,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Fields of other scalings stay 0, so that equal uses have equal bytes. */
+/* Set the sizes. Fields that only other kinds of scaling use stay 0, so that equal uses have equal
+ * bytes. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__rotary_attributes *a = cgp__rotary_of(node->attributes);
     cgp_op_rotary *g = &sizes->rotary;
@@ -86,10 +88,11 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     g->original_length = a->original_length;
 }
 
-/* FLOPs per element: two products and a sum. A cosine and a sine serve all heads. */
+/* FLOPs per element: two products and a sum. The cosines and sines are not counted, because one
+ * pair serves all heads. */
 const cgp__op cgp__op_rotary = {
     .op.name = "rotary",
-    .op.n_inputs = 2, /* at most */
+    .op.n_inputs = 2, /* maximum number of inputs */
     .op.infer = infer,
     .op.input_needs_x = 1u << 1,
     .op.cheap = true,

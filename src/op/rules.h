@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h -- checks for the shape rules. Messages begin with the expectation; the builder prefixes
- * layer and op. Shapes are without the leading dimension N, so a value has at most 5 dims. */
+/* rules.h -- checks that the shape rules use. Error messages begin with what was expected; the
+ * builder puts layer and op before them. Shapes are without the leading dimension N (samples), so a
+ * value has at most 5 dims. */
 #ifndef CGP_SRC_OP_RULES_H
 #define CGP_SRC_OP_RULES_H
 
@@ -8,10 +9,11 @@
 #include "op/op.h"
 
 #define CGP__MAX_SAMPLE_RANK (CGP_MAX_RANK - 1)
-/* limit of a value or parameter, so that no product overflows */
+/* maximum number of elements of a value or parameter; with this limit, no product of sizes
+ * overflows */
 #define CGP__MAX_ELEMENTS ((int64_t)1 << 40)
 
-/* Check that `type` has the dtype, `min` to `max` dims, and sizes >= 1 with at most
+/* Check that `type` has the given dtype, `min` to `max` dims, sizes >= 1, and at most
  * CGP__MAX_ELEMENTS elements. */
 cgp_status cgp__op_check(const char *name, const cgp_op_type *type, cgp_dtype dtype, int min,
                          int max);
@@ -19,10 +21,10 @@ cgp_status cgp__op_check(const char *name, const cgp_op_type *type, cgp_dtype dt
 /* Check that rows x columns is at most CGP__MAX_ELEMENTS; both are >= 1. */
 cgp_status cgp__op_check_size(const char *name, int64_t rows, int64_t columns);
 
-/* Check that 0 <= p < 1, also as f32. */
+/* Check that 0 <= p < 1, also after rounding to f32. */
 cgp_status cgp__op_check_probability(double p);
 
-/* Check that eps > 0 and finite, also as f32. */
+/* Check that eps is finite and above 0, also after rounding to f32. */
 cgp_status cgp__op_check_eps(double eps);
 
 /* cgp__op_rows() returns the product of all dims but the last; cgp__op_width() returns the last
@@ -33,24 +35,25 @@ int64_t cgp__op_width(const cgp_shape *shape);
 /* Return the product of dims begin .. end - 1. */
 int64_t cgp__op_product(const cgp_shape *shape, int begin, int end);
 
-/* Set *out to a dim counted from the first; `dim` < 0 counts from the end. */
+/* Set *out to the dim's number counted from the first. A negative `dim` counts from the end. */
 cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out);
 
-/* The four functions return the shape without its last dim, the last dim alone, the shape with
- * another last dim, and the shape with one more dim. */
+/* These four functions return a shape without its last dim, a shape of only the last dim, a shape
+ * with another last dim, and a shape with one more dim. */
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
 cgp_shape cgp__op_shape_last(const cgp_shape *shape);
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
 cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width);
 
-/* The shape rule of an elementwise op over f32 input 0: the output has the type of input 0. */
+/* The shape rule of an elementwise op whose input 0 is f32. The output has the type of input 0. */
 cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *inputs,
                                      cgp_op_shapes *out);
 
-/* Check that two shapes are equal; otherwise fail with "expects `expected`, got A and B". */
+/* Check that shapes A and B are equal; otherwise fail with "expects `expected`, got A and B". */
 cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a, const cgp_op_type *b);
 
-/* The three functions append a parameter, a saved value, and the weight and bias [C] of a norm. */
+/* These three functions append to an op's shapes a parameter, a saved value, and the weight and
+ * bias [C] of a norm. */
 void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape, cgp_init init,
                            bool decays);
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole);
@@ -64,32 +67,33 @@ void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, c
 /* images.c: check that `type` is f32 [H, W, C], with sides that fit the attributes. */
 cgp_status cgp__op_check_image(const cgp_op_type *type);
 
-/* Set the output [OH, OW, channels] of windows of `kernel` pixels, `stride` apart, over a padded
- * image. If `crops`, padding may be negative; otherwise padding is less than the kernel, so every
- * window has a pixel. */
+/* Set the output shape [OH, OW, channels] of an op with windows of `kernel` pixels, `stride` apart,
+ * over a padded image. If `crops`, padding may be negative. Otherwise padding must be less than the
+ * kernel, so that every window has a pixel of the image. */
 cgp_status cgp__op_infer_windows(const cgp__windows_attributes *attributes,
                                  const cgp_op_type *image, int64_t channels, bool crops,
                                  cgp_op_shapes *out);
 
-/* Set the output [OH, OW, channels] of a transposed convolution: a convolution of this output, with
- * the same windows and any padding, gives the size of the image. A side of the output is (side - 1)
- * stride + kernel - padding + output_padding. */
+/* Set the output shape [OH, OW, channels] of a transposed convolution. A convolution of this output
+ * with the same windows and padding gives an image of the input's size. A side of the output is
+ * (side - 1) stride + kernel - padding + output_padding. */
 cgp_status cgp__op_infer_transposed(const cgp__windows_attributes *attributes,
                                     const cgp_op_type *image, int64_t channels, cgp_op_shapes *out);
 
-/* Set the sizes of windows over an image [H, W, C]. */
+/* Set the sizes for the kernels of an op with windows over an image [H, W, C]. */
 void cgp__op_set_windows(const cgp_op_node *node, cgp_op_attributes *sizes);
 
-/* layer_norm.c: set the sizes of a norm. */
+/* Set the sizes for the kernels of a norm (layer_norm.c). */
 void cgp__op_set_norm(const cgp_op_node *node, cgp_op_attributes *sizes);
 
-/* Check a convolution's groups: they divide the channels of the image and of the output. */
+/* Check that a convolution's number of groups divides the channels of the image and of the
+ * output. */
 cgp_status cgp__op_check_groups(const cgp__windows_attributes *attributes, int64_t in);
 
-/* Set the sizes of a convolution. */
+/* Set the sizes for the kernels of a convolution. */
 void cgp__op_set_convolution(const cgp_op_node *node, cgp_op_attributes *sizes);
 
-/* Return a number of groups or a dilation, whose default is 1. */
+/* Return a number of groups or a dilation, or the default 1 if it is 0. */
 static inline int64_t cgp__op_or_one(int64_t number) {
     return number ? number : 1;
 }

@@ -3,7 +3,7 @@
  * not x, so only y is kept. */
 #include "op/rules.h"
 
-/* FLOPs per element: forward, 2 and an exp; backward I, 3. An exp counts 10. */
+/* FLOPs per element: forward takes 2 and an exp; backward I takes 3. An exp counts 10. */
 const cgp__op cgp__op_sigmoid = {
     .op.name = "sigmoid",
     .op.n_inputs = 1,
@@ -15,8 +15,8 @@ const cgp__op cgp__op_sigmoid = {
     .flops = {12, 3, 0},
 };
 
-/* FLOPs per element: forward, 4 and an exp (the polynomial for x near 0 takes 11); backward I,
- * 4. */
+/* FLOPs per element: forward takes 4 and an exp (or 11 for the polynomial near x = 0); backward I
+ * takes 4. */
 const cgp__op cgp__op_tanh = {
     .op.name = "tanh",
     .op.n_inputs = 1,

@@ -2,9 +2,10 @@
 /* slice.c -- takes indices begin .. end - 1 of one dimension: [..., d, ...] -> [..., end - begin,
  * ...].
  *
- * dx is zero outside these indices. The first use of x that computes its gradient writes all of it;
- * later uses add to their part alone. So the gradient of a value that is split into parts costs one
- * pass over the whole gradient, and one pass over each part but the first. */
+ * dx is zero outside these indices. The first use of x that computes a part of x's gradient writes
+ * the whole gradient; later uses add only to their own parts. So if a value is split into parts,
+ * its gradient costs one pass over the whole gradient, and one pass over each part except the
+ * first. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -23,8 +24,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Describe the slice as columns of a matrix. A row holds the dimension and all dimensions after
- * it. */
+/* Describe the slice as a range of columns of a matrix. A row of the matrix has the sliced
+ * dimension and all dimensions after it. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__parts_attributes *a = cgp__parts_of(node->attributes);
     const cgp_shape *x = &node->inputs[0].shape;

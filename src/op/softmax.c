@@ -16,8 +16,8 @@ const cgp__op cgp__op_softmax = {
     .flops = {25, 4, 0},
 };
 
-/* Forward takes 1 for the maximum, 12 for the sum and 2 for y. Backward I takes 1 for the sum and
- * 12 for dx. */
+/* FLOPs per element: forward takes 1 for the maximum, 12 for the sum and 2 for y. Backward I takes
+ * 1 for the sum and 12 for dx. */
 const cgp__op cgp__op_log_softmax = {
     .op.name = "log_softmax",
     .op.n_inputs = 1,

@@ -16,7 +16,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Set i, b, j and c. The dims in `a` count as samples. */
+/* Set the sizes i, b, j and c. The dims that form `a` count as samples. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__parts_attributes *a = cgp__parts_of(node->attributes);
     const cgp_shape *x = &node->inputs[0].shape;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* upsample.c -- each pixel becomes a block of equal pixels (nearest neighbour): [H, W, C] -> [H s,
- * W t, C]. dx is the sum over a block. */
+/* upsample.c -- nearest-neighbour upsampling: each pixel becomes a block of s x t equal pixels, [H,
+ * W, C] -> [H s, W t, C]. dx is the sum of dy over a block. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

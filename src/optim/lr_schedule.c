@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lr_schedule.c -- learning rate schedules: the factor by which update t multiplies the optimizer's
- * lr. w is `warmup`:
+/* lr_schedule.c -- computes learning rate schedules: the factor by which update t multiplies the
+ * optimizer's lr. w is `warmup`:
  *
  *     1 |    ..........        |    ....              |    ....
  *       |   /   constant       |   /    '.   cosine   |   /    |    step

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.h -- constants of an optimizer's updates. */
+/* optim.h -- declares the constants of an optimizer's updates. */
 #ifndef CGP_SRC_OPTIM_H
 #define CGP_SRC_OPTIM_H
 
 #include <cgpipe/ext/backend.h>
 #include <cgpipe/optim.h>
 
-/* Fill in the constants that all updates share: rule and decay. Leaves pointers, n and values
- * unchanged. */
+/* Set the constants that all updates share: rule and decay. Pointers, n and values do not
+ * change. */
 void cgp__optim_constants(const cgp_optim *optim, cgp_update *update);
 
 /* Return the constants of update `step`, counted from 1: lr and corrections, with a gradient_scale

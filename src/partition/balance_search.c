@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balance_search.c -- searches the balance with the least simulated makespan (or bytes).
+/* balance_search.c -- searches the balance with the least simulated makespan, or with the fewest
+ * bytes.
  *
- *     all balances             if few actions must be simulated for this: the optimum
- *     local search             up to LARGE actions in the schedule: descents from three starts
+ *     all balances             if few actions must be simulated for this. The result is the
+ *                              optimum.
+ *     local search             for schedules of up to LARGE actions. It descends from three starts
  *                              (balanced by device, by stage, evenly) or, with caps, from three
- *                              starts by time and three by bytes. Then descents from random changes
- *                              of the best cuts. In the end, moving one boundary by one layer never
- *                              gives a better value.
- *     critical path            for more actions: take the best of the starts. Then move boundaries
- *                              of stages on the critical path only, in at most SIMULATIONS
- *                              simulations.
+ *                              starts by time and three by bytes. Then it descends from random
+ *                              changes of the best cuts. At the end, no move of one boundary by one
+ *                              layer gives a better value.
+ *     critical path            for schedules of more actions. It takes the best of the starts. Then
+ *                              it moves only boundaries of stages on the critical path, in at most
+ *                              SIMULATIONS simulations.
  *
- * A schedule that is generated for the costs of its stages (zb-1p, zb-2p) takes much longer to make
- * than to simulate. So it counts as large with fewer actions (LARGE_VARYING). */
+ * A schedule that is generated for the costs of its stages (zb-1p, zb-2p) takes much longer to
+ * generate than to simulate. So such a schedule counts as large from fewer actions on
+ * (LARGE_VARYING). */
 #include "partition/balance_search.h"
 
 #include <inttypes.h>
@@ -23,13 +26,16 @@
 #include "partition/device_balance.h"
 
 enum {
-    EXHAUSTIVE = 1 << 20,      /* most actions for trying all balances */
-    LARGE = 50000,             /* a schedule with more actions is large */
-    LARGE_VARYING = 1600,      /* the same for a schedule that varies */
-    BUDGET = 1 << 21,          /* most actions of a local search */
-    TIMES = 100,               /* number of random changes */
-    SIMULATIONS = 100,         /* most simulations along the critical path */
-    CRITICAL_BUDGET = 1 << 28, /* most actions of these simulations */
+    EXHAUSTIVE = 1 << 20,      /* all balances are tried if this simulates at most this many
+                                * actions */
+    LARGE = 50000,             /* a schedule with more actions than this is large */
+    LARGE_VARYING = 1600,      /* a schedule that depends on the cuts is large with more actions
+                                * than this */
+    BUDGET = 1 << 21,          /* maximum number of actions that a local search simulates */
+    TIMES = 100,               /* number of random changes of the best cuts */
+    SIMULATIONS = 100,         /* maximum number of simulations along the critical path */
+    CRITICAL_BUDGET = 1 << 28, /* maximum number of actions in all simulations along the critical
+                                * path */
 };
 
 static cgp_status by_device(const cgp__device_row *row, int *cuts) {
@@ -44,7 +50,8 @@ static cgp_status by_device(const cgp__device_row *row, int *cuts) {
 
 /* --- large schedules --- */
 
-/* Keep these cuts if they are better, and set *better to whether they are. */
+/* Evaluate cuts, and keep them if they are better than the best so far. Set *better to whether they
+ * are. */
 static cgp_status try(cgp__cut_search *s, const int *cuts, bool *better) {
     const cgp__value before = s->value;
     CGP_TRY(cgp__try_cuts(s, cuts));
@@ -69,8 +76,9 @@ static cgp_status move(cgp__cut_search *s, int from, int to, int by, int *cuts, 
     return try(s, cuts, better);
 }
 
-/* Try to move layers from a stage to another stage. A neighbour gets half of the layers; if this is
- * not better, a quarter, and so on down to one layer. A stage farther away gets one layer. */
+/* Try to move layers from a stage to another stage. For a neighbouring stage, try half of the
+ * layers first; if this is not better, try a quarter, and so on down to one layer. For a stage
+ * farther away, try one layer. */
 static cgp_status shrink(cgp__cut_search *s, const cgp__objective *x, int stage, int *cuts,
                          bool *better) {
     for (int by = (s->best[stage + 1] - s->best[stage]) / 2; by > 0; by /= 2) {
@@ -88,8 +96,8 @@ static cgp_status shrink(cgp__cut_search *s, const cgp__objective *x, int stage,
     return CGP_OK;
 }
 
-/* Shrink stages of the critical path, the longest first, until no shrink gives a better value.
- * time: [stages] scratch. */
+/* Move layers away from stages on the critical path, the longest stage first, until no such move
+ * gives a better value. time: [stages] scratch. */
 static cgp_status follow(cgp__cut_search *s, cgp__objective *x, int *cuts, int64_t *time) {
     for (bool better = true; better && !is_out(s, x);) {
         better = false;
@@ -149,7 +157,7 @@ static cgp_status from_balanced(cgp__cut_search *s, const cgp__device_row *row, 
     return start(s, cuts);
 }
 
-/* Return true if memory is the first goal. */
+/* Return true if memory is the first goal, which is so if all caps are 0. */
 static bool is_memory_first(const cgp__objective *x) {
     bool zero = x->caps != NULL;
     for (int d = 0; zero && d < x->devices; d++)

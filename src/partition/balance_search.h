@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balance_search.h -- the balance of a step: the least simulated makespan, or the
+/* balance_search.h -- searches the balance that gives a step the least simulated makespan, or the
  * fewest bytes. */
 #ifndef CGP_SRC_PARTITION_BALANCE_SEARCH_H
 #define CGP_SRC_PARTITION_BALANCE_SEARCH_H
@@ -7,7 +7,7 @@
 #include "partition/objective.h"
 
 /* Search the balance with the least value of an objective. balance: [stages]. The same arguments
- * give the same balance. Cost: see the file's head. */
+ * always give the same balance. The head of balance_search.c describes the cost. */
 cgp_status cgp__search_balance(cgp__objective *objective, int *balance);
 
 /* Set bytes[devices] to the estimated bytes of each device for this balance. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* costs.c -- computes costs of layers from kernels: the kernels of each op in training, the values
- * that backward reads, and the ops that are recomputed for backward.
+/* costs.c -- computes the costs of layers from the costs of kernels. It finds the kernels of each
+ * op in training, the values that backward reads, and the ops that are recomputed for backward.
  *
- * The costs are for a plan with one stage. More stages change little: R of a stage leaves out the
- * last ops if their results are only sent, and backward adds to gradients that arrive instead of
- * overwriting them. */
+ * The costs are for a plan with one stage. With more stages, little changes: R of a stage leaves
+ * out the last ops if their results are only sent, and backward adds to arriving gradients instead
+ * of overwriting gradients. */
 #include "model/model.h"
 #include "op/op.h"
 #include "partition/partition.h"
@@ -37,7 +37,8 @@ static bool keeps(const cgp_model *model, const cgp__node *node, int k) {
            cgp__node_keeps(model, node, CGP_OP_BACKWARD_WEIGHT, k);
 }
 
-/* Mark the nodes that R runs: the producers of values that backward reads, and their ancestors. */
+/* Mark the nodes that R runs, which are the producers of values that backward reads, and the
+ * ancestors of these producers. */
 static void mark_recomputed(const cgp_model *model, const int *last_read, bool *recomputed) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
@@ -50,8 +51,9 @@ static void mark_recomputed(const cgp_model *model, const int *last_read, bool *
 
 /* --- kernels --- */
 
-/* Return the kernels of a node. Backward visits the nodes, and the inputs of each node, from last
- * to first. `begun` [values] marks the gradients to which a later use has written already. */
+/* Return the kernels of a node. This is called for the nodes in the order of backward, from last to
+ * first; the inputs of each node are also visited from last to first. `begun` [values] marks the
+ * gradients to which a later use has written already. */
 static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
                                     cgp__arithmetic arithmetic, bool *begun) {
     const cgp__node *node = &model->nodes[i];
@@ -79,10 +81,12 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
 /* --- layers --- */
 
 typedef struct marks {
-    /* [values] 0 if backward reads the value, else -1; a later use wrote to its gradient */
+    /* two arrays [values]: 0 if backward reads the value, else -1; and whether a later use has
+     * written to the value's gradient */
     int *last_read;
     bool *begun;
-    /* [nodes] R runs the node; `+selective` recomputes it; its kernels */
+    /* arrays [nodes]: whether R runs the node, and whether `+selective` recomputes it; then its
+     * kernels */
     bool *recomputed, *selective;
     cgp__node_kernels *kernels;
 } marks;
@@ -112,7 +116,7 @@ static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n,
     return CGP_OK;
 }
 
-/* Return the layer that gets a node's costs. Losses are in no layer, so they count with the last
+/* Return the layer that gets a node's costs. Losses are in no layer, so their costs go to the last
  * layer. */
 static int cost_layer(const cgp_model *model, const cgp__node *node) {
     return node->use.op->is_loss ? model->n_layers - 1 : node->layer;
@@ -194,7 +198,7 @@ cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithm
     return status;
 }
 
-/* A cgp__timer: one FLOP takes a second. */
+/* A cgp__timer for which one FLOP takes one second. */
 static cgp_status time_flops(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                              double seconds[CGP_OP_DIRECTIONS]) {
     const cgp__node *node = &model->nodes[kernels->node];
@@ -214,7 +218,7 @@ cgp_status cgp__layer_flops_costs(const cgp_model *model, int64_t samples,
 
 /* --- sizes of micro-batches --- */
 
-/* Interpolate a cost at `at` samples, on the line through (x0, y0) and (x1, y1). */
+/* A line through (x0, y0) and (x1, y1), on which a cost at `at` samples is interpolated. */
 typedef struct line {
     double x0, x1, at;
 } line;

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_balance.c -- min-max balance by device.
+/* device_balance.c -- min-max balance by device: minimizes the cost of the device with the largest
+ * cost.
  *
- * In a V placement, device d has stages d and 2n-1-d, so the devices take layers from both ends:
+ * In a V-shaped placement, device d has stages d and 2n-1-d, so the devices take layers from both
+ * ends:
  *
  *     |d0 |d1 |.. the rest ..|d1 |d0 |        device d adds one stage on the left, one on the right
  *     0       i              j       layers
  *
  * A dynamic program works with a limit on the cost of a device. For each d and i, it finds the
- * right ends j that d devices can reach with left end i. No stage is empty, so these j are not
- * always an interval; they are kept as runs of consecutive j. If a device adds the layers from i to
- * i' on the left, it may add as many layers on the right as the limit allows. Bisection finds the
- * least limit for which the last device can take the remaining layers.
+ * right ends j that the first d devices can reach with left end i. No stage may be empty, so these
+ * j are not always one interval; they are stored as runs of consecutive j. If a device adds the
+ * layers from i to i' on the left, it may add as many layers on the right as the limit allows.
+ * Bisection finds the least limit for which the last device can take the remaining layers.
  *
- * Other placements of several stages on a device (loops, tables), and devices of unequal speed, are
- * left to a local search. */
+ * For other placements of several stages on a device (loops, tables), and for devices of unequal
+ * speed, a local search is used instead. */
 #include "partition/device_balance.h"
 
 #include <cgpipe/partition.h>
@@ -24,7 +26,7 @@
 #include "base/base.h"
 #include "partition/local_search.h"
 
-/* A V is balanced exactly if devices x layers x layers is at most this. */
+/* A V-shaped placement is balanced exactly if devices x layers x layers is at most this. */
 #define EXACT_LIMIT (1 << 24)
 
 static int64_t between(const cgp__device_row *row, int first, int next) {
@@ -56,7 +58,7 @@ int64_t cgp__device_bound(const cgp__device_row *row) {
     return cgp__max(largest, (sum + row->devices - 1) / row->devices);
 }
 
-/* Return the cost of the largest device. load: [devices] */
+/* Return the cost of the device with the largest cost. load: [devices] scratch. */
 static int64_t largest_of(const cgp__device_row *row, const int *cuts, int64_t *load) {
     int64_t max = 0;
     memset(load, 0, (size_t)row->devices * sizeof *load);
@@ -69,10 +71,10 @@ static int64_t largest_of(const cgp__device_row *row, const int *cuts, int64_t *
 
 /* --- cuts by stage --- */
 
-/* Mark the possible ends of each stage within a limit. A stage can end at `next` if it stays within
- * the limit when it begins at the last possible end of the previous stage before `next`. `ends`:
- * [stages + 1][layers + 1]; row j has the ends of stage j - 1. Return true if the last stage can
- * end after the last layer. */
+/* Mark the layers at which each stage can end within a limit. A stage can end at `next` if it stays
+ * within the limit when it begins as late as possible. That is the last possible end of the
+ * previous stage before `next`. `ends`: [stages + 1][layers + 1]; row j has the ends of stage j -
+ * 1. Return true if the last stage can end after the last layer. */
 static bool mark_ends(const cgp__device_row *row, int64_t limit, uint8_t *ends) {
     const size_t width = (size_t)row->layers + 1;
     memset(ends, 0, ((size_t)row->stages + 1) * width);
@@ -89,7 +91,7 @@ static bool mark_ends(const cgp__device_row *row, int64_t limit, uint8_t *ends) 
     return ends[((size_t)row->stages + 1) * width - 1];
 }
 
-/* Balance the stages of unequal devices: bisection over the limit. */
+/* Balance the stages of unequal devices, by bisection on the limit. */
 static cgp_status balance_unequal(const cgp__device_row *row, int *cuts) {
     const size_t width = (size_t)row->layers + 1, bytes = ((size_t)row->stages + 1) * width;
     int64_t low = 0, high = 0;
@@ -153,7 +155,8 @@ typedef struct run {
 typedef struct v_search {
     const cgp__device_row *row;
     int64_t limit;
-    /* [devices (layers + 1) + 1] the first run of each pair of (devices done, left end) */
+    /* [devices x (layers + 1) + 1] index of the first run for each pair (number of devices done,
+     * left end) */
     int *first;
     run *runs;
     int n_runs, capacity;
@@ -177,14 +180,15 @@ static int state_of(const v_search *v, int done, int left) {
     return done * (v->row->layers + 1) + left;
 }
 
-/* True if this many devices, each within the limit, can have this cost together. */
+/* Return true if `devices` devices, each within the limit, can have the cost `cost` together. */
 static bool fits(const v_search *v, int64_t cost, int devices) {
     return devices > 0 ? (cost + devices - 1) / devices <= v->limit : cost == 0;
 }
 
-/* Return the range of right ends that may be reachable with left end `at`. The devices done must be
- * able to have the layers outside both ends, and the other devices the layers between them.
- * `window`: the range for left end at - 1, which begins and ends no later. */
+/* Return the range of right ends that may be reachable with left end `at`. Within the limit, the
+ * devices done must be able to have the layers outside the two ends, and the other devices the
+ * layers between the two ends. `window`: the range for left end at - 1; it begins and ends no later
+ * than the range for `at`. */
 static run window_of(const v_search *v, int done, int at, run window) {
     const cgp__device_row *row = v->row;
     const int left = row->devices - done;
@@ -198,9 +202,10 @@ static run window_of(const v_search *v, int done, int at, run window) {
     return window;
 }
 
-/* Mark the right ends that a device reaches if it adds layers i .. at - 1 on the left. `from`: the
- * run of right ends before this device. From the first of them, try to add any number of layers.
- * From the others one layer is enough: the rest is reachable from the first. */
+/* Mark the right ends that a device reaches if it adds layers i .. at - 1 on the left. `from`: a
+ * run of right ends before this device adds layers. From the first end of the run, try any number
+ * of layers on the right. From the others, try only one layer, because all further ends are
+ * reachable from the first. */
 static void mark(v_search *v, run from, int i, int at, run window) {
     const int64_t left = between(v->row, i, at);
     for (int end = from.first; end < from.last; end++) {
@@ -228,8 +233,8 @@ static cgp_status keep_runs(v_search *v, int state, run window) {
     return CGP_OK;
 }
 
-/* Fill in the runs for the limit. Set *feasible to whether the last device can take the layers that
- * the others leave. */
+/* Fill in the runs for the current limit. Set *feasible to whether the last device can take the
+ * layers that the others leave. */
 static cgp_status reach(v_search *v, bool *feasible) {
     const int n = v->row->devices, layers = v->row->layers;
     v->n_runs = 0;
@@ -255,14 +260,15 @@ static cgp_status reach(v_search *v, bool *feasible) {
     return CGP_OK;
 }
 
-/* Return how much the costs left of `at` and right of j differ. */
+/* Return the difference between the cost of the layers left of `at` and the cost of the layers
+ * right of j. */
 static int64_t skew(const v_search *v, int at, int j) {
     const int64_t d = between(v->row, 0, at) - between(v->row, j, v->row->layers);
     return d < 0 ? -d : d;
 }
 
-/* Set left end *at and right end *j back to the ends before `device` adds its layers. Choose the
- * most even of the possible ends. */
+/* Change left end *at and right end *j to the ends before `device` added its layers. If several
+ * ends are possible, choose those with the most even costs left and right. */
 static void step_back(const v_search *v, int device, int *at, int *j) {
     const run none = {-1, -1};
     run best = none; /* the left and the right end */
@@ -281,7 +287,8 @@ static void step_back(const v_search *v, int device, int *at, int *j) {
     *j = best.last;
 }
 
-/* Set *at and *j to the most even ends before the last device. */
+/* Set *at and *j to the ends before the last device adds its layers. If several ends are possible,
+ * choose those with the most even costs left and right. */
 static void last_ends(const v_search *v, int *at, int *j) {
     const int done = v->row->devices - 1;
     *at = *j = -1;
@@ -350,11 +357,12 @@ static cgp_status balance_v(const cgp__device_row *row, int *cuts, int64_t *larg
 typedef struct loads {
     const cgp__device_row *row;
     int64_t *load; /* [devices] */
-    int shift;     /* squares of loads >> shift add up to less than 2^60 */
+    int shift;     /* the squares of the loads, each shifted right by `shift` bits, add up to less
+                    * than 2^60 */
 } loads;
 
-/* Keys: the load of the largest device, then the sum of the squares of the loads of devices, then
- * of stages. */
+/* Evaluate cuts by three keys. The first is the largest load of a device. The second is the sum of
+ * the squares of the devices' loads, and the third the same for the stages' loads. */
 static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit, cgp__value *value,
                            int64_t *spent) {
     loads *x = self;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_sums.c -- see layer_sums.h.
+/* layer_sums.c -- makes prefix sums of the costs of layers, as integers (layer_sums.h).
  *
- * Times are multiplied by a power of two, the largest with which all sums stay below 2^53, and
- * rounded. So FLOPs stay exact, and measured times keep their precision. */
+ * Times are multiplied by a power of two and rounded. The factor is the largest with which all sums
+ * stay below 2^53. So FLOPs stay exact, and measured times keep their precision. */
 #include "partition/layer_sums.h"
 
 #include <math.h>
@@ -65,7 +65,7 @@ static cgp_status find_scale(const cgp__device_costs *costs, int rows, int layer
     if (!isfinite(all))
         return cgp_fail(CGP_EINVAL, "balance: the costs of all devices add up to more than a "
                                     "number holds (divide all of them by the largest)");
-    frexp(all, exponent); /* all < 2^exponent */
+    frexp(all, exponent); /* sets exponent such that all < 2^exponent */
     *exponent = 52 - *exponent;
     return CGP_OK;
 }
@@ -76,13 +76,14 @@ static void add_times(cgp__layer_sums *s, const cgp__device_costs *costs, int ex
         double time[CGP__TIMES];
         times_of(&costs->rows[at], use, time);
         for (int k = 0; k < CGP__TIMES; k++) {
-            int64_t *sum = &s->time[k][at + at / s->layers]; /* rows are layers + 1 long */
+            int64_t *sum = &s->time[k][at + at / s->layers]; /* rows have layers + 1 entries */
             sum[1] = sum[0] + llround(ldexp(time[k], exponent));
         }
     }
 }
 
-/* frozen: [layers] bytes of frozen parameters, which have no gradient and no optimizer state */
+/* Add up times and bytes. frozen: [layers] bytes of frozen parameters, which have no gradient and
+ * no optimizer state. */
 static cgp_status add_up(cgp__layer_sums *s, const cgp__device_costs *device_costs,
                          const int64_t *frozen, const cgp__layer_use *use) {
     const cgp_layer_cost *costs = device_costs->rows; /* bytes are the same in all rows */
@@ -109,7 +110,7 @@ static cgp_status add_costs(cgp__layer_sums *s, const cgp_model *model,
 
 /* --- values between layers --- */
 
-/* Return a node's layer. Losses are in no layer, and run with the last one. */
+/* Return a node's layer. Losses are in no layer, and run with the last layer. */
 static int layer_of(const cgp_model *model, int node) {
     return cgp__min(model->nodes[node].layer, model->n_layers - 1);
 }
@@ -134,8 +135,9 @@ static cgp_status add_link(cgp__layer_sums *s, int from, int to) {
 }
 
 /* Add the links of a node's inputs. The links of a value go from its producer to each reader. The
- * links of a gradient form a chain: from the last reader through the other readers to the producer,
- * as in plan/messages.c. `next`: [values] the layer that was added last to the chain, or -1. */
+ * links of the value's gradient form a chain from the last reader through the other readers to the
+ * producer, as in plan/messages.c. `next`: [values] the layer that was added last to the value's
+ * chain, or -1. */
 static cgp_status add_reads(cgp__layer_sums *s, const cgp_model *model, int i, int *next) {
     const cgp__node *node = &model->nodes[i];
     const int layer = layer_of(model, i);
@@ -151,8 +153,8 @@ static cgp_status add_reads(cgp__layer_sums *s, const cgp_model *model, int i, i
     return CGP_OK;
 }
 
-/* Add the bytes of a value to each boundary that it crosses. At first, crossing[] has differences
- * of neighbours. */
+/* Add the bytes of a value to each boundary that it crosses. While values are added, each entry of
+ * crossing[] is the difference from the previous entry. */
 static void add_crossing(cgp__layer_sums *s, const cgp_model *model, int i, int *last,
                          const cgp__layer_use *use) {
     const cgp__node *node = &model->nodes[i];

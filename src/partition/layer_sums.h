@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_sums.h -- costs of layers as integers, so that sums over layers and simulated times are
- * exact, and the same on every machine. */
+/* layer_sums.h -- costs of layers as integers. So sums over layers and simulated times are exact,
+ * and equal on every machine. */
 #ifndef CGP_SRC_PARTITION_LAYER_SUMS_H
 #define CGP_SRC_PARTITION_LAYER_SUMS_H
 
@@ -14,12 +14,12 @@ typedef struct cgp__layer_link {
     int from, to;
 } cgp__layer_link;
 
-/* The run whose costs are added up. */
+/* The kind of run whose costs are added up. */
 typedef struct cgp__layer_use {
     bool inference;
     /* backward recomputes cheap ops, as `+selective` does */
     bool selective;
-    /* a micro-batch's samples, and the number of micro-batches */
+    /* number of samples of a micro-batch, and number of micro-batches */
     int64_t samples;
     int chunks;
     /* type of activations */
@@ -30,38 +30,40 @@ typedef struct cgp__layer_use {
 
 /* Costs of layers for the devices of a pipeline. Borrowed. */
 typedef struct cgp__device_costs {
-    /* [rows][layers] of a micro-batch, in any unit of time */
+    /* [rows][layers] costs for a micro-batch, in any unit of time */
     const cgp_layer_cost *rows;
-    /* [devices] the row of each device; NULL: all devices have row 0 */
+    /* [devices] index of each device's row; NULL: all devices have row 0 */
     const int *row_of;
     int devices;
 } cgp__device_costs;
 
 typedef struct cgp__layer_sums {
     int layers;
-    /* [rows][layers + 1] prefix sums over layers, a row for each speed of devices. The times of all
-     * kinds, layers and micro-batches add up to less than 2^53 in each row. */
+    /* [rows][layers + 1] for each kind of time, prefix sums over layers. There is one row for each
+     * speed of devices. In each row, the times of all kinds, layers and micro-batches add up to
+     * less than 2^53. */
     int64_t *time[CGP__TIMES];
     int rows;
     /* [devices] the row of each device, borrowed; NULL: all devices have row 0 */
     const int *row_of;
-    /* [layers + 1] prefix sums of the bytes of layers: for parameters, and for the values that a
-     * micro-batch saves */
+    /* two arrays [layers + 1]: prefix sums of the layers' bytes of parameters, and of the bytes of
+     * the values that a micro-batch saves */
     int64_t *parameter, *saved;
-    /* [layers] bytes of a micro-batch's values that an earlier layer makes and that this or a later
-     * layer reads */
+    /* [layers] bytes of those values of a micro-batch that an earlier layer makes and that this or
+     * a later layer reads */
     int64_t *crossing;
-    /* True: each layer reads a value of the previous layer and, in training, sends it a gradient.
-     * In this case a stage waits only for its neighbours. */
+    /* True: each layer reads a value that the previous layer makes and, in training, sends that
+     * layer a gradient. In this case a stage waits only for the neighbouring stages. */
     bool chain;
-    /* The layers before this one run no backward: all their parameters are frozen. */
+    /* Index of the first layer that runs backward. The layers before it run no backward, because
+     * all their parameters are frozen. */
     int first_backward;
-    /* the links, if they do not form such a chain */
+    /* the links between layers, if `chain` is false */
     cgp__layer_link *links;
     int n_links, links_capacity;
 } cgp__layer_sums;
 
-/* Add up the costs. Returns CGP_EINVAL if a cost is negative or not finite. The caller releases
+/* Add up the costs. Return CGP_EINVAL if a cost is negative or not finite. The caller must release
  * `sums`, also after a failure. */
 cgp_status cgp__layer_sums_create(cgp__layer_sums *sums, const cgp_model *model,
                                   const cgp__device_costs *costs, const cgp__layer_use *use);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* local_search.c -- exhaustive search, first-improvement descent and iterated local search among
- * the cuts of a row of layers into stages.
+ * the ways to cut a sequence of layers into stages.
  *
  *     cuts            0     3        7   9        12
  *     layers          |a b c|d e f g|h i|j k l|
- *     boundary 2      |a b c|d e f|g h i|j k l|          one layer earlier
- *     layer 0 to 2    |a b|c d e f|g h i|j k l|          stage 0 gives one, stage 2 takes one
+ *     boundary 2      |a b c|d e f|g h i|j k l|          moves one layer earlier
+ *     layer 0 to 2    |a b|c d e f|g h i|j k l|          stage 0 gives one layer, stage 2 gets one
  *
- * The order of the moves is fixed, and only a better value is accepted, so a search ends, and gives
- * the same cuts in every run.
+ * The moves are tried in a fixed order, and only a better value is accepted. So every search ends,
+ * and gives the same cuts in every run.
  *
  * Source: Lourenco, Martin and Stutzle 2003, Iterated Local Search (Handbook of Metaheuristics). */
 #include "partition/local_search.h"
@@ -48,7 +48,8 @@ void cgp__cut_search_release(cgp__cut_search *s) {
 }
 
 int64_t cgp__count_cuts(int layers, int stages, int64_t limit) {
-    /* binomial(layers - 1, stages - 1); a partial product is a binomial too, so it is an integer */
+    /* compute binomial(layers - 1, stages - 1); each partial product is a binomial too, so it is an
+     * integer */
     const int k = stages - 1 < layers - stages ? stages - 1 : layers - stages;
     double count = 1;
     for (int i = 1; i <= k && count <= (double)limit; i++)
@@ -76,7 +77,7 @@ cgp_status cgp__try_cuts(cgp__cut_search *s, const int *cuts) {
 
 /* --- all cuts --- */
 
-/* Step to the next cuts in lexicographic order; false after the last. */
+/* Step to the next cuts in lexicographic order; return false after the last. */
 static bool next_cuts(int *cuts, int layers, int stages) {
     int j = stages - 1;
     while (j > 0 && cuts[j] == layers - stages + j)
@@ -100,8 +101,8 @@ cgp_status cgp__try_all_cuts(cgp__cut_search *s) {
 
 /* --- descent --- */
 
-/* Move boundaries first .. last by `by` layers in a copy of the current cuts, and evaluate them.
- * Keep the copy if it is better, and set *better to whether it is. */
+/* In a copy of the current cuts, move the boundaries first .. last by `by` layers, and evaluate the
+ * copy. If it is better, it becomes the current cuts. Set *better to whether it is. */
 static cgp_status try_move(cgp__cut_search *s, int first, int last, int by, bool *better) {
     const int *c = s->current;
     cgp__value value;
@@ -204,8 +205,8 @@ static void kick(cgp__cut_search *s) {
     }
 }
 
-/* Draw new cuts: each stage gets a random number of layers, up to twice an even share of the layers
- * that are left. */
+/* Draw new cuts at random. Each stage gets a random number of layers, at most twice its even share
+ * of the layers that are left. */
 static void draw_cuts(cgp__cut_search *s) {
     for (int j = 1; j < s->stages; j++) {
         const int after = s->stages - j, left = s->layers - s->current[j - 1] - after;

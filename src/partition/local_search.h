@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* local_search.h -- searches among the cuts of a row of layers into stages. */
+/* local_search.h -- searches among the ways to cut a sequence of layers into stages. */
 #ifndef CGP_SRC_PARTITION_LOCAL_SEARCH_H
 #define CGP_SRC_PARTITION_LOCAL_SEARCH_H
 
@@ -7,7 +7,7 @@
 
 enum { CGP__VALUE_KEYS = 4 };
 
-/* How good cuts are; less is better. The first different key decides. */
+/* The value of cuts; less is better. Two values are compared by the first key that differs. */
 typedef struct cgp__value {
     int64_t key[CGP__VALUE_KEYS];
 } cgp__value;
@@ -17,27 +17,30 @@ typedef struct cgp__value {
 
 bool cgp__value_less(const cgp__value *a, const cgp__value *b);
 
-/* Set *value to the value of cuts. The value may be CGP__REJECTED if it is not less than `limit`.
- * Add the cost of the evaluation, in any unit, to *spent. */
+/* Function that sets *value to the value of cuts. It may set *value to CGP__REJECTED if the value
+ * is not less than `limit`. It adds the cost of the evaluation, in any unit, to *spent. */
 typedef cgp_status cgp__evaluate(void *self, const int *cuts, const cgp__value *limit,
                                  cgp__value *value, int64_t *spent);
 
-/* Stage j has the layers cuts[j] .. cuts[j + 1] - 1, at least one. cuts[0] is 0, and cuts[stages]
- * is the number of layers. */
+/* A search among cuts. Stage j has the layers cuts[j] .. cuts[j + 1] - 1, which are at least one.
+ * cuts[0] is 0, and cuts[stages] is the number of layers. */
 typedef struct cgp__cut_search {
     int layers, stages;
     cgp__evaluate *evaluate;
     void *self;
-    /* Only cgp__settle() makes evaluations after `spent` has reached `budget`. */
+    /* Cost of the evaluations so far, and its limit. After `spent` has reached `budget`, only
+     * cgp__settle() makes evaluations. */
     int64_t budget, spent;
-    /* state of the random numbers; they are the same in every run */
+    /* state of the random number generator, which gives the same numbers in every run */
     uint64_t random;
-    /* [stages + 1] the best cuts so far, the current cuts of a descent, and cuts that it tries */
+    /* three arrays [stages + 1]: the best cuts so far, the current cuts of a descent, and the cuts
+     * that the descent tries */
     int *best, *current, *trial;
     cgp__value value, current_value;
 } cgp__cut_search;
 
-/* Start without cuts, at the value CGP__REJECTED. Release the search also after a failure. */
+/* Create a search, which starts without cuts and with the value CGP__REJECTED. The caller must
+ * release the search, also after a failure. */
 cgp_status cgp__cut_search_create(cgp__cut_search *search, int layers, int stages,
                                   cgp__evaluate *evaluate, void *self);
 void cgp__cut_search_release(cgp__cut_search *search);
@@ -45,22 +48,22 @@ void cgp__cut_search_release(cgp__cut_search *search);
 /* Return the number of different cuts, or `limit` if there are more. */
 int64_t cgp__count_cuts(int layers, int stages, int64_t limit);
 
-/* Evaluate all cuts. */
+/* Evaluate all possible cuts, and keep the best. */
 cgp_status cgp__try_all_cuts(cgp__cut_search *search);
 
 /* Evaluate these cuts, and keep them if they are the best so far. */
 cgp_status cgp__try_cuts(cgp__cut_search *search, const int *cuts);
 
-/* Descend from these cuts to a local optimum of two moves: a boundary moves by 1, 2, 4 .. layers;
- * or one layer moves from a stage to another stage, and the boundaries between the two move by one.
- * Keep the result if it is the best so far. */
+/* Descend from these cuts to a local optimum. There are two kinds of moves: a boundary moves by 1,
+ * 2, 4 .. layers; or one layer moves from a stage to another, and the boundaries between the two
+ * stages move by one. Keep the result if it is the best so far. */
 cgp_status cgp__descend(cgp__cut_search *search, const int *cuts);
 
-/* Iterated local search (Lourenco, Martin and Stutzle 2003): move a few boundaries of the best cuts
- * at random, and descend again, up to `times` times. */
+/* Iterated local search (Lourenco, Martin and Stutzle 2003). Up to `times` times, move a few
+ * boundaries of the best cuts at random, and descend again. */
 cgp_status cgp__perturb(cgp__cut_search *search, int times);
 
-/* Move boundaries of the best cuts by one layer until no such move gives a better value. */
+/* Move single boundaries of the best cuts by one layer until no such move gives a better value. */
 cgp_status cgp__settle(cgp__cut_search *search);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* objective.c -- simulates a step for a row of cuts. Messages take no time, and buffers are
- * unbounded, as in the plan's own simulation.
+/* objective.c -- simulates a step for many different cuts. Messages take no time, and buffers are
+ * unbounded, as in the simulation that a plan makes.
  *
  * The cuts do not change which actions an action waits for. So the actions of all devices are first
- * put in one order, in which each action comes after all actions that it waits for:
+ * put into one order, in which each action comes after all actions that it waits for:
  *
  *     device 0   F0 F1 B0 B1
  *     device 1      F0 B0 F1 B1           F0 F1 | F0' B0' | B0 | F1' B1' | B1      ' is device 1
  *
- * A simulation is one pass over that order: an action starts at the end of its device's previous
- * action, or of the last action that it waits for. */
+ * A simulation is one pass over that order. An action starts when its device's previous action and
+ * all actions that it waits for have ended. */
 #include "partition/objective.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "schedule/table.h"
 
 struct cgp__ordered_action {
-    /* index of the micro-batch and stage: micro-batch x stages + stage */
+    /* combined index of micro-batch and stage: micro-batch x stages + stage */
     int cell;
     int stage;
     cgp_action_kind kind;
@@ -29,11 +29,13 @@ struct cgp__ordered_action {
 typedef struct orderer {
     const cgp_schedule *schedule;
     int *next;                   /* [devices] */
-    uint8_t *done;               /* [chunks][stages] bit 0: F, bit 1: B or I */
+    uint8_t *done;               /* [chunks][stages] actions in the order so far; bit 0: F, bit 1: B
+                                  * or I */
     bool *waiting;               /* [devices] */
     int *ready, n_ready;         /* a stack of devices */
-    int *count_in, *count_saved; /* [stages] current numbers of micro-batches */
-    bool *recomputed;            /* [stages] the schedule has R on this stage */
+    int *count_in, *count_saved; /* [stages] current numbers of micro-batches whose inputs, and
+                                  * whose saved values, the stage holds */
+    bool *recomputed;            /* [stages] whether the schedule has R on this stage */
     cgp_action_kind *ends;       /* [stages] the kind of action that frees what forward saved */
 } orderer;
 
@@ -43,7 +45,7 @@ static void wake(orderer *o, int device) {
     o->ready[o->n_ready++] = device;
 }
 
-/* Count the micro-batches whose values a stage holds after an action. */
+/* After an action, count the micro-batches whose values a stage holds. */
 static void count(cgp__objective *x, orderer *o, const cgp_action *a) {
     const int j = a->stage;
     x->counts[(size_t)a->kind * x->stages + j]++;
@@ -56,8 +58,8 @@ static void count(cgp__objective *x, orderer *o, const cgp_action *a) {
     o->count_saved[j]--;
 }
 
-/* Return the nearest stage with a backward after (`by` 1) or before (`by` -1) stage j; -1: there is
- * none. */
+/* Return the nearest stage with a backward: after stage j if `by` is 1, before stage j if `by` is
+ * -1. Return -1 if there is none. */
 static int next_backward(const cgp__objective *x, const orderer *o, int j, int by) {
     for (j += by; j >= 0 && j < x->stages; j += by) {
         if (o->ends[j] != CGP_ACTION_F) return j;
@@ -65,7 +67,7 @@ static int next_backward(const cgp__objective *x, const orderer *o, int j, int b
     return -1;
 }
 
-/* Append the next action of a device, unless it waits. */
+/* Append the next action of a device to the order, unless this action must wait. */
 static bool append(cgp__objective *x, orderer *o, int device) {
     const cgp_action *a = &o->schedule->lists[device][o->next[device]];
     const int j = a->stage, cell = a->microbatch * x->stages + j;
@@ -140,7 +142,7 @@ static cgp_status read_schedule(cgp__objective *x, const cgp_schedule *schedule)
 
 /* --- what stages wait for --- */
 
-/* Let each stage wait for its neighbour. */
+/* Record that each stage waits for its neighbouring stage. */
 static void wait_for_neighbours(cgp__objective *x) {
     for (int way = 0; way < 2; way++) {
         int n = 0;
@@ -153,7 +155,7 @@ static void wait_for_neighbours(cgp__objective *x) {
     }
 }
 
-/* Let each stage wait for the stages that the links of its layers come from. */
+/* Record that each stage waits for the stages from which the links of its layers come. */
 static void wait_for_links(cgp__objective *x, const int *cuts) {
     const int n = x->stages;
     int used[2] = {0, 0};
@@ -236,7 +238,8 @@ void cgp__objective_release(cgp__objective *x) {
 
 /* --- the value of cuts --- */
 
-/* Return whether a stage runs no backward: the plan leaves out its actions other than F. */
+/* Return whether a stage runs no backward. The plan leaves out all actions of such a stage except
+ * F. */
 static bool is_forward_only(const cgp__objective *x, const int *cuts, int stage) {
     return cuts[stage + 1] <= x->sums->first_backward;
 }
@@ -260,7 +263,7 @@ static void fill_durations(cgp__objective *x, const int *cuts) {
     }
 }
 
-/* Make the schedule for these cuts. */
+/* Make the schedule again, for these cuts. */
 static cgp_status regenerate(cgp__objective *x, const int *cuts) {
     cgp_schedule *schedule = NULL;
     CGP_TRY(x->source.make(x->source.self, cuts, &schedule));
@@ -278,8 +281,8 @@ static int64_t stage_load(const cgp__objective *x, size_t j) {
     return load;
 }
 
-/* Add up each device's load. Return a lower bound of the makespan: the first action of a device
- * starts after F of all stages before its first stage. */
+/* Add up each device's load. Return a lower bound of the makespan. It takes into account that the
+ * first action of a device starts after F of all stages before the device's first stage. */
 static int64_t add_loads(cgp__objective *x) {
     int64_t bound = 0, before = 0;
     memset(x->load, 0, (size_t)x->devices * sizeof *x->load);
@@ -298,8 +301,8 @@ static int64_t add_loads(cgp__objective *x) {
     return bound;
 }
 
-/* Return the sum of squares of the loads of devices and stages, scaled to fit. If no action takes
- * time, numbers of layers replace the loads. */
+/* Return the sum of the squares of the loads of devices and stages, scaled so that it does not
+ * overflow. If no action takes time, numbers of layers replace the loads. */
 static int64_t unevenness(const cgp__objective *x, const int *cuts) {
     const int layers = x->sums->layers;
     int64_t sum = 0, all = 0;
@@ -318,8 +321,8 @@ static int64_t unevenness(const cgp__objective *x, const int *cuts) {
     return sum;
 }
 
-/* Counts parameters with their gradients and optimizer states, inputs of stages, and saved values.
- * Does not count workspace and messages. */
+/* Parameters with their gradients and optimizer states, inputs of stages, and saved values are
+ * counted. Workspace and messages are not counted. */
 void cgp__objective_bytes(const cgp__objective *x, const int *cuts, int64_t *bytes) {
     const cgp__layer_sums *s = x->sums;
     memset(bytes, 0, (size_t)x->devices * sizeof *bytes);
@@ -365,7 +368,8 @@ static int64_t end_of(cgp__objective *x, const int *cuts, const cgp__ordered_act
     return ends[a->cell];
 }
 
-/* Run all actions; return the makespan. `action_end`: [n] end of each action, unless NULL. */
+/* Simulate all actions; return the makespan. `action_end`: [n] set to the end of each action,
+ * unless NULL. */
 static int64_t simulate(cgp__objective *x, const int *cuts, int64_t *action_end) {
     int64_t makespan = 0;
     memset(x->clock, 0, (size_t)x->devices * sizeof *x->clock);
@@ -408,7 +412,7 @@ cgp_status cgp__objective_evaluate(void *self, const int *cuts, const cgp__value
 
 /* --- the critical path --- */
 
-/* True if action `a` waits for action `b` of any device, by the rules of wait(). */
+/* Return true if action `a` waits for action `b` of any device, by the rules of wait(). */
 static bool waits_for(const cgp__objective *x, const cgp__ordered_action *a,
                       const cgp__ordered_action *b) {
     const bool forward = a->kind == CGP_ACTION_F;
@@ -439,7 +443,7 @@ cgp_status cgp__objective_critical(cgp__objective *x, const int *cuts, int64_t *
         const cgp__ordered_action *a = &x->order[k];
         const int64_t start = end[k] - duration_of(x, k);
         time[a->stage] += duration_of(x, k);
-        /* find the last action that this action waits for and that ended at its start */
+        /* find the last action that this action waits for and that ended at this action's start */
         for (k--; k >= 0 && start > 0; k--) {
             const cgp__ordered_action *b = &x->order[k];
             const bool same = x->device_of[a->stage] == x->device_of[b->stage];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.c -- exact chains-on-chains (contiguous min-max) partition, by bisection on the limit.
- * Source: Pinar and Aykanat 2004, Fast optimal load balancing algorithms for 1D partitioning.
+/* partition.c -- exact chains-on-chains (contiguous min-max) partitioning, by bisection on the
+ * limit. Source: Pinar and Aykanat 2004, Fast optimal load balancing algorithms for 1D
+ * partitioning.
  *
  * Given a limit on the cost of a stage, need[i] is the minimum number of stages for layer i and all
  * later layers:
@@ -11,8 +12,8 @@
  * No cost is negative, so a stage can always be cut in two, and a limit is feasible if need[0] is
  * at most the number of stages. Bisection over the bit patterns of doubles finds the least feasible
  * limit in at most 64 passes. Then each stage, from the left, takes the fewest layers with which
- * the rest is feasible. This gives the leftmost optimum. Sums are differences of one row of prefix
- * sums, rounded alike in every pass, so the result is exact. */
+ * the rest is feasible. This gives the leftmost optimum. Sums are differences of one array of
+ * prefix sums, so they are rounded in the same way in every pass, and the result is exact. */
 #include <cgpipe/partition.h>
 
 #include <math.h>
@@ -24,8 +25,8 @@
 #include "model/model.h"
 #include "op/op.h"
 
-/* Fill need[] from prefix[], both [layers + 1]. An entry is more than `layers` if that layer or a
- * later layer alone exceeds the limit. */
+/* Fill need[] from prefix[], both [layers + 1]. Entry i is more than `layers` if layer i or a later
+ * layer exceeds the limit by itself. */
 static void count_needed(int *need, const double *prefix, int layers, double limit) {
     int reach = layers;
     need[layers] = 0;
@@ -36,7 +37,7 @@ static void count_needed(int *need, const double *prefix, int layers, double lim
     }
 }
 
-/* Return the bits of a double >= 0; they are ordered as the doubles are. */
+/* Return the bits of a double >= 0. As integers, the bits have the same order as the doubles. */
 static uint64_t bits_of(double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -106,7 +107,8 @@ cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *b
                                       "(divide all of them by the largest)");
 }
 
-/* Return the first node of a layer or of a later layer; nodes are in the order of their layers. */
+/* Return the first node that is in a layer or in a later layer. Nodes are in the order of their
+ * layers. */
 static int first_of_layer(const cgp_model *model, int layer) {
     int low = 0, high = model->n_nodes;
     while (low < high) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.h -- costs of layers from times of kernels, which a device measures (profile.c) or a
- * test makes up. */
+/* partition.h -- computes the costs of layers from times of kernels. A device measures these times
+ * (profile.c), or a test makes them up. */
 #ifndef CGP_SRC_PARTITION_H
 #define CGP_SRC_PARTITION_H
 
@@ -28,7 +28,8 @@ typedef struct cgp__timer {
 cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithmetic arithmetic,
                             const cgp__timer *timer, cgp_layer_cost *costs);
 
-/* Set bytes [layers] to the bytes of the layers' frozen parameters, a part of parameter_bytes. */
+/* Set bytes [layers] to the bytes of each layer's frozen parameters, which are a part of
+ * parameter_bytes. */
 void cgp__frozen_bytes(const cgp_model *model, int64_t *bytes);
 
 /* Set costs [layers] as cgp__layer_costs() does, with FLOPs instead of seconds. */
@@ -37,10 +38,10 @@ cgp_status cgp__layer_flops_costs(const cgp_model *model, int64_t samples,
 
 /* How cgp__profile_kernels() measures. */
 typedef struct cgp__kernel_profile {
-    const char *device; /* name as in cgpipe/devices.h. Borrowed. */
-    int64_t samples;    /* samples of a micro-batch, 1 to INT32_MAX */
+    const char *device; /* name of the device, in the form of cgpipe/devices.h; borrowed */
+    int64_t samples;    /* number of samples of a micro-batch, 1 to INT32_MAX */
     int threads;
-    int repeats; /* runs of each kernel; if 1, caches are not flushed before the run */
+    int repeats; /* number of runs of each kernel; if 1, caches are not flushed before the run */
     cgp__arithmetic arithmetic;
 } cgp__kernel_profile;
 

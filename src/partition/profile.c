@@ -4,14 +4,15 @@
  *     x ──► forward ──► y, saved         dy ──► backward ──► dx, dparam
  *     random numbers                     random numbers
  *
- * For each op: make its operands, run its kernels in the order of a step (forward, weight backward,
- * input backward), free the operands. Operands are random numbers, as zeros would be unlike
- * training. No kernel's time depends on the numbers. Backward reads the values that forward saved.
+ * For each op, the profile makes the operands, runs the op's kernels in the order of a step
+ * (forward, weight backward, input backward), and frees the operands. Operands are random numbers,
+ * because zeros would be unlike training. No kernel's time depends on the particular numbers.
+ * Backward reads the values that forward saved.
  *
- * In a step, all other ops run between two runs of a kernel. So no cache has its operands, except
- * those that the previous op has just made: x in forward, dy in backward. For a device that shares
- * the host's memory, the profile imitates this: before each run it reads other memory, then x or
- * dy. */
+ * In a step, all other ops run between two runs of a kernel. So the caches hold none of the
+ * kernel's operands, except the one that the previous op has just made, which is x in forward and
+ * dy in backward. For a device that shares the host's memory, the profile imitates this. Before
+ * each run, it reads other memory, and then x or dy. */
 #include "partition/partition.h"
 
 #include <stdlib.h>
@@ -27,7 +28,7 @@
 #define MIN_CACHE (32 << 20)
 #define MAX_CACHE (256 << 20)
 #define CACHE_LINE 64
-/* Number of random floats. Longer operands repeat them. */
+/* Number of different random floats; longer operands repeat them. */
 #define BLOCK 65536
 #define MAX_BUFFERS                                                                                \
     (3 * CGP_OP_MAX_INPUTS + CGP_OP_MAX_SAVED + CGP_OP_MAX_STATE + 2 * CGP_OP_MAX_PARAMETERS + 10)
@@ -57,7 +58,7 @@ typedef struct profiler {
     size_t other_bytes;
     measurement *measured;
     int n_measured, measured_capacity;
-    /* index of `measured` by hash_of() */
+    /* hash index of the entries of `measured`, by hash_of() */
     cgp__index measured_index;
     /* operands of the op that runs */
     struct {
@@ -97,7 +98,7 @@ static cgp_status finish(const profiler *p) {
     return p->backend->streams ? p->backend->streams->finish(p->device) : CGP_OK;
 }
 
-/* Copy from the host to memory of the device; at most a block of floats. */
+/* Copy at most BLOCK floats from the host to memory of the device. */
 static cgp_status put(const profiler *p, void *to, const void *from, size_t bytes) {
     if (p->staged) memcpy(p->staged, from, bytes);
     CGP_TRY(p->backend->device.copy(p->device, CGP_QUEUE_COMPUTE, (cgp_place){p->device, to},
@@ -123,7 +124,7 @@ static cgp_status make_random(profiler *p, cgp_dtype type, int64_t count, int64_
     return CGP_OK;
 }
 
-/* Return the upper bound of integers in input k of an op. */
+/* Return the upper bound of the integers in input k of an op. */
 static int64_t upper_bound_of(const cgp__node *node, int k) {
     const cgp_op *op = node->use.op;
     return cgp__max(1, op->upper_bound ? op->upper_bound(&node->use, k) : 0);
@@ -205,8 +206,7 @@ static cgp_status make_packed(profiler *p, const cgp_kernel_spec *spec, cgp_kern
     return p->backend->kernels.pack(p->device, spec, args->param, memory);
 }
 
-/* Make the per-step constants of a first micro-batch, with loss scales of 1, and a slot for the
- * loss. */
+/* Make the per-step constants of a first micro-batch, with loss scales of 1, and the loss slot. */
 static cgp_status make_values(profiler *p, cgp_kernel_args *args) {
     const cgp_step_values values = {0};
     const float one = 1;
@@ -273,8 +273,8 @@ static void read_lines(const void *memory, size_t bytes) {
         (void)at[i];
 }
 
-/* Leave in the caches only what a step leaves there: the operands `recent` [n], which the previous
- * op has just made. */
+/* Bring the caches into the state that they have in a step. Then they hold only the operands
+ * `recent` [n], which the previous op has just made. */
 static void empty_caches(const profiler *p, const void *const *recent, int n) {
     if (!p->other) return;
     read_lines(p->other, p->other_bytes);
@@ -332,7 +332,8 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d, 
         return cgp__no_memory("profile", sizeof *p->measured);
     CGP_TRY(make_packed(p, &kernels->spec[d], args));
     CGP_TRY(p->backend->kernels.create(p->device, &kernels->spec[d], &kernel));
-    args->first = d == CGP_OP_FORWARD; /* most micro-batches add to gradients of parameters */
+    args->first = d == CGP_OP_FORWARD; /* backward adds to gradients of parameters, as it does in
+                                        * most micro-batches */
     const cgp_status status = run_often(p, kernel, d, n_inputs, args, seconds);
     p->backend->kernels.destroy(kernel);
     if (status != CGP_OK) return status;
@@ -371,7 +372,7 @@ static cgp_status time_node(void *self, const cgp_model *model, const cgp__node_
 
 /* --- all --- */
 
-/* Refuse sizes of operands that do not fit an int64_t. */
+/* Return an error if the size of an operand does not fit an int64_t. */
 static cgp_status check_bytes(const cgp_model *model, int64_t samples) {
     for (int v = 0; v < model->n_values; v++) {
         const double bytes = (double)cgp__type_bytes(&model->values[v].type, 1);
@@ -388,7 +389,8 @@ static cgp_status make_other(profiler *p) {
     const int64_t largest = sysconf(_SC_LEVEL3_CACHE_SIZE);
     p->other_bytes = (size_t)cgp__min(cgp__max(largest, MIN_CACHE), MAX_CACHE);
     CGP_TRY(CGP__NEW(p->other, p->other_bytes, "profile"));
-    /* unwritten pages all map to one page of zeros, which would stay in the cache */
+    /* write the memory first: unwritten pages all map to one page of zeros, which would stay in the
+     * cache */
     memset(p->other, 1, p->other_bytes);
     return CGP_OK;
 }

@@ -1,42 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* segments.c -- chooses which values of a chain are kept for backward, by dynamic programming over
- * the steps of the chain (rotor: Beaumont et al. 2019, arXiv:1911.13214). A step is kept, or is in
- * a segment that runs again once (Chen et al. 2016, arXiv:1604.06174).
+ * the steps of the chain (rotor: Beaumont et al. 2019, arXiv:1911.13214). Either the values of a
+ * step are kept, or the step is in a segment that runs again once (Chen et al. 2016,
+ * arXiv:1604.06174).
  *
- * Memory is the sum of the bytes of all kept values, plus the largest work of a segment. So the
- * dynamic program runs once for each bound of the work. For each step it finds the Pareto front of
- * (bytes, time) over all choices before that step. These are the lists of undominated states with
- * which Nemhauser and Ullmann (1969) solve knapsacks. */
+ * The memory of a choice is the sum of the bytes of all kept values, plus the largest `work` of a
+ * segment, its temporary bytes. So the dynamic program runs once for each upper bound of `work`.
+ * For each step, it finds the Pareto front of (bytes, time) over all choices for the steps before
+ * it. These are the lists of undominated states with which Nemhauser and Ullmann (1969) solve
+ * knapsacks. */
 #include "partition/segments.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
 
-/* Maximum number of bounds of the work that are tried; if there are more, some are left out. */
+/* Maximum number of upper bounds of `work` that are tried; if there are more, some are left out. */
 enum { MOST_BOUNDS = 32 };
 
 typedef struct state {
     int64_t bytes;
     double time;
-    /* the previous state, and the segment after it; -1: no segment, the step is kept */
+    /* index of the previous state, and index of the segment after it; -1: no segment, since the
+     * step is kept */
     int before, segment;
 } state;
 
 typedef struct solver {
     const cgp__chain *chain;
     int most;
-    /* the states of all steps; states first[p] .. first[p + 1] - 1 are those before step p */
+    /* the states of all steps; states first[p] .. first[p + 1] - 1 are the choices before step p */
     state *states;
     int n, capacity;
     int *first;
-    /* undominated choices for the next step, ascending by bytes; and space to merge them */
+    /* the undominated choices for the next step, ascending by bytes, and scratch memory to merge
+     * them */
     state *next, *merged;
     int n_next, next_capacity, merged_capacity;
 } solver;
 
-/* Merge states first .. end - 1, each followed by a segment, or a kept step, into the choices for
- * the next step. */
+/* Extend each of the states first .. end - 1 by a segment or by a kept step, and merge the results
+ * into the choices for the next step. */
 static cgp_status merge(solver *s, int first, int end, int64_t bytes, double time, int segment) {
     const int most = s->n_next + end - first;
     int n = 0;
@@ -64,8 +68,8 @@ static cgp_status merge(solver *s, int first, int end, int64_t bytes, double tim
     return CGP_OK;
 }
 
-/* Append the choices to the states. If there are too many, leave out some, but neither the fastest
- * one nor the smallest. */
+/* Append the choices to the states. If there are too many choices, leave out some, but neither the
+ * fastest choice nor the smallest. */
 static cgp_status append_states(solver *s) {
     const int n = s->n_next, kept = n < s->most ? n : s->most;
     if (!cgp__grow(&s->states, &s->capacity, s->n + kept, sizeof *s->states))
@@ -77,7 +81,7 @@ static cgp_status append_states(solver *s) {
     return CGP_OK;
 }
 
-/* Fill in the states of all steps, with segments whose work is at most `bound`. */
+/* Fill in the states of all steps, using only segments whose `work` is at most `bound`. */
 static cgp_status solve(solver *s, int64_t bound) {
     const cgp__chain *c = s->chain;
     int k = 0;
@@ -101,7 +105,7 @@ static cgp_status solve(solver *s, int64_t bound) {
 
 /* --- the frontier --- */
 
-/* Append the point of a state after the last step. */
+/* Append the frontier point of a state after the last step. */
 static cgp_status append(const solver *s, int at, cgp__frontier *f) {
     cgp__frontier_point point = {s->states[at].bytes, 0, s->states[at].time, f->n_list, 0};
     for (int i = at; i >= 0; i = s->states[i].before) {
@@ -142,7 +146,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* List the bounds of the work, ascending, 0 first; return their number. */
+/* List the upper bounds of `work`, ascending from 0; return their number. */
 static int list_bounds(const cgp__chain *c, int64_t *bounds) {
     int n = 1;
     bounds[0] = 0;

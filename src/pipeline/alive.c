@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* alive.c -- checks at the start of a public call: this process created the pipeline, and the
- * pipeline has not failed. */
+/* alive.c -- checks, at the start of a public call, that this process created the pipeline and that
+ * the pipeline has not failed. */
 #include "pipeline/alive.h"
 
 #include "pipeline/pipeline.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* alive.h -- checks at the start of a public call: this process created the pipeline, and the
- * pipeline has not failed. */
+/* alive.h -- checks, at the start of a public call, that this process created the pipeline and that
+ * the pipeline has not failed. */
 #ifndef CGP_SRC_PIPELINE_ALIVE_H
 #define CGP_SRC_PIPELINE_ALIVE_H
 
@@ -8,14 +8,14 @@
 
 #include "base/base.h"
 
-/* Return CGP_ESTATE in a child process made by fork(): the child has no workers, and the locks that
- * it inherited may stay held for ever. */
+/* Return CGP_ESTATE in a child process made by fork(). Such a child has no workers, and the locks
+ * that it inherited may stay held for ever. */
 cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char *function);
 
 /* Return CGP_ESTATE if the pipeline has failed. */
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
 
-/* Check the handle and the process at the start of a public call. */
+/* Check, at the start of a public call, the handle `pipeline` and that this process created it. */
 #define CGP__PIPELINE(pipeline)                                                                    \
     do {                                                                                           \
         CGP__NEED(pipeline);                                                                       \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- packs the diagnosis that a rank writes when something goes wrong. `cgpipe
- * diagnose` merges the diagnoses of all ranks. docs/reference/diagnosis.md describes the keys. */
+/* diagnosis.c -- builds the diagnosis, a JSON object that a rank writes when something goes wrong.
+ * `cgpipe diagnose` merges the diagnoses of all ranks. docs/reference/diagnosis.md describes the
+ * keys. */
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/diagnosis.h"
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Pack the fields that do not depend on the devices. */
+/* Make the JSON object with the fields that do not depend on the devices. */
 static json_t *head(const cgp_pipeline *pipeline, const char *reason) {
     char host[256] = "", shown[1024];
     if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_times.c -- measures the costs of layers in a run: each worker adds up the times of its
- * kernels by node. Unlike partition/profile.c, it measures with the data, caches and concurrent
- * devices of training. */
+/* layer_times.c -- measures the costs of layers in a run. Each worker adds up the times of its
+ * kernels for each node. Unlike partition/profile.c, it measures with the data, caches and
+ * concurrent devices of training. */
 #include "pipeline/layer_times.h"
 
 #include "pipeline/alive.h"
@@ -36,7 +36,7 @@ cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     return status;
 }
 
-/* Return the mean time of each of a node's kernels, on the device that ran it. */
+/* Return the mean times of a node's kernels (one per direction) on the device that ran the node. */
 static cgp_status mean_times(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                              double seconds[CGP_OP_DIRECTIONS]) {
     const cgp_pipeline *pipeline = self;

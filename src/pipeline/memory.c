@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c -- compares what a plan needs with the memory that is available, before anything is
- * allocated. Host memory is checked for all ranks of a machine together, and for all ranks of
- * a container together, because Linux overcommits memory. Memory of other hardware is checked for
- * each rank, because an ordinal may mean another device on another rank. */
+ * allocated. Host memory is checked for all ranks of a machine together, and for all ranks of a
+ * container together, because Linux overcommits memory. Memory of other hardware, such as GPUs, is
+ * checked for each rank separately, because one ordinal may mean different devices on different
+ * ranks. */
 #include "pipeline/memory.h"
 
 #include "pipeline/alive.h"
@@ -17,14 +18,14 @@
 
 #include <string.h>
 
-/* Return the bytes that a pipeline allocates on a device. `shares`: exclude the sections that
- * another pipeline owns. */
+/* Return the bytes that a pipeline allocates on a device. `shares`: another pipeline owns the
+ * shared sections, so exclude them. */
 static int64_t device_bytes(const cgp__device_plan *device, bool shares) {
     return device->info.planned_bytes - (shares ? cgp__plan_shared_bytes(device) : 0);
 }
 
-/* Return the bytes of host memory that a rank needs: the host buffers of all its devices and, for
- * devices that share host memory, all of their memory. */
+/* Return the bytes of host memory that a rank needs. These are the host buffers of all its devices,
+ * and the whole memory of devices that share host memory. */
 static int64_t host_bytes(const cgp_plan *plan, int rank, bool shares) {
     int64_t bytes = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++) {

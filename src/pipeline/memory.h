@@ -9,12 +9,14 @@
 
 typedef struct cgp__ranks cgp__ranks;
 
-/* For each host, check that the available memory is enough for all of its ranks together. The
- * result is the same on all ranks. `shares`: exclude the sections that another pipeline owns.
+/* For each host, check that the available memory is enough for all ranks on this host together. The
+ * result is the same on all ranks. `shares`: another pipeline owns the shared sections, so exclude
+ * them.
  * @retval CGP_ELIMIT */
 cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan, bool shares);
 
-/* Check that other hardware, such as a GPU, has enough memory for this rank's devices on it. */
+/* Check that hardware other than the host, such as a GPU, has enough memory for this rank's devices
+ * on that hardware. */
 cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank, bool shares);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_times.c -- adds up kernel times (layer_times.c), FLOPs and bytes of all calls, by kind of
- * op. */
+/* op_times.c -- adds up, for each kind of op, the kernel times (layer_times.c), FLOPs and bytes of
+ * all calls. */
 #include "pipeline/alive.h"
 #include "pipeline/layer_times.h"
 #include "pipeline/pipeline.h"
@@ -19,7 +19,7 @@
 
 _Static_assert(CGP_OP_KINDS < CGP_OP_TIMES, "cgp_pipeline_op_times() has room for all kinds");
 
-/* Bytes that a call moves: the sum over its operands. */
+/* The sum of the bytes that a call moves, over its operands. */
 typedef struct operands {
     const cgp__setup *setup;
     double bytes;
@@ -37,7 +37,9 @@ static double call_bytes(const cgp__setup *setup, const cgp__call *call) {
     const cgp_model *model = setup->model;
     const cgp__node *node = &model->nodes[call->node];
     const cgp_op_shapes *shapes = &node->use.shapes;
-    const double passes = 2 - 1.0 / (double)setup->chunks; /* all writes but the first also read */
+    /* The mean number of passes over a gradient buffer in a step. Each write but the first also
+     * reads the buffer. */
+    const double passes = 2 - 1.0 / (double)setup->chunks;
     operands o = {setup, 0};
     for (int k = 0; k < node->n_inputs; k++) {
         const double bytes = value_bytes(&o, node->inputs[k]);

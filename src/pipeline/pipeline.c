@@ -30,10 +30,10 @@
 #include "plugin/find.h"
 #include "transport/heartbeat.h"
 
-#define LONGEST_TIMEOUT 1e9 /* seconds; a longer timeout means no timeout */
+#define LONGEST_TIMEOUT 1e9 /* in seconds; a timeout longer than this means no timeout */
 
-/* A pipeline and its parts. They are one allocation, because a hanging worker may still touch all
- * of them. */
+/* A pipeline and its parts, in one allocation. It stays allocated if a worker hangs, because the
+ * worker may still touch any of the parts. */
 typedef struct whole {
     cgp_pipeline pipeline;
     cgp__ranks ranks;
@@ -42,7 +42,7 @@ typedef struct whole {
     cgp__step step;
 } whole;
 
-/* *out is NULL when out of memory. */
+/* Create a pipeline; set *out to it, or to NULL if out of memory. */
 static cgp_status make(cgp_pipeline **out) {
     whole *w = NULL;
     CGP_TRY(CGP__NEW(w, 1, "pipeline"));
@@ -52,7 +52,8 @@ static cgp_status make(cgp_pipeline **out) {
     return CGP_OK;
 }
 
-/* `owner`: the pipeline whose memory this pipeline shares; NULL: none. */
+/* Allocate what a pipeline needs. `owner`: the pipeline whose memory this pipeline shares; NULL:
+ * none. */
 static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t seed,
                            const cgp_transport *transport, cgp_communicator *communicator,
                            cgp_pipeline *owner) {
@@ -74,7 +75,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     return cgp__memory_check_hardware(plan, pipeline->rank, owner != NULL);
 }
 
-/* If no rank has failed, broadcast how many bytes each device has allocated. */
+/* Exchange, unless a rank has failed, how many bytes each device has allocated. */
 static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     const cgp_plan *plan = executor->plan;
     int64_t *bytes = executor->ranks->figures;
@@ -125,7 +126,8 @@ cgp_status cgp_transport_find(const cgp_transport **out, const char *name) {
     return cgp__transport_find(name, out);
 }
 
-/* Agree on everything that can fail on a single rank before any rank waits for another. */
+/* Before any rank waits for another, all ranks agree on the results of steps that can fail on a
+ * single rank. */
 cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
                                   const cgp_transport *transport, cgp_communicator *communicator) {
     if (transport) CGP__NEED(communicator);
@@ -146,8 +148,8 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
     return status;
 }
 
-/* Derive a seed from the owner's seed. Both pipelines use the same step numbers, but their dropout
- * masks must differ. */
+/* Derive the seed of a pipeline that shares memory from the seed of the memory's owner. Both
+ * pipelines use the same step numbers, but their dropout masks must differ. */
 static uint64_t sharer_seed(cgp_pipeline *owner) {
     const uint64_t key[2] = {owner->step->seed, (uint64_t)++owner->sharers};
     return cgp__hash(key, sizeof key);
@@ -174,7 +176,7 @@ cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
 
 void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     if (!pipeline || pipeline->process != getpid())
-        return; /* the workers belong to the parent process */
+        return; /* free nothing in a child process: the workers belong to the parent process */
     cgp__team *team = pipeline->team;
     const bool all_idle = cgp__team_release(team);
     if (all_idle) cgp__link_ends_close(pipeline->executor);
@@ -187,7 +189,7 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     cgp__ranks_deinit(pipeline->ranks);
     cgp__step_deinit(pipeline->step);
     cgp__team_deinit(team);
-    free(pipeline); /* the first member of `whole`: frees all parts */
+    free(pipeline); /* the pipeline is the first member of `whole`, so this frees all parts */
 }
 
 cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank) {
@@ -231,7 +233,7 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->failures.watch(ranks->communicator, timeout_ns));
     if (status != CGP_OK)
-        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* on all ranks */
+        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* runs on all ranks */
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline.h -- a plan in execution. It has three parts; each uses only the parts above it.
+/* pipeline.h -- a pipeline, that is, a plan in execution. It has three parts; each part uses only
+ * the parts listed above it.
  *
  *     team    threads, jobs, time limit
  *     run     action lists bound to slots and kernels, and the workers that run them
@@ -34,7 +35,8 @@ struct cgp_pipeline {
     cgp__executor *executor;
     cgp__measured *measured; /* [devices] owned by the executor */
     cgp__step *step;
-    int sharers; /* sharing pipelines created so far; each gets its own seed */
+    int sharers; /* number of pipelines created so far that share this pipeline's memory; each gets
+                  * its own seed */
 };
 
 #endif

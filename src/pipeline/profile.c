@@ -5,8 +5,8 @@
  *     caller's thread     plans[0]    warm-up │ step  step  step   medians
  *     a thread for each   plans[1]    warm-up │ step  step  step  step ...  until the caller ends
  *
- * Timing one kernel in a loop would mislead: its operands would stay in a cache, and its device
- * would have all of the memory bandwidth. */
+ * It would mislead to time one kernel in a loop, because its operands would stay in a cache and its
+ * device would have all of the memory bandwidth. */
 #include "pipeline/profile.h"
 
 #include <pthread.h>
@@ -18,19 +18,19 @@
 #include "plan/memory/devices.h"
 #include "plan/setup.h"
 
-/* Count of random numbers; longer inputs repeat them. */
+/* Number of different random numbers; longer inputs repeat these numbers. */
 #define BLOCK 65536
 
 typedef struct trainer trainer;
 
-/* State that the trainers share. A trainer trains a pipeline on a thread of its own; the first
- * trainer uses the caller's thread. */
+/* State that all trainers share. Each trainer trains one pipeline on a separate thread, except that
+ * the first trainer uses the caller's thread. */
 typedef struct profile {
     int n;
-    trainer *trainers; /* [n] the caller's thread runs the first trainer */
+    trainer *trainers; /* [n] trainers; the caller's thread runs the first */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int ready; /* trainers whose warm-up is over, or that have failed */
+    int ready; /* number of trainers whose warm-up is over or that have failed */
     bool ends;
 } profile;
 
@@ -52,8 +52,8 @@ struct trainer {
 
 /* --- the mini-batch --- */
 
-/* Return an upper bound for the integers in input k: the lowest limit of any op that reads the
- * input. */
+/* Return the upper bound for the random integers of input k, which is the lowest limit among the
+ * ops that read this input. */
 static int64_t upper_bound_of(const cgp_model *model, int k) {
     int64_t bound = INT32_MAX;
     bool found = false;
@@ -67,7 +67,7 @@ static int64_t upper_bound_of(const cgp_model *model, int k) {
             found = true;
         }
     }
-    return found ? bound : 2; /* no reader has a limit: 0 and 1 are the safest */
+    return found ? bound : 2; /* without a limit, the integers 0 and 1 are the safest */
 }
 
 static cgp_status make_tensor(cgp_tensor *tensor, const cgp_op_type *type, int64_t n) {
@@ -144,8 +144,8 @@ static void release(trainer *t) {
 
 /* --- steps --- */
 
-/* Run a step and an update. *seconds: time of the update; 0 if the update was refused because the
- * random numbers led to a loss that is not finite. */
+/* Run a step and an update. Set *seconds to the time of the update, or to 0 if the update was
+ * refused because the random numbers led to a loss that is not finite. */
 static cgp_status step(const trainer *t, double *seconds) {
     const cgp_model *model = t->setup->model;
     *seconds = 0;
@@ -186,7 +186,8 @@ static bool ends(profile *all) {
     return result;
 }
 
-/* Thread of an unmeasured trainer: train until the caller has finished measuring. */
+/* Thread function of a trainer that is not measured. It trains until the caller has finished
+ * measuring. */
 static void *train_on(void *argument) {
     trainer *t = argument;
     double unused;
@@ -198,7 +199,8 @@ static void *train_on(void *argument) {
         snprintf(t->message, sizeof t->message, "%s", cgp_message());
         tell(t->all, false, true);
     }
-    cgp_pipeline_destroy(t->pipeline); /* the thread that created the pipeline destroys it */
+    cgp_pipeline_destroy(t->pipeline); /* this thread created the pipeline, so this thread destroys
+                                        * it */
     t->pipeline = NULL;
     return NULL;
 }
@@ -229,8 +231,9 @@ static double *seconds_of(cgp_layer_cost *cost, int part) {
 }
 enum { PARTS = 5 };
 
-/* Write the medians of the times in `rows` [steps][layers] to the first row. `column`: scratch
- * [steps]. Split the time of the update in proportion to parameter bytes. */
+/* Replace the first row of `rows` [steps][layers] by the medians of the times over all steps. Split
+ * the time of the update among the layers in proportion to their parameter bytes. `column`: scratch
+ * [steps]. */
 static void summarize(cgp_layer_cost *rows, int steps, int layers, double update, double *column) {
     double bytes = 0;
     for (int i = 0; i < layers; i++) {
@@ -298,8 +301,8 @@ static cgp_status start_others(profile *all) {
     return CGP_OK;
 }
 
-/* End the other trainers. Return `status` if it is a failure; else the first failure of another
- * trainer, with its message. */
+/* End the other trainers. Return `status` if it is a failure. Otherwise return the first failure of
+ * another trainer and set its message. */
 static cgp_status end_others(profile *all, cgp_status status) {
     tell(all, false, true);
     for (int i = 1; i < all->n; i++) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.h -- measure the costs of layers in steps of given plans. */
+/* profile.h -- measures the costs of layers in training steps of given plans. */
 #ifndef CGP_SRC_PIPELINE_PROFILE_H
 #define CGP_SRC_PIPELINE_PROFILE_H
 
 #include <cgpipe/profile.h>
 
-/* Train all plans [n_plans], for one rank, at the same time, and measure the layers of the first
- * plan: medians over `steps` steps, for micro-batches of cgp_plan_microbatch() samples. A plan may
- * occur several times.
+/* Train all plans [n_plans] at the same time, each for one rank, and measure the layers of the
+ * first plan. Costs are medians over `steps` steps, for micro-batches of cgp_plan_microbatch()
+ * samples. A plan may occur several times.
  *
  * costs: [layers of the first plan's model], unchanged on failure.
  *

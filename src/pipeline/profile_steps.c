@@ -64,19 +64,19 @@ static int64_t samples_at(const cgp_profile_options *o, int size) {
     return o->samples ? o->samples[size] : 1;
 }
 
-/* Make the plan of a device. @retval CGP_ELIMIT The plan does not fit into memory, or the model
- * cannot train. */
+/* Make a plan for training on one device. @retval CGP_ELIMIT The plan does not fit into memory, or
+ * the model cannot train. */
 static cgp_status make_plan(cgp_plan **out, const cgp_model *model, const cgp_profile_options *o,
                             int64_t samples, int d) {
     const char *device = device_at(o, d);
     cgp_plan_options options = cgp_plan_options_default();
     options.devices = &device;
-    /* The first micro-batch writes gradients, the others add to them. With few samples the
-     * difference matters, so take more micro-batches. */
+    /* The first micro-batch writes gradients, and the others add to them, which takes longer. With
+     * few samples this difference matters, so use more micro-batches. */
     options.chunks = samples < 3 ? 4 : 2;
     options.batch = samples * options.chunks;
     options.optim = o->optim;
-    options.optim.n_groups = 0; /* groups change no times */
+    options.optim.n_groups = 0; /* parameter groups do not affect times */
     options.threads_per_device = o->threads;
     options.precision = o->precision;
     options.convolution = o->convolution;
@@ -126,7 +126,7 @@ static cgp_status measure(const cgp_model *model, const cgp_profile_options *o,
         cgp_log(CGP_LOG_WARN, "profile", "%s; kernels are measured one by one", cgp_message());
         *in_steps = false;
         status = CGP_OK;
-        k = o->sizes; /* start over */
+        k = o->sizes; /* measure all sizes again */
     }
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sharing.c -- checks that two plans place parameters, gradients, optimizer state and op states at
- * the same offsets, so that their pipelines can share them. These sections come first in each
- * device's memory. Each section is compared separately, because a plan for inference has no
- * gradients. */
+ * the same offsets, so that pipelines of the two plans can share this memory. These sections come
+ * first in each device's memory. Each section is compared separately, because a plan for inference
+ * has no gradients. */
 #include "pipeline/sharing.h"
 
 #include "model/model.h"
@@ -64,9 +64,9 @@ static bool same_copies(const cgp__parameters *a, const cgp__parameters *b, int 
     return true;
 }
 
-/* Compare the gradient buffers and optimizer states of parameter p. Each use has a gradient buffer,
- * unless backward does not reach the use; a step adds these buffers up. Each copy has a gradient
- * buffer and optimizer state. */
+/* Compare the gradient buffers and optimizer states of parameter p. Each use that backward reaches
+ * has a gradient buffer, and a step adds these buffers up. Each copy has a gradient buffer and
+ * optimizer state. */
 static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
     const cgp__parameter *x = &cgp__plan_setup(plan)->model->params[p];
     const cgp__parameter *y = &cgp__plan_setup(owner)->model->params[p];

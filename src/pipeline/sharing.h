@@ -5,8 +5,8 @@
 
 #include <cgpipe/plan.h>
 
-/* Return CGP_EINVAL if a pipeline of the plan cannot use the owner's parameters, gradients,
- * optimizer and states. */
+/* Return CGP_EINVAL if a pipeline of the plan cannot use the parameters, gradients, optimizer state
+ * and op states of the owner's plan. */
 cgp_status cgp__sharing_check(const cgp_plan *plan, const cgp_plan *owner);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timeline.c -- exports the last step as a timeline: event i of a worker's trace is action i of its
- * list. */
+/* timeline.c -- exports the last step as a timeline. Event i of a worker's trace belongs to action
+ * i of the worker's list. */
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
@@ -18,8 +18,8 @@ static cgp_status none(const char *why) {
     return cgp_fail(CGP_ESTATE, "timeline: expected a step of a full mini-batch last, got %s", why);
 }
 
-/* Check, by the context of the last run (zero before the first), that the run was a step of a full
- * mini-batch. */
+/* Check that the last run was a step of a full mini-batch. The run's context tells this; the
+ * context is zero before the first run. */
 static cgp_status check_run(const cgp_pipeline *pipeline) {
     const cgp__run_context *last = &pipeline->executor->context;
     if (pipeline->team->failed) return none("one that failed");
@@ -38,7 +38,7 @@ static bool is_event_of(const cgp_action *action, const cgp__event *event) {
            action->microbatch == event->microbatch;
 }
 
-/* Check that the events of the run are the actions of the device's list. */
+/* Check that the events of the run correspond to the actions of the device's list. */
 static cgp_status check_events(const cgp_pipeline *pipeline, int d) {
     const cgp__measured *measured = &pipeline->measured[d];
     int n = 0;
@@ -61,7 +61,7 @@ static int64_t first_start(const cgp_pipeline *pipeline) {
     return first;
 }
 
-/* Return seconds since first_ns; 0 for times before the step. */
+/* Return the seconds from first_ns to a time, or 0 if the time lies before the step. */
 static double seconds_from(int64_t first_ns, int64_t ns) {
     return ns > first_ns ? 1e-9 * (double)(ns - first_ns) : 0.0;
 }

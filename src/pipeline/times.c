@@ -26,7 +26,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Return the median; sorts `ns`. */
+/* Sort `ns`, and return the median in seconds. */
 static double median_seconds(int64_t *ns, int64_t n) {
     if (n == 0) return NAN;
     qsort(ns, (size_t)n, sizeof *ns, by_size);
@@ -51,9 +51,10 @@ double cgp__pipeline_clock_uncertainty(const cgp_pipeline *pipeline) {
 
 typedef enum overhead { GAPS, WAKEUPS } overhead;
 
-/* Return the overhead in event k of a trace, in ns; -1: none. GAPS: time since the end of the
- * previous action, if the message arrived before the previous action ended. WAKEUPS: time since the
- * arrival of the message, if it arrived after the event's start. */
+/* Return the overhead in event k of a trace, in ns; -1: the event has none. GAPS: time from the end
+ * of the previous action until this action is ready, if its message had already arrived at that
+ * end. WAKEUPS: time from the arrival of the message until the receive is ready, if the message
+ * arrived after the receive's start. */
 static int64_t overhead_of(const cgp_pipeline *pipeline, int device, int64_t k, overhead which) {
     const cgp__event event = cgp__pipeline_event(pipeline, device, k);
     const bool receives = event.kind == CGP_ACTION_RECV_F || event.kind == CGP_ACTION_RECV_B;
@@ -65,8 +66,8 @@ static int64_t overhead_of(const cgp_pipeline *pipeline, int device, int64_t k, 
     return event.released_ns <= before ? event.ready_ns - before : -1;
 }
 
-/* Return the median over all devices, in seconds; NaN if no event has an overhead, or out of
- * memory. */
+/* Return the median overhead of the events of all devices, in seconds. Return NaN if no event has
+ * an overhead, or if out of memory. */
 static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     const int devices = cgp_plan_devices(pipeline->plan);
     int64_t events = 0, n = 0;
@@ -85,8 +86,8 @@ static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     return median;
 }
 
-/* Allocate a buffer for the events of any one device, and reserve the traces of other ranks'
- * devices. */
+/* Allocate a buffer that is large enough for the events of any one device, and reserve space in the
+ * traces of other ranks' devices. */
 static cgp_status reserve_events(const cgp_pipeline *pipeline, cgp__event **events) {
     const int n = cgp_plan_devices(pipeline->plan);
     const int64_t *counts = pipeline->ranks->figures;

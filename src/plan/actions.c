@@ -3,7 +3,8 @@
  * the schedule needs.
  *
  *     placement    the device of each stage, before the stages are made
- *     table        compute actions, made after the stages: generators may need costs of F, I and W
+ *     table        compute actions, made after the stages, because generators may need costs of F,
+ *                  I and W
  *     schedule     the table with recomputations and transfers, checked */
 #include "plan/actions.h"
 
@@ -65,8 +66,8 @@ const char *cgp__schedule_name_of(const cgp_plan_options *o) {
     return o->inference ? "forward-only" : o->external_loss ? "gpipe" : "1f1b";
 }
 
-/* Make a table with the generator's placement. cgp_schedule_create() rejects an unknown name and
- * suggests the nearest. */
+/* Make a table with the generator's placement. cgp_schedule_create() rejects an unknown schedule
+ * name and suggests the nearest known name. */
 static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_schedule_info *info = cgp_schedule_info_find(cgp__schedule_name_of(o));
     if (info && info->has_backward && o->inference)
@@ -113,8 +114,8 @@ cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *o) {
 
 /* --- table --- */
 
-/* Return the FLOPs of F, I, W, R and of an addition of partial sums after I and after W,
- * [6][stages]. */
+/* Return the FLOPs [6][stages] of F, of I, of W, of R, of an addition of partial sums after I, and
+ * of an addition of partial sums after W. */
 static double *stage_costs(const cgp_plan *plan) {
     const size_t n = (size_t)plan->placement.n_stages;
     double *costs = cgp__calloc(6 * n, sizeof *costs);
@@ -150,7 +151,7 @@ static cgp_stage_backward backward_of(const cgp_plan *plan, int j) {
                                                                   : CGP_BACKWARD_INPUT;
 }
 
-/* Check that the caller's table has all that a stage computes. */
+/* Check that the caller's table has every action that the stage must run. */
 static cgp_status check_stage(const cgp_schedule *table, int j, cgp_stage_backward backward) {
     bool has[CGP__COMPUTE_KINDS] = {false};
     int n = 0;
@@ -169,7 +170,7 @@ static cgp_status check_stage(const cgp_schedule *table, int j, cgp_stage_backwa
                     lacks ? "W" : "a backward");
 }
 
-/* Leave out the actions that compute nothing. */
+/* Drop the actions that compute nothing from the plan's table. */
 static cgp_status freeze_table(cgp_plan *plan, const cgp_plan_options *o) {
     const int n = plan->placement.n_stages;
     cgp_stage_backward *stages = NULL;
@@ -228,8 +229,9 @@ static int forward_group(const cgp_plan *plan) {
 
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out) {
-    /* A smaller mini-batch recomputes the same micro-batches as the full mini-batch. So its lists
-     * are parts of the planned lists, and can use their slots. */
+    /* A smaller mini-batch recomputes the same micro-batches as the full mini-batch. So the action
+     * lists of the smaller mini-batch are parts of the planned action lists, and can use the
+     * planned slots. */
     const cgp_schedule *full = plan->actions.schedule;
     cgp_schedule *schedule = NULL;
     CGP_TRY(forward_only
@@ -260,8 +262,8 @@ static cgp_status place_slots(cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Simulate with `capacity`. If the step takes at most as long as in the plan's timeline, replace
- * that timeline and return true. */
+/* Simulate with `capacity`. If the simulated step takes at most as long as the plan's timeline,
+ * replace the plan's timeline and return true. */
 static bool is_as_fast(cgp_plan *plan, const cgp_schedule_costs *costs, const int *capacity) {
     cgp_schedule_costs bounded = *costs;
     cgp_schedule_timeline timeline, *planned = &plan->actions.timeline;
@@ -277,8 +279,8 @@ static bool is_as_fast(cgp_plan *plan, const cgp_schedule_costs *costs, const in
 }
 
 /* A stage without backward waits for no gradient, so it could run ahead of later stages by the
- * whole mini-batch. Give the edges after it the fewest buffers, 2, 4, 8 .., that do not make the
- * simulated step longer. `capacity`, `most`: [edges] scratch. */
+ * whole mini-batch. Give the edges after such a stage the fewest buffers (2, 4, 8 ..) that do not
+ * make the simulated step longer. `capacity`, `most`: [edges] scratch. */
 static cgp_status bound_forward_stages(cgp_plan *plan, const cgp_schedule_costs *costs,
                                        int *capacity, int *most) {
     cgp__edge_plan *edges = plan->messages.edges;
@@ -305,8 +307,8 @@ static cgp_status bound_forward_stages(cgp_plan *plan, const cgp_schedule_costs 
     return CGP_OK;
 }
 
-/* Simulate the step with FLOPs as costs. Give each edge enough buffers that no sender blocks, at
- * least 2, so that there is no deadlock. */
+/* Simulate the step with FLOPs as costs. Give each edge as many buffers as it needs so that no
+ * sender blocks, but at least 2, which excludes a deadlock. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
     const size_t n = (size_t)plan->placement.n_stages;
     const cgp_schedule_costs given = {.forward = costs,

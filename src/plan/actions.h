@@ -25,12 +25,12 @@ const char *cgp__schedule_name_of(const cgp_plan_options *options);
 cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *options,
                                const double *costs, cgp_schedule **out);
 
-/* Make the table and the schedule, and count its slots and buffers. The programs must exist
- * already. */
+/* Make the table and the schedule, and count the slots and buffers that the schedule needs. The
+ * stages' programs must exist already. */
 cgp_status cgp__make_actions(cgp_plan *plan, const cgp_plan_options *options);
 
-/* Make a lowered, checked schedule for `chunks` micro-batches: forward only, or the plan's schedule
- * for at most as many micro-batches as the plan has. */
+/* Make a lowered, checked schedule for `chunks` micro-batches. It is either forward only, or the
+ * plan's schedule; the latter allows at most as many micro-batches as the plan has. */
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out);
 

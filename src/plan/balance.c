@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balance.c -- the balance of a plan: gives the search (partition/balance_search.c) the plan's
- * schedule, and the costs of layers for a micro-batch. */
+/* balance.c -- finds the balance of a plan. It gives the search (partition/balance_search.c) the
+ * plan's schedule and the costs of layers for a micro-batch. */
 #include "plan/balance.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static const double *add_flops(const maker *m, int stages, const int *cuts) {
     return m->stage_flops;
 }
 
-/* Make the compute actions of a full mini-batch. A cgp__schedule_source. */
+/* Make the compute actions of a full mini-batch. This function is a cgp__schedule_source. */
 static cgp_status make_schedule(void *self, const int *cuts, cgp_schedule **out) {
     const maker *m = self;
     const int chunks = m->setup->chunks, stages = cgp_schedule_stages(m->placed);
@@ -74,7 +74,7 @@ static cgp_status search(const maker *m, const int64_t *caps, const cgp__layer_s
     return status;
 }
 
-/* Search with the costs of a micro-batch. */
+/* Search for the balance with the layers' costs for a micro-batch. */
 static cgp_status search_by(const maker *m, const int64_t *caps, const cgp__device_costs *costs,
                             int *balance, int64_t *bytes) {
     const cgp__setup *setup = m->setup;
@@ -99,7 +99,7 @@ cgp_status cgp__find_balance(const cgp__setup *setup, const cgp_plan_options *op
                              const cgp_schedule *placed, const int64_t *caps,
                              const cgp__device_costs *costs, int *balance, int64_t *bytes) {
     const int stages = cgp_schedule_stages(placed), layers = setup->model->n_layers;
-    if (stages == 1 || stages == layers) { /* there is one balance */
+    if (stages == 1 || stages == layers) { /* only one balance is possible */
         for (int j = 0; j < stages; j++)
             balance[j] = stages == 1 ? layers : 1;
         for (int d = 0; bytes && d < cgp_schedule_devices(placed); d++)

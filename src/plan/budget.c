@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* budget.c -- recomputes as little as the memory limits allow.
  *
- * Each device has a frontier of choices (segments.c): at each later point, backward recomputes more
- * values, takes more time and needs fewer bytes. The bytes of a point are an estimate, so the
- * search makes a plan for it. The bytes that this plan needs beyond the estimate are subtracted
- * from the limit, and this gives the next point. Points known to fit and known not to fit bound the
- * next point from both sides, as in regula falsi. All devices search at the same time, since they
- * hardly depend on each other.
+ * Each device has a Pareto frontier of choices of recomputed values (segments.c). At each later
+ * point of the frontier, backward recomputes more values, takes more time and needs fewer bytes.
+ * The bytes of a point are an estimate, so the search makes a plan for it. The bytes that this plan
+ * needs beyond the estimate are subtracted from the limit, and this gives the next point. A point
+ * known to fit and a point known not to fit bound the next point from both sides, as in regula
+ * falsi. The search advances on all devices at the same time, because the choice on one device
+ * hardly affects the others.
  *
  * If the smallest point of a device does not fit, the frontiers of plans with R are searched. In
  * these plans, a micro-batch keeps only its input until R recomputes the values of its slot.
@@ -26,22 +27,24 @@
 
 enum {
     ROUNDS = 12,
-    MOST_RAISES = 16,  /* most limits that are tried until one fits */
-    MOST_NODES = 2000, /* of a model: finding the least limit takes a thousand plans */
+    MOST_RAISES = 16,  /* maximum number of limits to try until one fits */
+    MOST_NODES = 2000, /* maximum number of nodes of a model whose least limit is searched; this
+                        * search makes about a thousand plans */
 };
 
 typedef struct device_search {
     cgp__device_chain chain;
-    /* the limit, and the bytes that the last plan needed beyond the estimate */
+    /* the device's limit, and the bytes that the last plan needed beyond the estimate */
     int64_t limit, beyond;
-    /* the current point, the last point known not to fit, and the first point known to fit */
+    /* points of the frontier: the current point, the last that is known not to fit, and the first
+     * that is known to fit */
     int point, fails, fits;
 } device_search;
 
 typedef struct budget {
     const cgp_model *model;
     cgp_plan_options options;
-    /* [stages] the balance of the frontiers */
+    /* [stages] the balance for which the frontiers were made */
     int *balance;
     int devices;
     device_search *search;
@@ -51,7 +54,7 @@ typedef struct budget {
     cgp_plan *best;
     /* makespan in FLOPs at which to give up a plan that does not fit */
     double too_slow;
-    /* the last plan reached `too_slow` */
+    /* the makespan of the last plan reached `too_slow` */
     bool hopeless;
 } budget;
 
@@ -101,8 +104,8 @@ static int last_point(const device_search *s) {
     return s->chain.frontier.n - 1;
 }
 
-/* Choose the next point of a device, between `fails` and `fits`: by the estimate, or in the middle.
- */
+/* Choose a device's next point on its frontier, between `fails` and `fits`: in the middle if
+ * `middle`, otherwise by the estimate of bytes. */
 static void choose_point(device_search *s, bool middle) {
     const int last = last_point(s);
     if (s->fits <= s->fails) s->fits = last + 1;
@@ -117,8 +120,8 @@ static void choose_point(device_search *s, bool middle) {
     }
 }
 
-/* Choose the next points. Return false if a device has no point left, or all these points have been
- * planned. */
+/* Choose the next point on each device's frontier. Return false if a device has no point left, or
+ * if a plan with all these points was made already. */
 static bool choose(budget *b, bool middle) {
     bool open = false;
     for (int d = 0; d < b->devices; d++) {
@@ -132,7 +135,7 @@ static bool choose(budget *b, bool middle) {
     return open;
 }
 
-/* Note which devices fit their points. */
+/* Record which devices fit into their limits at their current points. */
 static void note(budget *b, const cgp_plan *plan) {
     for (int d = 0; d < b->devices; d++) {
         device_search *s = &b->search[d];
@@ -146,7 +149,7 @@ static void note(budget *b, const cgp_plan *plan) {
     }
 }
 
-/* Plan the current points. */
+/* Make a plan for the current points of all devices. */
 static cgp_status plan_points(budget *b, const cgp_plan *first, cgp_recompute base) {
     cgp_plan *plan = NULL;
     memset(b->recomputed, 0, (size_t)b->model->n_nodes * sizeof *b->recomputed);
@@ -196,8 +199,8 @@ static cgp_status search_points(budget *b, const cgp_plan *first, cgp_recompute 
     return planned ? CGP_OK : plan_points(b, first, base);
 }
 
-/* Search the frontiers of plans with the actions of mode `base`. `first`: the plan of mode `base`
- * itself. */
+/* Search the frontiers of plans that have the actions of recomputation mode `base`. `first`: the
+ * plan of mode `base` itself. */
 static cgp_status search_base(budget *b, const cgp_plan *first, cgp_recompute base) {
     const cgp_status status = search_points(b, first, base);
     for (int d = 0; d < b->devices; d++)
@@ -214,7 +217,7 @@ static cgp_status reserve(budget *b, const cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Take the balance of a plan. Return false if it equals the current balance. */
+/* Make the balance of a plan the current balance. Return false if it equals the current balance. */
 static bool keep_balance(budget *b, const cgp_plan *plan) {
     const size_t bytes = (size_t)plan->placement.n_stages * sizeof *b->balance;
     if (memcmp(b->balance, plan->placement.balance, bytes) == 0) return false;
@@ -233,7 +236,7 @@ static cgp_status try_base(budget *b, cgp_recompute base) {
     return status;
 }
 
-/* Try another mode. A mode that cannot be planned is no candidate. */
+/* Try another recomputation mode. If no plan can be made for it, this mode is no candidate. */
 static cgp_status try_mode(budget *b, const cgp_plan_options *options, cgp_recompute mode) {
     cgp_plan *plan = NULL;
     const cgp_status status = make(b, options, mode, NULL, &plan);

@@ -11,8 +11,9 @@
 cgp_status cgp__plan_budget(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options,
                             bool all, double too_slow);
 
-/* Find the smallest memory_limit with which a plan fits, so that one byte less is refused. *least
- * is 0 if a limit in a device's name is too small, or the model is large. */
+/* Find the smallest memory_limit with which a plan fits; a limit that is one byte smaller is
+ * refused. *least is 0 if a limit in a device's name is too small, or if the model is too large for
+ * this search. */
 cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options *options,
                                   int64_t *least);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* estimate.c -- costs of layers on a device of which only the speed is given. The time of a kernel
- * is the time of its arithmetic or of its memory traffic, whichever is longer. Source: Williams,
- * Waterman and Patterson 2009, "Roofline: An Insightful Visual Performance Model for Multicore
- * Architectures". */
+/* estimate.c -- estimates the costs of layers on a device for which only the speed is given. The
+ * time of a kernel is the time of its arithmetic or of its memory traffic, whichever is longer.
+ * Source: Williams, Waterman and Patterson 2009, "Roofline: An Insightful Visual Performance Model
+ * for Multicore Architectures". */
 #include <cgpipe/planner.h>
 
 #include <math.h>
@@ -25,8 +25,8 @@ static double value_bytes(const estimate *e, const cgp_model *model, int value, 
     return (double)cgp__type_bytes(&type, n);
 }
 
-/* Return the bytes that a kernel reads and writes, each operand once; W adds to the gradients of
- * parameters, so these count twice. */
+/* Return the bytes that a kernel reads and writes. Each operand counts once, except that gradients
+ * of parameters count twice: W reads them and adds to them. */
 static double traffic(const estimate *e, const cgp_model *model, const cgp__node_kernels *kernels,
                       cgp_op_direction d) {
     const cgp__node *node = &model->nodes[kernels->node];
@@ -36,7 +36,8 @@ static double traffic(const estimate *e, const cgp_model *model, const cgp__node
     bool y = true;
     const uint32_t x = forward ? UINT32_MAX : cgp__node_reads(model, node, d, &y);
     const double out = value_bytes(e, model, node->output, n);
-    double bytes = forward ? out : out + (y ? out : 0); /* backward reads dy, and y if needed */
+    /* Backward reads dy, and also y if the op needs it. */
+    double bytes = forward ? out : out + (y ? out : 0);
     for (int k = 0; k < node->n_inputs; k++) {
         const double one = value_bytes(e, model, node->inputs[k], n);
         if (x & (1u << k)) bytes += one;
@@ -53,7 +54,7 @@ static double traffic(const estimate *e, const cgp_model *model, const cgp__node
     return bytes;
 }
 
-/* A cgp__timer. */
+/* Estimate the times of kernels. This function is a cgp__timer. */
 static cgp_status time_kernels(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                                double seconds[CGP_OP_DIRECTIONS]) {
     const estimate *e = self;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* groups.c -- see groups.h. A parameter belongs to the first group that matches its name. */
+/* groups.c -- finds the parameters of each optimizer group. A parameter belongs to the first group
+ * with a pattern that matches the parameter's name. */
 #include "plan/groups.h"
 
 #include "base/base.h"
@@ -10,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the length of the pattern at the start of a list: up to a comma without a backslash. */
+/* Return the length of the first pattern of a list. The pattern ends at a comma that has no
+ * backslash before it. */
 static size_t pattern_length(const char *list) {
     size_t n = 0;
     while (list[n] && list[n] != ',')
@@ -18,7 +20,8 @@ static size_t pattern_length(const char *list) {
     return n;
 }
 
-/* Put the parameters that match a pattern into group g, unless an earlier group has them. */
+/* Put the parameters that match a pattern into group g, except parameters that are in an earlier
+ * group. */
 static cgp_status add_pattern(cgp__groups *groups, int g, const cgp_model *model,
                               const char *pattern, int *added) {
     bool matches = false;
@@ -65,8 +68,8 @@ cgp_status cgp__groups_find(cgp__groups *groups, const cgp_model *model, const c
     groups->n = n;
     for (int g = 0; g < n; g++) {
         const cgp_optim_group *group = &optim->groups[g];
-        groups->lr[g] = isnan(group->lr) ? NAN : group->lr; /* always the same NaN, because the plan
-                                                             * hashes it */
+        /* Use the same NaN every time, because the plan's hash includes its bytes. */
+        groups->lr[g] = isnan(group->lr) ? NAN : group->lr;
         groups->weight_decay[g] = isnan(group->weight_decay) ? NAN : group->weight_decay;
         CGP_TRY(find_group(groups, g, model, group));
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* groups.h -- the optimizer's groups of parameters, which have constants of their own. */
+/* groups.h -- the optimizer's groups of parameters. Each group has its own learning rate and weight
+ * decay. */
 #ifndef CGP_SRC_PLAN_GROUPS_H
 #define CGP_SRC_PLAN_GROUPS_H
 
@@ -7,14 +8,15 @@
 
 typedef struct cgp_model cgp_model;
 
-/* `of` is NULL if there are no groups. */
+/* The groups of a plan. Field `of` is NULL if there are no groups. */
 typedef struct cgp__groups {
     int n;
-    double *lr, *weight_decay; /* [n]; NaN: the optimizer's */
-    int *of;                   /* [params] 1 + the parameter's group; 0: it is in no group */
+    double *lr, *weight_decay; /* [n] constants of each group; NaN: the optimizer's constant */
+    int *of;                   /* [params] 1 + the parameter's group; 0: the parameter is in no
+                                * group */
 } cgp__groups;
 
-/* Return 1 + the group of a parameter; 0: it is in no group. */
+/* Return 1 + the index of a parameter's group, or 0 if the parameter is in no group. */
 static inline int cgp__group_of(const cgp__groups *groups, int parameter) {
     return groups->n > 0 ? groups->of[parameter] : 0;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.c -- hashes everything that ranks must have in common before they run a plan together: what
+/* hash.c -- hashes everything that must be equal on all ranks before they run a plan together: what
  * each rank does, sends, keeps and checks. The hash leaves out what the code of this version
- * derives from these data, such as programs and offsets. It also leaves out the functions of a
- * custom op and the bytes of its attributes, which may hold addresses. */
+ * derives from these data, such as programs and offsets. The hash also leaves out the functions of
+ * a custom op and the bytes of its attributes, because these may hold addresses. */
 #include <string.h>
 
 #include "model/model.h"
 #include "plan/memory/devices.h"
 #include "plan/plan.h"
 
-/* A hash in progress; after a failure it takes no more data. */
+/* A hash in progress. After a failure, further data are ignored. */
 typedef struct sum {
     cgp__sha256 *hash;
     cgp_status status;
@@ -36,7 +36,8 @@ static void add_type(sum *s, cgp_dtype dtype, const cgp_shape *shape) {
 
 /* --- the graph --- */
 
-/* Add the table of an op. It describes a custom op; the version determines the built-in ops. */
+/* Add a custom op's table, which describes the op. Built-in ops need no table, because the version
+ * of cgpipe determines them. */
 static void add_op(sum *s, const cgp_op_node *use) {
     const cgp_op *op = use->op;
     const cgp_op_shapes *shapes = &use->shapes;
@@ -54,7 +55,7 @@ static void add_op(sum *s, const cgp_op_node *use) {
 
 static void add_node(sum *s, const cgp__node *node) {
     cgp_op_attributes sizes = node->sizes;
-    sizes.custom = NULL; /* it is an address */
+    sizes.custom = NULL; /* the field is an address, which may differ between ranks */
     add_op(s, &node->use);
     add(s, &sizes, sizeof sizes);
     ADD_NUMBERS(s, (int64_t)node->kind, node->layer, node->id, node->output, node->first_state);
@@ -135,7 +136,8 @@ static void add_options(sum *s, const cgp__setup *setup) {
     add_groups(s, &setup->groups, setup->model->n_params);
 }
 
-/* Add devices, stages, edges and links; their bytes tell different layouts apart. */
+/* Add devices, stages, edges and links. Different memory layouts give different byte counts of
+ * these. */
 static void add_layout(sum *s, const cgp_plan *plan) {
     const cgp__placement *placement = &plan->placement;
     ADD_NUMBERS(s, placement->n_devices, placement->n_stages, plan->messages.n_edges,
@@ -182,7 +184,7 @@ cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]) {
     add_options(&s, &plan->setup);
     add_model(&s, plan->setup.model);
     add_layout(&s, plan);
-    add_actions(&s, plan->actions.table); /* other schedules are derived from it */
+    add_actions(&s, plan->actions.table); /* all other schedules are derived from this table */
     add_actions(&s, plan->actions.schedule);
     if (s.status == CGP_OK) s.status = cgp__sha256_finish(s.hash, hex);
     cgp__sha256_destroy(s.hash);

@@ -19,23 +19,24 @@ int cgp__plan_tie(const cgp_plan *plan, int from, int to) {
     return -1;
 }
 
-/* Return whether device `to` cannot read memory of device `from`: the memory is on another rank, or
- * is device memory of another backend. */
+/* Return whether device `to` cannot read the memory of device `from`. This is so if the memory is
+ * on another rank, or is device memory of another backend. */
 static bool are_apart(const cgp_plan *plan, int from, int to) {
     const cgp__device_plan *a = &plan->placement.devices[from], *b = &plan->placement.devices[to];
     return a->info.rank != b->info.rank ||
            (!a->backend->host_addressable && a->backend != b->backend);
 }
 
-/* Return whether messages between two devices are worth dividing: a copy between a device and host
- * memory can overlap with the transport. */
+/* Return whether messages between two devices are worth dividing. They are if a copy between a
+ * device and host memory can then overlap with the transport. */
 static bool is_divisible(const cgp_plan *plan, int from, int to) {
     const cgp__device_plan *a = &plan->placement.devices[from], *b = &plan->placement.devices[to];
     return a->info.rank != b->info.rank &&
            (!a->backend->host_addressable || !b->backend->host_addressable);
 }
 
-/* Read CGP_PIECE_BYTES, for tests: the largest piece of a message. */
+/* Read the environment variable CGP_PIECE_BYTES, by which tests set the maximum size of a message's
+ * pieces. */
 static cgp_status read_piece_bytes(int64_t *bytes) {
     const char *text = getenv("CGP_PIECE_BYTES");
     char *end = NULL;
@@ -77,8 +78,8 @@ static cgp_status add_tie(cgp_plan *plan, int from, int to) {
     return add_link(plan, from, to, CGP__TIE_BYTES, 2);
 }
 
-/* Add a link from each device that uses the parameter to its owner, and from the owner to each
- * device that holds a copy. */
+/* For a tied parameter, add a link from each device that uses the parameter to the parameter's
+ * owner, and from the owner to each device that holds a copy. */
 static cgp_status add_ties(cgp_plan *plan, int p) {
     const cgp__parameter *param = &plan->setup.model->params[p];
     const int owner = plan->parameters.copies[plan->parameters.first_copy[p]].device;
@@ -93,8 +94,8 @@ static cgp_status add_ties(cgp_plan *plan, int p) {
     return CGP_OK;
 }
 
-/* Divide the messages of an edge into pieces. The edge's link keeps the first piece; the others get
- * new links. */
+/* Divide the messages of an edge into pieces. The first piece stays on the edge's link; each
+ * further piece gets a new link. */
 static cgp_status divide(cgp_plan *plan, int edge, int64_t most) {
     const cgp__link_plan whole = plan->links.list[edge];
     if (whole.bytes <= most || !is_divisible(plan, whole.from, whole.to)) return CGP_OK;

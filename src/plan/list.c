@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.c -- binds a device's list: finds each action's samples and its bound instance (slots,
- * program, range of calls, flags). */
+/* list.c -- binds a device's action list. For each action, it finds the samples and the bound
+ * instance (slots, program, range of calls, flags). */
 #include "plan/list.h"
 
 #include <stdlib.h>
@@ -14,29 +14,30 @@ void cgp__list_release(cgp__list *list) {
     free(list->variants);
 }
 
-/* Return the program that F of a micro-batch runs: forward_nosave if nothing needs saving. But a
- * training plan that never recomputes has no forward_nosave, so even without backward its F runs
- * forward_saved. */
+/* Return the program that F of a micro-batch runs. It is forward_nosave if nothing needs saving.
+ * But a training plan that never recomputes has no forward_nosave, so F runs forward_saved even if
+ * no backward follows. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->setup.inference || plan->setup.recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE
                                                                 : CGP__FORWARD_SAVED;
 }
 
-/* The state while a list is bound. begun_forward [stages]: set when a stage's first forward is
- * bound. input_group, weight_group [stages]: 1 + gradient group of the last micro-batch whose input
- * backward, or weight backward, is bound; 0: none. recomputed [stages x chunks]: set if the
- * micro-batch has an R, so that its F saves nothing. */
+/* The state while a device's action list is bound. begun_forward [stages]: set when a stage's first
+ * forward is bound. input_group [stages]: 1 + gradient group of the last micro-batch whose input
+ * backward is bound; 0: none is bound. weight_group [stages]: the same for weight backward.
+ * recomputed [stages x chunks]: set if the micro-batch has an R; then its F saves nothing. */
 typedef struct binder {
     const cgp_plan *plan;
     cgp__minibatch minibatch;
     cgp__list *list;
     bool *begun_forward, *recomputed;
     int *input_group, *weight_group;
-    /* [stages x chunks] set while the list is walked from its end: a later action uses the slot */
+    /* [stages x chunks] set if a later action of the list uses the slot; the list is walked from
+     * its end */
     bool *input_used, *saved_used, *gradient_used;
     const cgp__slots *slots;
-    cgp__index index; /* index of the bound instances */
+    cgp__index index; /* hash index of the bound instances */
 } binder;
 
 static size_t cell(const binder *b, const cgp_action *action) {
@@ -50,7 +51,7 @@ static bool first_time(bool *begun) {
 }
 
 /* Return true if an action is the first of its gradient group and overwrites gradients. In a step
- * that adds to earlier gradients, the first group does not overwrite them. */
+ * that adds to the gradients of earlier steps, the first group does not overwrite these. */
 static bool overwrites(const binder *b, int *last, int group) {
     const int before = *last;
     *last = 1 + group;
@@ -72,7 +73,8 @@ static void bind_gradients(const binder *b, const cgp_action *action, cgp__varia
     }
 }
 
-/* Bind the range of calls, and what differs between the first action of a kind and later ones. */
+/* Bind the action's range of calls, and the flags that differ between the first action of a kind
+ * and later actions of this kind. */
 static void bind_calls(const binder *b, const cgp_action *action, cgp__variant *v) {
     const cgp__program *program = &b->plan->placement.stages[v->stage].programs[v->program];
     const cgp_action_kind kind = action->kind;
@@ -90,7 +92,7 @@ bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b) {
            a->additions == b->additions && a->samples == b->samples;
 }
 
-/* Find or add a bound instance; -1: out of memory. */
+/* Find or add a bound instance and return its index; -1: out of memory. */
 static int find_variant(binder *b, const cgp__variant *v) {
     cgp__list *list = b->list;
     const int64_t numbers[] = {v->stage,        v->input_slot, v->saved_slot, v->gradient_slot,
@@ -142,8 +144,8 @@ static bool uses_input(const cgp__stage_plan *stage, cgp_action_kind kind) {
     }
 }
 
-/* Bind the slots of the micro-batch. Forward alone runs one micro-batch after the other, in the
- * slots of micro-batch 0. */
+/* Bind the slots of the action's micro-batch. A list that is forward only runs one micro-batch
+ * after the other, all in the slots of micro-batch 0. */
 static void bind_slots(const binder *b, const cgp_action *action, cgp__variant *v) {
     const cgp__stage_plan *stage = &b->plan->placement.stages[action->stage];
     const size_t at = (size_t)stage->number * (size_t)b->slots->microbatches +
@@ -166,7 +168,8 @@ static cgp_status bind_action(binder *b, int i) {
     const int64_t microbatch = b->plan->setup.microbatch;
     bound->first_sample = action->microbatch * microbatch;
     cgp__variant v = {.stage = action->stage,
-                      .program = CGP__BACKWARD, /* for B, I, W and SEND_B; RECV ignores it */
+                      .program = CGP__BACKWARD, /* program of B, I, W and SEND_B; RECV ignores this
+                                                 * field */
                       .samples = cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
     if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F)
         v.program = forward_program(b->plan, b->minibatch, b->recomputed[cell(b, action)]);
@@ -177,7 +180,7 @@ static cgp_status bind_action(binder *b, int i) {
     return bound->variant < 0 ? cgp__no_memory("list", sizeof v) : CGP_OK;
 }
 
-/* Find the last action that uses each slot. */
+/* For each slot, find the last action that uses the slot. */
 static void find_frees(const binder *b) {
     for (int i = b->list->n - 1; i >= 0; i--) {
         cgp__bound_action *bound = &b->list->actions[i];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.h -- a device's actions for mini-batches of N samples, with slots, samples and calls filled
- * in, so that a step needs no lookups. */
+/* list.h -- a device's bound action list for mini-batches of N samples. Slots, samples and calls
+ * are filled in, so a step needs no lookups. */
 #ifndef CGP_SRC_PLAN_LIST_H
 #define CGP_SRC_PLAN_LIST_H
 
@@ -9,8 +9,8 @@
 
 #include "plan/location.h"
 
-/* Maximum number of actions in flight: the host enqueues action i when action i - CGP__AHEAD is
- * complete. */
+/* Maximum number of enqueued actions that are not complete: the host enqueues action i when action
+ * i - CGP__AHEAD is complete. */
 enum { CGP__AHEAD = 4 };
 
 /* A bound instance: everything that an action's calls are bound to. Equal actions of several
@@ -23,19 +23,20 @@ typedef struct cgp__variant {
     int program;
     /* calls of the program that the action runs: begin .. end - 1 */
     int begin, end;
-    /* Overwrite instead of adding: F overwrites its accumulators; B and I overwrite weight
-     * gradients that input backward makes. */
+    /* If set, the action overwrites instead of adding. F overwrites its accumulators; B and I
+     * overwrite weight gradients that input backward makes. */
     int first;
-    /* Overwrite instead of adding: B and W overwrite weight gradients that weight backward
-     * makes. */
+    /* If set, B and W overwrite the weight gradients that weight backward makes, instead of adding
+     * to them. */
     int first_weight;
-    /* With gradient groups: the buffer in which the gradients add up, and the additions at the end
-     * of the action (schedule/gradient_groups.h). 0 if it writes no gradients. */
+    /* With gradient groups: the index of the buffer in which the gradients add up, and the number
+     * of additions at the end of the action (schedule/gradient_groups.h). Both are 0 if the action
+     * writes no gradients. */
     int buffer, additions;
-    /* samples of the micro-batch */
+    /* number of samples of the micro-batch */
     int64_t samples;
-    /* filled in by the pipeline: indices of the worker's kernel set and of its captured graphs (-1:
-     * none) */
+    /* Indices of the worker's kernel set and of the worker's captured graphs (-1: none). The
+     * pipeline fills in both. */
     int kernels, graphs;
 } cgp__variant;
 
@@ -44,34 +45,36 @@ typedef struct cgp__bound_action {
     /* index of the micro-batch's first sample in the mini-batch */
     int64_t first_sample;
     int variant;
-    /* The action is the last that uses this slot of its micro-batch. */
+    /* Set if the action is the last one that uses the input slot, saved slot or gradient slot of
+     * its micro-batch. */
     bool frees_input, frees_saved, frees_gradient;
-    /* Actions of the list, one on each other queue, for which this action's queue waits; -1:
-     * none. */
+    /* For each other queue: the index, in the list, of the action on that queue for which this
+     * action's queue waits; -1: none. */
     int wait[CGP_QUEUES];
 } cgp__bound_action;
 
 typedef struct cgp__list {
     cgp__bound_action *actions;
     int n;
-    /* number of forward actions at the start of the list (with an external loss: all forward
-     * actions) */
+    /* number of forward actions at the start of the list; with an external loss, these are all
+     * forward actions */
     int n_forward;
     cgp__variant *variants;
     int n_variants, variants_capacity;
 } cgp__list;
 
-/* A mini-batch: its samples and micro-batches; an evaluation or prediction is forward only. */
+/* A mini-batch: the numbers of its samples and micro-batches. Evaluation and prediction run it
+ * forward only. */
 typedef struct cgp__minibatch {
     int64_t samples;
     bool forward_only;
-    /* The first micro-batch adds its weight gradients to the gradients of earlier steps. With
-     * gradient groups, only the first group does so. */
+    /* The weight gradients of the first micro-batch (with gradient groups: of the first group) are
+     * added to the gradients of earlier steps instead of overwriting them. */
     bool adds;
     int chunks;
 } cgp__minibatch;
 
-/* Bind a device's list of a lowered schedule. */
+/* Bind the action list that a lowered schedule has for a device. */
 cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                           cgp__minibatch minibatch, int device, cgp__list *list);
 void cgp__list_release(cgp__list *list);
@@ -82,12 +85,12 @@ bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b);
 /* Return the queue on which a device runs an action. */
 cgp_queue cgp__queue_of(cgp_action_kind kind);
 
-/* Return false if a transfer's message has no values in an arena of its stage; true for any other
- * action. `program`: of the bound instance. */
+/* Return false if the action is a transfer and its message has no values in this arena of its
+ * stage; return true for any other action. `program`: the program of the bound instance. */
 bool cgp__transfer_touches(const cgp_plan *plan, const cgp_action *action, int program,
                            cgp__arena arena);
 
-/* waits.c: fill in the actions' waits. */
+/* Fill in the `wait` fields of the list's actions (waits.c). */
 cgp_status cgp__plan_find_waits(const cgp_plan *plan, cgp__list *list);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* location.h -- operands of kernel calls: an arena and an offset instead of a pointer, so that one
- * program serves every micro-batch and every allocation. */
+/* location.h -- operands of kernel calls. An operand is an arena and an offset instead of a
+ * pointer, so that one program serves every micro-batch and every allocation. */
 #ifndef CGP_SRC_PLAN_LOCATION_H
 #define CGP_SRC_PLAN_LOCATION_H
 
@@ -26,7 +26,7 @@ typedef enum cgp__arena {
     CGP__SAVED_SLOT,
     CGP__GRADIENT_SLOT,
     CGP__WORKSPACE,
-    /* only while a plan is made: index of a live range that has no location yet */
+    /* used only while a plan is made; offset: index of a live range that has no location yet */
     CGP__LIVE_RANGE,
     CGP__ARENAS
 } cgp__arena;

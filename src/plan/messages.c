@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* messages.c -- lists the values and gradients that cross between stages.
  *
- * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient returns
- * along a chain: from the last stage that uses the value, through the other users, to the producer.
- * Each stage adds the gradients of its own uses, last to first, to the sum that arrived:
+ * A value made in stage a and used in stage c > a goes from a to c directly. The value's gradient
+ * returns along a chain: from the last stage that uses the value, through the other stages that use
+ * it, to the stage that made it. Each stage adds the gradients of its own uses, last to first, to
+ * the sum that arrived:
  *
  *     value        a ──► c1          gradient     a ◄── c1 ◄── c2
  *                  a ──────► c2
  *
- * The gradient of an input ends in the first stage that makes a part of it. That stage gives it to
- * the caller.
+ * The chain of a model input's gradient ends in the first stage that makes a part of this gradient.
+ * That stage gives the complete gradient to the caller.
  *
  * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is bit-identical for every balance, and a stage
  * never has to add two partial sums. */
@@ -31,7 +32,7 @@ typedef struct lister {
     const cgp_model *model;
     const int *node_stage;
     cgp__messages *out;
-    cgp__index index; /* index of the edges */
+    cgp__index index; /* hash index of the edges */
     int64_t *steps;
 } lister;
 
@@ -41,8 +42,9 @@ static bool has_input_gradient(const cgp__node *node, int k) {
     return node->requires_grad && cgp__node_passes(node, k);
 }
 
-/* Visit each input of each node: count the stages that read a value, or, with `readers`, list them.
- * Nodes ascend, and so do their stages. `n`: [values] the count so far. */
+/* Visit each input of each node, in ascending order of nodes and hence of stages. Count the stages
+ * that read each value or, if `readers` is not NULL, list these stages. `n`: [values] the counts so
+ * far. */
 static void visit_inputs(const lister *l, cgp__reader *readers, const int *first, int *n,
                          int *last_stage) {
     for (int i = 0; i < l->model->n_nodes; i++) {
@@ -102,7 +104,7 @@ static int producer_stage(const lister *l, int value) {
     return node < 0 ? -1 : l->node_stage[node];
 }
 
-/* Find or make the edge between two stages; -1: out of memory. */
+/* Find or make the edge between two stages and return its index; -1: out of memory. */
 static int find_edge(lister *l, int from, int to) {
     cgp__messages *m = l->out;
     const int stages[2] = {from, to};
@@ -143,7 +145,8 @@ static cgp_status add_activation(lister *l, int value) {
     return CGP_OK;
 }
 
-/* Add the chain from the last stage that makes a part of the gradient to the value's producer. */
+/* Add the edges on which a value's gradient returns, from the last stage that makes a part of the
+ * gradient to the stage that made the value. */
 static cgp_status add_gradient(lister *l, int value, cgp__results *results) {
     const int producer = producer_stage(l, value), *first = &l->out->first_reader[value];
     int from = -1;
@@ -165,8 +168,8 @@ static cgp_status list_stage_edges(cgp__messages *m, size_t n) {
     int *first = m->first_stage_edge = cgp__calloc(n + 2, sizeof *first);
     int *list = m->stage_edges = cgp__calloc(2 * (size_t)m->n_edges, sizeof *list);
     if (!first || !list) return cgp__no_memory("plan: edges", n * sizeof *first);
-    /* Store the count of stage j at first[j + 2]. Filling the list then moves the start of stage j
-     * to first[j]. */
+    /* Store stage j's count at first[j + 2]. After the prefix sum, first[j + 1] is where stage j
+     * starts, and filling the list advances it to the start of stage j + 1. */
     for (int e = 0; e < m->n_edges; e++) {
         first[m->edges[e].edge.from + 2]++;
         first[m->edges[e].edge.to + 2]++;

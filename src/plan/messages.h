@@ -17,9 +17,10 @@ typedef struct cgp__part {
     int64_t sample_bytes;
     /* offset of the value in the message */
     int64_t offset;
-    /* Location in the sender's arenas: [0] after forward_nosave, [1] after forward_saved. */
+    /* Location of the value in the sender's arenas: from[0] after program forward_nosave, from[1]
+     * after program forward_saved. */
     cgp__location from[2];
-    /* location in the receiver's arenas */
+    /* location of the value in the receiver's arenas */
     cgp__location to;
 } cgp__part;
 
@@ -52,14 +53,14 @@ typedef struct cgp__messages {
     /* edges of activations come first */
     cgp__edge_plan *edges;
     int n_edges, edges_capacity;
-    /* [2 edges] the edges of stage 0, of stage 1 .., ascending */
+    /* [2 x edges] indices of the edges of stage 0, then of stage 1 ..; those of one stage ascend */
     int *stage_edges;
     /* [stages + 1] index of each stage's first entry in stage_edges */
     int *first_stage_edge;
 } cgp__messages;
 
-/* List the readers of each value, the edges and their parts, and the stages of the inputs'
- * gradients. */
+/* List the stages that read each value, the edges, and the parts of the edges' messages. Also find
+ * the stage that completes each model input's gradient. */
 cgp_status cgp__list_messages(cgp__messages *messages, const cgp__setup *setup,
                               const cgp__placement *placement, cgp__results *results,
                               int64_t *steps);

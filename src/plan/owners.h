@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owners.h -- the device of a node, and the rank of a device, for the modules that run a plan. */
+/* owners.h -- tells the modules that run a plan the device of a node and the rank of a device. */
 #ifndef CGP_SRC_PLAN_OWNERS_H
 #define CGP_SRC_PLAN_OWNERS_H
 

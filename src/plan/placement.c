@@ -20,7 +20,7 @@ int cgp__device_of(const cgp__placement *placement, int node) {
     return placement->stages[placement->node_stage[node]].info.device;
 }
 
-/* Set backend, ordinal and limit of device d from its name. */
+/* Set a device's backend, ordinal and memory limit from the device's name. */
 static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *o, int d) {
     const char *text = o->devices ? o->devices[d] : "cpu";
     cgp__device_name name;
@@ -39,7 +39,7 @@ static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *
     return device->name ? CGP_OK : cgp__no_memory("plan", strlen(name.kind));
 }
 
-/* Name the devices, and list the stages of each. */
+/* Set the names of the devices, and list the stages of each device. */
 static cgp_status make_devices(cgp__placement *p, const cgp_plan_options *o,
                                const cgp_schedule *table) {
     int placed = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.h -- nodes on stages, stages on devices, devices on ranks. */
+/* placement.h -- places nodes on stages, stages on devices, and devices on ranks. */
 #ifndef CGP_SRC_PLAN_PLACEMENT_H
 #define CGP_SRC_PLAN_PLACEMENT_H
 
@@ -16,7 +16,7 @@ typedef struct cgp__placement {
     /* [nodes] stage of each node */
     int *node_stage;
     cgp__stage_plan *stages;
-    /* [stages] the stages of device 0, of device 1 .. */
+    /* [stages] indices of the stages of device 0, then of device 1 .. */
     int *device_stages;
     cgp__device_plan *devices;
 } cgp__placement;

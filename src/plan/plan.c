@@ -3,8 +3,8 @@
  * the programs, the schedule, the slots and the transfer buffers. At the end it adds up the bytes.
  *
  * The order matters. The layout of a stage needs only the micro-batch. The number of slots needs
- * the schedule, which needs the edges. The transfer buffers need the simulated step, whose costs
- * come from the programs. */
+ * the schedule, which needs the edges. The number of transfer buffers comes from the simulated
+ * step, and the costs of this step come from the programs. */
 #include "plan/plan.h"
 
 #include <cgpipe/planner.h>
@@ -57,7 +57,7 @@ static cgp_status check_caches(const cgp_model *model) {
     return CGP_OK;
 }
 
-/* Check that a parameter is not frozen, or that an input has a gradient. */
+/* Check that the model has a parameter that is not frozen, or an input with a gradient. */
 static cgp_status check_trainable(const cgp_model *model) {
     for (int k = 0; k < model->n_inputs; k++) {
         if (model->values[model->input_values[k]].has_grad) return CGP_OK;
@@ -105,11 +105,12 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_BUDGET)
         return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",
                         (int)o->recompute);
-    /* this check also runs for inference, which uses no optimizer */
+    /* the optimizer's options are checked even for inference, which uses no optimizer */
     return cgp_optim_check(&o->optim);
 }
 
-/* Split by torchgpipe's rule: micro-batches of b = ceil(B / M) samples, ceil(B / b) of them. */
+/* Split a mini-batch of B samples into at most M micro-batches by torchgpipe's rule. A micro-batch
+ * has b = ceil(B / M) samples, and there are ceil(B / b) micro-batches. */
 static void split_batch(cgp__setup *setup, const cgp_plan_options *o) {
     setup->batch = o->batch;
     setup->microbatch = (o->batch + o->chunks - 1) / o->chunks;
@@ -157,7 +158,7 @@ static cgp_status check_size(const cgp__setup *setup, int stages) {
                     (long long)setup->batch, model->name);
 }
 
-/* Place the sections of each device's memory, in the order of plan.h's drawing. */
+/* Place the sections of each device's memory, in the order of the drawing in plan.h. */
 static void add_up(cgp_plan *plan) {
     cgp__placement *p = &plan->placement;
     for (int j = 0; j < p->n_stages; j++) {
@@ -206,8 +207,8 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
     return plan->setup.microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
 }
 
-/* Write ", NAME BYTES" for a section that few devices have; write nothing if the section is empty.
- * Return text. */
+/* Write ", NAME BYTES" to `text` for a section that few devices have, or the empty string if the
+ * section is empty. Return `text`. */
 static const char *section_text(const char *name, int64_t bytes, char text[64]) {
     char number[32];
     *text = '\0';
@@ -341,8 +342,8 @@ cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan
                : cgp__plan_make_with(out, model, options, NULL);
 }
 
-/* Write what the fullest device needs even if everything that helps is recomputed, and the least
- * limit. */
+/* Write an error message for mode `budget`: what the fullest device needs even if everything that
+ * helps is recomputed, and the smallest limit with which a plan fits. */
 static cgp_status refuse_budget(const cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_plan_device *device = NULL;
     char needs[512], limit[32];

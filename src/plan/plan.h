@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h -- a plan: parts that the sources of this folder own and fill. Other modules read a part
- * through the header that defines it. The sections of one allocation per device are
+/* plan.h -- a plan. Each of its parts is filled by one source file of this folder; other modules
+ * read a part through the header that defines it. A device has one allocation, with these sections:
  *
  *     pipelines may share    parameters | gradients | optimizer | states
  *     each has its own       scratch | slots ... | workspace | step | transfer, receive | packed */
@@ -28,15 +28,16 @@ struct cgp_plan {
     cgp__results results;
     cgp__actions actions;
     cgp__links links;
-    /* Iterations of the loops that could grow faster than the model, for a test. */
+    /* Number of iterations of those loops that could grow faster than the model. A test reads
+     * it. */
     int64_t steps;
 };
 
 /* Create a plan; devices may exceed their memory limits. */
 cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options);
 
-/* Create a plan as cgp__plan_make() does, but not with CGP_RECOMPUTE_BUDGET. recomputed: [nodes]
- * nodes whose values backward recomputes; NULL: as the options say. */
+/* Create a plan as cgp__plan_make() does; the mode must not be CGP_RECOMPUTE_BUDGET. recomputed:
+ * [nodes] true if backward recomputes the node's value; NULL: the options' mode decides. */
 cgp_status cgp__plan_make_with(cgp_plan **out, const cgp_model *model,
                                const cgp_plan_options *options, const bool *recomputed);
 
@@ -56,10 +57,12 @@ cgp_status cgp__plan_check_limits(const cgp_plan *plan);
 /* Return the number of devices of a plan with these options. */
 int cgp__options_devices(const cgp_plan_options *options);
 
-/* Return CGP_EINVAL if a device has no row of costs. row_of: [devices], or NULL. */
+/* Return CGP_EINVAL if a device has no row of costs. row_of: [devices] index of each device's row;
+ * may be NULL. */
 cgp_status cgp__check_row_of(const int *row_of, int devices);
 
-/* Find the balance of a plan with these options within caps; see cgp__find_balance(). */
+/* Find the balance, within caps on memory, of a plan with these options; see
+ * cgp__find_balance(). */
 cgp_status cgp__plan_balance(const cgp_model *model, const cgp_plan_options *options,
                              const int64_t *caps, const cgp__device_costs *costs, int *balance,
                              int64_t *bytes);

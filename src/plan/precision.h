@@ -11,25 +11,26 @@
 
 typedef struct cgp__setup cgp__setup;
 
-/* Check an option. @retval CGP_EINVAL The number is not a cgp_precision. The message is "NAME:
- * expected ...". */
+/* Check the value of an option. @retval CGP_EINVAL The value is not a cgp_precision. The message is
+ * "NAME: expected ...". */
 cgp_status cgp__precision_check(const char *name, cgp_precision precision);
 
-/* @retval CGP_EINVAL The backend does not compute in this precision. The message has `device`. */
+/* Check that a backend computes in a precision. @retval CGP_EINVAL It does not. The message
+ * contains the text `device`. */
 cgp_status cgp__precision_check_backend(cgp_precision precision, const cgp_backend *backend,
                                         const char *device);
 
-/* Return how devices compute with these options. */
+/* Return the arithmetic that devices use with these options. */
 cgp__arithmetic cgp__arithmetic_with(cgp_precision precision, cgp_convolution convolution);
 
-/* Return the type of activations and their gradients, the arithmetic, the type of one value, and
- * the size in bytes of one value for n samples. */
+/* These functions return the type of activations and of their gradients, the arithmetic, the type
+ * of a given value, and the bytes of a given value for n samples. */
 cgp_dtype cgp__activation_type(const cgp__setup *setup);
 cgp__arithmetic cgp__arithmetic_of(const cgp__setup *setup);
 cgp_dtype cgp__value_type(const cgp__setup *setup, int value);
 int64_t cgp__value_bytes(const cgp__setup *setup, int value, int64_t n);
 
-/* Return true for an input that devices keep in another type than the caller. */
+/* Return true for a model input that devices keep in another type than the caller does. */
 bool cgp__is_converted(const cgp__setup *setup, int value);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query.c -- getters of a plan: the public getters, and the getters by which other modules read its
- * parts. */
+/* query.c -- getters of a plan: the public getters, and the getters by which other modules read the
+ * plan's parts. */
 #include "plan/plan.h"
 
 #include "model/model.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search.c -- searches plans: micro-batches x schedules x stages on a device x recomputation modes.
+/* search.c -- searches plans over numbers of micro-batches, schedules, numbers of stages per
+ * device, and recomputation modes.
  *
  * For one schedule, a recomputation mode is dominated by a mode that runs fewer or shorter actions.
  * With any balance, the step of the dominated mode is at least as long. So a mode is not tried if a
@@ -11,8 +12,8 @@
  *
  * `budget` may be as fast as any mode that recomputes, so only `never` dominates it.
  *
- * Once there are as many choices as asked for, a mode may be given up after one plan. This happens
- * if its fastest balance does not fit and is slower than all choices. */
+ * Once there are as many choices as the caller asked for, a mode may be given up after one plan.
+ * This happens if the mode's fastest balance does not fit and is slower than all choices. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -31,7 +32,7 @@ static const cgp_recompute modes[MODES] = {
     CGP_RECOMPUTE_ALWAYS, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE, CGP_RECOMPUTE_ALWAYS_SELECTIVE,
     CGP_RECOMPUTE_BUDGET};
 
-/* Return the rank of a mode by the time of its recomputation, ascending. */
+/* Return a mode's position in the ascending order of the modes by time of recomputation. */
 static int rank_of(cgp_recompute mode) {
     static const int ranks[] = {
         [CGP_RECOMPUTE_NEVER] = 0, [CGP_RECOMPUTE_EXCEPT_LAST] = 1, [CGP_RECOMPUTE_ALWAYS] = 2};
@@ -54,7 +55,8 @@ bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b) 
 
 /* --- choices --- */
 
-/* Keep a choice if it is one of the best; the balance is owned by the result or freed. */
+/* Keep a choice if it is one of the best. Then the result owns the choice's balance; otherwise the
+ * balance is freed. */
 static void keep(cgp__plan_search *s, cgp_search_result *out, const cgp_search_choice *choice) {
     int at = out->n;
     while (at > 0 && cgp__choice_better(choice, &out->choices[at - 1]))
@@ -72,7 +74,7 @@ static void keep(cgp__plan_search *s, cgp_search_result *out, const cgp_search_c
     s->slowest = last->makespan + last->update;
 }
 
-/* Remember why the first plan could not be made. */
+/* Store why the first plan could not be made. */
 static cgp_status refuse(cgp__plan_search *s, cgp_status status) {
     if (status != CGP_EINVAL && status != CGP_ELIMIT && status != CGP_EDEVICE) return status;
     if (s->refused != CGP_OK) return CGP_OK;
@@ -83,7 +85,8 @@ static cgp_status refuse(cgp__plan_search *s, cgp_status status) {
 
 /* --- what is tried --- */
 
-/* Add what was tried: a plan that fits, or the smallest one. */
+/* Add an entry to the list of what was tried: a plan that fits or, if none fits, the smallest
+ * plan. */
 static cgp_status record(cgp__plan_search *s, const cgp_search_choice *plan, bool fits) {
     cgp_search_result *out = s->result;
     if (!out || plan->stages == 0) return CGP_OK;
@@ -133,7 +136,7 @@ static cgp_status try_mode(cgp__plan_search *s, const cgp_plan_options *o,
     return status;
 }
 
-/* Replace the last entry of what was tried. */
+/* Replace the last entry of the list of what was tried. */
 static void describe_last(cgp_search_result *result, const cgp_search_choice *choice) {
     cgp_search_choice *last = &result->tried[result->n_tried - 1];
     *last = *choice;
@@ -269,8 +272,9 @@ static cgp_status try_all(cgp__plan_search *s, cgp_search_result *out) {
 
 /* --- the least memory --- */
 
-/* Search with a memory limit; *fits says whether a plan was found. `only`: the schedule, the mode
- * and the micro-batches of this choice; NULL: all that the caller lets vary. */
+/* Search with a memory limit; set *fits to whether a plan was found. `only`: search only the
+ * schedule, the mode and the number of micro-batches of this choice; NULL: search all that the
+ * caller lets vary. */
 static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
                                 const cgp_search_choice *only, cgp__plan_search *out, bool *fits) {
     cgp_search_options options = *s->options;
@@ -312,8 +316,8 @@ static void take(cgp__plan_search *s, cgp__plan_search *other, bool smaller) {
 }
 
 /* Set *limit to the smallest memory limit with which a search of the smallest plan's schedule and
- * mode succeeds. It is the plan's bytes, unless a search within these bytes takes other
- * balances. */
+ * mode succeeds. This limit is the number of bytes of the smallest plan, unless a search within
+ * these bytes takes other balances. */
 static cgp_status find_limit(cgp__plan_search *s, int64_t *limit) {
     const cgp_search_choice least = s->least;
     int64_t refused = least.bytes - 1, fitting = least.bytes;
@@ -339,8 +343,8 @@ static cgp_status find_limit(cgp__plan_search *s, int64_t *limit) {
     return CGP_OK;
 }
 
-/* Take the limits out of the devices' names: the least memory is one limit for all devices. *names
- * is one block of memory, freed by the caller. */
+/* Remove the limits from the devices' names, because the search for the least memory uses one limit
+ * for all devices. *names is one block of memory, which the caller frees. */
 static cgp_status drop_limits(cgp__plan_search *s, char **names) {
     const size_t n = (size_t)cgp__options_devices(&s->given);
     size_t bytes = n * sizeof(char *);
@@ -385,7 +389,8 @@ static cgp_status find_least(cgp__plan_search *s) {
     return status;
 }
 
-/* Write why no plan fits: what the fullest device of the smallest plan needs. */
+/* Write an error message that says why no plan fits: what the fullest device of the smallest plan
+ * needs. */
 static cgp_status explain(const cgp__plan_search *s, const cgp_plan_options *options) {
     const cgp_search_choice *least = &s->least;
     cgp_plan_options o = *options;
@@ -426,7 +431,8 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
         return cgp_fail(CGP_EINVAL, "search: expected samples for %d sizes of costs", o->sizes);
     CGP_TRY(cgp__check_row_of(o->row_of, cgp__options_devices(given)));
     const char *name = given->table ? NULL : cgp__schedule_name_of(given);
-    if (name && !cgp_schedule_info_find(name)) { /* the message has the nearest name */
+    if (name && !cgp_schedule_info_find(name)) { /* report an unknown schedule name; the message
+                                                  * suggests the nearest known name */
         cgp_schedule *schedule = NULL;
         return cgp_schedule_create(&schedule, name, 1, 1, NULL);
     }

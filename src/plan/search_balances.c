@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search_balances.c -- the balances of one schedule and recomputation mode that a search plans.
+/* search_balances.c -- chooses the balances for which a search makes plans, for one schedule and
+ * recomputation mode.
  *
  * The search for a balance estimates memory without workspace and messages. The bytes that a plan
  * needs beyond this estimate are subtracted from the limits of its devices, and this gives the caps
@@ -20,9 +21,10 @@
 
 enum {
     ROUNDS = 4,
-    PROGRESS = 8, /* a round that takes off less than 1/8 of the excess is the last */
-    HOPELESS = 4, /* a mode is hopeless if it exceeds the limit by 1/4 */
-    FEW = 32,     /* if there are at most this many balances, all are planned */
+    PROGRESS = 8, /* a round that reduces the excess over the limit by less than 1/8 is the last
+                   * round */
+    HOPELESS = 4, /* a mode is hopeless if it exceeds the limit by more than 1/4 */
+    FEW = 32,     /* if at most this many balances are possible, a plan is made for each */
 };
 
 typedef struct trial {
@@ -30,9 +32,9 @@ typedef struct trial {
     int stages, devices;
     /* [stages] the balance that is tried, and the previous balance */
     int *balance, *before;
-    /* [devices] caps, estimates of bytes, memory limits, and zeros */
+    /* four arrays [devices]: caps, estimates of bytes, memory limits, and zeros */
     int64_t *caps, *bytes, *limits, *zeros;
-    /* the largest excess of the last plan over a limit */
+    /* the largest number of bytes by which a device of the last plan exceeds its limit */
     int64_t excess;
 } trial;
 
@@ -120,14 +122,16 @@ static bool set_caps(trial *t, const cgp_plan *plan) {
     return true;
 }
 
-/* Return the makespan at which a search for a plan of mode `budget` gives up. With one balance, a
- * plan that does not fit hardly gets faster before it fits. Another balance may be faster. */
+/* Return the makespan at which a search for a plan of mode `budget` gives up. For one balance, more
+ * recomputation until the plan fits hardly ever makes the plan faster, so a slow plan can be given
+ * up. Another balance may be faster. */
 static double too_slow(const cgp__plan_search *s) {
-    return s->costs ? INFINITY : s->slowest * 1.05; /* times of mode `budget` are FLOPs */
+    /* Mode `budget` computes makespans in FLOPs, which measured costs cannot be compared with. */
+    return s->costs ? INFINITY : s->slowest * 1.05;
 }
 
-/* Plan and describe the balance; choice->balance is owned by the caller. Set *fits. If the plan
- * does not fit, set caps, and set *room to whether they are positive. */
+/* Plan and describe the balance; the caller owns choice->balance. Set *fits. If the plan does not
+ * fit, set the caps for the next balance, and set *room to whether all caps are positive. */
 static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choice, bool *fits,
                           bool *room) {
     cgp_plan *plan = NULL;
@@ -151,7 +155,7 @@ static const cgp__device_costs *costs_of(const cgp__plan_search *s) {
     return s->costs ? &s->by_device : NULL;
 }
 
-/* Plan the fastest balance. */
+/* Make a plan with the fastest balance. */
 static cgp_status try_fastest(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
                               cgp__fit *fit, bool *room) {
     bool fits = false;
@@ -165,7 +169,7 @@ static cgp_status try_fastest(cgp__plan_search *s, trial *t, cgp_search_choice *
     return CGP_OK;
 }
 
-/* Plan balances within caps. */
+/* Make plans with balances within the caps. */
 static cgp_status within_caps(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
                               cgp__fit *fit) {
     const bool budget = t->options.recompute == CGP_RECOMPUTE_BUDGET;
@@ -189,8 +193,9 @@ static cgp_status find_least_memory(const cgp__plan_search *s, trial *t) {
     return cgp__plan_balance(s->model, &t->options, t->zeros, costs_of(s), t->balance, t->bytes);
 }
 
-/* Set *yes to whether the balance with the least memory exceeds a limit by far. Its bytes are its
- * estimate plus the bytes that the last plan needed beyond that plan's estimate. */
+/* Set *yes to whether the balance with the least memory exceeds a limit by far. The bytes of this
+ * balance are taken as its estimate plus the bytes that the last plan needed beyond the last plan's
+ * estimate. */
 static cgp_status is_hopeless(const cgp__plan_search *s, trial *t, bool *yes) {
     *yes = false;
     for (int d = 0; d < t->devices; d++)
@@ -203,7 +208,7 @@ static cgp_status is_hopeless(const cgp__plan_search *s, trial *t, bool *yes) {
     return CGP_OK;
 }
 
-/* Set the next balance in lexicographic order. Return false if there is none. */
+/* Advance to the next balance in lexicographic order. Return false if there is none. */
 static bool advance(int *balance, int stages) {
     for (int j = stages - 2; j >= 0; j--) {
         if (balance[stages - 1] > 1) {
@@ -217,7 +222,7 @@ static bool advance(int *balance, int stages) {
     return false;
 }
 
-/* Plan all balances; keep the best one that fits. */
+/* Make plans with all balances; keep the best plan that fits. */
 static cgp_status try_each(cgp__plan_search *s, trial *t, cgp_search_choice *best, cgp__fit *fit) {
     double fastest = INFINITY;
     bool room, fits;

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segments.c -- lists what backward of a device may run again. A segment is a row of nodes of a
- * stage. All values that only these nodes read are recomputed, at the time of the first read. The
- * segment's other values are kept if backward reads them:
+/* segments.c -- lists the segments of nodes that a device's backward may run again. A segment is a
+ * sequence of consecutive nodes of a stage. Values that only the segment's nodes read are
+ * recomputed, right before their first read in backward. The segment's other values are kept if
+ * backward reads them:
  *
  *     linear ── h ── gelu ── g ── linear          segment gelu, linear:          recomputes g
  *                                                 segment linear, gelu, linear:  recomputes h, g
  *
  * Short segments choose values within a layer. Longer segments begin and end with layers. In a
- * split backward, W recomputes the values that I has recomputed, so they count twice.
+ * split backward, W recomputes the values that I has recomputed, so the time of their recomputation
+ * counts twice.
  *
- * The estimate leaves out values that a kept neighbour would share, and memory that a value's
- * gradient takes over. Exact bytes come from the plan (budget.c). */
+ * The estimate of bytes ignores that neighbouring kept segments may share kept values, and that a
+ * value's gradient may take over the value's memory. The exact bytes come from the plan
+ * (budget.c). */
 #include "plan/segments.h"
 
 #include <stdlib.h>
@@ -22,11 +25,13 @@
 #include "plan/precision.h"
 
 enum {
-    SHORT = 24,      /* most nodes of a segment that cuts layers */
-    LONG = 512,      /* most nodes of any segment */
-    WORK = 1 << 21,  /* most states of a frontier, times segments */
-    FRONT = 512,     /* most states of a frontier */
-    LEAST_FRONT = 8, /* least number of states kept, with many segments */
+    SHORT = 24,      /* maximum number of nodes of a segment that begins or ends within a layer */
+    LONG = 512,      /* maximum number of nodes of any segment */
+    WORK = 1 << 21,  /* maximum product of the number of states of a frontier and the number of
+                      * segments */
+    FRONT = 512,     /* maximum number of states of a frontier */
+    LEAST_FRONT = 8, /* minimum number of states of a frontier, kept even if there are many
+                      * segments */
 };
 
 /* Phases of backward: I or B, and W of a split backward. */
@@ -36,11 +41,11 @@ typedef struct lister {
     const cgp_plan *plan;
     const cgp_model *model;
     cgp__device_chain *chain;
-    /* [values] bit p: phase p of backward reads the value */
+    /* [values] bit p is set if phase p of backward reads the value */
     uint8_t *reads;
-    /* [nodes] bit p: phase p of the segment needs the node's value */
+    /* [nodes] bit p is set if phase p of the segment's backward needs the node's value */
     uint8_t *needs;
-    /* [values] the last segment that keeps the value for its second run */
+    /* [values] the last segment that keeps the value for the second run of the segment */
     int *charged;
     int n_tried;
     /* number of slots that the current stage has in use at one time */
@@ -67,13 +72,14 @@ static int64_t bytes_of(const lister *l, int value) {
     return cgp__value_bytes(&l->plan->setup, value, l->plan->setup.microbatch);
 }
 
-/* Return true if only the nodes up to `last` read a value. */
+/* Return true if a value is no output of the model and no node after `last` reads it. */
 static bool is_inner(const cgp_plan *plan, int value, int last) {
     return plan->setup.model->values[value].output < 0 &&
            cgp__last_reader(&plan->messages, value) <= last;
 }
 
-/* Note what the second run of a node reads. A value that is kept only for this run counts here. */
+/* Record what the second run of a node reads. The bytes of a value that is kept only for this run
+ * are counted here. */
 static void note_inputs(lister *l, const cgp__node *node, int first, int last, uint8_t phases,
                         cgp__segment *segment) {
     const int stage = l->plan->placement.node_stage[first];
@@ -89,16 +95,16 @@ static void note_inputs(lister *l, const cgp__node *node, int first, int last, u
     }
 }
 
-/* Return the time of a node's second run: FLOPs, and the elements written, so that copies take time
- * too. */
+/* Return the time of a node's second run: its FLOPs plus the number of elements that it writes, so
+ * that copies take time too. */
 static double run_time(const lister *l, const cgp__node *node) {
     const cgp_shape *shape = &l->model->values[node->output].type.shape;
     return (cgp__node_flops(l->model, node, CGP_OP_FORWARD) + (double)cgp_shape_count(shape)) *
            (double)l->plan->setup.microbatch;
 }
 
-/* Find the values that nodes `first` to `last` keep and the values that they recompute. Return
- * false if they recompute nothing. */
+/* Find the values that the segment of nodes `first` to `last` keeps, and the values that it
+ * recomputes. Return false if it recomputes nothing. */
 static bool measure(lister *l, int first, int last, cgp__segment *segment) {
     int64_t work[PHASES] = {0, 0};
     l->n_tried++;
@@ -123,8 +129,8 @@ static bool measure(lister *l, int first, int last, cgp__segment *segment) {
     return segment->work > 0;
 }
 
-/* Return true if a segment is no better than the same segment without its first or last step, with
- * this step kept. */
+/* Return true if a segment is no better than the same segment without its first or last step. In
+ * this comparison, the value of the removed step is kept. */
 static bool is_dominated(lister *l, int at, const cgp__segment *segment) {
     const int first = l->chain->nodes[at];
     const int last = first + segment->end - segment->begin - 1;

@@ -12,9 +12,10 @@ typedef struct cgp__setup {
     cgp_optim optim; /* without its groups, which are in `groups` */
     cgp__groups groups;
     bool inference, external_loss, deferred_batch_norm;
-    /* the mode; for budget, the mode that its search has found */
+    /* the recomputation mode; for mode `budget`, the mode that the budget search has found */
     cgp_recompute recompute;
-    /* [nodes] backward recomputes the node's value; NULL: as `recompute` says. Owned. */
+    /* [nodes] true if backward recomputes the node's value; NULL: the field `recompute` decides.
+     * Owned by this struct. */
     bool *recomputed;
     cgp_precision precision;
     cgp_convolution convolution;
@@ -27,7 +28,7 @@ typedef struct cgp__setup {
     /* numbers of samples in a mini-batch and in a micro-batch */
     int64_t batch, microbatch;
     int chunks, ranks;
-    /* number of gradient groups; 1 with `inference` */
+    /* number of gradient groups; 1 for inference */
     int gradient_groups;
 } cgp__setup;
 

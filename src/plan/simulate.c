@@ -67,9 +67,10 @@ static void add_times(const cgp_plan *plan, const cgp__device_costs *costs, doub
     }
 }
 
-/* Set times[2][stages] to the times of an addition of partial sums after I and after W. An addition
- * and an update both move data at the speed of memory: an addition reads two numbers and writes
- * one; cgp__update_passes() counts them for an update. */
+/* Set times[2][stages] to the times of an addition of partial sums after I and after W. Additions
+ * and updates both move data at the speed of memory, so one time follows from the other. An
+ * addition reads two numbers and writes one; cgp__update_passes() counts the numbers that an update
+ * reads and writes. */
 static void add_additions(const cgp_plan *plan, const cgp__device_costs *costs, double *times) {
     const int n = cgp_plan_stages(plan);
     for (int j = 0; j < n; j++) {

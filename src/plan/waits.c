@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.c -- finds the waits between the queues of a device. An action's queue waits for the last
- * action on each other queue that touches bytes of this action.
+/* waits.c -- finds the waits between the queues of a device. For each other queue, an action's
+ * queue waits for the last action on that queue that touches the same bytes.
  *
  *     COMPUTE   .. B of 1 ........ F of 3 ...    F reads the slot that IN wrote,
  *     IN        ... RECV_F of 3 ..               and writes a workspace that OUT reads
@@ -11,10 +11,10 @@
  * bytes are compared: the ends of all slots divide the pool into segments. Only COMPUTE touches
  * parameters, gradients and states.
  *
- * A wait is elided if the host has already synchronized past that action (CGP__AHEAD). It is also
- * elided if this queue has already waited for that action, or for a later one on the same queue.
- * OUT never waits for IN: an F, B or I of the same micro-batch wrote what is sent. That action runs
- * after the stage's receives, and OUT waits for it. */
+ * A wait for an action is elided if the host has already synchronized past this action
+ * (CGP__AHEAD). It is also elided if the waiting queue has already waited for this action or a
+ * later action on the same queue. OUT never waits for IN: an F, B or I of the same micro-batch
+ * wrote what is sent. That action runs after the stage's receives, and OUT waits for it. */
 #include "plan/list.h"
 #include "plan/memory/devices.h"
 #include "plan/plan.h"
@@ -47,14 +47,14 @@ typedef struct slots {
 typedef struct finder {
     const cgp_plan *plan;
     const cgp__list *list;
-    /* [n_bounds] where segments of the pool begin and end, ascending; segment s lies between bounds
-     * s and s + 1 */
+    /* [n_bounds] offsets at which segments of the pool begin and end, ascending; segment s lies
+     * between bounds[s] and bounds[s + 1] */
     int64_t *bounds;
     int n_bounds;
     /* [variants] slots of each bound instance */
     slots *slots;
     /* [n_bounds][CGP_QUEUES] the last action on a queue that touches a segment; -1: none. The last
-     * entry is the workspace. */
+     * entry is for the workspace. */
     int (*last)[CGP_QUEUES];
     /* [queue][other queue] the last action on the other queue for which the queue has waited */
     int waited[CGP_QUEUES][CGP_QUEUES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enter.c -- the host's functions for plug-ins, and the checks of a plug-in's table. */
+/* enter.c -- defines the host's functions for plug-ins, and checks a plug-in's table. */
 #include <dlfcn.h>
 #include <string.h>
 

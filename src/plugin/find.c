@@ -35,7 +35,7 @@ static const void *find_now(entry_at *at, const char *name) {
     return NULL;
 }
 
-/* Fail, because there is no object of this name. */
+/* Fail because there is no object of this name. */
 static cgp_status fail(const char *object, entry_at *at, const char *name) {
     const char *names[MAX_NAMES];
     char list[512] = "", reasons[2048];

@@ -9,9 +9,8 @@
 
 /* Find the backend or transport with a name ("cpu", "inproc"). An unknown name makes the call open
  * the plug-ins.
- * @retval CGP_EINVAL Not found: the message has all names, the nearest name, and the reasons why
- * plug-ins were left out.
- * Threads: any. */
+ * @retval CGP_EINVAL There is no such name. The message has all names, the nearest name, and the
+ * reasons why plug-ins were left out. Threads: any. */
 cgp_status cgp__backend_find(const char *name, const cgp_backend **out);
 cgp_status cgp__transport_find(const char *name, const cgp_transport **out);
 

@@ -55,8 +55,8 @@ static cgp_status check_file(const char *path) {
                     path, (long long)size);
 }
 
-/* Open a file; on a failure the message is the reason. The file's SHA-256 must be the same before
- * and after opening, so that it is the digest of the code that runs. */
+/* Open a file. On a failure, the error message is the reason. The file's SHA-256 must be the same
+ * before and after opening, so that it is the digest of the code that runs. */
 static cgp_status open_object(const char *path, cgp__plugin *plugin) {
     char again[65];
     CGP_TRY(check_file(path));
@@ -120,7 +120,7 @@ static bool is_there(const char *name) {
     return false;
 }
 
-/* Return a suggestion on how to get the plug-in of a name. Static. */
+/* Return a suggestion on how to get the plug-in of a name. The string is static. */
 static const char *way_out(const char *name) {
     if (strcmp(name, "mpi") == 0)
         return "install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or name "

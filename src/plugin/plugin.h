@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.h -- the plug-ins that the library opened. The contract: cgpipe/ext/plugin.h. */
+/* plugin.h -- declares the plug-ins that the library opened. cgpipe/ext/plugin.h has the
+ * contract. */
 #ifndef CGP_SRC_PLUGIN_H
 #define CGP_SRC_PLUGIN_H
 
@@ -28,7 +29,7 @@ typedef void cgp__plugin_visit(const char *path);
 bool cgp__plugin_search(cgp__plugin_visit *visit, char *places, size_t size);
 
 /* Return plug-in `index`, counting plug-ins that are open and plug-ins that were left out; NULL:
- * there are no more. Opens all plug-ins first. Threads: any. */
+ * there are no more. The call opens all plug-ins first. Threads: any. */
 const cgp__plugin *cgp__plugin_at(int index);
 
 /* Open the plug-ins unless they are open; they add their backends and transports. Threads: any. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- proves that a lowered schedule keeps the rules and does not deadlock.
  *
- * It checks the rules first. All actions of a stage are on one device, so "before" compares two
+ * It checks the rules first. All actions of a stage are on one device, so a < b below compares two
  * positions in that device's list.
  *
  *     forward       RECV_F ... < F < SEND_F ...             all once, on each stage,
  *     backward      F < [R] < B,  or  F < [R] < I < W       for each micro-batch
- *                   F < [R] < I on all, if the stage's parameters are frozen
- *                   none on all, if the stage has no gradient edge
+ *                   F < [R] < I for all, if the stage's parameters are frozen
+ *                   no backward at all, if the stage has no gradient edge
  *                   RECV_B ... < B or I < SEND_B ...
  *
- * Then the simulator runs the schedule without times and with unbounded buffers; an action that
- * blocks there is in a deadlock. Last, it finds the least capacities: the simulator starts with one
- * buffer per edge and adds buffers where it blocks. */
+ * Then the simulator runs the schedule without times and with unbounded buffers. An action that
+ * blocks in this run is in a deadlock. Last, the least capacities of the edges are found: the
+ * simulator starts with one buffer per edge and adds buffers where it blocks. */
 #include "schedule/check.h"
 
 #include "base/json.h"
@@ -25,17 +25,18 @@
 
 typedef struct position_index {
     const cgp_schedule *schedule;
-    bool backward; /* the schedule has backward actions */
-    /* [rows][chunks] positions in the list of the stage's device; -1: absent. One row per compute
-     * kind and stage, then one for RECV and one for SEND of each edge. */
+    bool backward; /* true: the schedule has backward actions */
+    /* [rows][chunks] positions of actions in the list of their device; -1: the action is absent.
+     * There is one row per compute kind and stage, then one row for RECV and one for SEND of each
+     * edge. */
     int *at;
     int *marks; /* see cgp__rules_check(); may be NULL */
-    /* [stages] what ends a micro-batch: see cgp__stage_ends() */
+    /* [stages] the kind of action that ends a micro-batch; see cgp__stage_ends() */
     cgp_action_kind *ends;
 } position_index;
 
-/* Return the entry for an action. `place`: the stage of a compute action, the edge of a
- * transfer. */
+/* Return the address of the index entry for an action. `place`: the stage of a compute action, or
+ * the edge of a transfer. */
 static int *slot(const position_index *x, cgp_action_kind kind, int place, int microbatch) {
     const size_t stages = (size_t)x->schedule->stages;
     const size_t row = cgp__is_transfer(kind)
@@ -44,7 +45,7 @@ static int *slot(const position_index *x, cgp_action_kind kind, int place, int m
     return &x->at[row * (size_t)x->schedule->chunks + (size_t)microbatch];
 }
 
-/* Fail with "schedule: device 1, position 4, 1B0: <rule>". */
+/* Return an error with a message such as "schedule: device 1, position 4, 1B0: <rule>". */
 static CGP_PRINTF(4, 5) cgp_status
     broken(const position_index *x, int stage, int position, const char *rule, ...) {
     char why[256];
@@ -57,7 +58,8 @@ static CGP_PRINTF(4, 5) cgp_status
     return cgp__wrong_action(&x->schedule->lists[device][position], device, position, "%s", why);
 }
 
-/* Fail with "schedule: device 1, 1B0: expected <expected>, got none". */
+/* Return an error with a message such as "schedule: device 1, 1B0: expected <expected>, got
+ * none". */
 static cgp_status missing(const position_index *x, cgp_action_kind kind, int stage, int microbatch,
                           const char *expected) {
     char text[CGP__ACTION_TEXT];
@@ -68,7 +70,7 @@ static cgp_status missing(const position_index *x, cgp_action_kind kind, int sta
                     cgp_action_text(&a, text, sizeof text), expected);
 }
 
-/* Check that a transfer fits its edge: kind and stage. */
+/* Check that the kind and the stage of a transfer fit the transfer's edge. */
 static cgp_status check_edge(const position_index *x, int device, int position) {
     const cgp_schedule *s = x->schedule;
     const cgp_action *a = &s->lists[device][position];
@@ -85,8 +87,9 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
     return CGP_OK;
 }
 
-/* Fill in the positions of compute actions or of transfers. Call this for compute actions first: a
- * repeated action has repeated transfers, and the message should name the action. */
+/* Fill in the positions of compute actions, or of transfers. This must be called for compute
+ * actions first. A repeated compute action has repeated transfers, and the error message should
+ * name the compute action. */
 static cgp_status fill_index(position_index *x, bool transfers) {
     cgp__cursor at = {0};
     while (cgp__next(x->schedule, &at)) {
@@ -158,7 +161,8 @@ static cgp_status check_backward(const position_index *x, int j, int i) {
     return CGP_OK;
 }
 
-/* Set needed [stages] for the stages of gradient edges, which must have a backward. */
+/* Set needed [stages] to true for the stages at the ends of gradient edges. These stages must have
+ * a backward. */
 static void find_gradients(const position_index *x, bool *needed) {
     const cgp_schedule *s = x->schedule;
     for (int e = 0; x->backward && e < s->n_edges; e++) {
@@ -167,7 +171,7 @@ static void find_gradients(const position_index *x, bool *needed) {
     }
 }
 
-/* Check the actions of a stage. `backward`: the stage has backward actions, or must have them. */
+/* Check the actions of a stage. `backward`: the stage has, or must have, backward actions. */
 static cgp_status check_stage(const position_index *x, int j, bool backward) {
     for (int i = 0; i < x->schedule->chunks; i++) {
         const int r = *slot(x, CGP_ACTION_R, j, i);
@@ -191,8 +195,8 @@ static cgp_status check_compute(const position_index *x) {
     return status;
 }
 
-/* Return the position of the action that produces an edge's message, or of the action that consumes
- * it. */
+/* Return the position of the compute action that produces an edge's message, or of the compute
+ * action that consumes it. */
 static int endpoint(const position_index *x, cgp_edge edge, int stage, int microbatch) {
     const int both = *slot(x, CGP_ACTION_B, stage, microbatch);
     if (!cgp__is_gradient(edge)) return *slot(x, CGP_ACTION_F, stage, microbatch);
@@ -249,7 +253,8 @@ cgp_status cgp__cost_check(const char *name, const double *costs, int count) {
 }
 
 /* Find the peak numbers of micro-batches in flight. A micro-batch is in flight from its F to the
- * end of its backward; without backward it ends with its F. in_flight: [stages], zeroed. */
+ * end of its backward or, without backward, only during its F. in_flight: [stages], zeroed by the
+ * caller. */
 static void find_peaks(const cgp_schedule *s, const cgp_action_kind *ends, int *in_flight,
                        cgp_schedule_report *report) {
     int together = 0;

@@ -7,7 +7,8 @@
 
 /* Check everything that cgp_schedule_check() proves except deadlock freedom; the simulator relies
  * on this check. Unless `marks` is NULL, set marks[device] to the position of the wrong action in
- * that device's list, or to the list's length if the action is missing. CGP_ESTATE: not lowered. */
+ * that device's list, or to the list's length if the action is missing. @retval CGP_ESTATE The
+ * schedule is not lowered. */
 cgp_status cgp__rules_check(const cgp_schedule *schedule, int *marks);
 
 /* Do what cgp_schedule_check() does, and also mark the actions of a deadlock. */

@@ -2,13 +2,13 @@
 /* derive.c -- derives two schedules from a plan's schedule: a schedule for fewer micro-batches, and
  * a forward-only schedule.
  *
- * A smaller mini-batch runs the planned lists without the micro-batches that it lacks. It needs no
- * more slots than a full mini-batch, and cannot deadlock.
+ * A smaller mini-batch runs the planned action lists without the micro-batches that it lacks. It
+ * needs no more slots than a full mini-batch, and it cannot deadlock.
  *
  * An overlapped pair (dualpipe-v) becomes two separate actions. A pair starts when the inputs of
- * both actions are there, and sends when both are done: right for a device that runs them at the
- * same time. On a device that runs the two actions one after the other, a pair would only delay the
- * first message. */
+ * both actions have arrived, and sends when both actions are done. This suits a device that runs
+ * both at the same time. On a device that runs the two actions one after the other, a pair would
+ * only delay the first message. */
 #include "schedule/generators/generators.h"
 
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks) {
@@ -33,7 +33,8 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
     return cgp__schedule_finish(out, forward, cgp__generate_forward_only(forward, &options, 0));
 }
 
-/* Check that the actions of one kind ascend on one stage; B counts as I and as W. */
+/* Check that the micro-batches of one kind of action ascend on one stage. B counts as I and as
+ * W. */
 static bool ascends(const cgp_schedule *schedule, int stage, cgp_action_kind kind) {
     const int device = schedule->device_of[stage];
     const bool backward = kind != CGP_ACTION_F;

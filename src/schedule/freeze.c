@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* freeze.c -- leaves out backward actions that frozen parameters make needless.
+/* freeze.c -- removes backward actions that are unnecessary because parameters are frozen.
  *
- * 1f1b, 4 stages, 4 micro-batches; stages 0 and 1 have nothing to train at or before them:
+ * Example: 1f1b, 4 stages, 4 micro-batches. No parameter of stages 0 and 1 is trainable:
  *
  *     stage 0   F0 F1 F2 F3  .  .  .  .  .  .
  *     stage 1    . F0 F1 F2 F3  .  .  .  .  .
  *     stage 2    .  . F0 F1  . B0 F2 B1 F3 B2 ...
  *     stage 3    .  .  . F0 B0 F1 B1 F2 B2 F3 ...
  *
- * A stage with nothing to train, but with a trainable parameter before it, has I alone. An action
- * that is left out releases others and delays none, so the rest cannot deadlock. */
+ * A stage without a trainable parameter, but with a trainable parameter in an earlier stage, has
+ * only I. If an action is removed, no other action waits for it, and none is delayed, so the rest
+ * cannot deadlock. */
 #include "schedule/table.h"
 
 #include <stdlib.h>
@@ -21,7 +22,8 @@ static bool runs(const cgp_action *a, cgp_stage_backward backward) {
            (backward == CGP_BACKWARD_INPUT && a->kind != CGP_ACTION_W);
 }
 
-/* Copy the actions that run; B without W is I. An F whose partner is left out is no pair. */
+/* Copy the actions that run. A B whose W is removed becomes I. An F whose partner is removed is not
+ * overlapped. */
 static cgp_status leave_out(cgp_schedule *schedule, const cgp_stage_backward *stages) {
     cgp_schedule *rest = NULL;
     cgp__cursor at = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gradient_groups.c -- see gradient_groups.h. */
+/* gradient_groups.c -- finds the buffers and additions of gradient groups (gradient_groups.h). */
 #include "schedule/gradient_groups.h"
 
 cgp_status cgp__gradient_groups_check(int groups) {
@@ -15,14 +15,14 @@ cgp_status cgp__gradient_groups_check(int groups) {
                     groups, below, 2 * below);
 }
 
-/* Return true if the groups first .. next - 1 have a micro-batch. */
+/* Return true if at least one of the groups first .. next - 1 has a micro-batch. */
 static bool has_any(int first, int next, int microbatches, int groups) {
     const int64_t m = microbatches;
     return next * m / groups > first * m / groups;
 }
 
-/* Take group g's ancestor that is `level` levels above the groups. Return true if its sibling has a
- * micro-batch. */
+/* Take the node of the tree that is an ancestor of group g and lies `level` levels above the
+ * groups. Return true if the sibling of this node has a micro-batch. */
 static bool has_sibling(int g, int level, int microbatches, int groups) {
     const int first = ((g >> level) ^ 1) << level;
     return has_any(first, first + (1 << level), microbatches, groups);
@@ -43,10 +43,10 @@ cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int
     return place;
 }
 
-/* The last group has the largest stack: one buffer for each level at which its ancestor has a left
- * sibling with micro-batches. The ancestor that is `level` levels below the root has ceil(M /
- * 2^level) micro-batches. If these are two or more, its left child has some of them, and takes one
- * buffer. */
+/* The last group has the largest stack. It has one buffer for each level at which an ancestor of
+ * this group has a left sibling with micro-batches. The ancestor that is `level` levels below the
+ * root has ceil(M / 2^level) micro-batches. If these are two or more, the left child of this
+ * ancestor has some of them, and takes one buffer. */
 int cgp__gradient_partials(int microbatches, int groups) {
     int levels = 0;
     while (1 << levels < groups && 1 << levels < microbatches)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gradient_groups.h -- gradient groups: contiguous groups of a mini-batch's micro-batches, whose
- * gradients are added in a complete binary tree.
+/* gradient_groups.h -- gradient groups, which are contiguous groups of a mini-batch's
+ * micro-batches. The gradients of the groups are added in a complete binary tree.
  *
- * Group g of G has the micro-batches floor(g M / G) .. floor((g + 1) M / G) - 1 of M. Inside a
- * group, gradients add up in ascending order. A node of the tree is the sum of its two children; a
- * child without micro-batches is skipped. So the sum depends on M and G alone, not on where the
- * groups run.
+ * With M micro-batches and G groups, group g has the micro-batches floor(g M / G) .. floor((g + 1)
+ * M / G) - 1. Within a group, gradients add up in ascending order of the micro-batches. A node of
+ * the tree is the sum of its two children; a child without micro-batches is skipped. So the sum
+ * depends only on M and G, and not on the devices on which the groups run.
  *
- * Groups end in ascending order, so the sums that wait for their right sibling form a stack. Its
- * lowest buffer is the gradient buffer itself; the others hold partial sums (G = 4):
+ * Groups end in ascending order, so the sums that wait for their right sibling form a stack. The
+ * lowest buffer of the stack is the gradient buffer itself; the others hold partial sums. With G =
+ * 4:
  *
  *     group    adds up in    then
  *     0        buffer 0
@@ -23,26 +24,27 @@
 /* Largest number of groups. */
 enum { CGP__MAX_GRADIENT_GROUPS = 1024 };
 
-/* Where the gradients of a micro-batch add up. */
+/* Where the gradients of a micro-batch add up, and the additions after it. */
 typedef struct cgp__gradient_place {
     int group;
-    /* buffer of the stack, from 0 */
+    /* index of the buffer in the stack */
     int buffer;
-    /* additions after the micro-batch: the k-th adds buffer - k to buffer - k - 1. 0: another
-     * micro-batch of the group follows, or the group's sum waits for its right sibling. */
+    /* Number of additions after the micro-batch. Addition k = 0, 1 .. adds buffer number `buffer` -
+     * k to buffer number `buffer` - k - 1. If it is 0, another micro-batch of the group follows, or
+     * the group's sum waits for its right sibling. */
     int additions;
 } cgp__gradient_place;
 
-/* Return CGP_EINVAL unless there are 1, 2, 4 .. CGP__MAX_GRADIENT_GROUPS groups. The message has
- * the nearest numbers that work. */
+/* Return CGP_EINVAL unless `groups` is a power of two, 1 .. CGP__MAX_GRADIENT_GROUPS. The error
+ * message has the nearest valid numbers. */
 cgp_status cgp__gradient_groups_check(int groups);
 
 /* Find where the gradients of a micro-batch add up. `groups`: a power of two. Cost: O(log
  * groups). */
 cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int groups);
 
-/* Return the number of buffers of partial sums, beside the gradient buffers, for at most
- * `microbatches` micro-batches. */
+/* Return the number of buffers of partial sums that are needed, in addition to the gradient
+ * buffers, for at most `microbatches` micro-batches. */
 int cgp__gradient_partials(int microbatches, int groups);
 
 #endif

@@ -24,8 +24,8 @@ static inline cgp_action_kind cgp__transfer_kind(bool gradient, bool is_send) {
     return is_send ? CGP_ACTION_SEND_F : CGP_ACTION_RECV_F;
 }
 
-/* True for actions that need the gradients of later stages, and make the gradients of earlier
- * stages. */
+/* Return true for kinds of actions that need gradients from later stages and make gradients for
+ * earlier stages. */
 static inline bool cgp__starts_backward(cgp_action_kind kind) {
     return kind == CGP_ACTION_B || kind == CGP_ACTION_I;
 }
@@ -34,7 +34,8 @@ static inline bool cgp__is_gradient(cgp_edge edge) {
     return edge.from > edge.to;
 }
 
-/* Return the index of `word`, of `length` bytes, among `count` words; -1: none. */
+/* Return the index of `word`, which has `length` bytes, among `count` words; -1: it is none of
+ * them. */
 int cgp__find_word(const char *const *words, int count, const char *word, size_t length);
 
 /* The names that cgp_action_text() writes. */

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lower.c -- inserts the transfers between the compute actions.
+/* lower.c -- inserts the transfers between the compute actions of a schedule.
  *
- * Stage 1 of 3, edges 0: 0 -> 1, 1: 1 -> 2, 2: 2 -> 1, 3: 1 -> 0, micro-batch i recomputed:
+ * Example: stage 1 of 3, with edges 0: 0 -> 1, 1: 1 -> 2, 2: 2 -> 1, 3: 1 -> 0; micro-batch i is
+ * recomputed:
  *
  *     ... RECV_F (0)  F  SEND_F (1) ...            R  RECV_B (2)  B  SEND_B (3) ...
  *
  * SEND stands right after its producer, so that no message is delayed. RECV stands right before its
- * consumer, so that a posted receive does not hold a buffer early. R stands before that RECV and
- * runs while the gradient is in flight. So a device may run these lists in order, and block at RECV
- * (list_order.c).
+ * consumer, so that a posted receive does not hold a buffer early. R stands before the RECV of the
+ * gradient, and runs while the gradient is in flight. So a device may run its list in order, and
+ * block at each RECV (list_order.c).
  *
- * In an overlapped pair, F of one stage and B of another, all RECVs stand before both and all SENDs
- * after both. */
+ * An overlapped pair is an F of one stage and a B of another. All RECVs of the pair stand before
+ * both actions, and all SENDs after both. */
 #include "schedule/table.h"
 
 #include <stdlib.h>
 
 #define TRANSFER_KINDS 4 /* SEND_F RECV_F SEND_B RECV_B */
 
-/* The edges of each (transfer kind, stage), ascending, as linked lists. Edge e is entry 2 e +
- * is_send; links hold the entry + 1, or 0 for none. */
+/* The edges of each (transfer kind, stage), ascending, as linked lists. Entry 2 e + is_send belongs
+ * to edge e. A link is the number of the next entry + 1; 0: there is no next entry. */
 typedef struct edge_groups {
     int *first; /* [TRANSFER_KINDS x stages] */
     int *next;  /* [2 n_edges] */
@@ -29,7 +30,7 @@ static int *first_of(const edge_groups *groups, cgp_action_kind kind, int stage)
     return &groups->first[stage * TRANSFER_KINDS + (int)kind - CGP_ACTION_SEND_F];
 }
 
-/* Group the `selected` edges; NULL: all. */
+/* Group the edges that are set in `selected`; NULL: all edges. */
 static void group_edges(const edge_groups *groups, const cgp_edge *edges, int n_edges,
                         const bool *selected) {
     for (int k = 2 * n_edges - 1; k >= 0; k--) {
@@ -43,7 +44,7 @@ static void group_edges(const edge_groups *groups, const cgp_edge *edges, int n_
     }
 }
 
-/* Append the transfers that belong to compute action `a`: all RECV, or all SEND. */
+/* Append all RECVs, or all SENDs, that belong to compute action `a`. */
 static void append_transfers(cgp_schedule *to, const edge_groups *groups, const cgp_action *a,
                              bool is_send) {
     const bool forward = a->kind == CGP_ACTION_F;
@@ -66,7 +67,7 @@ int cgp__partner(const cgp_schedule *s, int device, int position) {
     return i < s->counts[device] && cgp__starts_backward(list[i].kind) ? i : position;
 }
 
-/* Append the list of a device with its transfers. */
+/* Append the action list of a device, with its transfers. */
 static void lower_device(cgp_schedule *to, const cgp_schedule *schedule, const edge_groups *groups,
                          int device) {
     const cgp_action *list = schedule->lists[device];
@@ -130,8 +131,8 @@ int cgp__chain_starts(const cgp_schedule *s) {
     return backward ? first : 0;
 }
 
-/* Return [2 x links - first] edges, 0 -> 1, 1 -> 2 ..., then `first` + 1 -> `first` ...; NULL if
- * memory is short. */
+/* Return the [2 x links - first] edges of a chain: 0 -> 1, 1 -> 2 ..., then `first` + 1 -> `first`
+ * ...; NULL if memory is short. */
 static cgp_edge *chain_edges(int links, int first) {
     cgp_edge *edges = cgp__calloc(2 * (size_t)links, sizeof *edges);
     for (int j = 0; edges && j < links; j++) {

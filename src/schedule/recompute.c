@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recompute.c -- inserts an R before the backward of each micro-batch that is recomputed.
  *
- * 1f1b, 3 stages, 4 micro-batches, except_last:
+ * Example: 1f1b, 3 stages, 4 micro-batches, mode except_last:
  *
  *     stage 0   F0 F1 F2  .  . B0 F3 R1 B1 R2  . B2 R3 B3
  *     stage 1    . F0 F1  . B0 F2 R1 B1 F3 R2 B2 R3 B3  .
  *     stage 2    .  . F0 B0 F1 B1 F2 B2  . F3 B3  .  .  .
  *
- * A recomputed micro-batch keeps only its input from F to R; from R to B it fills the stage's one
- * saved slot. If the stage's next backward after an F belongs to the same micro-batch, no other
- * micro-batch needs the saved slot in between. Then F may fill it at once, and except_last leaves
- * out the R, which would be wasted. (If backward descends, as in torchgpipe, this spares the last
- * micro-batch, hence the name. In GPipe here it spares micro-batch 0; on the last stage of 1f1b,
- * every micro-batch.)
+ * From F to R, a recomputed micro-batch keeps only its input; from R to B, it fills the stage's
+ * only saved slot. If the stage's next backward after an F belongs to the same micro-batch, no
+ * other micro-batch needs the saved slot in between. Then F may fill the slot at once, and
+ * except_last leaves out the R, which would be wasted. (In torchgpipe, backward descends, so this
+ * spares the last micro-batch, hence the name. In this library, it spares micro-batch 0 in GPipe,
+ * and every micro-batch on the last stage of 1f1b.)
  *
  * R is a separate action before the RECV of the gradient, so that it runs while the gradient is in
  * flight. */
@@ -21,8 +21,8 @@
 #include <stdlib.h>
 
 /* Set spared[stage][micro-batch] if the stage's next backward after the micro-batch's F is for the
- * same micro-batch. Walks each list from the end; next[stage] is the micro-batch of that
- * backward. */
+ * same micro-batch. Each list is walked from its end; next[stage] is the micro-batch of the stage's
+ * next backward. */
 static void find_spared(const cgp_schedule *schedule, bool *spared, int *next) {
     for (int j = 0; j < schedule->stages; j++)
         next[j] = -1;

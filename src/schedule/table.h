@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.h -- the table in a cgp_schedule: a list of actions per device.
+/* table.h -- the table in a cgp_schedule, which has a list of actions for each device. The modules
+ * use it in this order:
  *
  *     generator, csv.c or lists -> recompute.c -> lower.c -> check.c     simulator without times
  *                                                         -> simulate.c  simulator with times
  *                                                         -> draw.c      simulator in ticks
  *
- * The last three check the rules first. */
+ * simulate.c and draw.c also check the rules first. */
 #ifndef CGP_SRC_SCHEDULE_TABLE_H
 #define CGP_SRC_SCHEDULE_TABLE_H
 
@@ -14,10 +15,11 @@
 #include "base/base.h"
 #include "schedule/kinds.h"
 
-#define CGP__COMPUTE_KINDS 5 /* F B I W R: the first of cgp_action_kind */
-/* largest number of stages x micro-batches: a mistyped number must not take all memory */
+#define CGP__COMPUTE_KINDS 5 /* F, B, I, W and R, which come first in cgp_action_kind */
+/* largest number of stages x micro-batches; the limit keeps a mistyped number from taking all
+ * memory */
 #define CGP__SCHEDULE_LIMIT (1 << 24)
-#define CGP__ACTION_TEXT 40 /* bytes that hold the text of any action */
+#define CGP__ACTION_TEXT 40 /* number of bytes that suffice for the text of any action */
 
 struct cgp_schedule {
     char *name;
@@ -26,44 +28,45 @@ struct cgp_schedule {
     cgp_action **lists; /* [devices][counts[device]] */
     int *counts;        /* [devices] */
     int *capacity;      /* [devices] capacities of the lists */
-    bool incomplete;    /* memory was short: an action was not appended */
+    bool incomplete;    /* true: memory was short, and an action was not appended */
     bool lowered;
-    cgp_edge *edges; /* [n_edges] in a lowered schedule */
+    cgp_edge *edges; /* [n_edges] edges; only a lowered schedule has them */
     int n_edges;
 };
 
 /* --- table.c --- */
 
-/* Create an empty schedule to append to, with device_of[stages]; NULL: all on device 0 until the
- * caller places them. */
+/* Create an empty schedule, to which actions can be appended. device_of: [stages] device of each
+ * stage; NULL: all stages are on device 0 until the caller places them. */
 cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, int chunks,
                              int devices, const int *device_of);
 
-/* Append a copy of an action to the list of its stage's device. If memory is short, leave it out;
- * cgp__schedule_finish() reports that. */
+/* Append a copy of an action to the list of its stage's device. If memory is short, the action is
+ * left out, and cgp__schedule_finish() reports the failure. */
 void cgp__append_action(cgp_schedule *schedule, const cgp_action *action);
 
-/* Append a compute action in the same way. Leave it out if its micro-batch is surplus: not below
- * the schedule's number. */
+/* Append a compute action, as cgp__append_action() does. Leave it out if its micro-batch is
+ * surplus, that is, not below the schedule's number of micro-batches. */
 void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch);
 
-/* Copy the edges into a schedule. The schedule's lists have the transfers already, or get them
- * later. */
+/* Copy edges into a schedule. The schedule's lists have the transfers on these edges already, or
+ * get them later. */
 cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_edges);
 
-/* Hand over a finished schedule in *out. If `status` is a failure, or memory was short, destroy the
+/* Finish a schedule and set *out to it. If `status` is a failure, or memory was short, destroy the
  * schedule and return the failure. */
 cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_status status);
 
-/* Replace lists and edges with the lists and edges of a schedule that has the same placement. Takes
- * ownership of `rebuilt`, also after a failure. */
+/* Replace the lists and edges of a schedule with the lists and edges of `rebuilt`, which has the
+ * same placement. This function takes ownership of `rebuilt`, even if it fails. */
 cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt);
 
 /* Return CGP_EINVAL if stages x `chunks` is above CGP__SCHEDULE_LIMIT. `chunks` counts the surplus
  * micro-batches too. */
 cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks);
 
-/* Walks all actions, device by device. Start at {0}; cgp__next() returns false after the last. */
+/* A cursor that walks all actions, device by device. It starts as {0}; cgp__next() returns false
+ * after the last action. */
 typedef struct cgp__cursor {
     int device, position;
     const cgp_action *action;
@@ -71,11 +74,11 @@ typedef struct cgp__cursor {
 
 bool cgp__next(const cgp_schedule *schedule, cgp__cursor *at);
 
-/* Return CGP_EINVAL with "schedule: device 1, position 4, 1B0: <rule>". */
+/* Return CGP_EINVAL with a message such as "schedule: device 1, position 4, 1B0: <rule>". */
 cgp_status cgp__wrong_action(const cgp_action *action, int device, int position, const char *rule,
                              ...) CGP_PRINTF(4, 5);
 
-/* Return CGP_EINVAL with the first bad edge. */
+/* Check edges. @retval CGP_EINVAL The message has the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 
 /* cgp__has_backward() returns true if the schedule has a B, I or W. cgp__has_kind() returns true if
@@ -85,9 +88,9 @@ bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 
 /* --- freeze.c --- */
 
-/* Find the kind of action that ends a micro-batch on each stage, [stages], freed by the caller. It
- * is F on a stage without backward. It is B or I if all backward actions of the stage are of that
- * kind. Otherwise it is W, but a B ends its micro-batch too. */
+/* For each stage, find the kind of action that ends a micro-batch. The result [stages] is freed by
+ * the caller. The kind is F on a stage without backward. It is B or I if all backward actions of
+ * the stage are of that kind. Otherwise it is W, but a B also ends its micro-batch. */
 cgp_status cgp__stage_ends(const cgp_schedule *schedule, cgp_action_kind **ends);
 
 /* Return true if an action ends its micro-batch on its stage. */
@@ -97,29 +100,29 @@ static inline bool cgp__ends(const cgp_action *action, const cgp_action_kind *en
 
 /* --- lower.c --- */
 
-/* Return the number of gradient edges that the chain of a schedule lacks: one for each of the first
- * stages that have no backward. */
+/* Return the number of gradient edges that the chain of a schedule lacks. If the first stages have
+ * no backward, the chain lacks one gradient edge for each of these stages. */
 int cgp__chain_starts(const cgp_schedule *schedule);
 
-/* Set the edges of a chain, and insert the transfers between stages of one device. The lists have
- * all other transfers. */
+/* Set the edges of a chain, and insert the transfers between stages of one device. The lists must
+ * have all other transfers already. */
 cgp_status cgp__lower_local(cgp_schedule *schedule);
 
-/* Return the position of the backward that an overlapped F runs with, or the action's own position
- * if there is none. */
+/* Return the list position of the backward with which an overlapped F runs. For any other action,
+ * return the action's own position. */
 int cgp__partner(const cgp_schedule *schedule, int device, int position);
 
-/* Return a copy, lowered as a chain if the schedule is not lowered. NULL with a message if memory
- * is short. */
+/* Return a copy of a schedule. If the schedule is not lowered, the copy is lowered as a chain.
+ * Return NULL, with a message, if memory is short. */
 cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
 
 /* --- registry.c --- */
 
-/* True if the schedule of this name is generated for the costs of its stages. */
+/* Return true if the schedule of this name is generated for the costs of its stages. */
 bool cgp__schedule_needs_costs(const char *name);
 
-/* Set the least and the most in_flight that a schedule takes on n devices. Return false if it has
- * no such option. */
+/* Set the least and the largest value of the option in_flight that a schedule accepts on n devices.
+ * Return false if the schedule has no such option. */
 bool cgp__in_flight_range(const char *name, int devices, int *least, int *most);
 
 /* --- derive.c --- */
@@ -128,19 +131,19 @@ bool cgp__in_flight_range(const char *name, int devices, int *least, int *most);
  * and without overlapped pairs. `schedule` must keep the rules. */
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks);
 
-/* Create the schedule forward-only on the devices of another schedule, in groups of `group`
+/* Create the schedule `forward-only` on the devices of another schedule, in groups of `group`
  * micro-batches. */
 cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedule, int chunks,
                                  int group);
 
-/* True if the forward passes of each stage, and its backward passes, come in ascending order of
- * micro-batch. */
+/* Return true if, on each stage, both the forward passes and the backward passes come in ascending
+ * order of micro-batches. */
 bool cgp__schedule_ascends(const cgp_schedule *schedule);
 
-/* True if the backward passes of each stage come in ascending order of micro-batch. */
+/* Return true if the backward passes of each stage come in ascending order of micro-batches. */
 bool cgp__schedule_backward_ascends(const cgp_schedule *schedule);
 
-/* True if no device has a forward after a backward. */
+/* Return true if no device has a forward after a backward. */
 bool cgp__schedule_forward_first(const cgp_schedule *schedule);
 
 #endif

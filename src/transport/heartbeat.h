@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heartbeat.h -- the interval between heartbeats. The MPI transport uses it, and so do pipelines,
- * whose watchdog depends on how old a rank's state may be. */
+/* heartbeat.h -- defines the interval between heartbeats. The MPI transport uses it, and so do
+ * pipelines, whose watchdog depends on how old a rank's state may be. */
 #ifndef CGP_SRC_TRANSPORT_HEARTBEAT_H
 #define CGP_SRC_TRANSPORT_HEARTBEAT_H
 
 #include <stdint.h>
 
-/* Return the interval in nanoseconds for ranks that watch with this limit: an eighth of the limit,
- * but 1 to 250 ms. */
+/* Return the interval in nanoseconds for ranks that watch with this limit. It is an eighth of the
+ * limit, but at least 1 ms and at most 250 ms. */
 static inline int64_t cgp__heartbeat_interval(int64_t timeout_ns) {
     const int64_t interval = timeout_ns / 8;
     return interval < 1000000 ? 1000000 : interval < 250000000 ? interval : 250000000;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c -- transports by name, and the checks that all of them share. */
+/* registry.c -- finds transports by name, and makes the checks that all transports share. */
 #include "transport/transport.h"
 
 #include <inttypes.h>
@@ -8,7 +8,8 @@
 
 enum { MAX_TRANSPORTS = 16 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* no other lock is taken under it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* no other lock is taken while this lock
+                                                          * is held */
 static const cgp_transport *transports[MAX_TRANSPORTS] = {&cgp__transport_inproc};
 static int n_transports = 1;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.h -- transports by name. All of them keep the contract of cgpipe/ext/transport.h. */
+/* transport.h -- finds transports by name. All of them keep the contract of
+ * cgpipe/ext/transport.h. */
 #ifndef CGP_SRC_TRANSPORT_H
 #define CGP_SRC_TRANSPORT_H
 
@@ -23,7 +24,8 @@ const cgp_transport *cgp__transport_at(int i);
  * @retval CGP_ELIMIT  16 transports were added already. */
 cgp_status cgp__transport_add(const cgp_transport *transport);
 
-/* Check what every link_open must check: CGP_EINVAL for options out of range. */
+/* Make the checks that every link_open must make. Return CGP_EINVAL if an option is out of
+ * range. */
 cgp_status cgp__link_check(const cgp_transport *transport, const cgp_link_options *options,
                            int ranks);
 

@@ -10,7 +10,8 @@
  *                messages between processes pass through host memory
  *
  * A comment says which functions of `device`, `kernels` and `streams` may be NULL; no function of
- * the other tables may be NULL. Five functions are in a table where a reader may not look for them:
+ * the other tables may be NULL. Five functions are in a table in which a reader may not look for
+ * them:
  *
  * - `driver_bytes`, `isa` and `numerics` are in `device`: they describe hardware, and are called
  *   before a device exists;
@@ -25,15 +26,16 @@
  *     IN        copies to this device, from the host or another device
  *     OUT       copies from this device
  *
- * A device may have a branch, a fourth queue for kernels that run beside those of COMPUTE.
+ * A device may have a branch, which is a fourth queue, for kernels that run beside the kernels of
+ * COMPUTE.
  *
- * A failure in a queue sticks: the queue drops the remaining work, its events complete, and every
- * later call on the device returns the failure. The caller destroys the device.
+ * A failure in a queue is permanent. The queue drops the remaining work, its events complete, and
+ * every later call on the device returns the failure. The caller then destroys the device.
  *
  * A kernel is created once for op attributes and a number of samples, by the thread that created
- * the device. It allocates nothing when it runs: all memory, its workspace included, comes with the
- * call. Kernels read no host memory, unless the backend is `host_addressable`. cgpipe/ext/ops.h
- * lists the ops. The headers in cgpipe/ext/ops/ say what each op computes.
+ * the device. A kernel allocates nothing when it runs; all its memory, including the workspace, is
+ * passed with the call. Kernels read no host memory, unless the backend is `host_addressable`.
+ * cgpipe/ext/ops.h lists the ops. The headers in cgpipe/ext/ops/ say what each op computes.
  *
  * Threads: all calls on a device come from the thread that created it. The same holds for
  * event_wait(), whose event may belong to another device of the same backend. event_sync() may be
@@ -84,11 +86,13 @@ typedef struct cgp_kernel_args {
     void *y;
     float *saved[CGP_OP_MAX_SAVED];
     void *state[CGP_OP_MAX_STATE];
-    /** Collects the step's changes to the state; NULL: the changes are not collected. */
+    /** Memory that collects the step's changes to the state; NULL: the changes are not
+     *  collected. */
     void *accumulator;
     const float *param[CGP_OP_MAX_PARAMETERS];
-    /** Prepacked parameters, written by pack() from the current values, for kernels with packed().
-     *  NULL: there are none; only a backend that `packs_optionally` gets NULL. */
+    /** Prepacked parameters, for kernels for which packed() returns bytes. pack() has written them
+     *  from the current values. NULL: they are not prepacked; only a backend that
+     *  `packs_optionally` gets NULL. */
     const void *packed;
     const void *dy;
     void *dx[CGP_OP_MAX_INPUTS];
@@ -96,8 +100,8 @@ typedef struct cgp_kernel_args {
     /** Scratch memory, as many bytes as workspace() returned. */
     void *workspace;
     const cgp_step_values *values;
-    /** Losses, forward: the sum over rows, in order, goes to losses[values->loss_word + loss].
-     *  NULL: the sum is discarded. */
+    /** Used by forward of losses: the ordered sum over rows is written to losses[values->loss_word
+     *  + loss]. NULL: the sum is discarded. */
     double *losses;
     /** Number of the loss. */
     int loss;
@@ -109,12 +113,12 @@ typedef struct cgp_kernel_args {
     bool first;
     /** True: dropout is on, and BATCH_NORM takes its statistics from x. */
     bool training;
-    /** True: BATCH_NORM's running statistics are of whole mini-batches. */
+    /** True: BATCH_NORM's running statistics are statistics of whole mini-batches. */
     bool deferred;
-    /** CUSTOM: this forward is a recomputation for backward. */
+    /** For CUSTOM: true if this forward is a recomputation for backward. */
     bool recomputing;
-    /** The run goes to the branch instead of COMPUTE. Only a backend with fork() gets true, for a
-     *  kernel of BACKWARD_WEIGHT. */
+    /** True: the run goes to the branch instead of COMPUTE. Only a backend with fork() gets true,
+     *  and only for kernels of BACKWARD_WEIGHT. */
     bool branch;
     /** The prefetch list of a LINEAR: at most CGP_MAX_PREFETCH entries, and none unless the backend
      *  `prefetches`. Borrowed for the call. */
@@ -129,8 +133,8 @@ typedef enum cgp_update_rule {
     CGP_UPDATE_RMSPROP
 } cgp_update_rule;
 
-/** Constants of an update that change from step to step, in device memory. They are double: 1 -
- *  0.999f would be off by 5e-5. */
+/** Constants of an update that change from step to step, in device memory. They are double, because
+ *  1 - 0.999f would have an error of 5e-5. */
 typedef struct cgp_update_values {
     double lr;
     /** ADAM, ADAMW: 1 - beta1^t; sqrt(1 - beta2^t). */
@@ -145,16 +149,16 @@ typedef struct cgp_update {
     int64_t n;
     float *param;
     const float *grad;
-    /** SGD: momentum buffer or NULL. ADAM, ADAMW: first and second moment. RMSPROP: mean square,
-     *  and momentum buffer or NULL. */
+    /** Optimizer states. SGD: the momentum buffer, or NULL. ADAM, ADAMW: the first and the second
+     *  moment. RMSPROP: the mean square, and the momentum buffer or NULL. */
     float *state[2];
     double weight_decay;
-    /** Used by SGD and RMSPROP. */
+    /** Momentum; used by SGD and RMSPROP. */
     double momentum;
     bool nesterov;
-    /** For ADAM and ADAMW; RMSPROP uses eps too. */
+    /** Constants of ADAM and ADAMW; RMSPROP uses eps too. */
     double beta1, beta2, eps;
-    /** Used by RMSPROP. */
+    /** Weight of the old mean square; used by RMSPROP. */
     double alpha;
     const cgp_update_values *values;
 } cgp_update;
@@ -163,7 +167,7 @@ typedef struct cgp_update {
 typedef struct cgp_device cgp_device;
 typedef struct cgp_kernel cgp_kernel;
 typedef struct cgp_event cgp_event;
-/** A captured graph: work of COMPUTE that can be launched again and again. */
+/** A captured graph, which is work of COMPUTE that can be launched any number of times. */
 typedef struct cgp_captured_graph cgp_captured_graph;
 
 /** The queues of a device; the head of this file lists the work of each. */
@@ -176,16 +180,18 @@ typedef struct cgp_place {
 } cgp_place;
 
 /** Instruction sets of a backend whose kernels run on the host, in ascending order. An x86-64
- *  processor that has one of these sets also has all sets from V1 up to that set. The bits of
+ *  processor that has one of the x86-64 sets also has all sets from V1 up to that set. The bits of
  *  results may differ between sets. */
 typedef enum cgp_isa {
     CGP_ISA_NONE,    /**< The backend has one set of kernels. */
     CGP_ISA_NEON,    /**< aarch64. */
-    CGP_ISA_V1,      /**< x86-64: SSE2; product and sum are rounded separately (no FMA). */
+    CGP_ISA_V1,      /**< x86-64 with SSE2. It has no FMA, so product and sum are rounded
+                      *  separately. */
     CGP_ISA_V3,      /**< x86-64-v3: AVX2. */
     CGP_ISA_V4,      /**< x86-64-v4: AVX-512. */
     CGP_ISA_V4_BF16, /**< x86-64-v4, and AVX512_BF16 for bf16 GEMMs. */
-    CGP_ISA_AMX      /**< x86-64-v4, and AMX for bf16 GEMMs, with the same bits as V4_BF16. */
+    CGP_ISA_AMX      /**< x86-64-v4, and AMX for bf16 GEMMs; results are bit-identical to
+                      *  V4_BF16. */
 } cgp_isa;
 
 /** Options of a new device. */
@@ -194,46 +200,49 @@ typedef struct cgp_device_options {
     /** Index of the hardware device, 0 .. count() - 1. */
     int ordinal;
     /** Index of the device among the `count` devices of this backend in the pipeline. `cpu` pins
-     *  the devices' threads to cores, unless the count is 0. */
+     *  the devices' threads to cores, unless `count` is 0. */
     int index, count;
     /** For `cpu`: the number of the device's threads, >= 1. */
     int threads;
     /** Instruction set of the kernels, if the backend has several. All ranks of a pipeline have
-     *  agreed on this set. NONE: the best set. */
+     *  agreed on this set. NONE: the backend takes the best set. */
     cgp_isa isa;
 } cgp_device_options;
 
 /** Hardware, devices, memory and copies. */
 typedef struct cgp_backend_device {
-    /** Return the number of ordinals. @retval CGP_EDEVICE There is none; the message says why. */
+    /** Return the number of ordinals. @retval CGP_EDEVICE There is no hardware; the message says
+     *  why. */
     cgp_status (*count)(int *count);
     /** Return the bytes that devices of an ordinal can allocate at present; INT64_MAX: not
      *  known. */
     cgp_status (*memory)(int ordinal, int64_t *bytes);
-    /** Return the bytes of an ordinal that the driver and other programs hold: neither free nor
-     *  allocated by devices of this process. The driver takes more when kernels first run. NULL:
-     *  not known. Threads: any. */
+    /** Return the bytes on an ordinal that the driver and other programs hold, that is, bytes that
+     *  are neither free nor allocated by devices of this process. The driver takes more when
+     *  kernels first run. A NULL function: the number is not known. Threads: any. */
     cgp_status (*driver_bytes)(int ordinal, int64_t *bytes);
     /** Find the best instruction set on this machine for kernels of a type, CGP_F32 or CGP_BF16.
      *  NULL if the backend has one set of kernels. @retval CGP_EDEVICE The machine has none of
      *  these instruction sets. @retval CGP_EINVAL The environment requires an instruction set that
      *  the machine lacks. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
-    /** Describe in text [size] the hardware and libraries that also determine the bits of an
-     *  ordinal's kernels of a type, with or without `tf32`. Devices with equal texts have equal
-     *  bits. An empty text: nothing else determines them. A NULL function: the text is empty for
-     *  every ordinal. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
+    /** Write to text [size] which hardware and libraries determine the bits of results, besides the
+     *  sources. The text is for an ordinal's kernels of a type, with or without `tf32`. Devices
+     *  with equal texts compute the same bits. An empty text: only the sources determine the bits.
+     *  A NULL function: the text is empty for every ordinal. @retval CGP_EINVAL There is no such
+     *  ordinal. Threads: any. */
     cgp_status (*numerics)(int ordinal, cgp_dtype type, bool tf32, char *text, size_t size);
-    /** Identify in text [size] the hardware of an ordinal, on all hosts: ranks with equal texts
-     *  share it. NULL, or "": not known. @retval CGP_EINVAL There is no such ordinal.
-     *  Threads: any. */
+    /** Write to text [size] an identifier of an ordinal's hardware that is unique on all hosts.
+     *  Ranks with equal texts share hardware. "", or a NULL function: not known. @retval CGP_EINVAL
+     *  There is no such ordinal. Threads: any. */
     cgp_status (*identity)(int ordinal, char *text, size_t size);
 
     /** Create a device, which belongs to the calling thread. @retval CGP_EINVAL There is no such
      *  ordinal (a plan does not check its ordinals). */
     cgp_status (*create)(cgp_device **out, const cgp_device_options *options);
     void (*destroy)(cgp_device *device);
-    /** Return true if the device's threads run on cores of their own, so that a waiter may spin. */
+    /** Return true if no other device's threads run on the cores of this device's threads, so that
+     *  a waiting thread may spin. */
     bool (*has_cores)(const cgp_device *device);
 
     /** Allocate zeroed memory at a multiple of 64 bytes, resident on return. */
@@ -244,41 +253,42 @@ typedef struct cgp_backend_device {
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
     /** Copy between the host, this device and other devices of the same backend; `device` is one of
-     *  the two ends. If the backend has host_memory_create(), host addresses lie in memory that it
-     *  allocated for any device of the backend. */
+     *  the two ends. If the backend has host_memory_create(), host addresses lie in memory that
+     *  this function allocated for any device of the backend. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
-    /** Return the ordinal of the hardware whose memory has an address, whoever allocated it in this
-     *  process; -1: host memory, or unknown. A copy accepts such an address as a place of any
-     *  device of the backend. NULL: the backend knows no memory but its own. Threads: any. */
+    /** Return the ordinal of the hardware in whose memory an address lies, no matter which library
+     *  of this process allocated the memory. -1: the address is in host memory, or unknown. A copy
+     *  accepts such an address as a place of any device of the backend. A NULL function: the
+     *  backend recognizes only memory that it allocated itself. Threads: any. */
     int (*ordinal_of)(const cgp_device *device, const void *address);
 } cgp_backend_device;
 
 /** Kernels, and all other work of COMPUTE. */
 typedef struct cgp_backend_kernels {
     /** Return the workspace size in bytes of a kernel on a device with `options`. The call needs
-     *  neither a device nor its hardware. Fewer samples never need more. @retval CGP_EINVAL The
-     *  backend has no such kernel: a plan with it is refused. */
+     *  neither a device nor the hardware. Fewer samples never need more workspace. @retval
+     *  CGP_EINVAL The backend has no such kernel; a plan that needs it is refused. */
     cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes);
-    /** Return the bytes of a kernel's prepacked parameters: rounded or rearranged copies in a
-     *  layout of the backend. They are planned memory, which pack() writes once for all runs of the
-     *  kernels, until parameters change. Kernels with the same parameters and *layout share one
-     *  copy. 0: the kernel has no prepacked parameters. The result does not depend on n. A NULL
-     *  function: no kernel has prepacked parameters, and pack() is NULL too. */
+    /** Return the bytes of a kernel's prepacked parameters, which are rounded or rearranged copies
+     *  in a layout that the backend defines. They lie in planned memory. pack() writes them once
+     *  for all runs of the kernels until the parameters change. Kernels with the same parameters
+     *  and *layout share one copy. 0: the kernel has no prepacked parameters. The result does not
+     *  depend on n. A NULL function: no kernel has prepacked parameters, and pack() is NULL too. */
     cgp_status (*packed)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout);
     /** Write the prepacked copy of the parameters. */
     cgp_status (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
                        void *packed);
 
-    /** Announce the kernels of a pipeline: specs [n], of which the first n_own will be created on
-     *  this device. The number of samples in a spec is a maximum: its kernels may also be created
-     *  for fewer samples. All devices of the backend get the same set of specs, so what a backend
-     *  chooses for the whole set does not depend on stages or ranks. The pipeline calls this once
-     *  for each device, before memory_create(), so the call may allocate memory that it frees
-     *  again. Kernels may also be created without this call. NULL: no kernel depends on other
-     *  kernels. */
+    /** Announce the kernels of a pipeline: specs [n]. Kernels for the first n_own specs will be
+     *  created on this device. The number of samples in a spec is a maximum, because kernels may
+     *  also be created for fewer samples. All devices of the backend get the same set of specs, so
+     *  what a backend chooses for the whole set does not depend on stages or ranks. The pipeline
+     *  calls this once for each device, before memory_create(), so the call may allocate memory
+     *  that it frees again. Kernels may also be created without this call. NULL: no kernel depends
+     *  on other kernels. */
     cgp_status (*prepare)(cgp_device *device, const cgp_kernel_spec *specs, int n, int n_own);
     cgp_status (*create)(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out);
     cgp_status (*run)(cgp_kernel *kernel, const cgp_kernel_args *args);
@@ -287,23 +297,23 @@ typedef struct cgp_backend_kernels {
     /** Apply args->accumulator to args->state, at the end of a step. */
     cgp_status (*commit)(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args);
-    /* The next three functions write their result to device memory. */
+    /* The next three functions write their results to device memory. */
     /** Find the index of the first state to which commit() would write a number that is not finite;
      *  -1: none, or a custom op. */
     cgp_status (*check_commit)(cgp_device *device, const cgp_kernel_spec *spec,
                                const cgp_kernel_args *args, int64_t *index);
-    /** Sum x[i]^2 in double. The result is a function of the values and n alone. */
+    /** Sum up x[i]^2 in double. The result depends only on n and the values. */
     cgp_status (*sum_squares)(cgp_device *device, const float *x, int64_t n, double *sum);
-    /** Find the first i with x[i] infinite or NaN; -1: all n are finite. */
+    /** Find the first i for which x[i] is infinite or NaN; -1: all n numbers are finite. */
     cgp_status (*find_nonfinite)(cgp_device *device, const float *x, int64_t n, int64_t *index);
 
-    /** Apply n updates, which differ in nothing but operands, weight_decay and values. All `values`
-     *  are elements of one array, of at most 1025 elements. */
+    /** Apply n updates, which differ only in operands, weight_decay and values. All `values` are
+     *  elements of one array, which has at most 1025 elements. */
     cgp_status (*update)(cgp_device *device, const cgp_update *updates, int n);
     /** Add: to[i] += from[i]. */
     cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);
-    /** Copy n elements from one type to another within a device; if it is host_addressable, also
-     *  from or to host memory. i32 stays i32. */
+    /** Copy n elements within a device, and convert them from one type to another. If the backend
+     *  is host_addressable, the copy may also be from or to host memory. i32 stays i32. */
     cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n);
 } cgp_backend_kernels;
@@ -313,14 +323,14 @@ typedef struct cgp_backend_streams {
     size_t struct_size;
     cgp_status (*event_create)(cgp_device *device, cgp_event **out);
     void (*event_destroy)(cgp_event *event);
-    /** Record the event after all work that is in the queue. */
+    /** Record the event in the queue, after all work that the queue has. */
     cgp_status (*event_record)(cgp_device *device, cgp_queue queue, cgp_event *event);
     /** Make all later work of the queue wait for the most recent record of the event. An event that
      *  was never recorded is done. */
     cgp_status (*event_wait)(cgp_device *device, cgp_queue queue, cgp_event *event);
-    /** Make later work of the branch wait for all work in COMPUTE. NULL: there is no branch, and
-     *  join is NULL too. After a fork() in a capture, the branch's work is captured until the next
-     *  join(). */
+    /** Make later work of the branch wait for all work in COMPUTE. A NULL function: there is no
+     *  branch, and join is NULL too. After a fork() during a capture, the branch's work is captured
+     *  until the next join(). */
     cgp_status (*fork)(cgp_device *device);
     /** Make later work of COMPUTE wait for all work in the branch. */
     cgp_status (*join)(cgp_device *device);
@@ -332,25 +342,26 @@ typedef struct cgp_backend_streams {
     /** Return the completion time of an event that is done, on the clock of the host's `now_ns`. */
     int64_t (*event_time)(cgp_event *event);
 
-    /** Return args->tag of the kernel that failed, with *failed true, or of the running kernel,
-     *  with *failed false; -1: none, or not known. Copies, and calls that were refused when
-     *  enqueued, are not failed kernels. Threads: any. */
+    /** If a kernel has failed, set *failed to true and return its args->tag. Otherwise set *failed
+     *  to false and return the args->tag of the running kernel. -1: there is no such kernel, or it
+     *  is not known. Copies, and calls that were refused when enqueued, do not count as failed
+     *  kernels. Threads: any. */
     int64_t (*tag_in_progress)(const cgp_device *device, bool *failed);
     /** Block until all queues are empty. */
     cgp_status (*finish)(cgp_device *device);
     /** Enqueue a notice that nothing will read the contents of this memory. A backend for tests
-     *  overwrites them; others return CGP_OK. */
+     *  overwrites the contents; other backends only return CGP_OK. */
     cgp_status (*discard)(cgp_device *device, cgp_queue queue, void *at, size_t bytes);
-    /** Return the queue as other libraries use it: in CUDA a cudaStream_t. NULL: there is no such
-     *  handle. Threads: any. */
+    /** Return a queue's handle for other libraries, which is a cudaStream_t in CUDA. A NULL
+     *  function: there is no such handle. Threads: any. */
     void *(*handle)(const cgp_device *device, cgp_queue queue);
 } cgp_backend_streams;
 
 /** Graph capture. If the backend is `host_addressable`, nothing is captured. */
 typedef struct cgp_backend_graphs {
     size_t struct_size;
-    /** Begin a capture. Until capture_end(), all work given to COMPUTE or the branch is captured
-     *  with its current operands, and does not run. This work consists of kernels, packs,
+    /** Begin a capture. All work that is given to COMPUTE or the branch before capture_end() is
+     *  captured with its current operands, and does not run. This work consists of kernels, packs,
      *  conversions, commits and their checks, sums, searches, updates and additions. The captured
      *  work reads device memory when the graph runs. No copies, events or work of other queues may
      *  be enqueued before capture_end(). */
@@ -365,8 +376,8 @@ typedef struct cgp_backend_graphs {
     /** Free a graph that does not run. */
     void (*destroy)(cgp_captured_graph *graph);
     /** Return the number of launches given to COMPUTE, including the launches of a capture in
-     *  progress. Launches of a whole graph are not counted. A captured graph has as many launches
-     *  as its work has without capture. */
+     *  progress. Launches of a whole graph are not counted. A captured graph must have as many
+     *  launches as the same work has without a capture. */
     int64_t (*launches)(const cgp_device *device);
 } cgp_backend_graphs;
 
@@ -381,20 +392,20 @@ typedef struct cgp_shared_handle {
  *  host memory. */
 typedef struct cgp_backend_sharing {
     size_t struct_size;
-    /** Write a handle of memory that memory_create() returned. */
+    /** Export memory that memory_create() returned: write its handle. */
     cgp_status (*memory_export)(cgp_device *device, void *memory, cgp_shared_handle *out);
-    /** Import the memory of a device of the same backend in another process. In a copy, *out and
-     *  the addresses after it are places of `device`. The exporter frees the memory only after
+    /** Import the memory of a device of the same backend in another process. In a copy, the
+     *  addresses from *out on are places of `device`. The exporter frees the memory only after
      *  memory_close(). @retval CGP_EDEVICE This device cannot read that memory. */
     cgp_status (*memory_import)(cgp_device *device, const cgp_shared_handle *handle, void **out);
     /** Close imported memory that no enqueued copy uses. */
     void (*memory_close)(cgp_device *device, void *memory);
-    /** Create an event and write its handle. The exporting device records it. It has no time:
-     *  event_time() is not called. */
+    /** Create an event and write its handle. The exporting device records the event. The event has
+     *  no time, so event_time() is not called for it. */
     cgp_status (*event_export)(cgp_device *device, cgp_event **out, cgp_shared_handle *handle);
-    /** Import an event, for event_wait(). A wait concerns the most recent record whose call has
-     *  returned in the exporting process. The exporter destroys its event after event_destroy() of
-     *  the imported one. */
+    /** Import an event, for event_wait(). A wait is for the most recent record whose call has
+     *  returned in the exporting process. The exporter destroys its event only after
+     *  event_destroy() of the imported event. */
     cgp_status (*event_import)(cgp_device *device, const cgp_shared_handle *handle,
                                cgp_event **out);
 } cgp_backend_sharing;
@@ -408,17 +419,17 @@ typedef struct cgp_backend {
     bool host_addressable;
     /** Kernels of CGP_OP_CUSTOM call the functions of the op. */
     bool custom_ops;
-    /** ADD and the channel norms accept a slope other than 1, with the same bits as two separate
-     *  kernels. */
+    /** ADD and the channel norms accept a slope other than 1; results are bit-identical to two
+     *  separate kernels. */
     bool fuses;
-    /** LINEAR uses prefetch lists. They change no result. */
+    /** LINEAR uses prefetch lists, which do not change results. */
     bool prefetches;
-    /** Kernels also run without packed parameters, args->packed NULL, with the same bits. A plan
-     *  then packs only if several runs may read the parameters before they change (several
-     *  micro-batches, or inference). The device must also have a memory limit with room for all
-     *  packed parameters. */
+    /** Kernels also run without packed parameters (args->packed is NULL); results are
+     *  bit-identical. A plan then packs parameters only if several runs may read them before they
+     *  change (several micro-batches, or inference). The device must also have a memory limit with
+     *  room for all packed parameters. */
     bool packs_optionally;
-    /** Kernels accept specs with `tf32`. A plan in tf32 has devices of such backends only. */
+    /** Kernels accept specs with `tf32`. A plan in tf32 has only devices of such backends. */
     bool tf32;
 
     cgp_backend_device device;
@@ -427,8 +438,8 @@ typedef struct cgp_backend {
     const cgp_backend_streams *streams;
     /** Borrowed; NULL: the backend captures nothing. Needs `streams`. */
     const cgp_backend_graphs *graphs;
-    /** Borrowed; NULL: memory of devices is not shared between processes. Needs `streams`, and
-     *  no host_addressable. */
+    /** Borrowed; NULL: memory of devices is not shared between processes. Needs `streams`; not
+     *  allowed if the backend is host_addressable. */
     const cgp_backend_sharing *sharing;
 } cgp_backend;
 

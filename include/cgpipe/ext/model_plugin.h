@@ -2,7 +2,8 @@
 /* model_plugin.h -- the contract of a model plug-in: a shared object whose model the program
  * trains, by cgpipe train ./mine.so.
  *
- *     CGP_MODEL_PLUGIN;                         release and struct sizes, checked before any call
+ *     CGP_MODEL_PLUGIN;                         has release and struct sizes, which are checked
+ *                                               before any call
  *
  *     enum { WIDTH };
  *     const cgp_model_key cgpipe_model_keys[] = {
@@ -21,12 +22,12 @@
  * "cgpipe new model mine" writes a complete plug-in.
  *
  * The program opens only the file that its command line names, by a path with a slash. It does not
- * search for plug-ins. If only a run or a run file names a plug-in, the program does not open it. A
- * run keeps the SHA-256 of the file, and continues only with the same file.
+ * search for plug-ins. If a plug-in is named only by a run or a run file, the program does not open
+ * it. A run stores the SHA-256 of the plug-in's file, and continues only with the same file.
  *
- * The program has one copy of libcgpipe, which plug-ins share, so they share its messages, errors
- * and custom ops. A plug-in must define cgpipe_plugin_version and cgpipe_model_build; the other
- * symbols below are optional. */
+ * The program has one copy of libcgpipe, which plug-ins use too, so they share the library's
+ * messages, errors and custom ops. A plug-in must define cgpipe_plugin_version and
+ * cgpipe_model_build; the other symbols below are optional. */
 #ifndef CGPIPE_EXT_MODEL_PLUGIN_H
 #define CGPIPE_EXT_MODEL_PLUGIN_H
 
@@ -36,7 +37,7 @@
 extern "C" {
 #endif
 
-/** Makes a symbol of a plug-in visible, whatever -fvisibility says. */
+/** Makes a symbol of a plug-in visible, even with the compiler option -fvisibility=hidden. */
 #define CGP_PLUGIN_EXPORT __attribute__((visibility("default")))
 
 /** The structs that pass between program and plug-in. Their sizes must be equal in both. */
@@ -95,8 +96,8 @@ typedef struct cgp_model_key {
     const char *name;
     cgp_model_key_kind kind;  /**< Kind of the key's values. */
     const char *preset;       /**< Default, as a user would write it; NULL: the key is required. */
-    double min, max;          /**< Range of a number, both ends included. */
-    const char *const *words; /**< WORD: the allowed words, NULL at the end. */
+    double min, max;          /**< Range of a number, including both ends. */
+    const char *const *words; /**< For WORD: the allowed words, followed by NULL. */
 } cgp_model_key;
 
 /** Keys of the model, at most 64. Optional: without this list the model has no keys. */
@@ -106,15 +107,15 @@ extern CGP_PLUGIN_EXPORT const cgp_model_key cgpipe_model_keys[];
 typedef struct cgp_model_value {
     int64_t whole;    /**< WHOLE: the number. WORD: the index of the word in `words`. */
     double real;      /**< REAL or WHOLE: the number. */
-    const char *word; /**< WORD; else NULL. */
+    const char *word; /**< For WORD: the word. NULL for other kinds. */
 } cgp_model_value;
 
 /**
- * Add inputs, layers, a loss and an output to an empty model, which has the file's name; the
- * program finishes it.
+ * Add inputs, layers, a loss and an output to an empty model, which has the name of the plug-in's
+ * file. The program then finishes the model.
  *
- * The result must be a function of the values alone: a command may build a model several times, and
- * so does each rank.
+ * The result must depend only on the values, because a command may build a model several times, and
+ * each rank builds it.
  *
  * @param[in] model   Borrowed for the call.
  * @param[in] values  [keys], in the order of cgpipe_model_keys. Borrowed for the call; NULL without
@@ -124,7 +125,8 @@ typedef struct cgp_model_value {
  */
 CGP_PLUGIN_EXPORT cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values);
 
-/** Custom ops that graph files may name (cgpipe/graph.h), NULL at the end. Optional. Static. */
+/** Custom ops that graph files may name (cgpipe/graph.h), followed by NULL. Optional. The list must
+ *  be static. */
 extern CGP_PLUGIN_EXPORT const cgp_op *const cgpipe_model_ops[];
 
 struct cgp_data; /* cgpipe/data.h has the type cgp_data */
@@ -134,7 +136,7 @@ typedef struct cgp_data_request {
     size_t struct_size; /**< sizeof(cgp_data_request) */
     /** The finished model. Its two inputs are for the input and the target of a sample. */
     const cgp_model *model;
-    const cgp_model_value *values; /**< As for cgpipe_model_build(). */
+    const cgp_model_value *values; /**< Values of the model's keys, as for cgpipe_model_build(). */
     /** ARGUMENT of --data plugin:ARGUMENT, for example a path; "" for --data plugin. */
     const char *argument;
     uint64_t seed;              /**< --seed: seed of the shuffle, and of random data. */
@@ -145,9 +147,9 @@ typedef struct cgp_data_request {
  * Open the model's data set, for --data plugin and --data plugin:ARGUMENT. Optional: without this
  * function the model has no data set.
  *
- * Its samples must be a function of the request; cgp_data_source.identity must differ for different
- * data. Every rank that reads data opens the data set. Make it with cgp_data_create(), from
- * libcgpipe_data (pkg-config cgpipe_data).
+ * The samples must depend only on the request, and cgp_data_source.identity must differ for
+ * different data. Every rank that reads data opens the data set. To make the data set, use
+ * cgp_data_create() of libcgpipe_data (pkg-config cgpipe_data).
  *
  * @param[out] out      The program owns it after the call.
  * @param[in]  request  Borrowed for the call.

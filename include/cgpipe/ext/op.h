@@ -26,15 +26,15 @@
  *
  * A function reads and writes the memory of its `cgp_op_run` and no other mutable memory. It has no
  * static variables, keeps no memory between calls (use `state`), allocates nothing (use
- * `workspace`), and takes random numbers only from cgp_op_random(). Its results are then a function
- * of its operands, bit for bit.
+ * `workspace`), and takes random numbers only from cgp_op_random(). So the bits of its results
+ * depend only on its operands.
  *
- * All tensors are in host memory, row-major, [n, ...] with the n samples of a micro-batch. They lie
- * at multiples of 64 bytes, except inputs of the model, which lie where the caller put them. Floats
- * are f32 under every precision of the plan; in bf16 they are widened before a call and rounded
- * after it. The results y, saved, dx and dparameters are uninitialized before a call. Gradients are
- * *overwritten*, never added to: if a value has several uses, or a parameter several micro-batches,
- * the library adds.
+ * All tensors are in host memory, row-major, [n, ...] with the n samples of a micro-batch. Their
+ * addresses are multiples of 64 bytes, except for inputs of the model, which lie where the caller
+ * put them. Floats are f32 under every precision of the plan; in bf16 they are widened before a
+ * call and rounded after it. The results y, saved, dx and dparameters are uninitialized before a
+ * call. A function *overwrites* gradients and never adds to them. If a value has several uses, or a
+ * parameter has gradients of several micro-batches, the library adds them up.
  *
  * Threads: the functions run on the workers of the devices, several at once for several stages. A
  * C++ function must not let an exception escape. */
@@ -52,16 +52,17 @@ extern "C" {
  *
  * @param[in] op          Borrowed for the life of the model; usually a static table.
  * @param[in] inputs      [op->n_inputs] values. Borrowed.
- * @param[in] name        NAME in the names of its parameters and state, "NAME.SUFFIX"; NULL if the
- *                        op has neither. Copied.
+ * @param[in] name        NAME in the names "NAME.SUFFIX" of the op's parameters and state; NULL if
+ *                        the op has neither. Copied.
  * @param[in] attributes  [op->attribute_bytes] copied; NULL if there are none.
- * @return The output; an invalid value after an error, which sticks (cgpipe/model.h).
+ * @return The output; an invalid value after an error, which the model keeps (cgpipe/model.h).
  */
 CGP_API cgp_value cgp_op_apply(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
                                const char *name, const void *attributes);
 
-/** End a model in a custom loss. Like the built-in losses, it belongs to no layer, runs on the last
- *  stage, and has no parameters. The loss of a step is `weight` x the sum over its samples / count.
+/** End a model in a custom loss. Like a built-in loss, a custom loss belongs to no layer, runs on
+ *  the last stage, and has no parameters. The loss of a step is `weight` x (sum over the samples) /
+ *  count.
  *  @param[in] weight > 0 */
 CGP_API void cgp_op_apply_loss(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
                                const void *attributes, double weight);
@@ -73,11 +74,12 @@ typedef struct cgp_op_check_options {
     double low, high; /**< Float inputs and parameters are uniform in [low, high). [-1, 1] */
     double step;      /**< Largest step of a difference quotient, > 0. [1/16] */
     double tolerance; /**< Tolerance relative to the largest gradient of a tensor, > 0. [0.002] */
-    int elements;     /**< Elements of each tensor to compare with differences, >= 1. [48] */
+    int elements;     /**< Number of elements of each tensor that are compared with differences, >=
+                       *  1. [48] */
     uint64_t seed;    /**< Seed of inputs, parameters and dy. [0] */
 } cgp_op_check_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_op_check_options cgp_op_check_options_default(void) {
     cgp_op_check_options options = {
         sizeof(cgp_op_check_options), 3, -1.0, 1.0, 0.0625, 0.002, 48, 0};
@@ -85,18 +87,18 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
 }
 
 /**
- * Test that an op keeps its contract, on random inputs; nothing is trained. It checks that
+ * Test, on random inputs, that an op keeps its contract. Nothing is trained. The test checks that
  *
  * - gradients of inputs and parameters equal central differences (with smaller steps near a kink);
  * - backward functions read exactly the operands that the table names. Each function runs again
  *   with NaN and other numbers in every operand of forward that is not named, one by one. It also
  *   runs again with rotated elements in each operand that is named;
- * - all of y, saved, dx and dparameters is written, and nothing else; previous contents of results
- *   and workspace have no effect;
+ * - y, saved, dx and dparameters are written completely, and nothing else is written; previous
+ *   contents of results and workspace have no effect;
  * - repeated calls give equal bits. This includes calls with the parallel_for ranges, or the two
  *   backward functions, in another order. It also includes calls without `accumulator`, with only
  *   one dx, or in place if the table allows it;
- * - fewer samples need no more workspace.
+ * - fewer samples do not need more workspace.
  *
  * @param[in] attributes  As for cgp_op_apply().
  * @param[in] inputs      [op->n_inputs] types; integers are drawn from 0 .. upper_bound - 1,
@@ -107,7 +109,7 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
  *                     function, the operand and the element.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: several forward runs for each element compared.
+ * Threads: any. Cost: several runs of forward for each element that is compared.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_op_check(const cgp_op *op, const void *attributes,
                                                const cgp_op_type *inputs,

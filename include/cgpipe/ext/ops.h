@@ -2,8 +2,8 @@
 /* ops.h -- the built-in ops, and what a backend gets for each use of an op: its kind, direction,
  * sizes and constants.
  *
- * Each header in cgpipe/ext/ops/ has a family of ops: their operands and formulas, and the struct
- * of their sizes and constants. ops/common.h has the rules of all ops. */
+ * Each header in cgpipe/ext/ops/ describes a family of ops. It has the operands and formulas of
+ * these ops, and the struct of their sizes and constants. ops/common.h has the rules of all ops. */
 #ifndef CGPIPE_EXT_OPS_H
 #define CGPIPE_EXT_OPS_H
 
@@ -77,8 +77,9 @@ typedef enum cgp_op_kind {
 
 enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
 
-/** The families of ops that have a struct, X(FAMILY, name), "cgp_op_" and the name. PLAIN is the
- *  family of all other ops and of CUSTOM. It has only the common fields. */
+/** The families of ops that have a struct: X(FAMILY, name), where the struct is called "cgp_op_"
+ *  and the name. PLAIN is the family of all other ops and of CUSTOM; it has only the common
+ *  fields. */
 #define CGP_OP_FAMILIES(X)                                                                         \
     X(LINEAR, linear)                                                                              \
     X(MATMUL, matmul)                                                                              \
@@ -114,10 +115,10 @@ static inline cgp_op_family cgp_op_family_of(cgp_op_kind kind) {
 #undef CGP_OP_FAMILY
 
 #define CGP_OP_MEMBER(family, name) cgp_op_##name name;
-/** Sizes of an op for one sample, and its constants: the common fields, or the struct of its
- *  family, which begins with them. Fields that an op does not use are zero or follow from other
- *  fields, and all bytes after the struct are zero. So equal uses of an op have equal bytes. No
- *  struct has padding. */
+/** Sizes of an op for one sample, and constants of the op. They are the common fields, or the
+ *  struct of the op's family, which begins with the common fields. Fields that an op does not use
+ *  are zero or follow from other fields, and all bytes after the struct are zero. So equal uses of
+ *  an op have equal bytes. No struct has padding. */
 typedef union cgp_op_attributes {
     __extension__ struct { CGP_OP_COMMON };
     CGP_OP_FAMILIES(CGP_OP_MEMBER)
@@ -131,7 +132,7 @@ typedef struct cgp_kernel_spec {
     cgp_op_attributes attributes;
     /** Number of samples. */
     int64_t n;
-    /** Bit k: the kernel adds to dx[k] instead of overwriting it. */
+    /** If bit k is set, the kernel adds to dx[k] instead of overwriting it. */
     uint16_t add;
     /** 1: matrix products and convolutions may round f32 operands to TF32 (10 bits of fraction).
      *  Only for a backend with `tf32`, and for type CGP_F32. 0: they do not. */

@@ -10,10 +10,10 @@
  * - `cgpipe` or `plugins` beside the shared library; for the static library, the directory `cgpipe`
  *   among the installed libraries.
  *
- * Nothing is opened in the current directory, nor in a set-user-ID program. All plug-ins are opened
- * once, in the order of directories and names. This happens when a program asks for a list of
- * backends or transports, or for a backend or transport that the library lacks. They are never
- * closed.
+ * No plug-in is opened from the current directory, and none in a set-user-ID program. All plug-ins
+ * are opened once, in the order of directories and names. This happens when a program asks for a
+ * list of backends or transports, or for a backend or transport that the library lacks. Plug-ins
+ * are never closed.
  *
  * The file exports one function:
  *
@@ -32,16 +32,16 @@
 extern "C" {
 #endif
 
-/** Version of the structs in this header. It rises with every change of their layout. */
+/** Version of the structs in this header. It increases with every change of their layout. */
 #define CGP_PLUGIN_ABI 2
 
-/** Library functions for a plug-in. Static. */
+/** Library functions for a plug-in. The table is static. */
 typedef struct cgp_host {
     size_t struct_size;  /**< sizeof(cgp_host) */
     int abi;             /**< CGP_PLUGIN_ABI */
     const char *version; /**< CGP_VERSION */
 
-    /** See cgp_fail(), cgp_message() and cgp_log(). Threads: any. */
+    /** The functions cgp_fail(), cgp_message() and cgp_log() of the library. Threads: any. */
     cgp_status (*fail)(cgp_status status, const char *format, ...) CGP_PRINTF(2, 3);
     const char *(*message)(void);
     void (*log)(cgp_log_level level, const char *module, const char *format, ...) CGP_PRINTF(3, 4);
@@ -57,9 +57,9 @@ typedef struct cgp_host {
     void (*dropout_key)(uint32_t key[2], uint64_t seed, uint64_t step, uint32_t id);
     /** Compute Philox4x32-10 of a counter under a key. Source: Salmon et al. 2011. Threads: any. */
     void (*philox)(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
-    /** Check the options of a transport's link_open between `ranks` ranks: the numbers and, if
-     *  the transport needs buffers, the buffers. Call it first in link_open. @retval CGP_EINVAL
-     *  with the name of the transport. Threads: any. */
+    /** Check the options with which a transport opens a link between `ranks` ranks: the numbers
+     *  and, if the transport needs buffers, the buffers. A transport calls this first when it opens
+     *  a link. @retval CGP_EINVAL The message has the name of the transport. Threads: any. */
     cgp_status (*link_check)(const cgp_transport *transport, const cgp_link_options *options,
                              int ranks);
 } cgp_host;
@@ -71,13 +71,13 @@ typedef struct cgp_plugin {
     int backend_abi;    /**< CGP_BACKEND_ABI */
     int transport_abi;  /**< CGP_TRANSPORT_ABI */
     const char *name;   /**< "toy" */
-    /** [n_backends], [n_transports] Each entry has its own name. A faulty entry is left out, and
-     *  `cgpipe devices` says why. */
+    /** [n_backends] and [n_transports]: the plug-in's backends and transports, each with a
+     *  different name. A faulty entry is left out, and `cgpipe devices` says why. */
     const cgp_backend *const *backends;
     int n_backends;
     const cgp_transport *const *transports;
     int n_transports;
-    /** CGP_VERSION of the headers that the plug-in was built with, for run records. */
+    /** CGP_VERSION of the headers with which the plug-in was built, for run records. */
     const char *version;
 } cgp_plugin;
 
@@ -89,9 +89,9 @@ typedef struct cgp_plugin {
 /**
  * The function that a plug-in defines and exports.
  *
- * @param[in] host  Borrowed for the life of the process. A plug-in compares `abi` with
+ * @param[in] host  Borrowed for the life of the process. A plug-in must compare its `abi` with
  *                  CGP_PLUGIN_ABI before it uses other fields.
- * @return    The plug-in. NULL: it cannot be used, for the reason passed to host->fail().
+ * @return    The plug-in. NULL: the plug-in cannot be used; the reason was passed to host->fail().
  *
  * Threads: called once, by one thread.
  */

@@ -2,9 +2,9 @@
 /* transport.h -- the contract of a transport: how messages travel along the edges between stages,
  * and how ranks agree and detect failures.
  *
- * A rank is a process (in tests, a team of workers) that owns some devices of a plan. Its end of
- * the transport is a communicator. A transport creates communicators, and has three tables of
- * functions on them:
+ * A rank is a process (in tests, a team of workers) that owns some devices of a plan. A rank's end
+ * of the transport is called a communicator. A transport creates communicators, and has three
+ * tables of functions on them:
  *
  *     links       messages along edges
  *     agreement   barrier and gather
@@ -20,17 +20,18 @@
  *
  * A receiver takes messages by micro-batch, in any order. A micro-batch is posted again only after
  * its previous message was taken. A sender waits in acquire while all `capacity` buffers are in
- * flight: posted and not yet released.
+ * flight, that is, posted and not yet released.
  *
  * `inproc` serves the devices of one rank. A message is the sender's own buffer. The sender lends
  * it with an event of its device, and the receiver's queue waits for this event. The buffer returns
- * with an event of the receiver's device. Between ranks a transport `copies`: it moves
+ * with an event of the receiver's device. A transport between ranks has `copies` set: it moves
  * bytes into buffers of the receiver's plan, and all events are NULL.
  *
  * A rank is stopped by stop(), by fail() on any rank, or by a failure of the transport itself, for
- * example of its network. After that no call waits: acquire and take return false, and agreements
- * return CGP_EPEER. All other calls stay legal. post and release still return the caller's buffers,
- * although messages may be dropped; waits(), progress(), first() and close() work as always. */
+ * example a failure of the network. After that, no call waits: acquire and take return false, and
+ * agreements return CGP_EPEER. All other calls stay legal. post and release still return the
+ * caller's buffers, although messages may be dropped; waits(), progress(), first() and close() work
+ * as always. */
 #ifndef CGPIPE_EXT_TRANSPORT_H
 #define CGPIPE_EXT_TRANSPORT_H
 
@@ -59,15 +60,15 @@ typedef struct cgp_link_options {
     size_t struct_size; /**< sizeof(cgp_link_options) */
     int edge;           /**< Number of the edge in the whole plan, >= 0; the same on every rank. */
     bool sends;         /**< True for the sender's end, false for the receiver's end. */
-    int peer;           /**< Rank of the other end; this rank if both ends are here. */
+    int peer;           /**< Rank of the other end; this rank if both ends are on this rank. */
     int capacity;       /**< Number of buffers, >= 1. */
     int64_t bytes;      /**< Size of a buffer, >= 1. */
     /** If the transport `copies`: [capacity][CGP_LINK_HEADER_BYTES + bytes], the buffers of either
      *  end, in host memory. Otherwise [capacity][bytes], the sender's buffers, which may be in
      *  device memory; NULL for the receiver. Borrowed until close(). */
     void *memory;
-    /** Time that a waiter may spin before it blocks, >= 0. If a transport can only poll, it polls
-     *  for this long without a pause, then with pauses. */
+    /** Time that a waiting thread may spin before it blocks, >= 0. A transport that can only poll
+     *  polls for this time without pauses, and then with pauses. */
     int64_t spin_ns;
 } cgp_link_options;
 
@@ -87,15 +88,15 @@ typedef struct cgp_link_message {
     /** A buffer of the link; with inproc, the receiver gets the sender's buffer. Borrowed. */
     void *buffer;
     int microbatch; /**< Micro-batch of the message, >= 0; -1 from acquire, ignored by release. */
-    /** Bytes in use, 0 .. the link's `bytes`: only these are sent. Ignored in acquire and
-     *  release. */
+    /** Number of bytes in use, 0 .. the link's `bytes`; only these bytes are sent. Ignored in
+     *  acquire and release. */
     int64_t bytes;
     /** Event of the other end's device that is done when the buffer may be used. NULL: it may be
      *  used immediately. */
     void *event;
-    /** Time at which the other end posted or released the buffer; acquire and take set it. Between
-     *  ranks it is the time at which the other end's message or release arrived here. Monotonic
-     *  clock of this rank. 0: the buffer was never posted. */
+    /** Time at which the other end posted or released the buffer; set by acquire and take. Between
+     *  ranks, it is the time at which the other end's message or release arrived on this rank. The
+     *  time is on the monotonic clock of this rank. 0: the buffer was never posted. */
     int64_t released_ns;
     /** Fault to inject, for tests. Only post() of a transport between processes reads this
      * field. */
@@ -105,17 +106,19 @@ typedef struct cgp_link_message {
 
 /** State of a rank, from its heartbeats. Times are on this rank's monotonic clock. */
 typedef struct cgp_rank_state {
-    /** Time at which the rank's last heartbeat arrived here. If none has arrived: time at which
-     *  watch() began here, 0 before watch(). For this rank itself: the current time. */
+    /** Time at which the rank's last heartbeat arrived on this rank. If none has arrived, the time
+     *  at which watch() was called on this rank, or 0 before watch(). For this rank itself, the
+     *  current time. */
     int64_t heartbeat_ns;
-    int64_t ended;      /**< Actions that have ended on the rank, as reported with
+    int64_t ended;      /**< Number of actions that have ended on the rank, as reported with
                          *   report_progress(). */
     int64_t end_ns;     /**< Time at which the rank's last action ended; 0: none has ended. */
     int64_t agreements; /**< Number of agreements that the rank has entered. */
-    /** Time at which the rank entered the agreement in which it waits; 0: it waits in none. */
+    /** Time at which the rank entered the agreement in which it waits; 0: it waits in no
+     *  agreement. */
     int64_t agreeing_ns;
-    /** The rank sends no more heartbeats: its communicator was destroyed, or it called watch() with
-     *  0. */
+    /** True: the rank sends no more heartbeats, because its communicator was destroyed or because
+     *  it called watch() with 0. */
     bool left;
     int64_t process; /**< Process id of the rank on its host; 0: not known. */
     char host[64];   /**< Name of the rank's host, cut to fit; "": not known. */
@@ -127,16 +130,16 @@ typedef struct cgp_transport_links {
      * Open one end of an edge. The ends may be opened in any order, both before either is used. An
      * edge may be opened again when both ends are closed. Threads: the user thread.
      *
-     * @retval CGP_EINVAL  This end is open already, or options are out of range. Or they differ
-     *                     from the options of the other end, if this can be detected here.
+     * @retval CGP_EINVAL  This end is open already, or options are out of range. If the transport
+     *                     can detect it, also: options differ from the options of the other end.
      * @retval CGP_ENOMEM
      */
     cgp_status (*open)(cgp_communicator *communicator, const cgp_link_options *options,
                        cgp_link **out);
-    /** Close an end on which no thread waits, or NULL; the ends may be closed in any order.
-     *  Messages in flight to it are dropped, and its memory is not used again. After a failure the
-     *  transport may be unable to take back messages in flight; it may then use their memory until
-     *  the communicator is destroyed. Threads: the user thread. */
+    /** Close an end on which no thread waits. Accepts NULL. The ends may be closed in any order.
+     *  Messages in flight to this end are dropped, and its memory is not used again. After a
+     *  failure, the transport may be unable to take back messages in flight, and may use their
+     *  memory until the communicator is destroyed. Threads: the user thread. */
     void (*close)(cgp_link *link);
 
     /**
@@ -153,23 +156,23 @@ typedef struct cgp_transport_links {
     /** Take a message. Parameters and result are as for acquire. */
     bool (*take)(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_message *out);
 
-    /** Hand an acquired buffer to the receiver, with `microbatch`, `bytes` and `event`. It never
-     *  waits. @param message Borrowed for the call. Threads: the link's. */
+    /** Hand an acquired buffer to the receiver, with `microbatch`, `bytes` and `event`. The call
+     *  never waits. @param message Borrowed for the call. Threads: the link's. */
     void (*post)(cgp_link *link, const cgp_link_message *message);
-    /** Return the buffer of a taken message to the sender, with `event`. It never waits.
+    /** Return the buffer of a taken message to the sender, with `event`. The call never waits.
      *  @param message Borrowed for the call. Threads: the link's. */
     void (*release)(cgp_link *link, const cgp_link_message *message);
 
     /** Return true if the link's thread waits in acquire or take. Threads: any. */
     bool (*waits)(cgp_link *link);
 
-    /** Let messages of this rank progress, as a waiting rank does. Threads that compute for long
-     *  call it. It never blocks. Threads: any. */
+    /** Let messages of this rank make progress, as they do while a rank waits. Threads that compute
+     *  for a long time call this function from time to time. It never blocks. Threads: any. */
     void (*progress)(cgp_communicator *communicator);
 
-    /** Add a checksum to the messages of links that are opened after this call. It is compared on
-     *  arrival; a difference is a failure of the transport. No effect if messages are not copied.
-     *  Threads: the user thread. */
+    /** Add a checksum to the messages of links that are opened after this call. The checksum is
+     *  compared when a message arrives; a difference is a failure of the transport. The call has no
+     *  effect if messages are not copied. Threads: the user thread. */
     void (*verify)(cgp_communicator *communicator, bool verify);
 } cgp_transport_links;
 
@@ -196,13 +199,13 @@ typedef struct cgp_transport_agreement {
 
 /** Failures of ranks, and their detection by heartbeats (Chandra and Toueg 1996). */
 typedef struct cgp_transport_failures {
-    /** Stop this rank, and send the reason to all others: their waits end. Only the first call
-     *  counts. As in stop(), the caller may hold a lock. @param status Not CGP_OK. @param message
-     *  Copied, up to 1023 bytes. Threads: any. */
+    /** Stop this rank, and send the reason to all other ranks, which ends their waits. Only the
+     *  first call has an effect. As in stop(), the caller may hold a lock. @param status Not
+     *  CGP_OK. @param message Copied, up to 1023 bytes. Threads: any. */
     void (*fail)(cgp_communicator *communicator, cgp_status status, const char *message);
     /**
-     * Return the status of the first failure of another rank that arrived here, or of the transport
-     * itself; CGP_OK if there is none.
+     * Return the status of the first failure: a failure of another rank whose notice has arrived on
+     * this rank, or a failure of the transport itself. Return CGP_OK if there is none.
      *
      * @param rank     The rank that failed; this rank for a failure of the transport. Unchanged if
      *                 there is no failure.
@@ -217,9 +220,9 @@ typedef struct cgp_transport_failures {
      * Start to watch the other ranks. A thread sends each of them at least 4 heartbeats per second,
      * and at least 8 per limit if the limit is 8 ms or more. It does so even while this rank
      * computes or runs the caller's code, and sleeps between heartbeats. A rank from which nothing
-     * arrives for `timeout_ns` has failed: "silent for 3.1 s". So all ranks should start to watch
-     * at about the same time, for example after a barrier. Time in which this process was stopped
-     * does not count.
+     * arrives for `timeout_ns` counts as failed, with a message such as "silent for 3.1 s". So all
+     * ranks should start to watch at about the same time, for example after a barrier. Time in
+     * which this process was stopped does not count.
      *
      * @param timeout_ns  The limit; it should be the same on all ranks. 0: stop watching, and
      *                    notify the other ranks.
@@ -229,20 +232,20 @@ typedef struct cgp_transport_failures {
      * Threads: the user thread.
      */
     cgp_status (*watch)(cgp_communicator *communicator, int64_t timeout_ns);
-    /** Set the progress that the next heartbeats report. It never waits. @param ended Actions that
-     *  have ended here. @param end_ns Time at which the last action ended, on the monotonic clock.
-     *  Threads: any. */
+    /** Set the progress that the next heartbeats report. The call never waits. @param ended Number
+     *  of actions that have ended on this rank. @param end_ns Time at which the last action ended,
+     *  on the monotonic clock. Threads: any. */
     void (*report_progress)(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
-    /** Return the state of each rank, from its heartbeats. @param out [ranks] Overwritten. Threads:
-     *  any. */
+    /** Return the state of each rank, according to the heartbeats that have arrived on this rank.
+     *  @param out [ranks] Overwritten. Threads: any. */
     void (*rank_states)(cgp_communicator *communicator, cgp_rank_state *out);
 
-    /** End all waits of this rank's links and agreements, now and later. Other ranks continue. The
-     *  caller may hold a lock that others need: stop() waits for 0.5 s at most, and calls no code
-     *  of the caller. Threads: any. */
+    /** End all current and later waits of this rank's links and agreements. Other ranks continue.
+     *  The caller may hold a lock that other threads need, because stop() waits for at most 0.5 s
+     *  and calls no code of the caller. Threads: any. */
     void (*stop)(cgp_communicator *communicator);
-    /** Make the launcher end all processes after a failure. This process ends with `code`. The call
-     *  may return if there is no launcher. Threads: any. */
+    /** After a failure, make the launcher end all processes. This process ends with exit code
+     *  `code`. The call may return if there is no launcher. Threads: any. */
     void (*abort)(cgp_communicator *communicator, int code);
 } cgp_transport_failures;
 
@@ -250,7 +253,7 @@ typedef struct cgp_transport_failures {
 typedef struct cgp_transport {
     size_t struct_size; /**< sizeof(cgp_transport) */
     const char *name;   /**< "inproc" */
-    /** The transport works between processes: a receiver has its own buffers. */
+    /** True: the transport works between processes, and a receiver has its own buffers. */
     bool copies;
 
     /**
@@ -266,9 +269,9 @@ typedef struct cgp_transport {
      * Threads: the thread that becomes the user thread.
      */
     cgp_status (*communicator_create)(const void *handle, cgp_communicator **out);
-    /** Destroy a communicator without open links, or NULL. After a failure, a transport between
-     *  processes may wait here for the other ranks, 1 s at most, so that they leave together.
-     *  Threads: the user thread, which created the communicator. */
+    /** Destroy a communicator that has no open links. Accepts NULL. After a failure, a transport
+     *  between processes may wait here for the other ranks for at most 1 s, so that all ranks end
+     *  together. Threads: the user thread, which created the communicator. */
     void (*communicator_destroy)(cgp_communicator *communicator);
     /** The number of this rank, 0 .. ranks - 1. Threads: any. */
     int (*rank)(const cgp_communicator *communicator);

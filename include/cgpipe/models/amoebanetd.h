@@ -18,10 +18,10 @@
  *     h6          average3x3(h1) + conv1x1(h5)                 average3x3(h2) + conv1x1(h3)
  *     result      h0 h3 h4 h6 concatenated                     h4 h5 h6 concatenated
  *
- * A ReLU precedes every convolution, and a batch norm follows the convolution. Between two stages,
- * s1 and s2 are sent directly; a cell passes its s1 on as s2 of the next cell. A ReLU that several
- * operations begin with is computed once. The last average pool covers all pixels: 7 x 7 as
- * published for images of side 224. Other image sides that are multiples of 32 work too. The
+ * A ReLU precedes every convolution, and a batch norm follows the convolution. s1 and s2 are sent
+ * directly between stages; the s1 of a cell is the s2 of the next cell. A ReLU with which several
+ * operations begin is computed once. The last average pool covers all pixels, which are 7 x 7 for
+ * images of side 224, as published. Other image sides that are multiples of 32 work too. The
  * reference computes the operation max_pool_3x3 as an average pool; this is also the default here.
  *
  * `old` is the definition of torchgpipe v0.0.2 to v0.0.4. In this definition, L counts the normal
@@ -52,18 +52,18 @@ typedef enum cgp_amoebanetd_pool {
 
 typedef struct cgp_amoebanetd_options {
     size_t struct_size;
-    /** L: number of normal cells, a multiple of 3; with `old`, the number in one group. 0: 18, or 6
-     *  with `old` [0] */
+    /** L, the number of normal cells, a multiple of 3; with `old`, the number of normal cells in
+     *  one group. 0 means 18, or 6 with `old` [0] */
     int layers;
     int64_t filters;             /**< D, a multiple of 8 [256] */
     int64_t classes;             /**< Classes. 0: 1000, or 10 with `old` [0] */
     int64_t image;               /**< Height and width in pixels, a multiple of 32 [224] */
-    cgp_amoebanetd_pool maxpool; /**< [CGP_AMOEBANETD_AVERAGE] */
-    bool old;                    /**< [false] */
+    cgp_amoebanetd_pool maxpool; /**< Pooling of max_pool_3x3 [CGP_AMOEBANETD_AVERAGE] */
+    bool old;                    /**< True: the older definition [false] */
     bool loss; /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_amoebanetd_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_amoebanetd_options cgp_amoebanetd_options_default(void) {
     cgp_amoebanetd_options options = {sizeof(cgp_amoebanetd_options), 0,     256, 0, 224,
                                       CGP_AMOEBANETD_AVERAGE,         false, true};

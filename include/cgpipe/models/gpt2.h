@@ -6,7 +6,7 @@
  * pre-LN: x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))). GELU is in its
  * exact (erf) form or, for published weights, in its tanh form. The head has no bias. It has its
  * own weight or, if tied, shares the weight of the token embedding. Source: Radford et al. 2019;
- * the published implementation's names.
+ * names are from the published implementation.
  *
  * With `residuals`, block attention residuals replace the running sum. The input of each of a
  * block's two branches, and of the final norm, is then sum_i softmax_i(w . rms_norm(v_i)) v_i,
@@ -38,18 +38,20 @@ typedef struct cgp_gpt2_options {
     int64_t heads;    /**< Heads; must divide C [12] */
     int64_t vocab;    /**< V [50257] */
     int64_t sequence; /**< T [1024] */
-    bool tied;        /**< The head shares the weight of the token embedding. [false] */
+    bool tied;        /**< True: the head shares the weight of the token embedding. [false] */
     /** Dropout probability: after the embeddings, on attention, on both residual branches [0] */
     double dropout;
-    bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
-    cgp_gpt2_gelu gelu; /**< [CGP_GPT2_GELU_ERF] */
+    bool loss; /**< True: the model has an input "targets" [T] i32 and a cross-entropy loss (ignore
+                *  -100). [true] */
+    cgp_gpt2_gelu gelu; /**< Form of GELU [CGP_GPT2_GELU_ERF] */
     double eps;         /**< eps of the norms, at most 1. 0: 1e-5 [0] */
     int64_t inner;      /**< Hidden width of a block's MLP. 0: 4 C [0] */
     int64_t residuals;  /**< Blocks per group of attention residuals. 0: plain sums [0] */
-    bool generation;    /**< Use a cache of T keys and values, see cgp_gpt2_create(). [false] */
+    bool generation;    /**< True: a model for generation, with a cache of T keys and values; see
+                         *  cgp_gpt2_create(). [false] */
 } cgp_gpt2_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
     cgp_gpt2_options options = {
         sizeof(cgp_gpt2_options), 12,  768, 12, 50257, 1024, false, 0.0, true,
@@ -61,11 +63,11 @@ static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
  * Build and finish a GPT-2. Inputs: "tokens" [T] i32, and "targets" if `loss`. Output: the logits
  * [T, V].
  *
- * A model for `generation` has the same parameters, but its samples are tokens: inputs "tokens" [1]
- * and "positions" [1] i32, output [1, V], no loss. Plan it for inference. Pass the tokens of a text
- * to cgp_pipeline_predict(), several or one at a time, each with its position below T. In f32, the
- * logits equal the logits of the model without `generation` at that position, bit for bit
- * (cgp_cached_attention()). In bf16 the sum of the two embeddings is rounded once more.
+ * A model for `generation` has the same parameters, but a sample is one token. It has inputs
+ * "tokens" [1] and "positions" [1] i32, output [1, V], and no loss. Plan it for inference. Pass the
+ * tokens of a text to cgp_pipeline_predict(), several or one at a time, each with its position
+ * below T. In f32, the logits equal the logits of the model without `generation` at that position,
+ * bit for bit (cgp_cached_attention()). In bf16 the sum of the two embeddings is rounded once more.
  *
  * Weights are initially normal with standard deviation 0.02; at the end of a residual branch the
  * standard deviation is 0.02 / sqrt(2 layers). Biases are zero.

@@ -26,8 +26,8 @@ typedef struct cgp_llama_options {
     size_t struct_size;
     int layers;    /**< Blocks, >= 1 [12] */
     int64_t width; /**< C [768] */
-    int64_t heads; /**< Heads of queries [12] */
-    /** Heads of keys and values; must divide `heads`. 0: as many as `heads` [0] */
+    int64_t heads; /**< Number of query heads [12] */
+    /** Number of key/value heads; must divide `heads`. 0: as many as `heads` [0] */
     int64_t kv_heads;
     int64_t head_width; /**< D, even. 0: width / heads, which must be whole [0] */
     int64_t inner;      /**< Width of gate_proj and up_proj [2048] */
@@ -39,15 +39,18 @@ typedef struct cgp_llama_options {
     double factor; /**< Factor of LINEAR and LLAMA3, >= 1, as in cgp_rotary_options [0] */
     double low_freq_factor, high_freq_factor; /**< LLAMA3 [0, 0] */
     int64_t original_max_position;            /**< LLAMA3 [0] */
-    bool tied;       /**< The head shares the weight of the token embedding. [false] */
+    bool tied;       /**< True: the head shares the weight of the token embedding. [false] */
     bool bias;       /**< q_proj, k_proj and v_proj have a bias (Qwen2). [false] */
-    int64_t window;  /**< Keys that a query sees, up to its own (Mistral). 0: no limit [0] */
+    int64_t window;  /**< Number of keys to which a query attends; its own key is the last of them
+                      *  (Mistral). 0: no limit [0] */
     double eps;      /**< eps of the norms, at most 1. 0: 1e-5 [0] */
-    bool loss;       /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
-    bool generation; /**< Use a cache of T keys and values, see cgp_llama_create(). [false] */
+    bool loss;       /**< True: the model has an input "targets" [T] i32 and a cross-entropy loss
+                      *  (ignore -100). [true] */
+    bool generation; /**< True: a model for generation, with a cache of T keys and values; see
+                      *  cgp_llama_create(). [false] */
 } cgp_llama_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_llama_options cgp_llama_options_default(void) {
     cgp_llama_options options = {sizeof(cgp_llama_options),
                                  12,
@@ -77,11 +80,11 @@ static inline cgp_llama_options cgp_llama_options_default(void) {
  * Build and finish a Llama. Inputs: "tokens" [T] i32, and "targets" if `loss`. Output: the logits
  * [T, V].
  *
- * A model for `generation` has the same parameters, but its samples are tokens: inputs "tokens" [1]
- * and "positions" [1] i32, output [1, V], no loss. Plan it for inference. Pass the tokens of a text
- * to cgp_pipeline_predict(), several or one at a time, each with its position below T. The logits
- * equal the logits of the model without `generation` at that position, bit for bit
- * (cgp_cached_attention()).
+ * A model for `generation` has the same parameters, but a sample is one token. It has inputs
+ * "tokens" [1] and "positions" [1] i32, output [1, V], and no loss. Plan it for inference. Pass the
+ * tokens of a text to cgp_pipeline_predict(), several or one at a time, each with its position
+ * below T. The logits equal the logits of the model without `generation` at that position, bit for
+ * bit (cgp_cached_attention()).
  *
  * Weights are initially normal with standard deviation 0.02, biases zero, norms one.
  *

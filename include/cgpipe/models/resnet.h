@@ -37,14 +37,14 @@ extern "C" {
 
 typedef struct cgp_resnet_options {
     size_t struct_size;
-    int depth;       /**< [101] */
+    int depth;       /**< Depth of the network [101] */
     int64_t classes; /**< Classes. 0: 1000, or 10 for 32 x 32 images [0] */
     int64_t image;   /**< Height and width in pixels; 0: 224 or 32 [0] */
     int64_t width;   /**< Channels of the first group; 0: 64 or 16 [0] */
     bool loss;       /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_resnet_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_resnet_options cgp_resnet_options_default(void) {
     cgp_resnet_options options = {sizeof(cgp_resnet_options), 101, 0, 0, 0, true};
     return options;

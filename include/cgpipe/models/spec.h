@@ -42,7 +42,7 @@ typedef struct cgp_model_spec {
     cgp_vit_options vit;
 } cgp_model_spec;
 
-/** A GPT-2, with the default options of every kind. */
+/** Return a spec for a GPT-2, with the default options of every kind. */
 static inline cgp_model_spec cgp_model_spec_default(void) {
     cgp_model_spec spec = {sizeof(cgp_model_spec),           CGP_MODEL_GPT2,
                            cgp_gpt2_options_default(),       cgp_resnet_options_default(),

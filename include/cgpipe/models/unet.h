@@ -37,14 +37,14 @@ typedef struct cgp_unet_options {
     size_t struct_size;
     int convs;        /**< B: repetitions in each encoder, bottleneck and decoder, >= 1 [5] */
     int64_t channels; /**< C, even [64] */
-    int depth;        /**< Number of times that sides are halved, 1 to 10 [5] */
+    int depth;        /**< Number of times that the image's sides are halved, 1 to 10 [5] */
     int64_t image;    /**< Height and width in pixels, at least 2^(depth + 1) [192] */
     double dropout;   /**< Probability that a channel is dropped. [0.1] */
     /** Input "masks" [image, image, 1] f32, 0 to 1, and a binary cross-entropy loss. [true] */
     bool loss;
 } cgp_unet_options;
 
-/** The defaults in brackets above, with struct_size set. */
+/** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_unet_options cgp_unet_options_default(void) {
     cgp_unet_options options = {sizeof(cgp_unet_options), 5, 64, 5, 192, 0.1, true};
     return options;

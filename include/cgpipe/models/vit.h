@@ -27,14 +27,14 @@ typedef struct cgp_vit_options {
     int64_t inner;   /**< Hidden width of a block's MLP. 0: 4 C [0] */
     int64_t image;   /**< Height and width in pixels [224] */
     int64_t patch;   /**< Height and width of a patch; must divide `image` [16] */
-    int64_t classes; /**< [1000] */
+    int64_t classes; /**< Number of classes [1000] */
     double eps;      /**< eps of the norms, at most 1. 0: 1e-12 [0] */
     /** Dropout probability: after the embeddings, on attention, on both residual branches [0] */
     double dropout;
     bool loss; /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_vit_options;
 
-/** The defaults in brackets above (ViT-B/16), with struct_size set. */
+/** Return the defaults given in brackets above (ViT-B/16), with struct_size set. */
 static inline cgp_vit_options cgp_vit_options_default(void) {
     cgp_vit_options options = {
         sizeof(cgp_vit_options), 12, 768, 12, 0, 224, 16, 1000, 0.0, 0.0, true};

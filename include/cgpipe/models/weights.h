@@ -40,8 +40,8 @@ typedef struct cgp_weights cgp_weights; /* published weights that fit a model */
  * model.safetensors.index.json and the files that it names.
  *
  * Every parameter and running statistic of the model must occur once, with its shape, as F32, F16
- * or BF16; a missing num_batches_tracked counts as 0. Names may have the prefix "transformer." or
- * "model.".
+ * or BF16; a missing num_batches_tracked counts as 0. Names in the file may have the prefix
+ * "transformer." or "model.".
  *
  * The only other tensors allowed are constants (.attn.bias, .attn.masked_bias,
  * .rotary_emb.inv_freq), and lm_head.weight if the model's head is tied to wte.weight or
@@ -73,8 +73,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_open(cgp_weights **out, const cgp_
  * @retval CGP_ESTATE   As for cgp_pipeline_set_parameter().
  * @retval CGP_ENOMEM
  *
- * Cost: reads all data once; during the call, memory for two tensors of the size of the largest, as
- * f32.
+ * Cost: reads all data once, and needs memory for two tensors of the size of the largest, as f32,
+ * during the call.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_weights_load(cgp_weights *weights, cgp_pipeline *pipeline);
 

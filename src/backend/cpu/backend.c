@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `cpu` backend's table.
  *
- * A kernel consists of a spec and the function that runs it. Its workspace follows from the spec
- * and the number of threads, so a plan needs no device to size it. */
+ * A kernel consists of a spec and the function that runs it. The size of the kernel's workspace
+ * follows from the spec and the number of threads, so a plan needs no device to compute this
+ * size. */
 #include "backend/cpu/cpu.h"
 #include "backend/host.h"
 #include "backend/registry.h"

@@ -25,7 +25,7 @@ struct cgp_device {
     cgp__cpu_parallel_work parallel;
     /* [threads] Each thread's static partition in a parallel_for. */
     cgp__cpu_partition *partitions;
-    /* Number of threads that have finished their part of `parallel`. */
+    /* Number of threads that have finished their part of the work in field `parallel`. */
     _Atomic int64_t taken;
 };
 
@@ -36,7 +36,7 @@ typedef struct cgp__cpu_op {
     int64_t (*workspace)(const cgp_kernel_spec *spec, int threads);
 } cgp__cpu_op;
 
-/* Layouts of prepacked weights, which are operand b of a GEMM. */
+/* Layouts of prepacked weights. Prepacked weights are operand b of a GEMM. */
 enum {
     /* The weight's rows are rows of b. */
     CGP__PREPACKED_ROWS,
@@ -85,9 +85,9 @@ bool cgp__cpu_has_cores(const cgp_device *device);
 cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out);
 void cgp__cpu_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 
-/* sums.c. sum_rows: set sum[c] to the sum over rows of x[row, c], or add that sum to sum[c]. pass:
- * copy `from` to `to`, or add `from` to `to`; `to` may be `from` or NULL. convert: copy to another
- * type. */
+/* Functions of sums.c. sum_rows: set sum[c] to the sum of x[row, c] over all rows, or add this sum
+ * to sum[c]. pass: copy `from` to `to`, or add `from` to `to`; `to` may be `from` or NULL. convert:
+ * copy and convert to another type. */
 void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x, int64_t rows,
                        int64_t width, bool add);
 void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,
@@ -111,13 +111,13 @@ static inline int64_t cgp__cpu_rows(const cgp_kernel *kernel) {
     return kernel->spec.n * kernel->spec.attributes.rows;
 }
 
-/* The `work` argument of most range functions. */
+/* One run of a kernel. Most range functions get it as their argument `work`. */
 typedef struct cgp__cpu_call {
     const cgp_kernel *kernel;
     const cgp_kernel_args *args;
 } cgp__cpu_call;
 
-/* Run the rows of all samples, each of about `width` elements, in parallel. */
+/* Run the rows of all samples in parallel. A row has about `width` elements of work. */
 static inline void cgp__cpu_parallel_for_rows(const cgp_kernel *kernel, const cgp_kernel_args *args,
                                               int64_t width, cgp__range *range) {
     const cgp__cpu_call call = {kernel, args};

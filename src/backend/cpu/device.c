@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- a CPU device: its owner thread and its memory.
  *
- * OpenMP keeps the number of threads (threads.c) per calling thread, so the owner sets it here. The
- * threads inherit the owner's affinity; a device of T threads is therefore pinned to T consecutive
- * cores, of which `core` is the first. Threads start with the first kernel and end with the device.
- * LLVM's OpenMP library does not end the threads: they sleep until the next device uses them. */
+ * OpenMP stores the number of threads separately for each calling thread (threads.c), so the owner
+ * thread sets it here. OpenMP's threads inherit the owner's affinity. So a device of T threads is
+ * pinned to T consecutive cores, beginning with `core`. Threads start with the first kernel and end
+ * with the device. LLVM's OpenMP library does not end the threads; there they sleep until the next
+ * device uses them. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
@@ -40,8 +41,9 @@ static bool is_first_sibling(int core) {
 }
 
 /* Return the first core of a device, or -1 to leave it unpinned. A device takes consecutive cores,
- * one per thread, if this process may use enough of them and no two share a physical core. A single
- * device is not pinned, so that two programs may share a machine. */
+ * one per thread, if this process may use enough cores and no two of them share a physical core. If
+ * the process has only one device, the device is not pinned, so that two programs may share a
+ * machine. */
 static int core_of(const cgp_device_options *o) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -57,8 +59,8 @@ static int core_of(const cgp_device_options *o) {
     return first + o->index * o->threads;
 }
 
-/* Return whether the process has one device and exactly as many cores as that device has threads:
- * if so, the launcher has pinned the process. */
+/* Return whether the process has one device and exactly as many cores as that device has threads.
+ * If so, the launcher has pinned the process. */
 static bool is_confined(const cgp_device_options *o) {
     cpu_set_t allowed;
     return o->count == 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
@@ -152,7 +154,8 @@ static size_t page_bytes(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Map `bytes` (whole pages) at a multiple of a huge page, and unmap the slack. */
+/* Map `bytes` bytes (whole pages) at an address that is a multiple of a huge page's size, and unmap
+ * the surplus. */
 static void *map_aligned(size_t bytes) {
     const size_t capacity = bytes + HUGE_PAGE;
     char *begin = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -2,16 +2,16 @@
 /* isa.c -- selects the kernel table of an x86-64 CPU device: v1, v3 or v4, and AVX512_BF16 or AMX
  * tiles for GEMM in bf16.
  *
- * AMX needs a processor that has it, a system that saves its registers, and permission for the
+ * AMX needs a processor that has AMX, a system that saves AMX registers, and permission for the
  * process. The first bf16 kernel requests permission, once. Tiles are 8 KiB of register state per
  * thread, which Linux enables only for processes that request it. Linux may refuse the request if a
- * thread's signal stack is too small for that state; once it has granted the request, it refuses
- * such a stack (sigaltstack(2), AT_MINSIGSTKSZ). */
+ * thread's signal stack is too small for this state. After it has granted the request, Linux
+ * refuses signal stacks that are too small (sigaltstack(2), AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/tiles.h"
 #include "backend/device_names.h"
 
-#ifndef __aarch64__ /* isa_aarch64.c */
+#ifndef __aarch64__ /* isa_aarch64.c replaces this file on aarch64 */
 #include <cpuid.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 #define REQUEST_STATE 0x1023 /* ARCH_REQ_XCOMP_PERM */
 #define TILE_DATA 18         /* XFEATURE_XTILEDATA */
 
-/* Bits of cpuid and of XCR0. */
+/* Bits of cpuid and of register XCR0. */
 #define OSXSAVE (1u << 27)     /* leaf 1, ecx */
 #define AMX_BF16 (1u << 22)    /* leaf 7, edx */
 #define AMX_TILE (1u << 24)    /* leaf 7, edx */
@@ -68,7 +68,8 @@ static bool has_tiles(void) {
     return tiles_granted;
 }
 
-/* Find the instruction set that CGP_CPU_ISA names; NONE if it is not set. */
+/* Find the instruction set that environment variable CGP_CPU_ISA names; NONE: the variable is not
+ * set. */
 static cgp_status isa_wanted(cgp_isa *wanted) {
     const char *text = getenv("CGP_CPU_ISA");
     *wanted = CGP_ISA_NONE;

@@ -4,8 +4,8 @@
  * Every file in kernels/ is compiled three times for x86-64 (v1, v3 and v4), or once for aarch64
  * (neon). The names of its functions end in _v1, _v3, _v4 or _neon. They are called only through
  * the tables below, so that no instruction runs on a machine that lacks it. The result for a row
- * (or an element, if rows do not matter) depends on that row alone. Neighbours, addresses and the
- * position of a loop's end do not affect it. */
+ * (for an element, in elementwise kernels) depends only on that row. Neighbouring rows, addresses
+ * and the position of a loop's end do not affect the result. */
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
 
@@ -15,7 +15,8 @@
 
 #define CGP__CPU_BLOCK 64 /* rows in a partial sum of a parameter's gradient */
 
-/* Return the floats of a row, padded so that full vectors may be read and written. */
+/* Return the number of floats of a row with padding, so that full vectors may be read and
+ * written. */
 static inline int64_t cgp__cpu_padded(int64_t width) {
     return (width + 15) / 16 * 16;
 }
@@ -93,7 +94,7 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     X(cross_entropy_backward, (const cgp__cpu_loss *loss))                                     \
     X(element_loss_forward, (const cgp__cpu_element_loss *loss))                               \
     X(element_loss_backward, (const cgp__cpu_element_loss *loss))                              \
-    /* merge the moments (backward: the sums) of the rows of `a` into sums[] */                \
+    /* merge the moments (in backward: the sums) of the rows of `a` into sums[] */          \
     X(columns_moments, (const cgp__cpu_columns *a))                                            \
     X(columns_sums, (const cgp__cpu_columns *a))                                               \
     X(columns_forward, (const cgp__cpu_columns *a))                                            \
@@ -104,7 +105,7 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* set `to` [columns, rows] to the transpose of `from` [rows, columns], or add that */     \
     X(transpose, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t columns, bool add))               \
-    /* compute row i of y: sums or means, or maxima; row i of the argmax */                    \
+    /* compute row i of y (sums, means or maxima), or row i of the argmax */                \
     X(pool_sum, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
     X(pool_max, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
     X(pool_argmax, (const cgp__cpu_pool *p, float *argmax, int64_t i))                         \
@@ -181,7 +182,7 @@ extern const cgp__cpu_kernels cgp__cpu_kernels_neon;
 extern const cgp__cpu_kernels cgp__cpu_kernels_v1, cgp__cpu_kernels_v3, cgp__cpu_kernels_v4;
 #endif
 
-#ifdef CGP_ISA /* inside kernels/ */
+#ifdef CGP_ISA /* set while a file of kernels/ is compiled */
 #define CGP__CPU_PASTE_(name, isa) cgp__cpu_##name##_##isa
 #define CGP__CPU_PASTE(name, isa) CGP__CPU_PASTE_(name, isa)
 #define CGP__CPU_NAME(name) CGP__CPU_PASTE(name, CGP_ISA)

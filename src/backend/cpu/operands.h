@@ -14,7 +14,7 @@ typedef struct cgp__cpu_mask {
     float scale;
 } cgp__cpu_mask;
 
-/* dropout.c: set the dropout mask of one sample; return false if nothing is dropped. */
+/* Set the dropout mask of one sample (dropout.c). Return false if nothing is dropped. */
 bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp_kernel *kernel, const cgp_kernel_args *args,
                       int64_t sample);
 
@@ -28,14 +28,15 @@ typedef struct cgp__cpu_norm {
     const void *x;              /* [rows, C] */
     const float *weight, *bias; /* [C]; bias: LAYER_NORM only */
     void *y;                    /* [rows, C] */
-    /* [rows] Read by backward. In RMS_NORM `mean` is NULL. */
+    /* [rows] statistics that forward saves and backward reads. In RMS_NORM, `mean` is NULL. */
     float *mean, *rstd;
     const void *dy;
     /* [rows, C] dx may be dy; NULL: no gradient is needed. If `add`, the gradient is added to
      * dx. */
     void *dx;
     bool add;
-    /* Backward: sums of dweight and, for LAYER_NORM, dbias, [2, padded C]. Overwritten. */
+    /* Backward overwrites this with the sums of dweight and, for LAYER_NORM, dbias, [2, padded
+     * C]. */
     float *sums;
 } cgp__cpu_norm;
 
@@ -49,7 +50,7 @@ typedef struct cgp__cpu_loss {
     double smoothing;     /* label smoothing */
     float *max, *log_sum; /* [rows], read by backward */
     double *losses;       /* [rows] forward */
-    /* [rows, classes] dx may be x. The gradient is multiplied by `scale`. If `add`, it is added to
+    /* [rows, classes] the gradient times `scale`. dx may be x. If `add`, the gradient is added to
      * dx. */
     void *dx;
     float scale;
@@ -65,7 +66,7 @@ typedef struct cgp__cpu_element_loss {
     float beta; /* SMOOTH_L1 */
     const void *x, *targets;
     double *sum; /* forward: the sum of the losses */
-    /* [n] dx may be x. It is set to slopes times `scale`; if `add`, these are added to dx. */
+    /* [n] set to the slopes times `scale`; if `add`, these are added to dx. dx may be x. */
     void *dx;
     float scale;
     bool add;
@@ -76,10 +77,10 @@ typedef struct cgp__cpu_element_loss {
  * row. */
 typedef struct cgp__cpu_scores {
     int64_t rows, first, begin;
-    /* `width`: keys in every row. `stride`: floats from one row to the next. */
+    /* `width`: number of keys in every row. `stride`: number of floats from one row to the next. */
     int64_t width, stride;
-    /* A causal query attends to no key after its own position. `window`: the maximum number of last
-     * keys that a query attends to; 0: no limit. */
+    /* `causal`: a query attends to no key after its own position. `window`: a query attends to at
+     * most this many keys, the last ones; 0: no limit. */
     bool causal;
     int64_t window;
     /* Scores are multiplied by this factor. */
@@ -88,10 +89,12 @@ typedef struct cgp__cpu_scores {
     float *s;
     /* In backward: first the gradients of the probabilities; later the gradients of the scores. */
     float *dp;
-    /* [rows] Maximum of s, and log sum_j exp(scale (s - max)). NULL: not saved. */
+    /* [rows] maximum of each row of s, and log sum_j exp(scale (s - max)). NULL: they are not
+     * saved. */
     float *max, *log_sum;
     const float *delta; /* [rows] dot products dy . y */
-    /* Dropout mask. Its `group` is for row 0; row i has `group` + i. NULL: no dropout. */
+    /* Dropout mask. Its field `group` is the group of row 0; row i has `group` + i. NULL: no
+     * dropout. */
     const cgp__cpu_mask *mask;
 } cgp__cpu_scores;
 
@@ -102,11 +105,11 @@ typedef struct cgp__cpu_rotation {
     cgp_dtype type;
     int64_t heads, width, rotated;
     bool interleaved;
-    /* [pairs] Padded, because full vectors are read. */
+    /* [pairs] cosines and sines, padded because full vectors are read */
     const float *cos, *sin;
     const void *from;
     void *to;
-    /* Add to `to` instead of overwriting it. */
+    /* True: add to `to` instead of overwriting it. */
     bool add;
 } cgp__cpu_rotation;
 
@@ -116,14 +119,14 @@ typedef struct cgp__cpu_columns {
     /* Type of x, y, dy and dx. */
     cgp_dtype type;
     int64_t rows, width, stride;
-    const void *x, *dy; /* dy: backward */
+    const void *x, *dy; /* operands; only backward has dy */
     const float *mean;
-    const float *scale; /* weight rstd */
+    const float *scale; /* weight x rstd */
     const float *shift; /* forward: bias; backward: mean(dy), grouped: rstd mean(g) */
     const float *slope; /* backward: -rstd mean(dy h), grouped: -rstd^2 mean(g h) */
-    /* GROUP_NORM: channels of a group share their means; g = dy weight. */
+    /* True for GROUP_NORM, in which the channels of a group share their means. (g is dy weight.) */
     bool grouped;
-    /* The result: y, or dx, which may be dy. If `add`, the gradient is added to dx. */
+    /* The result, which is y or dx. dx may be dy. If `add`, the gradient is added to dx. */
     void *to;
     bool add;
     /* Number of rows that sums[] already covers; 0: sums[] is undefined. */
@@ -140,21 +143,21 @@ typedef struct cgp__cpu_pool {
     const cgp_op_windows *attributes;
     /* The image or, in backward, the gradient of y. */
     const void *from;
-    /* Compute the mean of a window's pixels instead of the sum. */
+    /* True: compute the mean of a window's pixels instead of the sum. */
     bool mean;
     /* Add to the result instead of overwriting it. */
     bool add;
-    /* Scratch of cgp__cpu_pool_scratch() floats, or twice as many for pool_argmax. */
+    /* Scratch memory of cgp__cpu_pool_scratch() floats, or twice as many for pool_argmax. */
     float *scratch;
-    /* Argmax of each window as an integer, in the layout of y, starting at row `first` of y. Up to
-     * CGP__CPU_POOL_SLACK floats past the end may be read. */
+    /* The argmax of each window as an integer, in the layout of y, starting at row `first` of y. Up
+     * to CGP__CPU_POOL_SLACK floats after the end may be read. */
     const float *argmax;
     int64_t first;
 } cgp__cpu_pool;
 
 #define CGP__CPU_POOL_SLACK 64 /* four vectors */
 
-/* Return the floats of scratch for a row of the image or of y. */
+/* Return the number of floats of scratch for a row of the image or of y. */
 static inline int64_t cgp__cpu_pool_scratch(const cgp_op_windows *g) {
     const int64_t max = g->width > g->out_width ? g->width : g->out_width;
     return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
@@ -176,9 +179,10 @@ typedef struct cgp__cpu_depthwise {
     void *to;
     /* Add to the result instead of overwriting it. */
     bool add;
-    /* `columns`: pixels in a row of `from`. `step`: columns from one output to the next. */
+    /* `columns`: number of pixels in a row of `from`. `step`: number of columns from one output to
+     * the next. */
     int64_t channels, columns, step;
-    /* Number of outputs; elements of `to` from one output to the next. */
+    /* Number of outputs, and number of elements of `to` from one output to the next. */
     int64_t outputs, to_step;
     const cgp__cpu_tap *taps;
     int64_t n_taps;

@@ -2,18 +2,18 @@
 /* threads.c -- static partition with work stealing (Blumofe and Leiserson 1999; affinity
  * scheduling, Markatos and LeBlanc 1994), on one OpenMP team for all kernels of a device.
  *
- * A separate thread pool would compete with OpenMP libraries, such as a BLAS in the user's program:
- * after a kernel, both pools would spin on the device's cores. In one team, a spinning thread takes
- * the next work, whether it comes from a kernel or from the library.
+ * A separate thread pool would compete with libraries that use OpenMP, such as a BLAS in the user's
+ * program. After a kernel, both pools would spin on the device's cores. In one team, a spinning
+ * thread takes the next work, no matter whether it comes from a kernel or from the library.
  *
- * A team always has all threads of the device: libgomp ends threads that a smaller team does not
- * need, and starts new ones for a larger team. Threads inherit the owner's affinity, which includes
- * all T cores. They are not pinned one by one, because a thread started later would share the
- * owner's core.
+ * A team always has all threads of the device, because libgomp ends threads that a smaller team
+ * does not need, and starts new threads for a larger team. Threads inherit the owner's affinity,
+ * which includes all T cores. They are not pinned one by one, because a thread started later would
+ * share the owner's core.
  *
- * A thread begins with its own partition of the items, the same part in each kernel. This gives
- * cache affinity: that part of the last result is still in the thread's own caches. A thread that
- * has finished its partition steals unstarted grains from the others.
+ * A thread begins with its own partition of the items, which is the same part in each kernel. This
+ * gives cache affinity, because that part of the previous kernel's result is still in the thread's
+ * own caches. A thread that has finished its partition steals unstarted grains from the others.
  *
  * The thread sanitizer does not see OpenMP's barriers. The counter `taken` therefore also orders
  * the threads' memory: every thread reads it first, and adds to it after its last range. */
@@ -57,7 +57,7 @@ static void partition_grains(cgp_device *device, int64_t grains) {
     }
 }
 
-/* Make eight grains per thread: a late thread then delays the others by at most an eighth of its
+/* Make eight grains per thread, so that a late thread delays the others by at most an eighth of its
  * work. */
 void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work) {
@@ -79,7 +79,7 @@ typedef struct ordered_work {
     cgp__cpu_item *make, *add;
     const void *work;
     int64_t items;
-    /* Number of items taken by threads, and of items added. */
+    /* Number of items that threads have taken, and number of items whose results are added. */
     _Atomic int64_t *taken, *added;
 } ordered_work;
 

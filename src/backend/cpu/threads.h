@@ -5,10 +5,10 @@
  *            |--------|--------|--------|--------|----|
  *     thread     0        0        1        1      0                  own, then stolen
  *
- * Items are rows, columns or elements. A range may run on any thread and at any time, so it writes
- * nothing that another range reads or writes, and its result depends on its items alone. Sums over
- * ranges are kept per block of a fixed size, and afterwards added in the order of blocks. The bits
- * of results then depend neither on the number of threads nor on their timing. */
+ * Items are rows, columns or elements. A range may run on any thread and at any time. So a range
+ * must write nothing that another range reads or writes, and its result must depend only on its
+ * items. Sums over ranges are kept per block of a fixed size, and afterwards added in the order of
+ * blocks. So the bits of results depend neither on the number of threads nor on their timing. */
 #ifndef CGP_SRC_CPU_THREADS_H
 #define CGP_SRC_CPU_THREADS_H
 
@@ -16,9 +16,9 @@
 
 #include "backend/kernel.h"
 
-/* Minimum number of elements in a block. That many elements take some microseconds in the cheapest
- * kernel, several times the cost of waking a thread. The number is a multiple of every vector
- * length. */
+/* Minimum number of elements in a block. In the cheapest kernel, this many elements take some
+ * microseconds, which is several times the cost of waking a thread. The number is a multiple of
+ * every vector length. */
 #define CGP__CPU_SPLIT 16384
 
 /* The parallel_for in progress on a device. */
@@ -64,8 +64,8 @@ static inline int64_t cgp__cpu_block_rows(int64_t width) {
     return rows / 4 * 4;
 }
 
-/* Return the number of columns in a block if whole columns of `rows` rows are summed; all columns
- * if there is little work. */
+/* Return the number of columns in a block if whole columns of `rows` rows are summed. If there is
+ * little work, one block has all columns. */
 static inline int64_t cgp__cpu_block_columns(int64_t rows, int64_t width) {
     return rows * width <= CGP__CPU_SPLIT ? width : 128;
 }

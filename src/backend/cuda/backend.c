@@ -11,7 +11,7 @@ static bool has_cores(const cgp_device *device) {
 static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
     (void)device;
     *failed = false;
-    return -1; /* a GPU does not report the running kernel */
+    return -1; /* -1, because a GPU does not report the running kernel */
 }
 
 static void *handle(const cgp_device *device, cgp_queue queue) {
@@ -41,7 +41,7 @@ static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spe
                          int64_t *bytes, int *layout) {
     (void)options;
     *bytes = cgp__cuda_prepacked_bytes(spec);
-    *layout = 0; /* the only layout of packed parameters: bf16 */
+    *layout = 0; /* bf16 is the only layout of packed parameters */
     return CGP_OK;
 }
 

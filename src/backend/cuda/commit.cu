@@ -30,7 +30,7 @@ __device__ static inline bool is_finite(float x) {
 }
 
 static __global__ void check_commit(running_stats a, int64_t *index) {
-    __shared__ int first[BLOCK]; /* k of the first nonfinite state found; 2: none */
+    __shared__ int first[BLOCK]; /* k of the first state found that is not finite; 2: none */
     const int t = (int)threadIdx.x;
     int mine = 2;
     for (int k = 1; k >= 0; k--) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.cuh -- shared by all kernels: launches, indexing, loads and stores by element type. */
+/* cuda.cuh -- what all kernels share: launches, indexing, and loads and stores by element type. */
 #ifndef CGP_SRC_CUDA_CUH
 #define CGP_SRC_CUDA_CUH
 
@@ -13,8 +13,8 @@
 enum { DEFAULT_SHARED = 48 << 10, STATIC_SHARED = 1 << 10 };
 
 /* Enqueue a kernel with `shared` bytes of dynamic shared memory; arguments are converted to the
- * types of its parameters. The attribute that allows this size is set at every launch, because it
- * belongs to the current device; a captured graph keeps it. */
+ * types of its parameters. The kernel attribute that allows this size belongs to the current
+ * device, so it is set at every launch. A captured graph keeps the attribute. */
 template <class... P, class... A>
 static inline cudaError_t launch_shared(void (*kernel)(P...), dim3 grid, dim3 block,
                                         int64_t shared, cudaStream_t stream, A... arguments) {
@@ -42,8 +42,8 @@ static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block,
 }
 
 /* Declare `name`, a pointer to the dynamic shared memory of the block, aligned to 16 bytes. A
- * static assertion states the bytes of each instance, for tests/cuda/test_cuda_nvcc.sh. Its text is
- * "dynamic shared memory of kernel<64>". */
+ * static assertion with a text such as "dynamic shared memory of kernel<64>" states the bytes of
+ * each instance, for tests/cuda/test_cuda_nvcc.sh. */
 #ifdef CGP_CUDA_HOST
 #define DYNAMIC_SHARED(type, name)                                                             \
     type *const name = static_cast<type *>(cgp__shim_dynamic_shared())
@@ -133,8 +133,8 @@ __device__ static inline float rectified(float sign, float value, float slope) {
     return sign <= 0.0f ? (slope > 0.0f ? value * slope : 0.0f) : value;
 }
 
-/* Return the result of an op with a fused RELU (slope 1: no RELU). The bits are the same as with
- * two separate kernels. */
+/* Return the result of an op with a fused RELU (slope 1: no RELU). It is bit-identical to the
+ * result of two separate kernels. */
 template <class T> __device__ static inline float ended(float value, float slope) {
     const float x = rounded<T>(value);
     return slope == 1.0f ? value : rectified(x, x, slope);

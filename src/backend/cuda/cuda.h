@@ -4,12 +4,12 @@
  *
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
  * `cuda-host`, which runs the kernels and a fake runtime (tests/fakes/cuda) on the host's cores.
- * `cuda-host` is slow and meant for tests. Its results have the same bits as a GPU's. The only
- * exceptions are sums of tensor cores, which `cuda-host` models.
+ * `cuda-host` is slow and meant for tests. Its results are bit-identical to a GPU's results. The
+ * only exceptions are sums of tensor cores, for which `cuda-host` has only a model.
  *
  * All other results are fixed sequences of IEEE operations: FP contraction is off, fmaf() is called
- * where an FMA is meant, and math functions come from math.cuh. No atomics accumulate results. A
- * row's result depends on that row alone. */
+ * where an FMA is meant, and math functions come from math.cuh. No result is accumulated by
+ * atomics. A row's result depends only on that row. */
 #ifndef CGP_SRC_CUDA_H
 #define CGP_SRC_CUDA_H
 
@@ -33,7 +33,8 @@ enum { CGP__CUDA_SEMAPHORES = 4096 };
 
 /* Properties of a device that the kernels of one queue use. The queue is COMPUTE or the branch. */
 typedef struct cgp__cuda_resources {
-    /* Number of SMs. It decides tile shapes and grids, and changes no bit of a result. */
+    /* Number of SMs. Tile shapes and grids depend on it, but results are bit-identical for any
+     * number. */
     int multiprocessors;
     /* CGP__CUDA_SEMAPHORES counters in device memory. They are 0 between two launches. */
     int *semaphores;
@@ -42,15 +43,15 @@ typedef struct cgp__cuda_resources {
 /* Return the resources of the device on which this thread enqueues work. */
 const cgp__cuda_resources *cgp__cuda_current(void);
 
-/* Enqueue an op on a stream; return the error of the first failed launch. *args is read before the
- * call returns, but device memory that it points to is read when the kernels run. A dx[k] that is
- * NULL is not computed. */
+/* A function that enqueues an op on a stream, and returns the error of the first failed launch. It
+ * reads *args before it returns, but kernels read the device memory to which *args points when they
+ * run. A dx[k] that is NULL is not computed. */
 typedef cudaError_t cgp__cuda_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream);
 
-/* An op's kernels by direction; NULL: the op has no kernel for it. As in `ref`, POSITION, ADD and
- * RESHAPE have BACKWARD_INPUT for a dx that does not share dy's memory. Norms compute their weight
- * gradients in BACKWARD_INPUT. */
+/* An op's kernels, one for each direction; NULL: the op has no kernel for the direction. As in
+ * `ref`, POSITION, ADD and RESHAPE have BACKWARD_INPUT for a dx that does not share dy's memory.
+ * Norms compute their weight gradients in BACKWARD_INPUT. */
 typedef struct cgp__cuda_op {
     cgp__cuda_run *run[CGP_OP_DIRECTIONS];
     /* Return the workspace in bytes; fewer samples never need more. NULL: no workspace. */
@@ -61,7 +62,7 @@ typedef struct cgp__cuda_op {
 CGP_OPS(CGP__CUDA_OP)
 #undef CGP__CUDA_OP
 
-/* The backend's other functions, as in ext/backend.h, enqueued on a stream. */
+/* The backend's other functions, as in ext/backend.h. They enqueue their work on a stream. */
 cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from,
                               int64_t n, cudaStream_t stream);
 cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream_t stream);

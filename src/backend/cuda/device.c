@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- a CUDA device: its streams and memory, and failures that name the failed call.
- * hardware.c describes GPUs before a device exists. */
+/* device.c -- a CUDA device with its streams and memory, and messages of failures, which name the
+ * failed call. hardware.c describes GPUs before a device exists. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -26,7 +26,8 @@ cudaError_t cgp__cuda_use(int ordinal) {
     if (error == cudaSuccess)
         current = ordinal;
     else
-        (void)cudaGetLastError(); /* clear the error; else the next launch would return it */
+        (void)cudaGetLastError(); /* clear the error, because the next launch would return it
+                                   * otherwise */
     return error;
 }
 
@@ -88,7 +89,7 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 
 /* --- memory outside the plan --- */
 
-/* Bytes allocated by this process's devices, by ordinal. */
+/* Bytes that devices of this process have allocated, for each ordinal. */
 static pthread_mutex_t allocated_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t allocated[CGP__CUDA_ORDINALS];
 
@@ -207,9 +208,10 @@ void cgp__cuda_device_destroy(cgp_device *device) {
     free(device);
 }
 
-/* When this function returns, even after a failure, no enqueued work accesses memory. */
+/* Wait for all enqueued work. When this function returns, even after a failure, no such work
+ * accesses memory. */
 cgp_status cgp__cuda_finish(cgp_device *device) {
-    enum { BASE_NS = 1000000000 }; /* a float near 1000 ms resolves 60 ns */
+    enum { BASE_NS = 1000000000 }; /* 1 s; near 1000 ms, a float has a resolution of 60 ns */
     cudaError_t first = cgp__cuda_use(device->ordinal);
     for (int q = 0; q <= CGP_QUEUES; q++) {
         const cudaError_t error =

@@ -26,17 +26,20 @@ enum { CGP__CUDA_ORDINALS = 1024 };
 struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES], branch;
-    cudaEvent_t forked, joined; /* last event of COMPUTE that the branch waits for; the reverse */
-    bool open;                  /* there was a fork without a join after it */
+    cudaEvent_t forked, joined; /* forked: last event of COMPUTE for which the branch waits. joined:
+                                 * last event of the branch for which COMPUTE waits. */
+    bool open;                  /* true: no join has followed the last fork */
     void *partials;             /* scratch memory of sums and searches; the semaphores follow it */
-    cgp__cuda_resources resources, branch_resources; /* for kernels of COMPUTE, and of the branch */
+    cgp__cuda_resources resources, branch_resources; /* resources for kernels of COMPUTE, and for
+                                                      * kernels of the branch */
     struct cgp__cuda_lt *lt;                         /* cuBLASLt; NULL: not opened yet, or absent */
     /* Event times are relative to the last record of `base`, which completed at base_ns on the
      * host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
-    uint64_t bases;                          /* number of times that `base` was recorded */
-    uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* one bit per ordinal: peer access was tried */
+    uint64_t bases;                          /* how often `base` was recorded */
+    uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* one bit per ordinal, set if peer access to it was
+                                              * tried */
     /* The thread's counts of launches and library calls when the current capture began. */
     int64_t launches, libraries;
     /* The lock guards the device's first failure, because other threads may call event_sync(). */
@@ -56,8 +59,8 @@ struct cgp_kernel {
 cudaError_t cgp__cuda_use(int ordinal);
 /* Forget the current ordinal, because the application may have changed it. */
 void cgp__cuda_forget_device(void);
-/* Make an ordinal current only if this thread has none: CUDA would otherwise create a context on
- * the first GPU. */
+/* Make an ordinal current if this thread has no current ordinal. Otherwise CUDA would create a
+ * context on the first GPU. */
 cudaError_t cgp__cuda_use_any(int ordinal);
 
 /* Return the device's first failure and set its message. */
@@ -66,8 +69,8 @@ cgp_status cgp__cuda_failure(cgp_device *device);
 /* Make the resources of the branch current, until the next cgp__cuda_set_device(). */
 void cgp__cuda_use_branch(const cgp_device *device);
 
-/* At the start of a call: return the device's failure, if it has failed; otherwise make its ordinal
- * current in this thread. */
+/* Called at the start of a call: return the device's failure if the device has failed. Otherwise
+ * make its ordinal current in this thread. */
 cgp_status cgp__cuda_set_device(cgp_device *device);
 
 /* Check a result of CUDA. An error becomes the device's failure, with a message from `format`,
@@ -88,8 +91,9 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 cgp_status cgp__cuda_check_usable(int ordinal);
 cgp_status cgp__cuda_memory_info(int ordinal, size_t *available, size_t *total);
 
-/* Report an error that is not kept as the device's failure: an error of a query about an ordinal,
- * or of sharing memory with another process. Without sharing, messages take another path. */
+/* Report an error that is not kept as the device's failure. Such an error comes from a query about
+ * an ordinal, or from sharing memory with another process. If memory cannot be shared, messages
+ * take another path. */
 cgp_status cgp__cuda_refused(int ordinal, cudaError_t error, const char *what);
 
 /* --- functions of the backend's table --- */

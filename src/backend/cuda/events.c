@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* events.c -- events, and their times on the host's clock.
  *
- * CUDA returns the time between two events as a float in milliseconds, accurate to 1 us up to 8 s.
- * The base event is therefore recorded again from time to time. Events that another process waits
- * for have no time. */
+ * CUDA returns the time between two events as a float in milliseconds, which is accurate to 1 us
+ * only up to 8 s. So the base event is recorded again from time to time. Events for which another
+ * process waits have no time. */
 #include "backend/cuda/device.h"
 
 #include <stdlib.h>
@@ -126,8 +126,8 @@ cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
     return cgp__cuda_failure(event->device);
 }
 
-/* Threads of other devices may call this function too, because it does not change their current
- * ordinal. */
+/* Wait for an event. Threads of other devices may call this function too, because it does not
+ * change their current ordinal. */
 cgp_status cgp__cuda_event_sync(cgp_event *event) {
     cudaError_t error = cgp__cuda_use_any(event->device->ordinal);
     if (error == cudaSuccess) error = cudaEventSynchronize(event->cuda);
@@ -141,7 +141,8 @@ int64_t cgp__cuda_event_time(cgp_event *event) {
     float ms = 0;
     if (cudaEventElapsedTime(&ms, before ? event->cuda : device->base,
                              before ? device->base : event->cuda) != cudaSuccess)
-        (void)cudaGetLastError(); /* the device has failed: the time is not used */
+        (void)cudaGetLastError(); /* if the device has failed, the time is not used, so clear the
+                                   * error */
     const int64_t ns = (int64_t)((double)ms * 1e6);
     return device->base_ns + (before ? -ns : ns);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cu -- computes k ranges and workspace of GEMMs, and sums over the rows of a matrix. */
+/* gemm.cu -- computes the k ranges and the workspace size of GEMMs, and sums over the rows of a
+ * matrix. */
 #include "backend/cuda/gemm_mma.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -51,7 +52,7 @@ int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type) {
  * in flight. TILE block sums are loaded at a time. */
 enum { COLUMNS = 32, AT_ONCE = BLOCK / COLUMNS, LOADS = 32, TILE = 16 * AT_ONCE };
 
-/* Destination of n sums: the first `width` sums go to `first`, the others to `second`. If a
+/* The destination of n sums. The first `width` sums go to `first`, the others to `second`. If a
  * destination is NULL, its sums are discarded. */
 struct sums_to {
     float *first, *second;
@@ -64,8 +65,9 @@ __device__ static inline void put_sum(const sums_to &to, int64_t i, float sum) {
     if (at) put(at, i < to.width ? i : i - to.width, to.add, sum);
 }
 
-/* Sum blocks of 64 rows, each in order from zero. A thread block sums 32 columns of 8 blocks. If
- * the matrix has at most 8 blocks of rows, the thread block also adds their sums. */
+/* Sum blocks of 64 rows. Each sum starts at zero and adds the rows in order. A thread block sums 32
+ * columns of 8 blocks. If the matrix has at most 8 blocks of rows, the thread block also adds their
+ * sums. */
 template <class T>
 __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
                                   int64_t blocks, sums_to to) {

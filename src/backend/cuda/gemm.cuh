@@ -14,8 +14,8 @@
  * of stages instead (gemm_ring.cuh). A thread has TM x TN accumulators in registers, in groups of
  * 4 x 4.
  *
- * The sum of a k range is a chain of FMAs, in order of k. The k ranges are at most 512 deep and are
- * the same as the blocks of k of the cpu backend, so results have the same bits
+ * The sum of a k range is a chain of FMAs, in order of k. The k ranges are at most 512 deep, and
+ * are the same as the blocks of k of the cpu backend, so results of both backends are bit-identical
  * (gemm_operands.cuh). Partial sums are in c. */
 #ifndef CGP_SRC_CUDA_GEMM_CUH
 #define CGP_SRC_CUDA_GEMM_CUH
@@ -67,7 +67,7 @@ struct shape {
                   "warps divide a tile");
 };
 
-/* Tile shape that requires matrices whose rows are aligned for load_four(). */
+/* Tile shape for matrices whose rows are aligned for load_four(); it requires this alignment. */
 typedef shape<128, 128, 8, 8, 8, 2, 8, 8, 4> wide;
 typedef shape<128, 64, 16, 8, 8, 3> large;
 typedef shape<64, 64, 16, 8, 4, 4> medium;
@@ -187,8 +187,8 @@ __device__ static inline void multiply_panels(float (*sums)[S::TN], const quad *
 }
 
 /* Set sums to the chains of FMAs over the k range from `begin` to `end`. `shared` has S::BUFFERS
- * buffers of S::QUADS quads. Without a ring, `half` is the next half to write. All threads have
- * finished reading that half. */
+ * buffers of S::QUADS quads. Without a ring, `half` is the next half to write, and all threads must
+ * have finished reading it. */
 template <class S, class A, class B>
 __device__ static inline void mainloop(float (*sums)[S::TN], const A &a, const B &b, int row,
                                        int column, int begin, int end, quad *shared, int *half) {
@@ -315,7 +315,7 @@ static inline cudaError_t run_fma(const A &a, const B &b, const output<Rows, flo
     return run_shape<small>(a, b, c, k, stream);
 }
 
-/* Launch a batch of `count` GEMMs; a thread block computes all k ranges of a tile. */
+/* Launch a batch of `count` GEMMs. Each thread block computes all k ranges of a tile. */
 template <class A, class B, class Rows>
 static inline cudaError_t run_fma_batch(const A &a, const B &b, const output<Rows, float> &c,
                                         const k_ranges &k, int64_t count, cudaStream_t stream) {

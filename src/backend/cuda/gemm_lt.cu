@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.cu -- kernels of the test of cuBLASLt's algorithms: operands and comparisons. */
+/* gemm_lt.cu -- kernels for the test of cuBLASLt's algorithms, which make operands and compare
+ * results. */
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/cuda.cuh"
 
@@ -13,8 +14,8 @@ __device__ static inline float number(uint32_t salt, int64_t i) {
     return ((float)(int)(x >> 8) * 0x1p-23f - 1.0f) / (float)(1 << x % 8);
 }
 
-/* If k is odd and above 1, the last element along k is zero. If k is 1, an operand that cancels has
- * zeros at even indices along `outer`. */
+/* Fill an operand of the test. If k is odd and above 1, the last element along k is zero. If k is
+ * 1, an operand whose terms cancel has zeros at even indices along `outer`. */
 template <class T>
 __global__ static void fill(T *to, int64_t outer, int64_t k, bool across, bool cancels,
                             uint32_t salt) {
@@ -53,9 +54,9 @@ __device__ static inline float load_c(cgp_dtype type, const void *c, int64_t at)
     return type == CGP_BF16 ? load((const bf16 *)c, at) : load((const float *)c, at);
 }
 
-/* Terms are at most 1, so sums are below k. An addition may be wrong by 2^-22 k, and a bf16 c by
- * 2^-8 of its value. TF32 rounds or truncates each factor of a term, which is off by at most 2^-9
- * of its value. */
+/* Check that a result is close to a plain sum. Terms are at most 1, so sums are below k. The error
+ * of an addition may be 2^-22 k, and the error of a bf16 c 2^-8 of its value. TF32 rounds or
+ * truncates both factors of a term, so a term has an error of at most 2^-9 of its value. */
 template <class T>
 __global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o,
                                  const void *previous, int64_t row, int32_t *failed) {

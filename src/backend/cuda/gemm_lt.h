@@ -6,26 +6,27 @@
  * Matrices are row-major, and sums are f32. In bf16, a, b and bias are bf16, and c is bf16 or f32.
  * In tf32 all are f32; the tensor cores round a and b to TF32, 10 bits of fraction.
  *
- * A row must have the same bits whatever the other rows contain, but libraries choose the split of
- * k by the number of rows. So cuBLASLt gets no choice that depends on this number: no reductions, a
- * workspace of one size, and one algorithm for each n, k and layout. cuBLASLt offers algorithms for
- * ROWS rows. The first algorithm that accepts all numbers of rows of the plan and passes this test
- * on the device is used:
+ * A row of c must have the same bits whatever the other rows contain and however many there are.
+ * But libraries choose the split of k by the number of rows. So cuBLASLt gets no choice that
+ * depends on this number: no reductions, a workspace of one size, and one algorithm for each n, k
+ * and layout. cuBLASLt offers algorithms for ROWS rows. The first that accepts all numbers of rows
+ * of the plan and passes this test on the device is used:
  *
- * - Two runs of all rows give the same bits. Subsets, odd numbers of rows and single rows, written
- *   or added to c, give these bits too. Terms cancel, so any other order of additions changes the
- *   bits.
- * - Rows are close to plain sums, whether they are written or added to the previous c.
+ * - Two runs with all rows give the same bits. Runs with subsets, odd numbers of rows and single
+ *   rows, written or added to c, give these bits too. Terms cancel, so any other order of additions
+ *   would change the bits.
+ * - Rows of c are close to plain sums, whether they are written or added to the previous c.
  *
  * If no algorithm passes, or there is no library, gemm_mma.cuh computes the GEMM.
  *
- * In a weight's gradient, k is the number of rows. The guarantee is weaker there: equal rows give
+ * In a weight's gradient, k is the number of rows. There, the guarantee is weaker: equal rows give
  * equal bits at every position and in every run. This is enough, because cgpipe itself adds
  * micro-batches in order. One algorithm without reductions, used for all numbers of rows, gives
- * this guarantee; the same test checks the guarantee.
+ * this guarantee, and the same test checks it.
  *
- * A device opens the library for its first such GEMM, so the plug-in loads on machines without the
- * library. It chooses algorithms before the planned memory is allocated (cgp__cuda_prepare()). */
+ * A device opens the library when it needs the first such GEMM, so the plug-in also loads on
+ * machines without the library. The device chooses algorithms before the planned memory is
+ * allocated (cgp__cuda_prepare()). */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
 
@@ -44,7 +45,7 @@ typedef struct cgp__cuda_gemm_problem {
     bool bias;
     /* Type of c. */
     cgp_dtype type;
-    /* a, b and bias are f32; otherwise bf16. */
+    /* True: a, b and bias are f32; false: they are bf16. */
     bool tf32;
 } cgp__cuda_gemm_problem;
 
@@ -70,7 +71,7 @@ typedef struct cgp__cuda_lt cgp__cuda_lt;
 /* The GEMM of a kernel. */
 typedef struct cgp__cuda_lt_gemm cgp__cuda_lt_gemm;
 
-/* *out stays NULL if gemm_mma.cuh computes the GEMM. */
+/* Create the GEMM of a kernel. *out stays NULL if gemm_mma.cuh computes the GEMM. */
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out);
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm);
@@ -82,8 +83,8 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 /* Get the version of the library; 0: there is no library. */
 cgp_status cgp__cuda_lt_version(size_t *version);
 
-/* Note that kernels will be created for this GEMM, which has the rows of `samples` samples, and for
- * all smaller numbers of samples. The algorithm must accept all these numbers of rows. */
+/* Announce that kernels will be created for this GEMM, which has the rows of `samples` samples, and
+ * for all smaller numbers of samples. The algorithm must accept all these numbers of rows. */
 cgp_status cgp__cuda_lt_announce(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                  int64_t samples);
 /* Choose the algorithm of a GEMM, unless it has already been chosen. */
@@ -97,7 +98,7 @@ cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_arg
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream);
 
 /* Return the bytes of a kernel's prepacked parameters, which are weight and bias in bf16; 0: the
- * kernel has none. cgp__cuda_prepack() makes them. */
+ * kernel has none. cgp__cuda_prepack() makes the prepacked parameters. */
 int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec);
 cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
                               cudaStream_t stream);
@@ -107,13 +108,13 @@ bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 
 /* --- kernels of the algorithm test (gemm_lt.cu) --- */
 
-/* Fill an operand, f32 if `tf32`, otherwise bf16: [outer, k] or, if across, [k, outer]. The second
- * half of k repeats the first. If `cancels` and outer > 1, the second half has the opposite sign
- * for even indices along `outer`. If one of the two operands cancels, a sum consists of rounding
- * errors only. */
+/* Fill an operand [outer, k] or, if `across`, [k, outer]. It is f32 if `tf32`, otherwise bf16. The
+ * second half of k repeats the first half. If `cancels` and outer > 1, the second half has the
+ * opposite sign for even indices along `outer`. If one of the two operands is filled with
+ * `cancels`, a sum consists of rounding errors only. */
 cudaError_t cgp__cuda_lt_fill(void *to, bool tf32, int64_t outer, int64_t k, bool across,
                               bool cancels, uint32_t salt, cudaStream_t stream);
-/* Set *failed to 1 if the bytes differ; the number of bytes is a multiple of 2. */
+/* Set *failed to 1 if x and y differ in a byte. The number of bytes must be a multiple of 2. */
 cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, int32_t *failed,
                                  cudaStream_t stream);
 /* Set *failed to 1 if a row of c is not close to the f32 sum. The sum starts from `previous`, the

@@ -2,8 +2,8 @@
 /* gemm_lt_choose.c -- chooses the algorithm of a GEMM: the first offered algorithm that passes the
  * test of gemm_lt.h.
  *
- * The test allocates its own memory and frees it; with little free memory it has fewer rows. A
- * device runs the test once per problem, for all numbers of rows. */
+ * The test allocates its own memory and frees it. With little free memory, it uses fewer rows. A
+ * device runs the test once per problem, for all numbers of rows together. */
 #include "backend/cuda/gemm_lt.h"
 
 #ifndef CGP_CUDA_NO_CUBLASLT
@@ -16,7 +16,7 @@
 
 enum {
     ROWS = 4096, /* number of rows for which the heuristic offers algorithms */
-    SOME = 40,   /* rows of a subset: one tile and part of another */
+    SOME = 40,   /* number of rows of a subset, which fill one tile and a part of another */
     OFFERED = 8
 };
 
@@ -30,8 +30,9 @@ static int64_t factor_of(const cgp__cuda_gemm_problem *p) {
     return p->tf32 ? 4 : 2;
 }
 
-/* Return the number of rows of the test: enough to fill a GPU more than once, limited so that c
- * stays within 128 MiB. The emulation has neither tiles nor waves, so few rows are enough. */
+/* Return the number of rows of the test. They are enough to fill a GPU more than once, but c has at
+ * most 128 MiB. The emulation on the host has neither tiles nor waves, so there few rows are
+ * enough. */
 static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #ifdef CGP_CUDA_HOST
     (void)p;
@@ -42,7 +43,8 @@ static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #endif
 }
 
-/* Return a problem with another number of rows. With ROWS rows, it is the key of a choice. */
+/* Return a problem with another number of rows. A problem with ROWS rows serves as the key of a
+ * choice. */
 static cgp__cuda_gemm_problem with_rows(const cgp__cuda_gemm_problem *problem, int64_t rows) {
     cgp__cuda_gemm_problem p = *problem;
     *(p.a_across ? &p.k : &p.m) = rows;
@@ -65,18 +67,18 @@ static bool are_equal(const cgp__cuda_gemm_problem *p, const cgp__cuda_gemm_prob
 typedef struct trial {
     cgp_device *device;
     cudaStream_t stream;
-    cgp__cuda_gemm_problem problem; /* with many_of() rows */
+    cgp__cuda_gemm_problem problem; /* the problem with many_of() rows */
     char *memory;
     cgp__cuda_lt_operands whole;
     void *again;
-    int32_t *failed, *verdict; /* verdict is in pinned host memory */
+    int32_t *failed, *verdict; /* failed: in device memory. verdict: in pinned host memory. */
 } trial;
 
 static int64_t bytes_of_c(const cgp__cuda_gemm_problem *p) {
     return p->m * p->n * element_of(p);
 }
 
-/* Allocate the next part of the trial's memory. While that memory is NULL, only count bytes. */
+/* Allocate the next part of the trial's memory. While this memory is NULL, only count the bytes. */
 static void *take(trial *t, int64_t *bytes, int64_t size) {
     char *at = t->memory ? t->memory + *bytes : NULL;
     *bytes += (size + 255) / 256 * 256;
@@ -118,7 +120,8 @@ static cudaError_t trial_end(const trial *t) {
     return error == cudaSuccess ? last : error;
 }
 
-/* Return CGP_ENOMEM if the memory of `many` rows is not free. */
+/* Allocate the memory for a trial of `many` rows. Return CGP_ENOMEM if so much memory is not
+ * free. */
 static cgp_status trial_allocate(trial *t, const cgp__cuda_gemm_problem *problem, int64_t many) {
     t->problem = with_rows(problem, many);
     if (t->problem.m > many) t->problem.m = many;
@@ -127,7 +130,7 @@ static cgp_status trial_allocate(trial *t, const cgp__cuda_gemm_problem *problem
                                "memory to test a GEMM", bytes);
 }
 
-/* If memory is short, take fewer rows. */
+/* Begin a trial. If memory is short, use fewer rows. */
 static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_gemm_problem *problem) {
     int64_t many = many_of(problem);
     *t = (trial){.device = device, .stream = device->streams[CGP_QUEUE_COMPUTE]};
@@ -159,7 +162,7 @@ typedef struct part {
     int64_t first, rows, k;
 } part;
 
-/* Compute the GEMM of a part. The result is written or added to `to`. */
+/* Compute the GEMM of a part. The result is written to `to` or added to it. */
 static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part of,
                                bool add, void *to) {
     cgp__cuda_gemm_problem p = t->problem;
@@ -191,8 +194,8 @@ static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* Check the first, second, middle and last row of c: these sums of k terms must be close to plain
- * sums. */
+/* Check that the first, second, middle and last row of c, which are sums of k terms, are close to
+ * plain sums. */
 static cudaError_t check_rows(const trial *t, const void *c, const void *previous, int64_t m,
                               int64_t k) {
     const int64_t rows[] = {0, m > 1 ? 1 : 0, m / 2, m - 1};
@@ -227,8 +230,8 @@ static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* A weight's gradient sums over the rows: check a few odd numbers of terms, up to the number that
- * the trial has. */
+/* A weight's gradient is a sum over the rows. Check a few odd numbers of terms, up to the number
+ * that the trial has. */
 static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     static const int64_t terms[] = {1, 3, 5, 63};
@@ -243,7 +246,7 @@ static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algor
     return error;
 }
 
-/* Operands must be 16-byte aligned, so parts start at multiples of 8 rows. */
+/* Compare all parts. Operands must be 16-byte aligned, so parts start at multiples of 8 rows. */
 static cudaError_t compare_all(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     const int64_t m = t->problem.m, k = t->problem.k, some = m < SOME ? m : SOME;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_library.h -- declares what the files gemm_lt*.c share: the library's functions, and a
- * GEMM's descriptors. */
+/* gemm_lt_library.h -- declares what the files gemm_lt*.c share: the functions of cuBLASLt, and the
+ * descriptors of a GEMM. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 #define CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 
@@ -39,7 +39,7 @@ typedef struct cgp__cuda_lt_choice {
     cublasLtMatmulAlgo_t algorithm;
 } cgp__cuda_lt_choice;
 
-/* Numbers of rows that GEMMs of a problem will have: step, 2 step, .. count step. */
+/* Numbers of rows that GEMMs of a problem will have: `step`, 2 `step`, .. `count` x `step`. */
 typedef struct cgp__cuda_lt_rows {
     cgp__cuda_gemm_problem problem;
     int64_t step, count;
@@ -65,7 +65,8 @@ struct cgp__cuda_lt_gemm {
  * precision of `problem`. */
 cgp_status cgp__cuda_lt_open(cgp_device *device, const cgp__cuda_gemm_problem *problem);
 
-/* Return whether a status means that the library does not support a request; this is no failure. */
+/* Return whether a status means that the library does not support a request. Such a status is no
+ * failure. */
 bool cgp__cuda_lt_refuses(cublasStatus_t status);
 cudaError_t cgp__cuda_lt_error(cublasStatus_t status);
 
@@ -74,7 +75,7 @@ cudaError_t cgp__cuda_lt_error(cublasStatus_t status);
 cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt *lt,
                                       const cgp__cuda_gemm_problem *problem);
 void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *gemm);
-/* Set the algorithm, if it supports this problem within the workspace. */
+/* Set the algorithm of a GEMM, if the algorithm supports this problem within the workspace. */
 cublasStatus_t cgp__cuda_lt_gemm_set(cgp__cuda_lt_gemm *gemm,
                                      const cublasLtMatmulAlgo_t *algorithm);
 cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *gemm,
@@ -82,7 +83,7 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *gemm,
                                           cudaStream_t stream);
 
 /* Return the algorithm of a GEMM for any number of rows; choose it on the first call. If the number
- * of rows was not announced, and the chosen algorithm refuses it, choose again, with a warning. */
+ * of rows was not announced, and the chosen algorithm does not accept it, choose again and warn. */
 cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                const cgp__cuda_lt_choice **out);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_open.c -- finds and opens cuBLASLt. CGP_CUBLASLT names its file; `off`: no library. By
- * default it is the library of the headers' major version, on the loader's path or in a directory
- * of CGP_CUBLASLT_DIRS. The Python package sets these directories. */
+/* gemm_lt_open.c -- finds and opens cuBLASLt. Environment variable CGP_CUBLASLT names the library's
+ * file, or is `off` for no library. By default, the library must have the major version of the
+ * headers, and is searched on the loader's path and in the directories of CGP_CUBLASLT_DIRS. The
+ * Python package sets these directories. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -72,7 +73,7 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
 #define dlerror cgp__shim_dlerror
 #endif
 
-/* The major version must match the headers. */
+/* Name of the library's file. Its major version must match the headers. */
 #define TEXT(x) #x
 #define NAME(major) "libcublasLt.so." TEXT(major)
 static const char file_name[] = NAME(CUBLAS_VER_MAJOR);
@@ -110,7 +111,8 @@ static void find_functions(library *l, void *object) {
     if (missing) snprintf(l->why, sizeof l->why, "%s: expected %s, got none", file_name, missing);
 }
 
-/* Check the major version. cuBLAS 11 numbers its versions differently, so they are not checked. */
+/* Check the major version of the library. cuBLAS 11 numbers its versions differently, so its
+ * version is not checked. */
 static void check_version(library *l) {
     const size_t major = l->is_there ? l->calls.GetVersion() / 10000 : 0;
     if (!l->is_there || CUBLAS_VER_MAJOR < 12 || major == CUBLAS_VER_MAJOR) return;
@@ -139,8 +141,8 @@ static void open_once(void) {
     open_library(&opened);
 }
 
-/* Find the library, once per process. cuda-host looks for it in each call, because its tests change
- * the library. */
+/* Find the library, once per process. Backend cuda-host looks for it in each call, because the
+ * tests of cuda-host change the library. */
 static void find_library(library *out) {
 #ifdef CGP_CUDA_HOST
     (void)open_once;
@@ -152,7 +154,7 @@ static void find_library(library *out) {
 #endif
 }
 
-/* A file that CGP_CUBLASLT names must be usable. */
+/* Find the library. If CGP_CUBLASLT names a file, this file must be usable. */
 static cgp_status find_usable(library *out) {
     const char *named = getenv("CGP_CUBLASLT");
     find_library(out);

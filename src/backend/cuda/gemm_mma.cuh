@@ -14,12 +14,12 @@
  * elements of it. A panel has the same layout in shared memory as in global memory: its rows run
  * along k or across k. ldmatrix transposes rows that run across k.
  *
- * An element of c depends on its row of a and its column of b alone. The sum of a k range begins at
- * zero, and mma instructions add to it in ascending order of k. Neither the tile shape, the place
- * of a row in its tile, the address, nor split-K changes a bit. Past the end of k, both operands
- * are zeros.
+ * An element of c depends only on its row of a and its column of b. The sum of a k range begins at
+ * zero, and mma instructions add to it in ascending order of k. The bits do not depend on the tile
+ * shape, the place of a row in its tile, addresses or split-K. After the end of k, both operands
+ * count as zeros.
  *
- * Totals over k ranges are kept in registers. With split-K they are in c or, if c is bf16, in the
+ * Totals over k ranges are kept in registers. With split-K, they are in c or, if c is bf16, in the
  * workspace.
  *
  * ptxas 13.0 reports no spills. Registers of the instances on sm_80, sm_90 and sm_100, and shared
@@ -37,8 +37,8 @@ namespace gemm {
 
 /* --- tiles --- */
 
-/* DOWN x ACROSS: warps of a thread block. RESIDENT: thread blocks per SM for which ptxas leaves
- * registers. */
+/* DOWN x ACROSS: arrangement of the warps of a thread block. RESIDENT: number of thread blocks per
+ * SM for which ptxas leaves registers. */
 template <int BM_, int BN_, int DOWN_, int ACROSS_, int RESIDENT_> struct mma_shape {
     enum {
         BM = BM_,
@@ -50,11 +50,11 @@ template <int BM_, int BN_, int DOWN_, int ACROSS_, int RESIDENT_> struct mma_sh
         THREADS = MMA_WARP * DOWN * ACROSS_,
         WM = BM / DOWN,
         WN = BN / ACROSS_,
-        /* Number of mma in a column, and in a row, of a warp's part. */
+        /* Numbers of mma instructions in a column and in a row of a warp's part. */
         M = WM / MMA_M,
         N = WN / MMA_N,
-        /* Number of elements of a panel of a, and of a panel of b, each for the larger of its two
-         * layouts. */
+        /* Numbers of elements of a panel of a and of a panel of b, each for the larger of the
+         * panel's two layouts. */
         PANEL_A = BM * (BK + CHUNK),
         PANEL_B = BN * (BK + CHUNK),
         STAGE = PANEL_A + PANEL_B,
@@ -81,8 +81,8 @@ template <class S, int OUTER, class Operand> struct mma_panel {
         ROWS = ALONG_K ? OUTER : S::BK,
         COLUMNS = ALONG_K ? S::BK : OUTER,
         STRIDE = COLUMNS + CHUNK,
-        /* Number of chunks in a row, number of rows between a thread's chunks, and number of
-         * chunks of a thread. */
+        /* Number of chunks (16 bytes) in a row, number of rows between a thread's chunks, and
+         * number of chunks of a thread. */
         CHUNKS = COLUMNS / CHUNK,
         STEP = S::THREADS / CHUNKS,
         COUNT = ROWS / STEP
@@ -101,7 +101,8 @@ template <class S, int OUTER, class Operand> struct mma_panel {
         return (int)threadIdx.x % CHUNKS * CHUNK;
     }
 
-    /* What stays the same for all k: a thread's rows along k, or its column across k. */
+    /* What stays the same for all k: the places of a thread's rows along k, or the place of its
+     * column across k. */
     typename Rows::row_place rows[ALONG_K ? COUNT : 1];
     typename Rows::column_place across;
     int outer;
@@ -139,7 +140,8 @@ template <class S, int OUTER, class Operand> struct mma_panel {
     /* Load a panel of an operand whose vectors are not aligned, element by element. */
     __device__ void load_elements(bf16 *at, const Operand &x, int k) const {
         int first = (ALONG_K ? k : outer) + column();
-        /* Keep the places of columns across k out of registers, where they would stay for all k. */
+        /* Keep the places of columns across k out of registers, where the compiler would keep them
+         * for all k. */
         asm volatile("" : "+r"(first));
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
@@ -155,7 +157,7 @@ template <class S, int OUTER, class Operand> struct mma_panel {
     }
 };
 
-/* Part of the tile that this warp has: its first row and column. */
+/* These functions return the first row and the first column of this warp's part of the tile. */
 template <class S> __device__ static inline int warp_down() {
     return (int)threadIdx.x / MMA_WARP % S::DOWN * S::WM;
 }
@@ -200,7 +202,7 @@ __device__ static inline void multiply_stage(float (&sums)[S::M][S::N][4], const
 
 /* --- epilogue --- */
 
-/* Whether a k range is the first, is the last, or is the only k range of its thread block
+/* Whether a k range is the first range, is the last range, or is the only range of its thread block
  * (split-K). */
 struct range_state {
     bool first, last, split;
@@ -320,8 +322,9 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
 
 /* --- host --- */
 
-/* Return equal k ranges, whose depth is a multiple of BK. In a weight's gradient k is the number of
- * rows. There are at most MAX_RANGES ranges, because a tile adds them one after the other. */
+/* Return k ranges of equal depth, which is a multiple of BK. In a weight's gradient, k is the
+ * number of rows. There are at most MAX_RANGES ranges, because a tile adds them one after the
+ * other. */
 k_ranges mma_k_ranges(int64_t k);
 k_ranges mma_k_ranges_of_rows(int64_t rows);
 
@@ -350,7 +353,7 @@ static inline cudaError_t run_mma_shape(const A &a, const B &b, const output<Row
     return run_mma_as<S>(a, b, c, k, semaphores, 1, workspace, stream);
 }
 
-/* Return whether large tiles occupy all SMs, and do not extend far beyond c. */
+/* Return whether large tiles would occupy all SMs and not extend far beyond c. */
 template <class Rows, class T>
 static inline bool uses_large(const output<Rows, T> &c, int64_t count) {
     const int64_t sms = cgp__cuda_current()->multiprocessors;

@@ -3,16 +3,17 @@
  * in CUDA" and cutlass/semaphore.h), for gemm.cuh and gemm_mma.cuh.
  *
  * a and b are read as rows of contiguous elements, which belong to a matrix or to image windows
- * (windows.cuh). along_k and across_k are operands whose rows run along k or across it.
+ * (windows.cuh). Types along_k and across_k are operands whose stored rows run along k, or across
+ * k.
  *
- * k is divided into ranges, which depend on neither m, n nor the GPU. The sum of a range begins at
+ * k is divided into ranges, which do not depend on m, n or the GPU. The sum of a range begins at
  * zero. The bias and c's previous value are added to range 0, and then the other ranges in order:
  *
  *     c = range 2 + (range 1 + ((range 0 + bias) + previous))
  *
  * Serial split-K is used if one thread block per tile would leave SMs idle. A thread block then
  * computes one k range, and the semaphore of its tile orders its addition to c, so sums stay the
- * same. Each launch leaves the semaphores 0, for the next launch. */
+ * same. Each launch leaves the semaphores at 0 for the next launch. */
 #ifndef CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 #define CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 
@@ -82,11 +83,12 @@ template <class T> struct matrix {
     const T *at;
     int64_t stride;
     int rows, columns;
-    /* Rows consist of aligned vectors: four elements for read(), 16 bytes for tensor cores. */
+    /* True: rows consist of aligned vectors, of four elements for read(), or of 16 bytes for tensor
+     * cores. */
     bool vectors;
 
     typedef T element;
-    /* A row, and a column, as find() needs them. */
+    /* The places of a row and of a column, in the form that find() needs. */
     typedef const T *row_place;
     typedef int column_place;
 
@@ -100,7 +102,7 @@ template <class T> struct matrix {
     __device__ const T *find(row_place row, column_place column) const {
         return row && column < columns ? row + column : NULL;
     }
-    /* Return an address that can be read, aligned if vectors are. */
+    /* Return an address that can be read. It is aligned if vectors are aligned. */
     __device__ const T *first() const {
         return at;
     }
@@ -184,7 +186,7 @@ template <class Rows, class T> struct output {
     /* NULL: no bias. */
     const float *bias;
     bool add;
-    /* Every row is aligned for the stores of an epilogue; set at the launch. */
+    /* True: every row is aligned for the stores of an epilogue. Set at the launch. */
     bool vectors;
     /* [m, n] partial sums of a bf16 c after a k range; NULL: they stay in registers. */
     float *partials;
@@ -194,10 +196,10 @@ template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t 
     return {at, {n}, (int)m, (int)n, NULL, false, false, NULL};
 }
 
-/* True if partial sums cannot be stored in c, because c would round them. */
+/* True if partial sums cannot be stored in c, because the type of c would round them. */
 template <class T> constexpr bool is_rounded = sizeof(T) < sizeof(float);
 
-/* Add the sum of a k range to an element; `before` is its previous value. */
+/* Add the sum of a k range to an element. `before`: the element's previous value. */
 template <class Rows, class T>
 __device__ static inline float epilogue_element(const output<Rows, T> &c, bool first,
                                                 int column, float before, float range) {
@@ -242,10 +244,10 @@ struct tile_place {
     int row, column, tile, range;
 };
 
-/* Tiles are numbered along the shorter side first, so that concurrent tiles read few rows and
- * columns. If `semaphores` is NULL, a thread block computes all k ranges of its tile. Otherwise
- * (serial split-K) it computes one k range. The numbers of thread blocks cover range 0 of all
- * tiles, then range 1, and so on. */
+/* Find the tile of this thread block. Tiles are numbered along the shorter side first, so that
+ * concurrent tiles read few rows and columns. If `semaphores` is NULL, a thread block computes all
+ * k ranges of its tile. Otherwise (serial split-K) it computes one k range. The numbers of thread
+ * blocks cover range 0 of all tiles, then range 1, and so on. */
 template <class S>
 __device__ static inline void find_tile(tile_place *place, int m, int n, int *semaphores) {
     if (threadIdx.x == 0) {
@@ -267,8 +269,8 @@ template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
     return ceil_div(m, S::BM) * ceil_div(n, S::BN);
 }
 
-/* Estimate the SM utilization of `blocks` equal thread blocks (wave quantization). Fewer than two
- * thread blocks per SM expose memory latency. */
+/* Estimate the SM utilization of `blocks` equal thread blocks (wave quantization). With fewer than
+ * two thread blocks per SM, memory latency is not hidden. */
 static inline double sm_utilization(int64_t blocks) {
     const int64_t sms = cgp__cuda_current()->multiprocessors;
     const double all = (double)(ceil_div(blocks, sms) * sms);
@@ -279,7 +281,7 @@ static inline double sm_utilization(int64_t blocks) {
  * sums. */
 enum { MAX_SPLIT_K_TILES = CGP__CUDA_SEMAPHORES - 1, MAX_PARTIALS = 1 << 21 };
 
-/* Return whether to use serial split-K. Its assumed overhead is 5 %. */
+/* Return whether to use serial split-K, assuming that its overhead is 5 %. */
 template <class S, class Rows, class T>
 static inline bool uses_split_k(const output<Rows, T> &c, const k_ranges &k) {
     const int64_t tiles = tiles_of<S>(c.m, c.n);

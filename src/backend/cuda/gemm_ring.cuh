@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_ring.cuh -- panels of f32 matrices through a ring of stages in shared memory, filled by
- * asynchronous copies (CUTLASS, "Efficient GEMM in CUDA" and
- * cutlass/gemm/threadblock/mma_multistage.h), for gemm.cuh.
+/* gemm_ring.cuh -- passes panels of f32 matrices through a ring of stages in shared memory, for
+ * gemm.cuh. Asynchronous copies fill the stages (CUTLASS, "Efficient GEMM in CUDA" and
+ * cutlass/gemm/threadblock/mma_multistage.h).
  *
  *     stage        0         1         2         3
  *                k + 0     k + 8     k + 16    k + 24
@@ -12,9 +12,10 @@
  * after all threads have multiplied its panels. The barrier at the start of the next step ensures
  * this.
  *
- * In shared memory a panel is [BK][OUTER + 4]. If the rows of its matrix run across k, a copy has
- * 16 bytes. If they run along k, a copy has one float, and a warp copies 8 k of 4 rows: full
- * sectors of 32 bytes, and 32 banks. Elements outside of the matrix are copied as zeros. */
+ * In shared memory a panel is [BK][OUTER + 4]. If the rows of its matrix run across k, each copy
+ * has 16 bytes. If they run along k, each copy has one float, and a warp copies 8 values along k of
+ * each of 4 rows. These are full sectors of 32 bytes, and go to 32 different banks. Elements
+ * outside the matrix are copied as zeros. */
 #ifndef CGP_SRC_CUDA_GEMM_RING_CUH
 #define CGP_SRC_CUDA_GEMM_RING_CUH
 

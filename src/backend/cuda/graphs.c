@@ -3,8 +3,9 @@
  * from the COMPUTE stream and, between fork and join, from the branch. An event that is recorded
  * during a capture makes edges of the graph and no node.
  *
- * A graph must have a node for every kernel, copy and clear that was enqueued during the capture:
- * some drivers leave a node out and report success. A library call adds at least one node. */
+ * A graph must have a node for every kernel, copy and clear that was enqueued during the capture.
+ * This is checked, because some drivers leave a node out and report success. A library call adds at
+ * least one node. */
 #include "backend/cuda/device.h"
 
 #include <inttypes.h>
@@ -27,7 +28,7 @@ void cgp__cuda_count_library(void) {
 }
 
 int64_t cgp__cuda_launches(const cgp_device *device) {
-    (void)device; /* counts are per thread, and this is the device's thread */
+    (void)device; /* counts are kept per thread, and this thread is the device's */
     return launches + libraries;
 }
 
@@ -35,7 +36,7 @@ cgp_status cgp__cuda_capture_begin(cgp_device *device) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
     device->launches = launches;
     device->libraries = libraries;
-    /* Calls that are illegal during a capture fail in this thread only. */
+    /* With this capture mode, calls that are illegal during a capture fail only in this thread. */
     return cgp__cuda_check(device,
                            cudaStreamBeginCapture(device->streams[CGP_QUEUE_COMPUTE],
                                                   cudaStreamCaptureModeThreadLocal),
@@ -81,8 +82,8 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_capture
     return cgp__cuda_check(device, error, "a graph of %zu nodes", nodes);
 }
 
-/* If a call has failed, the device keeps the error of that call, even if ending the capture also
- * fails. */
+/* End a capture. If a call has failed during the capture, the device keeps the error of that call,
+ * even if the end of the capture also fails. */
 cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_captured_graph **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;

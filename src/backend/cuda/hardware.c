@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hardware.c -- describes GPUs before a device exists: their number, memory and compute capability,
- * and why one cannot be used. */
+ * and why a GPU cannot be used. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
 #include <stdio.h>
 
-/* Lowest compute capability that the kernels support, as 10 major + minor. */
+/* Lowest compute capability that the kernels support, as 10 x major + minor. */
 #ifndef CGP_CUDA_LEAST
 #define CGP_CUDA_LEAST 80
 #endif
@@ -85,7 +85,8 @@ static cgp_status check_capability(int ordinal) {
         ordinal, CGP_CUDA_LEAST / 10, CGP_CUDA_LEAST % 10, major, minor);
 }
 
-/* If no GPU can run the kernels, the message names the first GPU. */
+/* Count the GPUs. If none of them can run the kernels, fail with a message that names the first
+ * GPU. */
 cgp_status cgp__cuda_count(int *count) {
     int n = 0;
     CGP__TRY_STATUS(count_gpus(&n));
@@ -121,9 +122,9 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* f32 results depend on the sources alone, and so do results in tf32 without cuBLASLt. In bf16,
- * tensor cores of another compute capability may add in another order. cuBLASLt's algorithms also
- * depend on its version and on the GPU. */
+/* Describe what the bits of results depend on. In f32, and in tf32 without cuBLASLt, they depend
+ * only on the sources. In bf16, tensor cores of another compute capability may add in another
+ * order. cuBLASLt's algorithms also depend on the library's version and on the GPU. */
 cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, bool tf32, char *text, size_t size) {
     size_t version = 0;
     int major = 0, minor = 0, multiprocessors = 0;
@@ -146,7 +147,7 @@ cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, bool tf32, char *text
     return CGP_OK;
 }
 
-/* Write the UUID of a GPU, or of an instance of it (MIG). */
+/* Write the UUID of a GPU, or of a GPU instance (MIG). */
 cgp_status cgp__cuda_identity(int ordinal, char *text, size_t size) {
     struct cudaDeviceProp properties;
     CGP__TRY_STATUS(cgp__cuda_check_usable(ordinal));

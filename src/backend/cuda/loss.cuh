@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss.cuh -- functions for all losses: their scale, and the sum of their terms in order. */
+/* loss.cuh -- functions that all losses use: the scale of a loss, and the ordered sum of its
+ * terms. */
 #ifndef CGP_SRC_CUDA_LOSS_CUH
 #define CGP_SRC_CUDA_LOSS_CUH
 
@@ -10,8 +11,8 @@ __device__ static inline float loss_scale(const cgp_step_values *values, int los
     return ((const float *)(const void *)(values + 1))[loss];
 }
 
-/* Add up the terms in order, in one thread block: all threads load a tile, then one thread adds up
- * the tile. */
+/* Add up the terms in order, in one thread block. For each tile, all threads load it, and then one
+ * thread adds it up. */
 static __global__ void sum_losses(double *losses, const double *terms, int64_t n,
                                   const cgp_step_values *values, int loss) {
     __shared__ double tile[BLOCK];
@@ -28,7 +29,7 @@ static __global__ void sum_losses(double *losses, const double *terms, int64_t n
     if (threadIdx.x == 0) losses[values->loss_word + loss] = sum;
 }
 
-/* Store the loss of a run: the sum, in order, of n terms in the workspace. */
+/* Store the loss of a run, which is the ordered sum of n terms in the workspace. */
 static inline cudaError_t set_loss(const cgp_kernel_args *args, int64_t n,
                                    cudaStream_t stream) {
     if (!args->losses) return cudaSuccess;

@@ -41,7 +41,7 @@ __global__ void map_kernel(To *to, const A *a, const B *b, int64_t n, bool add, 
     }
 }
 
-/* Pass a for b if f does not use b. */
+/* Enqueue an elementwise loop. If f does not use b, pass a as b. */
 template <class To, class A, class B, class F>
 static cudaError_t map(To *to, const A *a, const B *b, int64_t n, bool add, cudaStream_t stream,
                        F f) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math.cuh -- exp, erf, tanh and log as fixed sequences of IEEE operations, with the same bits on
- * every GPU, on the host and in the cpu backend's kernels. Division and square root are the IEEE
- * operations: `/` and sqrtf(). Errors are in units of the last place, as
- * tests/cuda/test_cuda_functions.c measures them. */
+/* math.cuh -- exp, erf, tanh and log as fixed sequences of IEEE operations. Results are
+ * bit-identical on every GPU, on the host and in the cpu backend's kernels. Division and square
+ * root are the IEEE operations `/` and sqrtf(). Errors below are in units of the last place, as
+ * measured by tests/cuda/test_cuda_functions.c. */
 #ifndef CGP_SRC_CUDA_MATH_CUH
 #define CGP_SRC_CUDA_MATH_CUH
 
@@ -11,7 +11,7 @@
 
 #include "backend/cuda/cuda.cuh"
 
-/* Return the larger of a and b; b if one of them is a NaN. */
+/* Return the larger of a and b. If one of them is a NaN, return b. */
 __device__ static inline float larger(float a, float b) {
     return a > b ? a : b;
 }
@@ -22,8 +22,8 @@ __device__ static inline float larger(float a, float b) {
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
- * Adding 1.5 2^23 rounds n and leaves it in the low bits of the sum; adding 127 more turns these
- * bits into the exponent of 2^n. */
+ * The addition of 1.5 2^23 rounds n and leaves n in the low bits of the sum. The addition of 127
+ * turns these bits into the exponent of 2^n. */
 __device__ static inline float exp_parts(float x, float *scale) {
     const float shift = 0x1.8p23f + 127.0f;
     const float shifted = fmaf(x, 0x1.715476p0f, shift);
@@ -63,9 +63,9 @@ __device__ static inline float exp_minus_one(float x) {
     return fmaf(p, scale, scale - 1.0f);
 }
 
-/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; beyond L, erf(x) rounds to 1 or -1. Q
- * interpolates erf(x) / x at Chebyshev points. The error is at most 3.7 units in the last place,
- * and at most 2e-7. */
+/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84. For larger |x|, erf(x) rounds to 1 or
+ * -1. Q interpolates erf(x) / x at Chebyshev points. The error is at most 3.7 units in the last
+ * place, and at most 2e-7. */
 __device__ static inline float erf_of(float x) {
     const float q[] = {
         0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,

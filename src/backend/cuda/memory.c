@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- memory of a device, pinned memory of the host, copies, and memory that processes
- * share (CUDA IPC). */
+/* memory.c -- device memory, pinned host memory, copies, and memory that processes share (CUDA
+ * IPC). */
 #include "backend/cuda/device.h"
 
 #include <string.h>
@@ -38,14 +38,14 @@ cgp_status cgp__cuda_host_memory_create(cgp_device *device, size_t bytes, void *
 
 void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     (void)bytes;
-    (void)cgp__cuda_finish(device); /* copies may still be running */
+    (void)cgp__cuda_finish(device); /* wait, because copies may still be running */
     (void)cudaFreeHost(memory);
     (void)cudaGetLastError();
 }
 
 /* Copy between two GPUs by peer access if possible. Otherwise the driver stages the copy through
- * the host. Memory that cgpipe did not allocate may be on another GPU than its cgp_place names.
- * CUDA then finds the right GPU from the address. */
+ * the host. Memory that cgpipe did not allocate may be on another GPU than the GPU that its
+ * cgp_place names. In this case CUDA finds the right GPU from the address. */
 static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_device *own,
                                 cudaStream_t stream) {
     const int peer = to.device == own ? from.device->ordinal : to.device->ordinal;
@@ -56,7 +56,8 @@ static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_
         own->asked[peer / 64] |= UINT64_C(1) << peer % 64;
         const cudaError_t error = cudaDeviceCanAccessPeer(&direct, own->ordinal, peer);
         if (error != cudaSuccess) return error;
-        if (direct) (void)cudaDeviceEnablePeerAccess(peer, 0); /* fails if a GPU has many peers */
+        /* This call may fail if a GPU has many peers. */
+        if (direct) (void)cudaDeviceEnablePeerAccess(peer, 0);
         (void)cudaGetLastError();
     }
     return cudaMemcpyPeerAsync(to.at, to.device->ordinal, from.at, from.device->ordinal, bytes,
@@ -81,7 +82,7 @@ cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp
                            "copy of %zu bytes", bytes);
 }
 
-/* With unified addressing, CUDA can find the GPU that an address belongs to. */
+/* Return the GPU to which an address belongs. With unified addressing, CUDA can find it. */
 int cgp__cuda_ordinal_of(const cgp_device *device, const void *address) {
     struct cudaPointerAttributes found;
     cudaError_t error = cgp__cuda_use_any(device->ordinal);
@@ -103,7 +104,8 @@ cgp_status cgp__cuda_memory_export(cgp_device *device, void *memory, cgp_shared_
     return CGP_OK;
 }
 
-/* CUDA enables peer access to the exporter's GPU, or fails if peer access is not possible. */
+/* Import memory of another process. CUDA enables peer access to the exporter's GPU, or fails if
+ * peer access is not possible. */
 cgp_status cgp__cuda_memory_import(cgp_device *device, const cgp_shared_handle *handle,
                                    void **out) {
     cudaIpcMemHandle_t shared;

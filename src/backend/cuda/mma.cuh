@@ -10,11 +10,12 @@
  *     a[2]  a(g, t + 8) ..                   d[0], d[1]  d(g, t), d(g, t + 1)
  *     a[3]  a(g + 8, t + 8) ..               d[2], d[3]  d(g + 8, t), d(g + 8, t + 1)
  *
- * So d(g, ..) as two registers of bf16 is half of the next product's a, and no shuffle is needed.
+ * So if d(g, ..) is converted to two registers of bf16, these are half of operand a of the next
+ * product, and no shuffle is needed.
  *
  * The hardware chooses the order in which the products of an mma are added to d, and how they are
- * rounded. An element of d depends on its row of a, its column of b and its own previous value
- * alone. */
+ * rounded. An element of d depends only on its row of a, its column of b and its own previous
+ * value. */
 #ifndef CGP_SRC_CUDA_MMA_CUH
 #define CGP_SRC_CUDA_MMA_CUH
 
@@ -22,7 +23,7 @@
 
 enum { MMA_M = 16, MMA_N = 8, MMA_K = 16 };
 
-/* d += a b. All 32 lanes of the warp must call it. */
+/* Compute d += a b. All 32 lanes of the warp must call this function. */
 __device__ static inline void mma(float (&d)[4], const uint32_t (&a)[4],
                                   const uint32_t (&b)[2]) {
 #ifdef CGP_CUDA_HOST
@@ -41,9 +42,9 @@ __device__ static inline uint32_t shared_address(const void *at) {
 }
 #endif
 
-/* Load four matrices of 8 x 8 bf16 from shared memory. Lane 8 i + r has the address of row r of
- * matrix i, a multiple of 16 bytes. Lane l gets elements t and t + 1 of row g of matrix i in to[i].
- * Before another thread overwrites the rows, a barrier is needed. */
+/* Load four matrices of 8 x 8 bf16 from shared memory. Lane 8 i + r passes the address of row r of
+ * matrix i, which must be a multiple of 16 bytes. Lane l gets elements t and t + 1 of row g of
+ * matrix i in to[i]. Before another thread overwrites the rows, a barrier is needed. */
 __device__ static inline void ldmatrix(uint32_t (&to)[4], const bf16 *row) {
 #ifdef CGP_CUDA_HOST
     cgp__shim_ldmatrix(to, row, false);
@@ -102,8 +103,8 @@ __device__ static inline void commit_copies() {
 #endif
 }
 
-/* Wait for this thread's copies, except the latest GROUPS groups. Other threads' copies are
- * complete after a barrier that follows their wait. */
+/* Wait for this thread's copies, except the latest GROUPS groups. The copies of other threads are
+ * complete after a barrier that follows the waits of these threads. */
 template <int GROUPS> __device__ static inline void wait_for_copies() {
 #ifdef CGP_CUDA_HOST
     cgp__shim_copy_wait(GROUPS);
@@ -112,7 +113,7 @@ template <int GROUPS> __device__ static inline void wait_for_copies() {
 #endif
 }
 
-/* Return two values as a register of bf16; `low` in the lower half. */
+/* Return two values as a register of bf16, with `low` in the lower half. */
 __device__ static inline uint32_t pack_bf16(float low, float high) {
     bf16 pair[2];
     store(pair, 0, low);

@@ -38,7 +38,7 @@ typedef struct dropout_rule {
     uint32_t threshold;
     /* Factor of kept elements: 1 / (1 - p). */
     float scale;
-    /* false: every factor is 1. */
+    /* False: dropout is off, so every factor is 1. */
     bool on;
 } dropout_rule;
 
@@ -57,12 +57,13 @@ typedef struct dropout_mask {
     float scale;
 } dropout_mask;
 
-/* Return the mask of a sample, counted from the first sample of the run. The rule must be on. */
+/* Return the mask of a sample. The sample's number counts from the first sample of the run. Dropout
+ * must be on. */
 __device__ static inline dropout_mask dropout_mask_of(const dropout_rule &rule,
                                                       int64_t sample) {
     const uint64_t seed = rule.values->seed, step = rule.values->step;
     const uint64_t index = (uint64_t)(rule.values->sample + sample);
-    const uint32_t use = 1; /* purpose of the random numbers: dropout */
+    const uint32_t use = 1; /* a number for the purpose of the random numbers, which is dropout */
     const rng_words key = philox({(uint32_t)seed, (uint32_t)(seed >> 32)}, (uint32_t)step,
                                  (uint32_t)(step >> 32), rule.id, use);
     return {{key.at[0], key.at[1]},
@@ -71,7 +72,7 @@ __device__ static inline dropout_mask dropout_mask_of(const dropout_rule &rule,
             rule.scale};
 }
 
-/* Return the random words of elements 4 quad .. 4 quad + 3 of a group. */
+/* Return the random words of elements 4 x `quad` .. 4 x `quad` + 3 of a group. */
 __device__ static inline rng_words dropout_words(const dropout_mask &mask, uint32_t group,
                                                  uint32_t quad) {
     return philox(mask.key, quad, group, mask.sample[0], mask.sample[1]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* row_exp.cuh -- the maximum of a row, and the sum of its exponentials. As in the cpu backend, 64
- * lanes add in float, which keeps each lane's sum short, and the lanes are added in double. */
+ * lanes add exponentials in float, which keeps each lane's sum short. The lanes' sums are added in
+ * double. */
 #ifndef CGP_SRC_CUDA_ROW_EXP_CUH
 #define CGP_SRC_CUDA_ROW_EXP_CUH
 
@@ -18,8 +19,8 @@ template <class T> __device__ static inline float lane_max(const T *x, int64_t n
     return max;
 }
 
-/* Return a lane's sum of exp(x - max). After the last full 64 elements, lanes 0 to 15 add full
- * groups of 16, and lanes 16 to 31 add the rest. */
+/* Return a lane's sum of exp(x - max). After the last full group of 64 elements, lanes 0 to 15 add
+ * full groups of 16, and lanes 16 to 31 add the rest. */
 template <class T>
 __device__ static inline float lane_exp_sum(const T *x, int64_t n, float max, int lane) {
     const int64_t whole = n / 64 * 64, sixteens = n / 16 * 16;

@@ -12,15 +12,16 @@
 #include "backend/cuda/cuda.cuh"
 
 enum {
-    ROW_BLOCK = 64, /* rows in a partial sum of a parameter's gradient */
-    LANES = 16,     /* lanes that add a row or a part */
-    SUM_ROWS = 4,   /* rows of a thread block if rows are many; otherwise it has one row */
-    LOADED = 8,     /* elements that a thread loads before it stores or adds them */
+    ROW_BLOCK = 64, /* number of rows in a partial sum of a parameter's gradient */
+    LANES = 16,     /* number of lanes that add up a row or a part */
+    SUM_ROWS = 4,   /* number of rows of a thread block if there are many rows; otherwise a thread
+                     * block has one row */
+    LOADED = 8,     /* number of elements that a thread loads before it stores or adds them */
     PART = 16384,
     PART_TILE = 4096
 };
 
-/* Reduce a row's lanes; every lane gets the sum. */
+/* Add up the lanes of a row; every lane gets the sum. */
 __device__ static inline float sum_lanes(float sum) {
     for (int apart = LANES / 2; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
@@ -50,8 +51,9 @@ template <int arrays, int ROWS> struct row_tile {
     float at[arrays][ROWS][columns + LANES];
 };
 
-/* Access to the rows of a thread block through a tile, which holds some of their columns. If it can
- * hold all columns, they are loaded once. load(v, r, c) makes the values of column c of row r. */
+/* Access to the rows of a thread block through a tile, which holds some of their columns. If the
+ * tile can hold all columns, they are loaded only once. load(v, r, c) makes the values of column c
+ * of row r. */
 template <int arrays, int ROWS, class Load> struct held_rows {
     row_tile<arrays, ROWS> &tile;
     int64_t width;
@@ -113,7 +115,8 @@ template <int arrays, int ROWS, class Load> struct held_rows {
                     if (first + i * LANES < columns) term(sum, v[i]);
             }
         }
-        constexpr int adding = ROWS * LANES < 32 ? 32 : ROWS * LANES; /* threads, in full warps */
+        /* Number of threads, rounded up to a full warp. */
+        constexpr int adding = ROWS * LANES < 32 ? 32 : ROWS * LANES;
         for (int k = 0; (int)threadIdx.x < adding && k < sums; k++)
             sum[k] = sum_lanes(sum[k]);
     }
@@ -140,9 +143,9 @@ __device__ static inline held_rows<arrays, ROWS, Load> hold_rows(row_tile<arrays
     return {tile, width, load, -1};
 }
 
-/* Add up the sums [blocks, n] in the order of blocks, to first [width] and second [n - width]. If
- * `add`, add to the values of first and second. A block's first `width` sums belong to `first`. A
- * NULL result is not computed. */
+/* Add up the sums [blocks, n] in the order of blocks. The results are first [width], from each
+ * block's first `width` sums, and second [n - width]. If `add`, the results are added to the values
+ * of first and second. A NULL result is not computed. */
 cudaError_t cgp__cuda_add_blocks(float *first, float *second, const float *sums, int64_t blocks,
                                  int64_t width, int64_t n, bool add, cudaStream_t stream);
 

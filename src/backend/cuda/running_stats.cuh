@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* running_stats.cuh -- running statistics of BATCH_NORM, in double until the step ends. The
- * formulas and the order of operations are the same as in src/backend/running_stats.c.
+/* running_stats.cuh -- running statistics of BATCH_NORM, which are kept in double until the step
+ * ends. The formulas and the order of operations are the same as in src/backend/running_stats.c.
  *
  * The accumulator holds, in this order: the numbers of rows and micro-batches collected, the new
  * running mean of every channel, and the variances. If deferred, it holds means and sums of squared
@@ -39,8 +39,8 @@ __device__ static inline double batches_collected(running_stats a) {
     return a.first ? 0.0 : a.accumulator[1];
 }
 
-/* Return the weight of the new value. `more` counts the micro-batches (or steps) since `tracked`
- * was written, including the current one. */
+/* Return the weight of a new value in a running statistic. `more` counts the micro-batches (or
+ * steps) since `tracked` was written, including the current one. */
 __device__ static inline double running_factor(running_stats a, double more) {
     return a.momentum < 0.0f ? 1.0 / ((double)*a.tracked + more) : (double)a.momentum;
 }

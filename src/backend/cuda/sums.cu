@@ -9,7 +9,8 @@ cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream
     return map(to, from, from, n, true, stream, first_of{});
 }
 
-/* Equal types are copied bit by bit, so that a NaN keeps its payload. */
+/* Convert between types. If the types are equal, bytes are copied, so that a NaN keeps its
+ * payload. */
 cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type,
                               const void *from, int64_t n, cudaStream_t stream) {
     if (to_type == from_type && to_type == CGP_BF16)
@@ -79,7 +80,8 @@ __device__ static int64_t block_min(int64_t index) {
     return least[0];
 }
 
-/* The exponent of infinity and NaN has all bits set. The result is n if all values are finite. */
+/* Find the first value of a part that is not finite; the exponent of infinity and NaN has all bits
+ * set. The result is n if all values are finite. */
 __global__ void find_in_part(int64_t *partial, const float *x, int64_t n) {
     int64_t found = n;
     FOR_EACH(i, n) {

@@ -44,7 +44,8 @@ __device__ static inline constants constants_of(const cgp_update &u, const cgp_u
     return k;
 }
 
-/* Rules: return the new param of one element and overwrite its `states` states. */
+/* The rules below return the new param of one element and overwrite the element's `states`
+ * states. */
 
 struct sgd {
     static constexpr int states = 0;
@@ -148,7 +149,7 @@ __device__ static inline void update_pack(const tensor &t, const constants &k, i
         ((floats *)t.state[s])[p] = states[s];
 }
 
-/* Update a chunk of a tensor in each thread block. */
+/* Update tensors; each thread block updates a chunk of one tensor. */
 template <class Rule> __global__ void update(cgp_update u, tensors all) {
     int of = 0;
     for (int apart = TENSORS / 2; apart > 0; apart /= 2) /* binary search */
@@ -164,7 +165,8 @@ template <class Rule> __global__ void update(cgp_update u, tensors all) {
         update_pack<Rule, 1>(t, k, i);
 }
 
-/* Return the next tensors, with at least one element each; set *blocks to their thread blocks. */
+/* Return the next tensors that have at least one element. Set *blocks to the number of thread
+ * blocks that they need. */
 static tensors next_tensors(const cgp_update **at, const cgp_update *end,
                             const cgp_update_values *values, int *blocks) {
     tensors all = {};

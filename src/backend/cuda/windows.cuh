@@ -3,8 +3,8 @@
  * arXiv:1410.0759): windows of an image, flipped weights, and pixels of the result.
  *
  * A window is a row: KH segments of KW pixels with `channels` elements each. Windows are not copied
- * (no im2col): the address of an element is computed as it is read. Pixels outside the image are
- * zero. */
+ * (no im2col); the address of an element is computed when the element is read. Pixels outside the
+ * image count as zero. */
 #ifndef CGP_SRC_CUDA_WINDOWS_CUH
 #define CGP_SRC_CUDA_WINDOWS_CUH
 
@@ -22,7 +22,8 @@ struct divisor {
     }
 };
 
-/* With shift = ceil(log2 by), n / by = n (2^32 + factor) / 2^(32 + shift), rounded down. */
+/* Return the divisor for `by`. With shift = ceil(log2 by), n / by = n (2^32 + factor) / 2^(32 +
+ * shift), rounded down. */
 static inline divisor divisor_of(int64_t by) {
     uint32_t shift = 0;
     while ((int64_t)1 << shift < by)
@@ -50,10 +51,10 @@ template <class T> struct windows {
     int dilation_height, dilation_width;
     /* Height and width of an output image, in pixels. */
     int out_height, out_width;
-    /* Set by set_windows(). */
+    /* Set by set_windows(): number of windows, and number of elements of a window. */
     int count, length;
     divisor of_height, of_width, of_segment, of_channels;
-    /* A vector of 16 bytes is aligned and belongs to one pixel. */
+    /* True: every vector of 16 bytes is aligned and belongs to a single pixel. */
     bool vectors;
 
     typedef T element;
@@ -133,7 +134,7 @@ template <class T> struct taps {
     int64_t out, tap, segment;
     int rows, length;
     divisor of_segment, of_out;
-    /* A vector of 16 bytes is aligned and belongs to one tap. */
+    /* True: every vector of 16 bytes is aligned and belongs to a single tap. */
     bool vectors;
 
     typedef T element;

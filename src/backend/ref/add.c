@@ -4,8 +4,8 @@
  * Backward needs nothing from forward. The output y may be an x[k]. */
 #include "backend/ref/ref.h"
 
-/* Process the last input first, because gradients of a value are added from its last use to its
- * first. If both inputs are one value, dx[0] may add to the values just written to dx[1]. */
+/* Process the last input first, because the gradients of a value are added from its last use to its
+ * first. If both inputs are the same value, dx[0] is added to what was just written as dx[1]. */
 void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs) {
     const int64_t count = cgp__ref_elements(spec);
     for (int k = inputs - 1; k >= 0; k--) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argmax.c -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. */
+/* argmax.c -- y[row] = the first c with the largest x[row, c]; a NaN never counts as larger. */
 #include "backend/ref/ref.h"
 
 static void argmax_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- y = softmax(scale q k^T) v per head, with the recomputation of FlashAttention's
- * backward (Dao et al. 2022, arXiv:2205.14135). Reference kernels. Each head of k and v serves a
- * group of heads of q.
+ * backward (Dao et al. 2022, arXiv:2205.14135). Reference kernels. Each key/value head serves a
+ * group of query heads.
  *
  *     s[t, j] = q[t] k[j], first(t) <= j < end(t)
  *     max[t] = max_j s[t, j]             log_sum[t] = log sum_j exp(scale (s - max))
@@ -11,14 +11,14 @@
  *     ds = scale p (keep dy[t] v[j] - delta[t])
  *     dq[t] = sum_j ds k[j]                      dk[j] = sum_t ds q[t]
  *
- * dk and dv are also summed over the group. delta equals sum_j p dp, because y was computed from
- * the probabilities after dropout. backward_input needs q, k, v, y, max and log_sum, which forward
- * saves. T x S scores are never stored; each query's row is recomputed. The kernels overwrite y,
- * and overwrite dq, dk and dv or add to them. If fused, a row of x[0] or dx[0] holds q, k and v
- * side by side.
+ * dk and dv are also summed over the group of heads. delta equals sum_j p dp, because y was
+ * computed from the probabilities after dropout. backward_input needs q, k, v, y, max and log_sum,
+ * which forward saves. T x S scores are never stored; each query's row is recomputed. The kernels
+ * overwrite y, and overwrite dq, dk and dv or add to them. If fused, a row of x[0] or dx[0] holds
+ * q, k and v side by side.
  *
- * With a KV cache, k and v of all samples are first written to the cache. Then t is a position, and
- * k and v are the cache's rows. */
+ * With a KV cache, k and v of all samples are first written to the cache. In the formulas, t is
+ * then a position, and k and v are the rows of the cache. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -30,13 +30,14 @@ typedef struct rows {
     int64_t first, stride, width;
 } rows;
 
-/* One head of queries of one sample. dq, dk and dv have the layouts of q, k and v; NULL: no
- * gradient is needed. */
+/* A query head of one sample. dq, dk and dv have the layouts of q, k and v; NULL: no gradient is
+ * needed. */
 typedef struct head {
     cgp_dtype type;
     rows q, k, v, y;
     void *dq, *dk, *dv;
-    /* For dropout: query t has group number `group` + t. */
+    /* For dropout: the sample, and the group number of query 0; query t has group number `group` +
+     * t. */
     int64_t sample, group;
 } head;
 
@@ -101,7 +102,7 @@ static softmax softmax_of(const double *s, int64_t n, double scale) {
     double max = s[0], sum = 0.0;
     for (int64_t j = 1; j < n; j++)
         max = s[j] > max ? s[j] : max;
-    max = (float)max; /* backward reads it as f32; log_sum corrects the error */
+    max = (float)max; /* round it as backward will read it in f32; log_sum corrects the error */
     for (int64_t j = 0; j < n; j++)
         sum += exp(scale * (s[j] - max));
     return (softmax){scale, max, log(sum)};
@@ -111,8 +112,8 @@ static double probability(const softmax *x, double s) {
     return exp(x->scale * (s - x->max) - x->log_sum);
 }
 
-/* Return the workspace size in bytes. Forward needs a row of scores; backward also needs dq of a
- * group of heads, and dk and dv of their head of keys. */
+/* Return the workspace size in bytes. Forward needs a row of scores. Backward also needs dq of a
+ * group of query heads, and dk and dv of their key/value head. */
 static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t depth = depth_of(g), width = g->out / g->heads;
@@ -155,7 +156,7 @@ static void attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args
 /* Sums of gradients in the workspace. */
 typedef struct sums {
     double *s;       /* [S] */
-    double *dq;      /* [R, D] of one head of queries */
+    double *dq;      /* [R, D] dq of one query head */
     double *dk, *dv; /* [S, D], [S, DV] */
 } sums;
 
@@ -195,7 +196,7 @@ static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bo
                        sum[i]);
 }
 
-/* Run backward of one head of keys and its group of heads of queries. If several inputs are one
+/* Run backward of one key/value head and its group of query heads. If several inputs are the same
  * value, they share one gradient, and the gradient of v is written first. */
 static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t kv) {

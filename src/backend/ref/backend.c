@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c -- the `ref` backend: plain loops with double sums, the oracle of every other backend.
- * It has one thread and host memory. A kernel consists of a spec and a function. */
+/* backend.c -- the `ref` backend: plain loops with double sums, with which the results of every
+ * other backend are compared. It has one thread and host memory. A kernel consists of a spec and a
+ * function. */
 #include "backend/device_names.h"
 #include "backend/host.h"
 #include "backend/ref/ref.h"
@@ -17,7 +18,7 @@ struct cgp_device {
 struct cgp_kernel {
     cgp_device *device;
     cgp_kernel_spec spec;
-    cgp__ref_run *run; /* NULL: a custom op */
+    cgp__ref_run *run; /* function of a built-in op; NULL: the kernel is of a custom op */
 };
 
 #define ENTRY(kind, name, family) &cgp__ref_##name,
@@ -36,7 +37,7 @@ static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
     const size_t capacity = (size_t)cgp__align_up(bytes ? (int64_t)bytes : 1);
     void *memory = aligned_alloc(CGP__ALIGN, capacity);
     if (!memory) return cgp__no_memory("ref: device memory", bytes);
-    *out = memset(memory, 0, capacity); /* writing also makes the memory resident */
+    *out = memset(memory, 0, capacity); /* the write also makes the memory resident */
     return CGP_OK;
 }
 
@@ -96,7 +97,8 @@ static void parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__
     if (items > 0) range(work, 0, items, 0);
 }
 
-/* A device has one thread on any core, because the speed of the oracle does not matter. */
+/* Create a device. It has one thread on any core, because the speed of this backend does not
+ * matter. */
 static cgp_status device_create(cgp_device **out, const cgp_device_options *options) {
     CGP_TRY(cgp__device_check_ordinal(&cgp__backend_ref, options));
     cgp_device *device = cgp__calloc(1, sizeof *device);

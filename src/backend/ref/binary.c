@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binary.c -- MULTIPLY and SUBTRACT: y [n, R, C] of two inputs of one shape. Reference kernels.
+/* binary.c -- MULTIPLY and SUBTRACT, which compute y [n, R, C] from two inputs of the same shape.
+ * Reference kernels.
  *
  *     y = x[0] x[1]     dx[0] = dy x[1]     dx[1] = dy x[0]
  *     y = x[0] - x[1]   dx[0] = dy          dx[1] = -dy
  *
  * backward_input of MULTIPLY needs both inputs. The output y may be an x[k]. A dx[k] may be dy
- * unless the kernel adds to dx[k]: the last read of an element precedes its write. As in ADD, the
- * gradient of the last input is written first: if both inputs are one value, dx[0] may add to the
- * values just written to dx[1]. */
+ * unless the kernel adds to dx[k], because an element is read for the last time before it is
+ * written. As in ADD, the gradient of the last input is written first. If both inputs are the same
+ * value, dx[0] is added to what was just written as dx[1]. */
 #include "backend/ref/ref.h"
 
 static void multiply_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

@@ -11,19 +11,20 @@
  *     dx = rstd (g - sum(g) / k - h sum(g h) / k)     dweight = sum(dy h)     dbias = sum(dy)
  *
  * Outside training, BATCH_NORM takes mean and variance from its state and saves nothing.
- * backward_input needs x and the saved mean and rstd, and differentiates through them. There is one
- * mean and one rstd for each set and group (or channel). backward_input also computes dweight and
- * dbias; there is no backward_weight. The output y is overwritten. The gradient dx may be dy unless
- * the kernel adds to dx: the last read of each group of a set precedes the write of dx. The first
- * micro-batch overwrites dweight and dbias; later micro-batches add to them. If the variance is not
- * a finite f32, then rstd, y and dx are NaN. */
+ * backward_input needs x and the saved mean and rstd, and dx includes the derivatives through both.
+ * There is one mean and one rstd for each set and group (or channel). backward_input also computes
+ * dweight and dbias; there is no backward_weight. The output y is overwritten. The gradient dx may
+ * be dy unless the kernel adds to dx, because each group of a set is read for the last time before
+ * its dx is written. The first micro-batch overwrites dweight and dbias; later micro-batches add to
+ * them. If the variance is not a finite f32, then rstd, y and dx are NaN. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 
 #include <float.h>
 #include <math.h>
 
-/* Elements that share a mean: channels c .. c + channels - 1, in all rows of a set. */
+/* A part: elements that share a mean. These are channels c .. c + channels - 1 in all rows of a
+ * set. */
 typedef struct part {
     int64_t first, step, rows, channels;
     int64_t c;

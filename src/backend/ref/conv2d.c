@@ -9,16 +9,16 @@
  *     dweight[u, v, c, o] = sum over samples and windows of dy[i, j, o] x[a + u, b + v, c]
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
  *
- * u and v are multiplied by the dilation where they select a pixel. The channels c and o are of one
- * group, and the weight has the index of c within the group.
+ * Where u and v select a pixel, they are multiplied by the dilation. The channels c and o belong to
+ * the same group, and the index of c in the weight counts within the group.
  *
  * Pixels outside x are zero. backward_input needs weight; backward_weight needs x; neither needs y.
  * The output y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch
  * overwrites dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 
-/* Three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y, and
- * of element (u, v, 0) of an output's weight. */
+/* These three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y,
+ * and of element (u, v, 0) in an output channel's weight. */
 static int64_t x_at(const cgp_op_windows *g, int64_t sample, int64_t h, int64_t w) {
     return ((sample * g->height + h) * g->width + w) * g->in;
 }

@@ -9,14 +9,15 @@
  *     dx [i, j, c]    = sum of dy [h, w, o] weight [u, v, o, c]
  *     dweight         = sum of x [i, j, c] dy [h, w, o]            dbias = sum of dy
  *
- * The channels c and o are of one group, and the weight has the index of o within the group.
+ * The channels c and o belong to the same group, and the index of o in the weight counts within the
+ * group.
  *
  * y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch overwrites
  * dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 
-/* Three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y, and
- * of element (u, v, o, 0) of the weight. */
+/* These three functions return the offset of channel 0 of a pixel of x, of channel 0 of a pixel of
+ * y, and of element (u, v, o, 0) of the weight. */
 static int64_t x_at(const cgp_op_windows *g, int64_t sample, int64_t i, int64_t j) {
     return ((sample * g->height + i) * g->width + j) * g->in;
 }

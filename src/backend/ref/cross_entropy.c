@@ -6,10 +6,10 @@
  *     loss = sum of w (log_sum + (max - x[target]) + s (x[target] - mean(x))) over rows that count
  *     dx[c] = loss_scale w (exp((x[c] - max) - log_sum) - (1 - s) (c == target) - s / classes)
  *
- * A row counts unless its target is `ignore`; dx is 0 in an ignored row. loss is overwritten with
- * the sum, which is computed in double in the order of rows. backward_input needs logits, targets,
- * max and log_sum, which forward saves for every row. The gradient dx may be the logits unless the
- * kernel adds to dx. */
+ * A row counts unless its target is `ignore`; dx is 0 in an ignored row. The loss is overwritten
+ * with the sum, which is computed in double in the order of rows. backward_input needs logits,
+ * targets, max and log_sum, which forward saves for every row. The gradient dx may be the logits
+ * unless the kernel adds to dx. */
 #include "backend/kernel.h"
 #include "backend/ref/ref.h"
 
@@ -33,7 +33,7 @@ static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t 
     return log(sum);
 }
 
-/* Return the smoothing's part of a row's loss. */
+/* Return the part of a row's loss that label smoothing adds. */
 static double smoothed(const cgp_kernel_spec *spec, const void *x, int64_t first, int64_t target) {
     const double smoothing = cgp_spec_cross_entropy(spec)->smoothing;
     const int64_t classes = spec->attributes.in;

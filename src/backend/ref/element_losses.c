@@ -9,7 +9,7 @@
  *
  *     loss = sum of losses        dx = loss_scale slope
  *
- * loss is overwritten with the sum, which is computed in double in the order of elements.
+ * The loss is overwritten with the sum, which is computed in double in the order of elements.
  * backward_input needs x and targets, or for WEIGHTED_MEAN only the targets. The gradient dx may be
  * x unless the kernel adds to dx. */
 #include "backend/kernel.h"

@@ -22,8 +22,8 @@ static double softplus(double x) {
     return fmax(x, 0.0) + log1p(exp(-fabs(x)));
 }
 
-/* In SOFTPLUS, the product that is compared with the threshold is rounded to f32, as in other
- * backends. */
+/* Return y. In SOFTPLUS, the product that is compared with the threshold is rounded to f32, as in
+ * other backends. */
 static double value_of(cgp_function function, double x, double a, double b) {
     if (isnan(x)) return x;
     switch (function) {
@@ -100,8 +100,9 @@ static double gradient_of(cgp_function function, double x, double dy, double a, 
     }
 }
 
-/* Return a limit of HARDTANH, rounded to the type of y. Return NaN for an infinite limit, so that
- * no y reaches the limit: comparisons with NaN are false. Other constants stay as they are. */
+/* Return a limit of HARDTANH, rounded to the type of y. For an infinite limit, return NaN.
+ * Comparisons with NaN are false, so no y reaches such a limit. Constants of other functions are
+ * returned unchanged. */
 static float reached(const cgp_kernel_spec *spec, float limit) {
     if (cgp_spec_function(spec)->function != CGP_FUNCTION_HARDTANH) return limit;
     if (isinf(limit)) return NAN;

@@ -4,8 +4,8 @@
  *
  *     da = dy b^T        db = a^T dy
  *
- * db is computed before da, because both may be gradients of one value. The kernel overwrites da
- * and db or adds to them. */
+ * db is computed before da, because both may be gradients of the same value. The kernel overwrites
+ * da and db or adds to them. */
 #include "backend/ref/ref.h"
 
 /* The sizes of the matrices, and their strides: the numbers of elements from one row, or one

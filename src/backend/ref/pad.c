@@ -28,7 +28,7 @@ static void pad_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args
     }
 }
 
-/* A -0 of dy becomes +0, as in a sum that starts at 0. */
+/* Compute dx. A -0 of dy becomes +0, as in a sum that starts at 0. */
 static void pad_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     const int64_t rows = (int64_t)g->height * g->width;

@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "base/bf16.h"
 
-/* A kernel is a function of its spec and its operands; it cannot fail. */
+/* The function of a kernel. It gets the kernel's spec and operands, and cannot fail. */
 typedef void cgp__ref_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 /* Return element i of an array of f32 or bf16. */
@@ -48,7 +48,7 @@ static inline int64_t cgp__ref_elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
-/* Pixels of an image, along one axis, in the window from .. from + kernel - 1. */
+/* The pixels of an image, along one axis, that lie in the window from .. from + kernel - 1. */
 typedef struct cgp__ref_span {
     int64_t begin, end;
 } cgp__ref_span;
@@ -80,8 +80,8 @@ double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64
                      int64_t element);
 
 /* The kernels of an op; NULL: the op has no kernel for the direction. POSITION, ADD and RESHAPE
- * have BACKWARD_INPUT for a dx that is not dy. Norms compute their weight gradients in
- * BACKWARD_INPUT. */
+ * have BACKWARD_INPUT for a dx that does not share dy's memory. Norms compute their weight
+ * gradients in BACKWARD_INPUT. */
 typedef struct cgp__ref_op {
     cgp__ref_run *run[CGP_OP_DIRECTIONS];
     /* Return the workspace size in bytes; NULL: no workspace. */

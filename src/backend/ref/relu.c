@@ -3,8 +3,8 @@
  *
  *     dx = dy where y > 0, slope dy elsewhere
  *
- * backward_input needs only y: because slope >= 0, y > 0 exactly where x > 0. With slope 0, y of
- * -infinity is 0. The output y may be x, and dx may be dy unless the kernel adds to dx. */
+ * backward_input needs only y, because slope >= 0, so y > 0 exactly where x > 0. With slope 0, y is
+ * 0 for x = -infinity. The output y may be x, and dx may be dy unless the kernel adds to dx. */
 #include "backend/ref/ref.h"
 
 /* Return `value` if sign > 0 or sign is NaN, otherwise slope times `value`. */

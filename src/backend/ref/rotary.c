@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864): pairs (a, b) of
- * columns, rotated by the angle of their row. Reference kernels.
+/* rotary.c -- rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864), which rotates
+ * each pair (a, b) of columns by the angle of its row. Reference kernels.
  *
  *     y_a = a cos - b sin     y_b = b cos + a sin
  *     angle = float(offset + t) f[i], rounded to f32
  *
- * The gradient is dy rotated by the negative angle. Columns after the rotated ones are copied. The
- * output y may be x, and dx may be dy: both elements of a pair are read before either is
- * written. */
+ * The gradient is dy rotated by the negative angle. Columns after the rotated columns are copied.
+ * The output y may be x, and dx may be dy, because both elements of a pair are read before either
+ * is written. */
 #include "backend/ref/ref.h"
 #include "backend/rotary.h"
 

@@ -5,7 +5,7 @@
  *     LOG_SOFTMAX    y = (x - m) - log(sum)                          dx = dy - exp(y) sum(dy)
  *
  * m is max x. backward_input needs y. The output y may be x, and dx may be dy unless the kernel
- * adds to dx: a row's sums are complete before the row is written. */
+ * adds to dx, because a row's sums are complete before the row is written. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Check that the results of a direction equal the kept results; `property` completes the
+/* Check that the results of a direction equal the kept results. `property`: the end of the error
  * message. */
 static cgp_status expect_same(const cgp__trial *t, cgp_op_direction direction,
                               const cgp__variant *variant, const char *property) {
@@ -30,7 +30,7 @@ static cgp_status try_same(cgp__trial *t, cgp_op_direction direction, const cgp_
     return expect_same(t, direction, variant, property);
 }
 
-/* Check that the results of a direction depend on its operands alone. */
+/* Check that the results of a direction depend only on the operands of this direction. */
 static cgp_status try_repeat(cgp__trial *t, cgp_op_direction direction) {
     const cgp__variant plain = {0}, numbers = {.garbage = 1}, backwards = {.backwards = true};
     CGP_TRY(try_same(t, direction, &plain,
@@ -71,7 +71,7 @@ static cgp_status try_over(cgp__trial *t) {
     return CGP_OK;
 }
 
-/* Check the range of integer results: ops that use them as indices rely on it. */
+/* Check the range of integer results. Ops that use such results as indices rely on this range. */
 static cgp_status try_range(const cgp__trial *t) {
     const cgp__trial_slot *s = &t->slots[TRIAL_Y];
     for (int64_t i = 0; s->memory && s->dtype == CGP_I32 && i < s->bytes / 4; i++) {
@@ -106,9 +106,10 @@ static cgp_status try_forward(cgp__trial *t) {
 
 /* The outcome of a test: one operand of forward is changed, and one direction of backward runs. */
 typedef struct reading {
-    /* The operand can be changed. */
+    /* True if the operand can be changed. */
     bool possible;
-    /* Slot and element of a result that changes; -1: none does, so the operand is not read. */
+    /* Slot and element of a result that changes; -1: no result changes, so the operand is not
+     * read. */
     int changed;
     int64_t element;
 } reading;
@@ -125,7 +126,7 @@ static cgp_status try_reading(cgp__trial *t, cgp_op_direction direction, int slo
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        /* the run must not write to the changed operand either */
+        /* update the kept copy, so that a write to the changed operand is detected too */
         t->slots[slot].kept = cgp__trial_data(t, slot);
         const cgp_status status = cgp__trial_run(t, direction, &plain);
         t->slots[slot].kept = kept;
@@ -267,7 +268,7 @@ static cgp_status try_numbers(const cgp__trial *t) {
     return CGP_OK;
 }
 
-/* Check that the state after a step depends on the accumulated values alone. */
+/* Check that the state after a step depends on the old state and the accumulated values only. */
 static cgp_status try_end_of_step(cgp__trial *t) {
     if (!t->op->end_of_step) return CGP_OK;
     char name[32];

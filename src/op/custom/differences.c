@@ -2,7 +2,7 @@
 /* differences.c -- checks gradients of a custom op against central differences of its forward, with
  * one step of Richardson extrapolation.
  *
- *     f = sum of dy y (a loss: loss_scale x its sum), in double
+ *     f = sum of dy y in double; for a loss, loss_scale times the loss's sum
  *     D(h) = (f(x + h) - f(x - h)) / 2 h
  *     R(h) = (4 D(h / 2) - D(h)) / 3     error: h^4, and the rounding of y / h
  *
@@ -13,8 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Set an element of a read-only operand, and of its kept copy, so that writes are still
- * detected. */
+/* Set an element of a read-only operand. Set it also in the operand's kept copy, so that writes by
+ * the op are still detected. */
 static void set_element(cgp__trial *t, int slot, int64_t i, float value) {
     memcpy((char *)cgp__trial_data(t, slot) + 4 * i, &value, 4);
     memcpy(t->slots[slot].kept + 4 * i, &value, 4);
@@ -26,8 +26,8 @@ static float element(const cgp__trial *t, int slot, int64_t i) {
     return value;
 }
 
-/* Compute f, and a bound of its rounding error, from the elements of y that differ from the first
- * run. */
+/* Compute f, and a bound of the rounding error of f, from the elements of y that differ from the
+ * first run. */
 static cgp_status evaluate(cgp__trial *t, double *f, double *rounding) {
     const cgp__variant plain = {.garbage = 1};
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &plain));
@@ -60,7 +60,8 @@ static cgp_status difference(cgp__trial *t, int slot, int64_t i, double h, doubl
     return CGP_OK;
 }
 
-/* Compare one gradient; `largest` is the largest magnitude in its tensor. */
+/* Compare one element of a gradient with its difference. `largest`: the largest magnitude in the
+ * gradient's tensor. */
 static cgp_status check_element(cgp__trial *t, cgp_op_direction direction, int slot, int dslot,
                                 int64_t i, double largest) {
     const double gradient = element(t, dslot, i);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trial.c -- memory and runs of a use of a custom op: see trial.h. */
+/* trial.c -- memory for one use of a custom op, and runs of the op (trial.h). */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -116,7 +116,7 @@ void cgp__trial_poison(cgp__trial *t, int slot, uint64_t seed) {
     const cgp__trial_slot *s = &t->slots[slot];
     const bool read = slot < TRIAL_Y;
     if (seed == 0 && s->dtype == CGP_F32)
-        memset(cgp__trial_data(t, slot), 0xff, (size_t)s->bytes); /* NaN */
+        memset(cgp__trial_data(t, slot), 0xff, (size_t)s->bytes); /* these bytes are NaN */
     else
         draw(t, slot, t->options.seed + 7919 * (seed + 1), read ? t->options.low : -2.0,
              read ? t->options.high : 2.0);
@@ -249,7 +249,7 @@ static bool writes(const cgp__trial *t, cgp_op_direction direction, int slot) {
            cgp__op_makes_parameters(t->op, direction);
 }
 
-/* Return whether the variant lets the run write over a slot that is otherwise only read. */
+/* Return whether, with this variant, the run may overwrite a slot that is otherwise only read. */
 static bool overwritten(const cgp__trial *t, cgp_op_direction direction,
                         const cgp__variant *variant, int slot) {
     if (direction == CGP_OP_FORWARD || t->op->is_loss)
@@ -325,7 +325,7 @@ static void bind(cgp__trial *t, cgp_op_direction direction, const cgp__variant *
         memset(workspace->data + bytes, GUARD, (size_t)(workspace->bytes - bytes));
 }
 
-/* Move the results of an in-place run to their slots. */
+/* Move the results of an in-place run to the slots of the results. */
 static void fetch(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant) {
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         if (!(variant->in_place & (1u << k))) continue;

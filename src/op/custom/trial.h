@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trial.h -- one use of a custom op with its own memory, for cgp_op_check().
  *
- * Each operand is a slot: the bytes that the op may touch, between guards. Operands that a run may
- * only read are drawn once, with a copy that detects writes to them. */
+ * Each operand has a slot: the bytes that the op may touch, with guard bytes before and after them.
+ * Operands that a run may only read are drawn at random once, and a copy of each serves to detect
+ * writes. */
 #ifndef CGP_SRC_OP_CUSTOM_TRIAL_H
 #define CGP_SRC_OP_CUSTOM_TRIAL_H
 
@@ -13,7 +14,7 @@ enum {
     TRIAL_X,
     TRIAL_PARAM = TRIAL_X + CGP_OP_MAX_INPUTS,
     TRIAL_STATE = TRIAL_PARAM + CGP_OP_MAX_PARAMETERS,
-    /* Last of the slots that a run only reads. */
+    /* The last of the slots that a run only reads. */
     TRIAL_DY = TRIAL_STATE + CGP_OP_MAX_STATE,
     TRIAL_Y,
     TRIAL_SAVED,
@@ -25,10 +26,10 @@ enum {
 };
 
 typedef struct cgp__trial_slot {
-    /* Guard, the operand, guard; NULL: the op has no such operand. */
+    /* Guard bytes, the operand, guard bytes; NULL: the op has no such operand. */
     char *memory;
-    /* The operand. Inputs are not aligned to cache lines, because a caller's inputs may not be
-     * either. */
+    /* Address of the operand. Inputs are not aligned to cache lines, because a caller's inputs may
+     * be unaligned too. */
     char *data;
     /* The expected bytes; for a result, the bytes of the first run. */
     char *kept;
@@ -36,13 +37,13 @@ typedef struct cgp__trial_slot {
     char *ended;
     int64_t bytes;
     cgp_dtype dtype;
-    /* Bound of an operand of integers. */
+    /* Upper bound of the elements, for an operand of integers. */
     int64_t upper_bound;
 } cgp__trial_slot;
 
 typedef struct cgp__trial {
     const cgp_op *op;
-    /* The use of the op; it borrows the attributes. */
+    /* The use of the op. It borrows the attributes. */
     cgp_op_node node;
     cgp_op_check_options options;
     cgp__trial_slot slots[TRIAL_SLOTS];
@@ -51,16 +52,17 @@ typedef struct cgp__trial {
 
 /* Ways in which a run differs from a plain run. */
 typedef struct cgp__variant {
-    /* Initial contents of results and workspace: 0: NaN; otherwise numbers from this seed. */
+    /* Seed of the numbers that results and workspace contain initially; 0: they contain NaN. */
     uint64_t garbage;
-    /* cgp_op_parallel_for() runs blocks from the last to the first. */
+    /* True: cgp_op_parallel_for() runs its blocks from the last to the first. */
     bool backwards;
-    /* Run without an accumulator. */
+    /* True: the run gets no accumulator. */
     bool uncounted;
     bool evaluation;
-    /* Number, counted from 1, of the only dx that is wanted; 0: all dx are wanted. */
+    /* If only dx[k] is wanted: k + 1; 0: all dx are wanted. */
     int only;
-    /* Bit k. Forward: y overwrites x[k]. Backward: dx[k] overwrites dy or, for a loss, x[k]. */
+    /* If bit k is set: in forward, y overwrites x[k]; in backward, dx[k] overwrites dy or, for a
+     * loss, x[k]. */
     uint32_t in_place;
 } cgp__variant;
 
@@ -68,15 +70,17 @@ static inline void *cgp__trial_data(const cgp__trial *t, int slot) {
     return t->slots[slot].data;
 }
 
-/* Create the use and its memory, and draw the operands that are read. All other operands are
- * undefined. */
+/* Create the use of the op and the memory of its operands. Draw the operands that are read; all
+ * other operands are undefined. */
 cgp_status cgp__trial_create(cgp__trial *t, const cgp_op *op, const void *attributes,
                              const cgp_op_type *inputs, const cgp_op_check_options *options);
 void cgp__trial_destroy(cgp__trial *t);
 
-/* Fill a slot. Seed 0: NaN, or other integers in range; otherwise numbers from the seed. */
+/* Fill a slot with numbers from the seed. With seed 0, fill it with NaN or, for integers, with
+ * other integers in range. */
 void cgp__trial_poison(cgp__trial *t, int slot, uint64_t seed);
-/* Rotate the values of a slot, which stay in range; return false if they are all equal. */
+/* Rotate the order of a slot's values, so that all values stay in range. Return false if all values
+ * are equal. */
 bool cgp__trial_rotate(cgp__trial *t, int slot, int64_t by);
 /* Set the slot to its kept bytes. */
 void cgp__trial_restore(cgp__trial *t, int slot);
@@ -87,13 +91,14 @@ void cgp__trial_keep(cgp__trial *t, cgp_op_direction direction);
  * writes outside its memory. */
 cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant);
 
-/* Return the slot of the first result of `direction` that differs from the kept result, and its
- * element in *element; -1: no result differs. With variant->only, the other dx are not compared. */
+/* Return the slot of the first result of `direction` that differs from the kept result, and set
+ * *element to the first different element. Return -1 if no result differs. If variant->only is set,
+ * the other dx are not compared. */
 int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
                        int64_t *element);
 
-/* Return the name of a slot, such as "x[1]", "y" or "dparameters[0]", and of the function for a
- * direction, such as "backward_input". */
+/* These functions return the name of a slot, such as "x[1]", "y" or "dparameters[0]", and the name
+ * of the function for a direction, such as "backward_input". */
 const char *cgp__trial_slot_name(int slot, char *text, size_t size);
 const char *cgp__trial_function_name(cgp_op_direction direction);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agreements.c -- see agreements.h. In an agreement, all ranks exchange one report each. */
+/* agreements.c -- lets ranks agree (agreements.h). In an agreement, each rank sends one report to
+ * all others. */
 #include "pipeline/run/agreements.h"
 
 #include "pipeline/run/gathers.h"

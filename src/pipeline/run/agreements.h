@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* agreements.h -- lets all ranks agree on the status of a call, and compares texts of all ranks.
- * Calls are collective unless noted: the user threads of all ranks make them in the same order.
- * With one rank they do nothing. */
+ * Calls are collective unless noted: the user threads of all ranks make the same calls in the same
+ * order. With one rank, calls do nothing. */
 #ifndef CGP_SRC_PIPELINE_RUN_AGREEMENTS_H
 #define CGP_SRC_PIPELINE_RUN_AGREEMENTS_H
 
@@ -14,8 +14,9 @@ typedef struct cgp__ranks cgp__ranks;
 /* Allocate the reports that agreements exchange, one for each rank. */
 cgp_status cgp__reports_create(void **out, int ranks);
 
-/* Return CGP_OK if no rank has failed; else this rank's own failure or, if it has not failed, the
- * failure of the first rank that has, with its message. CGP_EPEER: a rank could not be reached. */
+/* Return CGP_OK if no rank has failed. If this rank has failed, return its failure; otherwise
+ * return the failure of the first rank that has failed, with its message. CGP_EPEER: a rank could
+ * not be reached. */
 cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status);
 
 /* Agree as cgp__ranks_agree() does, and compare a text of at most 500 bytes. @retval CGP_EINVAL The
@@ -28,11 +29,11 @@ cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const
 cgp_status cgp__ranks_have_same(const cgp__ranks *ranks, cgp_status status, const char *text,
                                 bool *same);
 
-/* Compare the plans' hashes, and the seeds. @retval CGP_EINVAL They differ; the message names the
- * rank. */
+/* Compare the plan's hash and the seed on all ranks. @retval CGP_EINVAL They differ; the message
+ * names a rank with another value. */
 cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uint64_t seed);
 
-/* Notify the other ranks that this rank has failed, with cgp_message(). Not collective. */
+/* Notify the other ranks that this rank has failed, and send them cgp_message(). Not collective. */
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bind.c -- binds action lists to mini-batches of N samples on first use, and keeps them for later
- * runs. A bound list has its slots, samples and kernels filled in. */
+/* bind.c -- binds the devices' action lists to mini-batches of N samples on first use, and keeps
+ * the bound lists for later runs. In a bound list, slots, samples and kernels are filled in. */
 #include "pipeline/run/bind.h"
 
 #include "model/model.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 struct cgp__runs {
-    cgp__run **runs; /* [n] one run per mini-batch size */
+    cgp__run **runs; /* [n] one run for each kind of mini-batch */
     int n, capacity;
 };
 
@@ -66,8 +66,8 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
     return CGP_OK;
 }
 
-/* Make a run on this rank; the caller then compares the result with other ranks. After a failure
- * *out may be NULL or incomplete, and the caller destroys it. */
+/* Make a run on this rank. The caller then agrees on the status with the other ranks. After a
+ * failure, *out may be NULL or incomplete, and the caller destroys it. */
 static cgp_status make_run(cgp__executor *executor, cgp__minibatch minibatch, cgp__run **out) {
     const cgp_plan *plan = executor->plan;
     if (!executor->runs) CGP_TRY(CGP__NEW(executor->runs, 1, "lists"));

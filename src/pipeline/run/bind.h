@@ -8,19 +8,19 @@
 
 typedef struct cgp__executor cgp__executor;
 
-/* All lists for mini-batches of one size. On creation, the caller's thread writes everything but
- * the kernels; each worker writes its device's kernels. */
+/* The action lists of all devices for mini-batches of one size. The caller's thread creates and
+ * writes everything but the kernels, and each worker writes the kernels of its device. */
 typedef struct cgp__run {
     cgp__minibatch minibatch;
     cgp_schedule *schedule;
     cgp__list *lists; /* [devices] */
 } cgp__run;
 
-/* Find the lists for a mini-batch, or make them on first use. The lists depend on all fields of the
- * mini-batch but `chunks`. Collective. */
+/* Find the action lists for a mini-batch, or make them on first use. The lists depend on all fields
+ * of the mini-batch except `chunks`. Collective. */
 cgp_status cgp__run_find(cgp__executor *executor, cgp__minibatch minibatch, const cgp__run **out);
 
-/* Free all lists. */
+/* Free all action lists. */
 void cgp__runs_destroy(cgp__executor *executor);
 
 #endif

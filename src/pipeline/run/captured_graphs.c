@@ -5,10 +5,10 @@
  *     the calls after them        1st use: launched one by one; 2nd: captured, then run; later: run
  *     the output                  copied each time
  *
- * In runs of one kind, all actions of a bound instance launch the same calls. Only their tags and
- * the contents of device memory change: operands have fixed addresses or are slots of the instance.
- * The operands of a job have fixed addresses. Copies and events are not captured, and neither are
- * runs whose kernels are measured. */
+ * In runs of one kind, all actions of a bound instance launch the same calls. Only the calls' tags
+ * and the contents of device memory change, because operands have fixed addresses or are slots of
+ * the instance. The operands of a job have fixed addresses. Copies and events are not captured. In
+ * runs whose kernels are measured, nothing is captured. */
 #include "pipeline/run/captured_graphs.h"
 
 #include "base/base.h"
@@ -20,18 +20,18 @@
 
 struct cgp__captured {
     enum { UNUSED, USED, CAPTURED } state;
-    cgp_captured_graph *graph; /* NULL: not captured, or nothing to launch */
+    cgp_captured_graph *graph; /* NULL: the launches are not captured, or there are none */
     int64_t launches;          /* number of launches, counted at the first use */
 };
 
-/* The captured graphs of a bound instance, by kind of run. */
+/* The captured graphs of a bound instance, one for each kind of run. */
 typedef struct instance {
     cgp__variant variant;
     cgp__captured of[2][2]; /* [training][with_loss] */
 } instance;
 
 struct cgp__captured_graphs {
-    bool captures; /* true: capture more graphs */
+    bool captures; /* true: further graphs may be captured */
     instance *instances;
     int n, capacity;
     cgp__captured jobs[CGP__CAPTURED_JOBS];
@@ -49,8 +49,9 @@ cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures) {
     return CGP_OK;
 }
 
-/* Find the captured graphs of a bound instance, or add an entry. Lists may share an instance, so
- * search the entries that other lists have added, which come before `known`. */
+/* Find the entry with the captured graphs of a bound instance, or add an entry. Action lists may
+ * share an instance, so the search covers the entries that other lists have added, which come
+ * before `known`. */
 static cgp_status find(struct cgp__captured_graphs *r, int known, cgp__variant *variant) {
     for (int i = 0; i < known; i++) {
         variant->graphs = i;
@@ -98,7 +99,7 @@ void cgp__captured_graphs_destroy(cgp__worker *worker) {
     worker->graphs = NULL;
 }
 
-/* Capture launches. *out: NULL if there is no graph. */
+/* Capture launches. Set *out to the graph, or to NULL if there is none. */
 static cgp_status capture(cgp__worker *worker, cgp__launch *launch, const void *what,
                           cgp_captured_graph **out) {
     const cgp_backend_graphs *graphs = worker->backend->graphs;
@@ -119,7 +120,7 @@ static cgp_status capture(cgp__worker *worker, cgp__launch *launch, const void *
 }
 
 #ifdef CGP_TEST_SITES
-/* Capture the launches again, and compare both graphs. */
+/* Capture the same launches a second time, and compare both graphs. */
 static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *what,
                         const cgp_captured_graph *captured) {
     cgp_captured_graph *now = NULL;
@@ -164,7 +165,8 @@ cgp_status cgp__run_captured(cgp__worker *worker, cgp__captured *r, int64_t tag,
         CGP_TRY(check(worker, launch, what, r->graph));
     } else if (r->state == USED && worker->graphs->captures) {
         CGP_TRY(capture_counted(worker, r, launch, what));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* captured only in part; plan may be freed */
+        /* The graph is only a part, and the plan may be freed. */
+        if (cgp__is_stopped(worker)) return CGP_OK;
         if (worker->graphs->captures) r->state = CAPTURED;
     } else if (r->state == UNUSED) {
         r->state = USED;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* captured_graphs.h -- launches that repeat unchanged run as one graph. The worker makes every
- * call. */
+/* captured_graphs.h -- runs launches that repeat unchanged as one captured graph. Only the worker
+ * calls these functions. */
 #ifndef CGP_SRC_PIPELINE_RUN_CAPTURED_GRAPHS_H
 #define CGP_SRC_PIPELINE_RUN_CAPTURED_GRAPHS_H
 
@@ -12,20 +12,20 @@ typedef struct cgp__worker cgp__worker;
 /* Launches that repeat unchanged, and their captured graph. */
 typedef struct cgp__captured cgp__captured;
 
-/* The jobs that have a captured graph of their own. */
+/* The jobs that have a captured graph. */
 enum { CGP__CAPTURED_UPDATE, CGP__CAPTURED_PACKS, CGP__CAPTURED_SQUARES, CGP__CAPTURED_JOBS };
 
-/* A function that enqueues launches one by one. `captures`: the launches are being captured. The
- * run may be given up during the call. */
+/* A function that enqueues launches one by one. `captures`: the launches are being captured into a
+ * graph. The run may be given up during the call. */
 typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool captures);
 
-/* Make and free the worker's captured graphs. `captures`: capture graphs if the backend can. Call
- * destroy before the device is destroyed. */
+/* These functions make and free the worker's captured graphs. `captures`: capture graphs if the
+ * backend can. Call the second function before the device is destroyed. */
 cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures);
 void cgp__captured_graphs_destroy(cgp__worker *worker);
 
 /* Reserve captured graphs for a list's bound instances. Lists with the same bound instance share
- * its graphs. */
+ * the graphs of this instance. */
 cgp_status cgp__captured_graphs_bind(cgp__worker *worker, cgp__list *list);
 
 /* These functions return the graph of bound instance i in a kind of run, and the graph of a job. */
@@ -38,7 +38,8 @@ cgp_status cgp__run_captured(cgp__worker *worker, cgp__captured *captured, int64
                              cgp__launch *launch, const void *what);
 
 #ifdef CGP_TEST_SITES
-/* Function that compares a captured graph with a second capture; NULL: no comparison. */
+/* For tests: a function that compares a captured graph with a second capture of the same launches;
+ * NULL: no comparison. */
 extern cgp_status (*cgp__captured_graphs_compare)(const cgp_captured_graph *captured,
                                                   const cgp_captured_graph *now);
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clocks.c -- see clocks.h. All ranks answer in the same round trip, so the slowest rank determines
- * the duration of that trip. */
+/* clocks.c -- aligns clocks (clocks.h). All ranks answer in the same round trip, so the slowest
+ * rank determines the duration of the round trip. */
 #include "pipeline/run/clocks.h"
 
 #include "pipeline/run/gathers.h"
@@ -44,8 +44,8 @@ void cgp__reading_take(cgp__reading *reading, int ranks, int64_t sent_ns, int64_
         reading->offset_ns[r] = times[r] - reading->at_ns;
 }
 
-/* Rank 0 broadcasts, then each other rank reads its clock. When rank 0 receives the times, every
- * rank has read its clock. */
+/* Make a round trip: rank 0 broadcasts, and each other rank then reads its clock and sends the
+ * time. When rank 0 has received all times, every rank has read its clock. */
 static cgp_status round_trip(const cgp__ranks *ranks, cgp__reading *reading) {
     int64_t *times = ranks->clocks->times, start = 0;
     const int64_t sent = cgp__now_ns();
@@ -56,7 +56,8 @@ static cgp_status round_trip(const cgp__ranks *ranks, cgp__reading *reading) {
     return CGP_OK;
 }
 
-/* All ranks use the reading of rank 0. A rank that shares rank 0's clock has offset 0. */
+/* Rank 0's reading is broadcast, and all ranks use it. A rank that shares rank 0's clock has offset
+ * 0. */
 cgp_status cgp__clocks_read(const cgp__ranks *ranks) {
     cgp__clocks *clocks = ranks->clocks;
     cgp__reading *reading = clocks->first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.c -- runs an action that computes: enqueues its program's calls, kernels and copies, one
- * after the other. */
+/* compute.c -- runs a compute action. It enqueues the calls of the action's program, which are
+ * kernels and copies, one after the other. */
 #include "pipeline/run/compute.h"
 
 #include "model/model.h"
@@ -46,7 +46,8 @@ static double *losses_of(const cgp__worker *worker) {
         worker, cgp__plan_device(executor->plan, worker->index)->step.losses));
 }
 
-/* Return true if a call goes to the branch. Calls that are measured run one after the other. */
+/* Return true if a call goes to the device's branch. If kernels are measured, no call does, so that
+ * calls run one after the other. */
 static bool uses_branch(const cgp__execution *s, const cgp__call *call) {
     return call->branch && s->worker->executor->branches && !s->worker->measured->node_times;
 }
@@ -69,7 +70,8 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
         .prefetch = prefetch,
         .n_prefetch = call->n_prefetch};
     bind_operands(s, call, &args);
-    for (int k = 0; k < call->n_prefetch; k++) /* prefetch operands of later calls */
+    /* Set the addresses of later calls' operands, which the kernel prefetches. */
+    for (int k = 0; k < call->n_prefetch; k++)
         prefetch[k] =
             (cgp_prefetch){cgp__address(s, call->prefetch[k].location), call->prefetch[k].bytes};
     if (node->use.op->is_loss) {
@@ -79,8 +81,8 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     return s->worker->backend->kernels.run(kernel, &args);
 }
 
-/* Copy values, converting their type. A device with its own memory gets the caller's data by
- * staging (staging.c); if the type changes, the data goes to the workspace first. */
+/* Copy values, and convert their type if necessary. A device with its own memory gets the caller's
+ * data by staging (staging.c). If the type changes, this data goes to the workspace first. */
 static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_backend *backend = s->worker->backend;
@@ -89,7 +91,7 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     void *to = cgp__address(s, call->dx[0]);
     if (call->dy.arena == CGP__HOST &&
         !cgp__input_is_read(s->worker->executor, (int)call->dy.offset, s->context->with_loss))
-        return CGP_OK; /* the tensor may be NULL */
+        return CGP_OK; /* without samples, the tensor may be NULL */
     if (host && !backend->host_addressable) {
         const bool converts = call->workspace.arena != CGP__NOWHERE;
         void *copy = converts ? cgp__address(s, call->workspace) : to;
@@ -150,7 +152,7 @@ static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *
     return CGP_OK;
 }
 
-/* Copy the rows of a value, which this action computed, to the caller's tensor. */
+/* Copy the rows of a value that this action has computed to the caller's tensor. */
 static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location location,
                             const cgp_tensor *tensor) {
     const cgp_backend *backend = s->worker->backend;
@@ -207,7 +209,8 @@ static cgp_status copy_row(const cgp__execution *s) {
         (size_t)step->row_bytes);
 }
 
-/* F overwrites its saved slot and the workspace: tell the device to discard their contents. */
+/* F overwrites its saved slot and the workspace, so tell the device to discard the contents of
+ * both. */
 static cgp_status discard_garbage(const cgp__execution *s) {
     const cgp_backend_streams *streams = s->worker->backend->streams;
     cgp_device *device = s->worker->device;
@@ -219,7 +222,7 @@ static cgp_status discard_garbage(const cgp__execution *s) {
     return streams->discard(device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE], work);
 }
 
-/* Let COMPUTE wait for the branch, if the branch has work. */
+/* Make queue COMPUTE wait for the branch, if the branch has work. */
 static cgp_status join(const cgp__execution *s, int site, bool *forked) {
     const bool joins = *forked && CGP__ON(site);
     (void)site;
@@ -227,15 +230,15 @@ static cgp_status join(const cgp__execution *s, int site, bool *forked) {
     return joins ? s->worker->backend->streams->join(s->worker->device) : CGP_OK;
 }
 
-/* Before a call of the branch: complete the branch's previous call, then let the branch wait for
- * all calls so far. */
+/* Before a call goes to the branch, make COMPUTE wait for the branch's previous call, then make the
+ * branch wait for all calls enqueued so far. */
 static cgp_status fork_branch(const cgp__execution *s, bool *forked) {
     CGP_TRY(join(s, CGP__SITE_JOIN, forked));
     *forked = true;
     return CGP__ON(CGP__SITE_FORK) ? s->worker->backend->streams->fork(s->worker->device) : CGP_OK;
 }
 
-/* Enqueue a call; if kernels are measured, complete it. */
+/* Enqueue a call. If kernels are measured, also wait until the call is complete. */
 static cgp_status enqueue_call(const cgp__execution *s, int i, const cgp__call *call,
                                cgp_kernel *kernel, bool *forked) {
     if (s->worker->measured->node_times) return measure_call(s, i, call, kernel);
@@ -260,8 +263,9 @@ static bool run_calls(const cgp__execution *s, int begin, int end) {
     return join(s, CGP__SITE_END, &forked) == CGP_OK || cgp__fail_on_device(s, -1);
 }
 
-/* Add a buffer of partial sums to the buffer below it. Only the gradients that calls begin .. end -
- * 1 write are added, with one launch for each run of gradients that are contiguous in memory. */
+/* Add a buffer of partial sums to the buffer below it. Only gradients that calls begin .. end - 1
+ * write are added. There is one launch for each sequence of gradients that are contiguous in
+ * memory. */
 static cgp_status add_partial(const cgp__execution *s, int buffer) {
     const cgp__worker *worker = s->worker;
     const int begin = s->variant->begin, end = s->variant->end;
@@ -285,8 +289,8 @@ static cgp_status add_partial(const cgp__execution *s, int buffer) {
     return CGP_OK;
 }
 
-/* After the last micro-batch of a gradient group, complete the sums of the tree that end with this
- * group. */
+/* After the last micro-batch of a gradient group, do the additions of the binary tree that end with
+ * this group. */
 static bool add_partials(const cgp__execution *s) {
     const int buffer = s->variant->buffer, additions = s->variant->additions;
     for (int k = 0; k < additions; k++) {
@@ -297,7 +301,7 @@ static bool add_partials(const cgp__execution *s) {
     return true;
 }
 
-/* The calls of an action, starting at call `begin`. */
+/* The calls of an action from call `begin` to the last. */
 typedef struct rest {
     const cgp__execution *execution;
     int begin;
@@ -309,7 +313,7 @@ static cgp_status launch_rest(cgp__worker *worker, const void *what, bool captur
     (void)worker;
     s.captures = captures;
     const bool done = run_calls(&s, r->begin, s.variant->end) && add_partials(&s);
-    return done ? CGP_OK : CGP_EDEVICE; /* reported */
+    return done ? CGP_OK : CGP_EDEVICE; /* a failure is already reported */
 }
 
 /* Run call `begin`, all later calls and the additions of gradient groups as a captured graph,
@@ -324,7 +328,8 @@ static bool run_rest(const cgp__execution *s, int begin) {
         cgp__captured_run(worker, i, s->context->training, s->context->with_loss);
     const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
     if (cgp__run_captured(worker, captured, tag, launch_rest, &r) != CGP_OK)
-        return cgp__fail_on_device(s, -1); /* no effect if already reported */
+        return cgp__fail_on_device(s, -1); /* this has no effect if the failure is already
+                                            * reported */
     return !cgp__is_stopped(worker);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.h -- runs an action that computes. */
+/* compute.h -- runs a compute action. */
 #ifndef CGP_SRC_PIPELINE_RUN_COMPUTE_H
 #define CGP_SRC_PIPELINE_RUN_COMPUTE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- the jobs that make and free a worker's device and memory. */
+/* device.c -- jobs that create and free a worker's device and the device's memory. */
 #include "pipeline/run/device.h"
 
 #include "pipeline/run/captured_graphs.h"
@@ -17,8 +17,8 @@
 
 #include <stdlib.h>
 
-/* Return the device's options. Devices of one backend get consecutive numbers across all ranks that
- * share cores, so that they divide the cores among themselves. */
+/* Return the device's options. The devices of one backend are numbered consecutively across all
+ * ranks that share cores, so that these devices divide the cores among themselves. */
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
     const cgp__ranks *ranks = worker->ranks;
@@ -34,7 +34,7 @@ static cgp_device_options options_of(const cgp__worker *worker) {
     return options;
 }
 
-/* Set the addresses of the sections that another pipeline may own. */
+/* Set the addresses of the memory sections that another pipeline may own. */
 static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     worker->changes.count = owner ? owner->changes.count : &worker->changes.own;
@@ -80,8 +80,8 @@ static void log_memory(const cgp__worker *worker) {
             cgp_bytes_text(device->info.host_bytes, host, sizeof host), driver);
 }
 
-/* Create the result words that kernels write, and the host's copy of them. If the device shares
- * host memory, both are the same words. */
+/* Allocate the words in which kernels write results, and the host's copy of these words. If the
+ * device shares host memory, the two are the same memory. */
 static cgp_status create_words(cgp__worker *worker) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     CGP_TRY(CGP__NEW(worker->fetched, device->step.n_words, "worker"));

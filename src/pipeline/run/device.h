@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.h -- jobs that create and free a worker's device and its memory. Devices may share
- * hardware, so memory is created only after all devices have prepared their kernels. */
+ * hardware, so memory is allocated only after all devices have prepared their kernels. */
 #ifndef CGP_SRC_PIPELINE_RUN_DEVICE_H
 #define CGP_SRC_PIPELINE_RUN_DEVICE_H
 

@@ -12,9 +12,9 @@ typedef struct cgp__executor cgp__executor;
  * team's lock held. */
 void cgp__diagnosis_keep(cgp__executor *executor);
 
-/* Return the state at the first failure or, if a wait has lasted `idle` seconds, the current state.
- * Otherwise return NULL and set *is_idle to false. NULL with *is_idle true: out of memory. Owned by
- * the caller. Threads: any. */
+/* Return the state at the first failure. If there was no failure but a wait has lasted `idle`
+ * seconds, return the current state. Otherwise return NULL and set *is_idle to false. NULL with
+ * *is_idle true means out of memory. The caller owns the result. Threads: any. */
 json_t *cgp__diagnosis_of(cgp__executor *executor, double idle, bool *is_idle);
 
 #endif

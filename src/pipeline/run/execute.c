@@ -51,7 +51,7 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     return s;
 }
 
-/* Note what to prefetch for the next action. */
+/* Set the addresses that are prefetched for the next action. */
 static void look_ahead(cgp__execution *s) {
     const cgp__bound_action *next = s->bound + 1;
     const cgp__variant *variant = &s->list->variants[next->variant];
@@ -110,7 +110,7 @@ bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bou
     return false;
 }
 
-/* Return the first of the action's calls that runs a kernel; -1: there is none. */
+/* Return the index of the action's first call that runs a kernel; -1: there is none. */
 static int first_kernel(const cgp__execution *s) {
     const cgp__program *program = &s->stage->programs[s->variant->program];
     for (int i = s->variant->begin; i < s->variant->end; i++) {
@@ -119,8 +119,8 @@ static int first_kernel(const cgp__execution *s) {
     return -1;
 }
 
-/* Sleep or fail as CGP_FAULT specifies; a failure names the action's first kernel, if it has
- * one. */
+/* Sleep or fail as CGP_FAULT specifies. The message of a failure names the action's first kernel,
+ * if there is one. */
 static bool apply_injected_faults(const cgp__execution *s) {
     const cgp_action *action = &s->bound->action;
     if (s->worker->backend->streams && cgp__injected_faults_hold(s->worker->executor, action) &&
@@ -205,12 +205,12 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
     return cgp__in_flight_finish(worker, list);
 }
 
-/* Run a list. All enqueued work completes before the job ends, even after a failure, so the device
- * then touches neither the plan nor the caller's memory. After a timeout, however, the caller does
- * not wait for the job: when a device that shares the host's memory resumes, it may still access
- * the tensors of that call. */
+/* Run an action list. All enqueued work completes before this job ends, even after a failure, so
+ * after the job the device touches neither the plan nor the caller's memory. After a timeout,
+ * however, the caller does not wait for the job. If a hanging device that shares the host's memory
+ * resumes later, it may still access the tensors of that call. */
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
-    /* a copy: nothing else changes it, even while this worker hangs */
+    /* a copy of the context, because the caller may change the original while this worker hangs */
     const cgp__run_context context = *(const cgp__run_context *)argument;
     const cgp_backend *backend = worker->backend;
     if (cgp__is_stopped(worker)) return CGP_OK;
@@ -220,6 +220,7 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (run_actions(worker, &context)) return read_losses(worker, &context);
     if (backend->streams) (void)backend->streams->finish(worker->device);
-    cgp__staging_drop(worker); /* the caller gets no more data */
-    return CGP_OK;             /* reported through first_status */
+    cgp__staging_drop(worker); /* drop data that has not arrived; the caller gets none after a
+                                * failure */
+    return CGP_OK;             /* the failure is reported through first_status */
 }

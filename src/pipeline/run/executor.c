@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* executor.c -- creates and frees workers, and runs their lists. */
+/* executor.c -- creates and frees workers, and runs the workers' action lists. */
 #include "pipeline/run/executor.h"
 
 #include "model/model.h"
@@ -32,7 +32,8 @@ static bool reads(const cgp__node *node, int value) {
     return false;
 }
 
-/* Find the inputs that nodes of this rank read, once without the losses and once with them. */
+/* Find the model inputs that nodes of this rank read, once without the loss nodes and once with
+ * them. */
 static void find_reads(cgp__executor *executor) {
     const cgp_model *model = executor->model;
     for (int i = 0; i < model->n_nodes; i++) {
@@ -46,7 +47,7 @@ static void find_reads(cgp__executor *executor) {
     }
 }
 
-/* Read a variable of the environment that is on (by default) or off. */
+/* Read an environment variable that is either on (the default) or off. */
 static cgp_status read_switch(const char *name, bool *on) {
     const char *text = getenv(name);
     *on = !text || strcmp(text, "off") != 0;
@@ -135,7 +136,8 @@ static void fill_rows(cgp__executor *executor, const cgp__run_context *context) 
 
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context) {
     fill_rows(executor, context);
-    pthread_mutex_lock(&executor->team->lock); /* cgp__diagnosis_of() reads these fields */
+    pthread_mutex_lock(&executor->team->lock); /* take the lock, because cgp__diagnosis_of() reads
+                                                * these fields on another thread */
     executor->context = *context;
     executor->run_start_ns = cgp__now_ns();
     for (int d = 0; d < cgp_plan_devices(executor->plan); d++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* executor.h -- the workers of this rank, and runs of their lists. */
+/* executor.h -- the workers of this rank, and runs of the workers' action lists. */
 #ifndef CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 #define CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 
@@ -14,27 +14,28 @@ typedef struct cgp__run cgp__run;
 typedef struct cgp__team cgp__team;
 typedef struct cgp__worker cgp__worker;
 
-/* The part of the workers' lists that a run executes. */
+/* The part of the workers' action lists that a run executes. */
 typedef enum cgp__run_part { CGP__WHOLE_RUN, CGP__FORWARD_PART, CGP__BACKWARD_PART } cgp__run_part;
 
-/* The arguments of a run, except its lists. Written by the caller's thread. */
+/* The arguments of a run, except the action lists. Written by the caller's thread. */
 typedef struct cgp__run_context {
     const cgp__run *run;
     cgp__run_part part;
     const cgp_tensor *const *inputs;
-    int64_t offset; /* number of the run's first sample in the inputs and outputs */
+    int64_t offset; /* index of the run's first sample in the caller's inputs and outputs */
     bool training, with_loss;
-    bool may_count_nothing;   /* the caller needs no mean loss, so there may be no targets */
-    uint64_t seed, step;      /* key of dropout */
+    bool may_count_nothing;   /* the caller needs no mean loss, so the loss may have no targets to
+                               * count */
+    uint64_t seed, step;      /* seed and step number, from which dropout makes its key */
     const float *loss_scales; /* [losses] */
-    /* [outputs] the caller's tensors. An entry is NULL if the caller does not want that output; the
-     * list is NULL if the caller wants none. */
+    /* [outputs] the caller's tensors for outputs. An entry is NULL if the caller does not want that
+     * output; the pointer is NULL if the caller wants no output. */
     const cgp_tensor *const *outputs;
     int n_outputs;
-    /* [outputs] gradients of the outputs, with an external loss */
+    /* [outputs] with an external loss: the caller's gradients of the outputs */
     const cgp_tensor *const *gradients;
     /* [inputs] tensors for gradients of inputs. An entry is NULL if the caller does not want that
-     * gradient; the list is NULL if the caller wants none. */
+     * gradient; the pointer is NULL if the caller wants none. */
     const cgp_tensor *const *input_gradients;
 } cgp__run_context;
 
@@ -42,25 +43,26 @@ struct cgp__executor {
     /* Set by the caller's thread before the workers start. */
     const cgp_plan *plan;
     const cgp_model *model; /* the plan's model */
-    /* Owner of parameters, gradients, optimizer and states; NULL: this executor. */
+    /* The executor that owns parameters, gradients, optimizer state and op states; NULL: this
+     * executor owns them. */
     const cgp__executor *owner;
     cgp__team *team;
     cgp__ranks *ranks;
     cgp__worker *workers;    /* [devices] workers of other ranks have no thread and no device */
     cgp__measured *measured; /* [devices] */
-    bool *reads;             /* [inputs][with_loss] a node of this rank reads the input */
+    bool *reads;             /* [inputs][with_loss] true: a node of this rank reads the input */
     cgp_communicator *inproc;
-    cgp__end *ends; /* [links][2] sender, receiver */
+    cgp__end *ends; /* [links][2] the sender's and the receiver's end of each link */
     bool *shares;   /* [links] true: the receiver copies from the sender's device memory */
     bool exports;   /* true: other ranks may have imported memory and events of this rank */
-    bool keeps;     /* true: other ranks may still use this rank's memory: do not free it */
+    bool keeps;     /* true: do not free this rank's memory, because other ranks may still use it */
     bool captures;  /* true: capture graphs if the backend can */
     bool branches;  /* true: run weight gradients on the branch of a device, if the plan does */
     bool ipc;       /* true: share edges between processes if the backend can */
     struct cgp__injected_faults *faults; /* faults of CGP_FAULT; NULL: none */
 
     /* Written by the caller's thread between jobs. */
-    struct cgp__runs *runs; /* bind.c; NULL: none yet */
+    struct cgp__runs *runs; /* bound action lists (bind.c); NULL: there are none yet */
     int losses_capacity, rows_capacity;
     char *rows; /* for each micro-batch of the largest run, a row of per-step constants */
     /* [micro-batches of the largest run][losses of the model] loss sums; written by the worker of
@@ -72,21 +74,21 @@ struct cgp__executor {
     int64_t run_start_ns;
 
     /* Written under the team's lock. */
-    char *report;    /* report of the run that timed out; written by the caller's thread */
-    char *diagnosis; /* state at the first failure; written by the failing thread */
+    char *report;    /* report about the run that has timed out; written by the caller's thread */
+    char *diagnosis; /* state at the first failure; written by the thread that failed */
 };
 
-/* Allocate an executor; start its threads and devices; free it. */
+/* These functions allocate an executor, start its threads and devices, and free it. */
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
                               cgp__ranks *ranks);
 cgp_status cgp__executor_start(cgp__executor *executor);
 void cgp__executor_deinit(cgp__executor *executor);
 
-/* Run the lists of all workers, as a job. */
+/* Run the action lists of all workers, as a job. */
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context);
 
-/* Return whether a node that will run on this rank reads input k. Losses run only if `with_loss` is
- * true. */
+/* Return whether a node that this rank will run reads input k. Loss nodes run only if `with_loss`
+ * is true. */
 static inline bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss) {
     return executor->reads[2 * k + with_loss];
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flips.c -- see flips.h. The number of the fault determines the result, its byte and the bit, so
- * that a flip can be repeated:
+/* flips.c -- flips bits of results (flips.h). The fault's number selects one result of the action,
+ * a byte of the result and a bit, so that a flip can be repeated. These are the results of an
+ * action:
  *
  *     F, R    outputs of the action's calls        W    gradients of parameters
  *     I       gradients of inputs                  B    both */
@@ -31,7 +32,7 @@ static void add_value(const cgp__execution *s, cgp__flip_search *found, cgp__loc
 }
 
 /* Return the gradient of a parameter. With gradient groups, the action has already added its buffer
- * to the buffers below it, so the gradient is in the lowest of these. */
+ * of partial sums to the buffers below it, so the gradient is in the lowest of these buffers. */
 static char *gradient_at(const cgp__execution *s, cgp__location location) {
     if (location.arena != CGP__GRADIENTS) return cgp__address(s, location);
     cgp__execution sum = *s;
@@ -43,7 +44,7 @@ static char *gradient_at(const cgp__execution *s, cgp__location location) {
 static void add_call(const cgp__execution *s, cgp__flip_search *found, const cgp__call *call) {
     const cgp_action_kind kind = s->bound->action.kind;
     const cgp_model *model = s->setup->model;
-    if (call->node < 0) return; /* a copy or a sum */
+    if (call->node < 0) return; /* the call is a copy or a sum */
     const cgp__node *node = &model->nodes[call->node];
     if (kind == CGP_ACTION_F || kind == CGP_ACTION_R) add_value(s, found, call->y, node->output);
     for (int k = 0; (kind == CGP_ACTION_B || kind == CGP_ACTION_I) && k < node->n_inputs; k++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flips.h -- flips bits of results, for tests (flip: of CGP_FAULT, injected_faults.h). */
+/* flips.h -- flips bits of results, for tests. CGP_FAULT=flip:... requests a flip
+ * (injected_faults.h). */
 #ifndef CGP_SRC_PIPELINE_RUN_FLIPS_H
 #define CGP_SRC_PIPELINE_RUN_FLIPS_H
 
@@ -8,21 +9,23 @@
 typedef struct cgp__execution cgp__execution;
 typedef struct cgp__worker cgp__worker;
 
-/* Flip a bit of a result of an action whose calls are enqueued, for each fault of this action. */
+/* For each flip fault of an action, flip one bit of one result. The action's calls must be enqueued
+ * already. */
 cgp_status cgp__flip_result(const cgp__execution *execution);
 
-/* A search for the result in which to flip a bit: it counts the results, and finds result number
- * `wanted`. */
+/* A search for the result in which to flip a bit. The search counts the results, and finds the
+ * result with number `wanted`. */
 typedef struct cgp__flip_search {
-    int n, wanted; /* `wanted` -1: only count */
+    int n, wanted; /* number of results so far; number of the wanted result (-1: only count) */
     char *at;
     int64_t bytes;
 } cgp__flip_search;
 
-/* Add a result of `bytes` bytes in the worker's memory; NULL: none. */
+/* Add a result of `bytes` bytes in the worker's memory to the search. A NULL pointer is no
+ * result. */
 void cgp__flip_add(cgp__flip_search *search, void *at, int64_t bytes);
 
-/* Return which of n > 0 results a fault's number selects. */
+/* Return the index of the result that a fault's number selects among n > 0 results. */
 int cgp__flip_draw(int64_t number, int n);
 
 /* Flip a bit of the found result. The fault's number selects the bit. */

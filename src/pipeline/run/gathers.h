@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gathers.h -- exchanges of data: gathers in the order of the ranks. Calls are
- * collective unless noted: the user threads of all ranks make them in the same order. With one rank
- * they do nothing. */
+/* gathers.h -- exchanges data between ranks by gathers in the order of the ranks. Calls are
+ * collective unless noted: the user threads of all ranks make the same calls in the same order.
+ * With one rank, calls do nothing. */
 #ifndef CGP_SRC_PIPELINE_RUN_GATHERS_H
 #define CGP_SRC_PIPELINE_RUN_GATHERS_H
 
@@ -29,8 +29,9 @@ cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
 size_t *cgp__ranks_sizes(const cgp__ranks *ranks);
 cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, void *all);
 
-/* Gather the texts of several ranks: *all receives the texts one after the other, and lengths[n]
- * their lengths. The caller owns both. `mine`: NULL when out of memory. */
+/* Gather the texts of all ranks. *all receives the texts one after the other, and lengths [n]
+ * receives their lengths. The caller owns both. `mine`: this rank's text; NULL if this rank ran out
+ * of memory. */
 cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char **all,
                                  int64_t **lengths);
 

@@ -2,18 +2,20 @@
 /* injected_faults.c -- fault injection for tests. CGP_FAULT is a comma-separated list of
  *
  *     fail:1F3             action 1F3 (stage, action, micro-batch) fails
- *     stall:2B5            it never ends, as if a kernel hung; only destroying the pipeline ends it
- *     delay:2B5:0.8        it takes 0.8 s longer
+ *     stall:2B5            the action never ends, as if a kernel hung, until the pipeline is
+ *                          destroyed
+ *     delay:2B5:0.8        the action takes 0.8 s longer
  *     delay:5              every computing action takes 0 .. 5 ms longer, random by action and step
- *     kill:3B5             its process gets SIGKILL; stop: gets SIGSTOP; exit: exits with code 1
- *     lost:1SEND_F5        its message never arrives; corrupt: a bit flips; twice: arrives twice
- *     late:1SEND_F5:0.8    it arrives, but is treated as missing for 0.8 s
+ *     kill:3B5             the process of the action gets SIGKILL; stop: it gets SIGSTOP; exit: it
+ *                          exits with code 1
+ *     lost:1SEND_F5        the message never arrives; corrupt: a bit flips; twice: it arrives twice
+ *     late:1SEND_F5:0.8    the message arrives, but is treated as missing for 0.8 s
  *     flip:2W5             a bit of its results flips; flip:2U: of parameters or optimizer state on
  *                          the device of stage 2, in the update; flip:2W5:123 has the number 123
  *
- * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is action 3B5 of only the step that
- * follows 7 others. `kill:rank=2,at=3B5` applies on rank 2 only, if it has the action. The list is
- * read when a pipeline is created, and printed at every log level. */
+ * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is action 3B5 only in the step that
+ * follows 7 other steps. `kill:rank=2,at=3B5` applies only on rank 2, if this rank has the action.
+ * The list is read when a pipeline is created, and it is printed at every log level. */
 #include "pipeline/run/injected_faults.h"
 
 #include "base/json.h"
@@ -66,8 +68,8 @@ static const struct {
 
 typedef struct fault {
     effect effect;
-    cgp_action action; /* action of the fault; DELAY_ALL has none */
-    bool update;       /* FLIP: in the update of the action's stage */
+    cgp_action action; /* action to which the fault applies; DELAY_ALL has none */
+    bool update;       /* FLIP: the bit flips in the update of the action's stage */
     int rank, step;    /* -1: any */
     int number;        /* FLIP: selects the bit */
     double seconds;    /* delay of DELAY and LATE; longest delay of DELAY_ALL */
@@ -107,7 +109,7 @@ static const char *read_flip(const char *text, fault *f) {
     return text + digits + 1;
 }
 
-/* Read a decimal that ends `text`, in units of `unit` seconds. */
+/* Read a decimal number, in units of `unit` seconds, after which `text` must end. */
 static bool read_seconds(const char *text, double unit, double *seconds) {
     char *end = NULL;
     *seconds = cgp__read_real(text, &end) * unit;
@@ -171,7 +173,7 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
         return CGP_OK;
     }
     const bool all = f.effect == DELAY_ALL;
-    if (is_ours(executor, &f)) /* print at every log level: weights may change */
+    if (is_ours(executor, &f)) /* print at every log level, because the fault may change weights */
         cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
                 all        ? "this fault"
                 : f.update ? "the update"
@@ -291,7 +293,7 @@ cgp_status cgp__injected_faults_apply(const cgp__executor *executor, const cgp_a
         case EXIT:
             _exit(1);
         default:
-            break; /* the fault applies to the message, not to the action */
+            break; /* these faults apply to the message, not to the action */
         }
     }
     return CGP_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jobs.c -- see jobs.h. */
+/* jobs.c -- implements jobs.h. */
 #include "pipeline/run/jobs.h"
 
 #include "pipeline/run/agreements.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jobs.h -- jobs of an executor's workers other than the runs of their lists. */
+/* jobs.h -- jobs of an executor's workers other than runs of action lists. */
 #ifndef CGP_SRC_PIPELINE_RUN_JOBS_H
 #define CGP_SRC_PIPELINE_RUN_JOBS_H
 
@@ -22,12 +22,12 @@ cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp_
 cgp_status cgp__executor_run_all(const cgp__executor *executor, cgp__job *job, void *argument);
 
 /* Run a job on all workers of all ranks, within the time limit. A rank that fails notifies the
- * others, and the notice ends their waits and exchanges. After a failure the team has failed.
- * Collective. */
+ * others, which ends the waits and exchanges of these ranks. After a failure, the team is marked as
+ * failed. Collective. */
 cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
 
-/* Return `status`, the result of an exchange within a step; mark the team as failed if it is a
- * failure. */
+/* Return `status`, which is the result of an exchange within a step. If it is a failure, mark the
+ * team as failed. */
 cgp_status cgp__executor_exchanged(cgp__executor *executor, cgp_status status);
 
 #endif

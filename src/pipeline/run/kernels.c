@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c -- finds or makes the kernels of a worker's stages. Calls of the same spec share a
+/* kernels.c -- finds or makes the kernels of a worker's stages. Calls with the same spec share a
  * kernel. */
 #include "pipeline/run/kernels.h"
 
@@ -28,13 +28,13 @@ typedef struct cached_kernel {
 } cached_kernel;
 
 struct cgp__kernels {
-    int n_calls;     /* calls of all programs of the worker's stages */
+    int n_calls;     /* number of calls in all programs of the worker's stages */
     int *first_call; /* [stages x programs] */
     kernel_set *sets;
     int n_sets, sets_capacity;
     cached_kernel *cache; /* one kernel for all calls of one spec */
     int n_cache, cache_capacity;
-    cgp_event *timer[2]; /* start and end of a measured kernel */
+    cgp_event *timer[2]; /* events at the start and the end of a measured kernel */
 };
 
 /* --- the kernels of a plan --- */
@@ -53,7 +53,7 @@ static cgp_status add_spec(spec_list *list, const cgp_kernel_spec *spec) {
     return CGP_OK;
 }
 
-/* Add the specs of a stage, for full micro-batches. */
+/* Add the kernel specs of a stage, for full micro-batches. */
 static cgp_status add_stage(spec_list *list, const cgp_plan *plan, const cgp__stage_plan *stage) {
     const cgp__setup *setup = cgp__plan_setup(plan);
     for (int p = 0; p < CGP__PROGRAMS; p++) {
@@ -68,7 +68,8 @@ static cgp_status add_stage(spec_list *list, const cgp_plan *plan, const cgp__st
     return CGP_OK;
 }
 
-/* List the specs of the worker's stages, then those of the backend's other devices. */
+/* List the kernel specs of the worker's stages, then the specs of the same backend's other
+ * devices. */
 static cgp_status list_specs(const cgp__worker *worker, spec_list *list, int *n_own) {
     const cgp_plan *plan = worker->plan;
     for (int others = 0; others < 2; others++) {
@@ -145,7 +146,7 @@ cgp_event *const *cgp__kernels_timer(const cgp__worker *worker) {
     return worker->kernels->timer;
 }
 
-/* Find or make the kernel of a call for n samples; calls of the same spec share a kernel. */
+/* Find or make the kernel of a call for n samples. Calls with the same spec share a kernel. */
 static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n,
                               cgp_kernel **out) {
     const cgp_plan *plan = worker->plan;

@@ -8,20 +8,21 @@
 typedef struct cgp__variant cgp__variant;
 typedef struct cgp__worker cgp__worker;
 
-/* Announce the kernels of the plan to the worker's device, before memory is allocated. */
+/* Tell the worker's device, before memory is allocated, which kernels the plan needs. */
 cgp_status cgp__kernels_prepare(cgp__worker *worker);
 
-/* Make and free the worker's kernels. Call destroy before the device is destroyed. */
+/* These functions make and free the worker's kernels. Call the second before the device is
+ * destroyed. */
 cgp_status cgp__kernels_create(cgp__worker *worker);
 void cgp__kernels_destroy(cgp__worker *worker);
 
-/* The job that binds a run's list to kernels. Argument: cgp__run. */
+/* The job that binds a run's action list to kernels. Its argument is a cgp__run. */
 cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *run);
 
-/* Return the kernels of a bound instance's program, one for each of its calls. */
+/* Return the kernels of a bound instance's program, one for each call of the program. */
 cgp_kernel *const *cgp__kernels_of(const cgp__worker *worker, const cgp__variant *variant);
 
-/* Return two events that time a measured kernel: its start and end. NULL if the device is
+/* Return the two events at the start and the end of a measured kernel, or NULL if the device is
  * synchronous. */
 cgp_event *const *cgp__kernels_timer(const cgp__worker *worker);
 

@@ -10,11 +10,12 @@
 
 #include <stdlib.h>
 
-/* A blocked thread takes 50 us or more to wake, often longer than the message it waits for. If
- * every device has cores of its own, a waiter spins for this long, in ns, before it blocks. */
+/* A blocked thread takes 50 us or more to wake, which is often longer than its message takes to
+ * arrive. So if every device has separate cores, a waiting thread spins for this time, in ns,
+ * before it blocks. */
 #define SPIN_NS 20000000
 
-/* Return whether the threads of all devices have cores of their own. */
+/* Return whether no two threads of the devices share a core. */
 static bool all_have_cores(const cgp__executor *executor) {
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
         const cgp__worker *worker = &executor->workers[d];
@@ -23,8 +24,8 @@ static bool all_have_cores(const cgp__executor *executor) {
     return true;
 }
 
-/* Return the buffers of a link's end. Both ends use the sender's buffers, except between
- * ranks, where the receiver has its own buffers. */
+/* Return the address of the buffers that a link's end uses. Both ends use the sender's buffers,
+ * except between ranks, where the receiver has its own buffers. */
 static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *link, bool sends) {
     const bool own = !sends && link->receives;
     const cgp__worker *worker = &executor->workers[own ? link->to : link->holder];

@@ -18,13 +18,14 @@ typedef struct cgp__end {
     cgp_link *link; /* NULL: the end is on another rank */
     char *memory;   /* address of the end's buffers */
     /* [buffers] events of an asynchronous device, recorded after each copy to or from a buffer;
-     * NULL: the link needs none. Made by the worker of the end's device. */
+     * NULL: the link needs no events. The worker of the end's device makes them. */
     cgp_event **events;
     /* Number of pieces sent or received so far, on a link of tied gradients. Written by the
      * worker. */
     int64_t pieces;
-    /* On an edge between ranks: the receiver copies from the sender's device memory, and messages
-     * name a buffer there. `shared` may be set even if `shares` is false. */
+    /* True on an edge between ranks on which the receiver copies from the sender's device memory,
+     * and each message is the number of a buffer there. `shared` may be set even if `shares` is
+     * false. */
     bool shares;
     cgp__shared_end *shared;
 } cgp__end;
@@ -33,7 +34,7 @@ typedef struct cgp__end {
  * opened their ends. */
 cgp_status cgp__link_ends_open(cgp__executor *executor);
 
-/* Close all links: no message arrives afterwards, so devices may be destroyed. */
+/* Close all links. No message arrives afterwards, so devices may be destroyed. */
 void cgp__link_ends_close(cgp__executor *executor);
 
 /* Make and free the events of the ends on the worker's device; called by the worker. */

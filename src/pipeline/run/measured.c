@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measured.c -- see measured.h. */
+/* measured.c -- implements measured.h. */
 #include "pipeline/run/measured.h"
 
 #include <stdlib.h>

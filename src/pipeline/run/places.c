@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* places.c -- see places.h.
+/* places.c -- finds and compares the placement of ranks (places.h).
  *
  * The boot ID of the OS kernel identifies a machine: containers of one machine may have different
  * host names, and two machines may have the same host name. Ranks that may run on the same cores
- * number their devices together. So each device is pinned to its own cores, whether or not the
- * launcher bound the processes. */
+ * number their devices consecutively. So each device is pinned to separate cores, whether or not
+ * the launcher bound the processes to cores. */
 #define _GNU_SOURCE
 #include "pipeline/run/places.h"
 
@@ -34,7 +34,8 @@ static uint64_t machine_of_this(const char *host) {
     return cgp__hash(known, strlen(known));
 }
 
-/* Return the number of a namespace; 0: the system has no namespace of this kind. */
+/* Return the identifier of this process's namespace of a kind; 0: the system has no such
+ * namespace. */
 static uint64_t namespace_of_this(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
@@ -62,7 +63,7 @@ static void find_cores(cgp__place *place) {
     list_cores(&cores, place->cores, sizeof place->cores);
 }
 
-/* Find the lowest instruction set of a rank's devices. */
+/* Find the lowest instruction set among a rank's devices. */
 static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
     const cgp_dtype type = cgp__activation_type(cgp__plan_setup(plan));
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
@@ -108,7 +109,7 @@ static void find_hardware(cgp__place *place, const cgp_plan *plan, int rank) {
         const cgp__device_plan *device = cgp__plan_device(plan, d);
         char text[96] = "";
         if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.identity) continue;
-        /* An ordinal without hardware is skipped here; creating its device fails later. */
+        /* Skip an ordinal for which there is no hardware here; creating the device fails later. */
         if (device->backend->device.identity(device->info.ordinal, text, sizeof text) == CGP_OK &&
             *text)
             place->hardware[n++] = cgp__hash(text, strlen(text)) | 1;
@@ -154,7 +155,8 @@ static void find_neighbours(cgp__ranks *ranks) {
     }
 }
 
-/* Find the lowest instruction set of all ranks; log it if this rank's own set is higher. */
+/* Find the lowest instruction set among all ranks. Log it if this rank's own instruction set is
+ * higher. */
 static void agree_on_isa(cgp__ranks *ranks) {
     const cgp__place *own = &ranks->places[ranks->rank], *lowest = NULL;
     for (int r = 0; r < ranks->n; r++) {

@@ -55,9 +55,9 @@ void cgp__queues_reset(cgp__worker *worker, int begin) {
     cgp__landings_drop(worker);
 }
 
-/* Give up after a failure of the device. The device may name the failed kernel, which may belong to
- * an earlier action; otherwise blame this action and call. If the run was already given up, only
- * the first error counts, and the plan may be freed. */
+/* Give up the run after a failure of the device. The device may name the failed kernel, which may
+ * belong to an earlier action. If it does not, blame this action and call. If the run was already
+ * given up, only the first error counts, and the plan may be freed. */
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
     if (cgp__is_stopped(worker)) return false;
@@ -76,7 +76,7 @@ bool cgp__fail_on_device(const cgp__execution *s, int call) {
 }
 
 /* Retire the oldest action in flight and add its times to the trace. Actions on several queues
- * overlap, but in the trace each action starts after the previous action in the list. */
+ * overlap, but in the trace each action starts after the end of the previous action in the list. */
 static void retire(cgp__worker *worker) {
     const cgp_backend_streams *streams = worker->backend->streams;
     cgp__in_flight *f = at(worker, worker->queues->complete++);
@@ -93,8 +93,8 @@ static void retire(cgp__worker *worker) {
     cgp__landings_check(worker);
 }
 
-/* Retire the oldest action in flight, which is complete. If `status` says that the device has
- * failed, fail instead. */
+/* Retire the oldest action in flight, which is complete. But if `status` is a failure of the
+ * device, give up the run. */
 static bool retire_or_fail(cgp__worker *worker, const cgp__list *list, cgp_status status) {
     const cgp__in_flight *f = at(worker, worker->queues->complete);
     if (cgp__is_stopped(worker)) return false;
@@ -175,7 +175,8 @@ bool cgp__in_flight_end(const cgp__execution *s, cgp__in_flight *f) {
         cgp__trace_add(&worker->measured->trace, f->event);
         return true;
     }
-    /* Only COMPUTE copies staging pieces, so only its events show that they are complete. */
+    /* Only queue COMPUTE copies staging pieces, so only events on COMPUTE show that the copies are
+     * complete. */
     f->pieces =
         cgp__queue_of(s->bound->action.kind) == CGP_QUEUE_COMPUTE ? cgp__staging_taken(worker) : 0;
     if (streams->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=

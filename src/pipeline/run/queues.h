@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queues.h -- the actions in flight on the queues of a worker's device: enqueued but not complete.
- * Every call is made by the worker. If a call returns false or NULL, the action was cut short: this
- * or another worker gave up the run. The worker must then not touch the caller's memory. */
+/* queues.h -- the actions in flight on the queues of a worker's device, which are enqueued but not
+ * complete. Only the worker calls these functions. If a call returns false or NULL, the action was
+ * cut short because this or another worker gave up the run. After that the worker must not touch
+ * the caller's memory. */
 #ifndef CGP_SRC_PIPELINE_RUN_QUEUES_H
 #define CGP_SRC_PIPELINE_RUN_QUEUES_H
 
@@ -15,25 +16,26 @@ typedef struct cgp__execution cgp__execution;
 typedef struct cgp__list cgp__list;
 typedef struct cgp__worker cgp__worker;
 
-/* An action in flight. A synchronous device uses only its times. Written by the worker. */
+/* An action in flight. For a synchronous device, only the times are used. Written by the worker. */
 typedef struct cgp__in_flight {
     const cgp__bound_action *bound;
     cgp__event event;
     cgp_event *start, *end;
-    int64_t pieces; /* number of staging pieces taken up to the action's end */
+    int64_t pieces; /* number of staging pieces taken in the run up to the action's end */
 } cgp__in_flight;
 
-/* Make and free the worker's actions in flight and their events. Call destroy before the device is
- * destroyed. */
+/* These functions allocate and free the worker's entries for actions in flight, with their events.
+ * Call the second before the device is destroyed. */
 cgp_status cgp__queues_create(cgp__worker *worker);
 void cgp__queues_destroy(cgp__worker *worker);
 
-/* Begin a run: all actions before `begin` are complete. */
+/* Begin a run at action `begin`. All actions before it count as complete. */
 void cgp__queues_reset(cgp__worker *worker, int begin);
 
-/* Keep track of actions in flight. begin: wait until one more action may be enqueued. start: make
- * the action's queue wait for other queues, and mark the action's start. end: mark the action's
- * end. retire: add complete actions to the trace. finish: wait for all actions.
+/* These functions keep track of actions in flight. begin: wait until one more action may be
+ * enqueued. start: make the action's queue wait for other queues, and record the action's start.
+ * end: record the action's end. retire: add complete actions to the trace. finish: wait for all
+ * actions.
  *
  *     begin ... start (calls) end          retire, retire .. finish */
 cgp__in_flight *cgp__in_flight_begin(const cgp__execution *execution);
@@ -42,15 +44,16 @@ bool cgp__in_flight_end(const cgp__execution *execution, cgp__in_flight *action)
 bool cgp__in_flight_retire(cgp__worker *worker, const cgp__list *list);
 bool cgp__in_flight_finish(cgp__worker *worker, const cgp__list *list);
 
-/* Return how long the worker may block, in ns: while actions are in flight, it must wake to retire
- * them. */
+/* Return how long the worker may block, in ns. While actions are in flight, the worker must wake
+ * from time to time to retire them. */
 int64_t cgp__in_flight_patience(const cgp__worker *worker);
 
 /* Give up the run as cgp__fail_in_action() does, but blame the action in which the device failed.
- * On an asynchronous device that may be an earlier action. */
+ * On an asynchronous device, that action may be earlier than the current one. */
 bool cgp__fail_on_device(const cgp__execution *execution, int call);
 
-/* A kernel's tag combines the index of its action in the list and of its call in the program. */
+/* Return a kernel's tag, which combines the index of the kernel's action in the list and the index
+ * of the kernel's call in the program. */
 static inline int64_t cgp__tag_of(int action, int call) {
     return (int64_t)action << 32 | call;
 }
@@ -63,11 +66,11 @@ static inline int cgp__tag_call(int64_t tag) {
     return (int)(tag & INT32_MAX);
 }
 
-/* Points of synchronization. A test build can disable each of them, to check that a test notices:
+/* Points of synchronization. A test build can disable each point, to check that a test then fails:
  *
- *     QUEUES     [queue][other queue] a queue waits for another
+ *     QUEUES     [queue][other queue] a queue waits for another queue
  *     MESSAGE    the receiver waits for the copy into a buffer
- *     BUFFER     the sender waits for the copy out of a buffer
+ *     BUFFER     the sender waits for the copy from a buffer
  *     AHEAD      the host waits for the oldest action in flight
  *     FORK       the branch waits for COMPUTE
  *     JOIN       COMPUTE waits for the branch before the branch gets another call

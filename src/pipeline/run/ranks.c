@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.c -- see ranks.h. */
+/* ranks.c -- implements ranks.h. */
 #include "pipeline/run/ranks.h"
 
 #include "pipeline/run/agreements.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.h -- a pipeline's rank among the ranks that run the plan together. */
+/* ranks.h -- this process's rank among the ranks that run the plan together. */
 #ifndef CGP_SRC_PIPELINE_RANKS_H
 #define CGP_SRC_PIPELINE_RANKS_H
 
@@ -13,24 +13,25 @@ typedef struct cgp__ranks cgp__ranks;
 
 /* Written by the caller's thread. */
 struct cgp__ranks {
-    const cgp_transport *transport; /* NULL: one rank */
+    const cgp_transport *transport; /* transport between the ranks; NULL: there is only one rank */
     cgp_communicator *communicator;
     int rank, n;
-    int first, end;         /* the devices of this rank */
-    size_t *bytes;          /* [n] sizes of a gather */
+    int first, end;         /* the devices of this rank are first .. end - 1 */
+    size_t *bytes;          /* [n] sizes of the blocks in a gather */
     void *reports;          /* [n] statuses and texts of an agreement */
     int64_t *figures;       /* [devices] scratch for exchanges */
-    cgp_rank_state *states; /* [n] each rank's last heartbeat; under the team's lock */
+    cgp_rank_state *states; /* [n] each rank's last heartbeat, protected by the team's lock */
     /* Valid after cgp__ranks_exchange_places(): */
     cgp__place *places; /* [n] */
-    bool *neighbours;   /* [n] true: this rank, or a rank that shares cores with it */
+    bool *neighbours;   /* [n] true: the rank is this rank, or shares cores with this rank */
     bool may_pin;       /* all neighbours may use exactly the same cores */
-    cgp_isa isa;        /* lowest of all ranks, for all kernels; NONE: no device has a choice */
+    cgp_isa isa;        /* lowest instruction set among all ranks, used for all kernels; NONE: no
+                         * device has a choice */
     cgp__clocks *clocks;
 };
 
-/* Check that the plan has as many ranks as the transport, and describe this rank's place.
- * `transport`: NULL for one rank. */
+/* Check that the plan has as many ranks as the transport, and find the place of this rank
+ * (places.h). `transport`: NULL for one rank. */
 cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_transport *transport,
                            cgp_communicator *communicator);
 void cgp__ranks_deinit(cgp__ranks *ranks);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shared_edges.c -- see shared_edges.h.
+/* shared_edges.c -- opens shared edges (shared_edges.h).
  *
  *     sender                                    receiver
  *     export memory and events;                 export events
@@ -11,9 +11,9 @@
  *     compare the complement
  *                       ── exchange of reports ──
  *
- * An edge with a failed report passes its messages through host memory. Each exchange is a gather,
- * so all ranks get the result for every edge. The device work of each step ends before the next
- * exchange, so no wait for a peer's event blocks here. */
+ * If a report for an edge says that a step failed, the edge passes its messages through host
+ * memory. Each exchange is a gather, so all ranks get the result for every edge. The device work of
+ * each step ends before the next exchange, so no wait for a peer's event blocks here. */
 #include "pipeline/run/shared_edges.h"
 
 #include "base/json.h"
@@ -31,20 +31,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATTERN = 64 }; /* maximum bytes of a buffer that the test uses */
+enum { PATTERN = 64 }; /* the test uses at most this many bytes of a buffer */
 
-/* What an end sends to the other ranks: whether it can share the edge, its events and, if it is the
- * sender, its memory. */
+/* What an end of an edge sends to the other ranks: whether it can share the edge, and handles of
+ * its events. The sender's end also sends the handle of its memory. */
 typedef struct report {
     int32_t ok;
     char why[124];
     cgp_shared_handle memory, events[]; /* [buffers] */
 } report;
 
-/* The reports of all ends, in the order of ranks, links and sides, as a gather delivers them. */
+/* The reports of all ends, in the order in which a gather delivers them: by rank, then by link,
+ * then sender before receiver. */
 typedef struct exchange {
     char *all;
-    size_t *at; /* [links][2] offset of an end's report */
+    size_t *at; /* [links][2] offset of the report of each end of each link */
     size_t mine;
 } exchange;
 
@@ -101,7 +102,8 @@ static bool both_ok(const exchange *x, int l) {
 
 typedef cgp_status step(cgp__worker *worker, const exchange *x, int l, int side);
 
-/* Run a step for each end of an edge on the worker's device, if the edge can still be shared. */
+/* Run a step of the protocol for each end of an edge on the worker's device, if the edge can still
+ * be shared. */
 static cgp_status for_ends(cgp__worker *worker, const exchange *x, step *run) {
     for (int k = 0; k < 2 * cgp__plan_links(worker->plan)->n; k++) {
         const cgp__link_plan *link = link_at(worker->executor, k / 2);
@@ -118,7 +120,7 @@ static cgp__shared_end *shared_of(const cgp__worker *worker, int l, int side) {
     return worker->executor->ends[2 * l + side].shared;
 }
 
-/* Return the host memory for the pattern of buffer b, which lies in the link's memory for
+/* Return the host memory for the pattern of buffer b. It is a part of the link's host memory for
  * messages. */
 static unsigned char *host_at(const cgp__worker *worker, int l, int side, int b) {
     const cgp__link_plan *link = link_at(worker->executor, l);
@@ -141,13 +143,13 @@ static cgp_status copy_pattern(cgp__worker *worker, int l, int side, int b, bool
                                         (size_t)pattern_bytes(worker, l));
 }
 
-/* Return byte i of buffer b's pattern, or, with `reply`, its complement. */
+/* Return byte i of the pattern of buffer b or, if `reply`, the complement of this byte. */
 static unsigned char pattern(int l, int b, int i, bool reply) {
     const int byte = 1 + (l * 31 + b * 7 + i * 13) % 250;
     return (unsigned char)(reply ? ~byte : byte);
 }
 
-/* Write the patterns of all buffers, and record their events. */
+/* Write the patterns of all buffers, and record the buffers' events. */
 static cgp_status write_patterns(cgp__worker *worker, int l, int side) {
     const cgp_backend_streams *streams = worker->backend->streams;
     for (int b = 0; b < link_at(worker->executor, l)->capacity; b++) {
@@ -180,8 +182,8 @@ static cgp_status check_patterns(cgp__worker *worker, int l, int side) {
     return CGP_OK;
 }
 
-/* Check, before anything is tried, whether the edge may be shared. A failure gives the reason why
- * not. */
+/* Check, before anything is tried, whether the edge may be shared. If it may not, the returned
+ * failure gives the reason. */
 static cgp_status check_hosts(const cgp__worker *worker, const cgp__link_plan *link, int side) {
     const cgp__ranks *ranks = worker->ranks;
     const int peer = cgp_plan_device_at(worker->plan, device_of(link, 1 - side))->rank;
@@ -251,8 +253,8 @@ static void close_imports(cgp__worker *worker, const cgp__link_plan *link, cgp__
     shared->imported = NULL;
 }
 
-/* Close the imports of ends that are not shared, or, with `all`, of all ends. First wait for the
- * device, because a copy of a failed attempt may still be enqueued. */
+/* Close the imported memory and events of ends that are not shared or, if `all`, of all ends. First
+ * wait for the device, because a copy of a failed attempt may still be enqueued. */
 static void close_ends(cgp__worker *worker, bool all) {
     (void)cgp__worker_finish(worker);
     for (int k = 0; k < 2 * cgp__plan_links(worker->plan)->n; k++) {
@@ -348,7 +350,8 @@ static cgp_status open_all(cgp__executor *executor, exchange *x, size_t bytes) {
     for (int i = 0; i < 3; i++) {
         (void)cgp__team_run_untimed(executor->team, jobs[i], x);
         CGP_TRY(share_reports(executor, x));
-        executor->exports = executor->exports || any_ok(executor, x); /* equal on all ranks */
+        /* This value is equal on all ranks. */
+        executor->exports = executor->exports || any_ok(executor, x);
     }
     for (int l = 0; l < cgp__plan_links(executor->plan)->n; l++)
         if (link_at(executor, l)->shares) conclude(executor, x, l);

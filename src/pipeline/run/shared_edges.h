@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shared_edges.h -- edges between processes of one host over device memory (CUDA IPC): the receiver
- * copies from the sender's buffers, and events of both processes order the copies. */
+/* shared_edges.h -- shared edges, which pass messages between processes of one host through device
+ * memory (CUDA IPC). The receiver copies from the sender's buffers, and events of both processes
+ * order the copies. */
 #ifndef CGP_SRC_PIPELINE_RUN_SHARED_EDGES_H
 #define CGP_SRC_PIPELINE_RUN_SHARED_EDGES_H
 
@@ -13,24 +14,27 @@ typedef struct cgp__worker cgp__worker;
 
 /* An end of a shared edge. Made, written and freed by its worker. */
 typedef struct cgp__shared_end {
-    char *memory;   /* the sender's buffers: own, or imported */
-    void *imported; /* receiver: all memory of the sender's device; NULL: none */
-    /* [buffers] events of this device and of the peer's, recorded after each copy to or from a
-     * buffer */
+    char *memory;   /* the sender's buffers: this device's own buffers at the sender, imported
+                     * buffers at the receiver */
+    void *imported; /* at the receiver: the imported memory of the sender's device; NULL: none */
+    /* [buffers] events of this device, and events of the peer's device, recorded after each copy to
+     * or from a buffer */
     cgp_event **own, **peer;
 } cgp__shared_end;
 
-/* Open all edges that can be shared: the plan has device buffers for them, both ends are on one
- * host, and a test pattern arrives in both directions. The other edges stay as they are.
- * Collective; call it when all devices exist on all ranks, before the links are opened. */
+/* Open all edges that can be shared. An edge can be shared if the plan has device buffers for it,
+ * both ends are on one host, and a test pattern arrives in both directions. The other edges stay
+ * unshared. Collective; call it when all devices exist on all ranks, before the links are
+ * opened. */
 cgp_status cgp__shared_edges_open(cgp__executor *executor);
 
-/* Close imported memory and events; then wait for the other ranks to do the same, so that this
- * rank's memory can be freed. Without the other ranks, after a failure, that memory is kept until
+/* Close imported memory and events. Then wait for the other ranks to do the same, so that this
+ * rank's memory can be freed. If a rank has failed, do not wait, and keep this rank's memory until
  * the process ends. Collective unless a rank has failed. */
 void cgp__shared_edges_close(cgp__executor *executor);
 
-/* Free the exported events of the worker's device, unless they are kept. Called by the worker. */
+/* Free the exported events of the worker's device, unless other ranks may still use them. Called by
+ * the worker. */
 void cgp__shared_edges_destroy_events(const cgp__worker *worker);
 
 #endif

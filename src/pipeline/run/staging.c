@@ -12,7 +12,8 @@
  *     taken       ───────────────┘
  *
  * Pieces are returned when the action that took them is complete, or when the worker has waited for
- * its device. If the caller's data is in device memory, the device copies it without pieces. */
+ * its device. If the caller's data is in device memory, the device copies this data directly,
+ * without pieces. */
 #include "pipeline/run/staging.h"
 
 #include "pipeline/run/worker.h"
@@ -21,16 +22,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A piece in use. `to`: where its bytes go in host memory; NULL: they came from the host. */
+/* A piece in use. `to`: the address in host memory to which its bytes go; NULL: its bytes came from
+ * the host. */
 typedef struct piece {
     char *to;
     size_t bytes;
 } piece;
 
-/* Pieces `returned` .. `taken` - 1, counted from the start, are in use. */
+/* A ring of pieces. Pieces are numbered in the order in which they are taken; pieces `returned` ..
+ * `taken` - 1 are in use. */
 struct cgp__ring {
     int64_t taken, returned;
-    cgp_event *end; /* event to wait for when all pieces are in use; NULL: synchronous device */
+    cgp_event *end; /* event to wait for when all pieces are in use; NULL: the device is
+                     * synchronous */
     piece pieces[];
 };
 

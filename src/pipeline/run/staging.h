@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* staging.h -- copies between the host and a device with its own memory, on queue COMPUTE, through
- * a ring of pieces of planned host memory. Every call is made by the worker. A worker without a
- * ring shares the host's memory and takes no pieces. */
+ * a ring of pieces of planned host memory. Only the worker calls these functions. A worker without
+ * a ring has a device that shares the host's memory, and takes no pieces. */
 #ifndef CGP_SRC_PIPELINE_RUN_STAGING_H
 #define CGP_SRC_PIPELINE_RUN_STAGING_H
 
@@ -9,22 +9,23 @@
 
 typedef struct cgp__worker cgp__worker;
 
-/* Make and free the worker's ring, if the plan has one. Call destroy before the device is
- * destroyed. */
+/* These functions make and free the worker's ring, if the plan has one. Call the second before the
+ * device is destroyed. */
 cgp_status cgp__staging_create(cgp__worker *worker);
 void cgp__staging_destroy(cgp__worker *worker);
 
-/* put: copy from the host; the source may change on return. get: copy to the host; the data arrives
- * when the action is complete, or in cgp__worker_finish(). The caller's end may also be in device
- * memory (cgp__is_device_memory()): its source may change when the action is complete. */
+/* put: copy from the host; the source may change when the call returns. get: copy to the host; the
+ * data arrives when the action is complete, or in cgp__worker_finish(). The caller's memory may
+ * also be device memory (cgp__is_device_memory()). A source in device memory may change only when
+ * the action is complete. */
 cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes);
 cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes);
 
 /* Return how many pieces were taken so far. */
 int64_t cgp__staging_taken(const cgp__worker *worker);
 
-/* Give back the pieces with numbers below `end`, after COMPUTE has finished with them. Data for the
- * host is copied to its destination. */
+/* Give back the pieces with numbers below `end`, when queue COMPUTE has finished with these pieces.
+ * Data for the host is copied to its destination. */
 void cgp__staging_return(cgp__worker *worker, int64_t end);
 
 /* Give back all pieces. Data for the host is discarded. */

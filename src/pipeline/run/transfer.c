@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transfer.c -- sends and receives.
  *
- *     SEND_F    acquire a buffer; OUT waits for the receiver's last copy out of it; copy; post it
- *     RECV_F    take the message; IN waits for the sender's copy into the buffer; copy; release it
+ *     SEND_F    acquire a buffer; OUT waits for the receiver's last copy from it; copy; post the
+ *               buffer
+ *     RECV_F    take the message; IN waits for the sender's copy into the buffer; copy; release the
+ *               buffer
  *
  * Within a rank, a buffer is handed over at once, with an event recorded after the copy. Between
- * ranks, it is handed over when the copy is complete (landings.h). A large message between ranks is
- * split into pieces, each with its own link: while one piece is sent, the next is copied.
+ * ranks, a buffer is handed over when the copy is complete (landings.h). A large message between
+ * ranks is split into pieces, each with its own link: while one piece is sent, the next is copied.
  *
- * A shared edge (shared_edges.h) also joins two ranks. There, the transport's message is the number
- * of a buffer in the sender's device memory. The sender posts the message when the call that
- * records the buffer's event has returned. The receiver's device waits for this event, copies from
- * the buffer, and records an event of its own. The sender's device waits for the receiver's
- * event. */
+ * A shared edge (shared_edges.h) also joins two ranks. On a shared edge, the transport's message is
+ * only the number of a buffer in the sender's device memory. The sender posts the message when the
+ * call that records the buffer's event has returned. The receiver's device waits for this event,
+ * copies from the buffer, and records an event of its own. The sender's device waits for the
+ * receiver's event. */
 #include "pipeline/run/transfer.h"
 
 #include "pipeline/run/execute.h"
@@ -42,7 +44,7 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
                     cgp_plan_device_at(worker->plan, worker->index)->rank);
 }
 
-/* Give up the run after a wait without limit has ended with no message. Return false. */
+/* Give up the run after an unlimited wait has ended without a message. Return false. */
 static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
     cgp__team *team = s->worker->executor->team;
     const cgp_status status = cgp__wait_status(s->worker, end);
@@ -52,7 +54,7 @@ static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
     return false;
 }
 
-/* Wait for a free buffer, or for the message. */
+/* Wait for a free buffer (at the sender) or for the message (at the receiver). */
 static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool sends,
                             cgp_link_message *out) {
     for (;;) {
@@ -77,13 +79,14 @@ static cgp_status wait_for_event(const cgp__execution *s, const cgp__end *end, c
     if (end->shares || (backend->streams && backend == other))
         return backend->streams->event_wait(s->worker->device, queue, event);
     atomic_store(&s->worker->progress.syncs, true);
-    (void)other->streams->event_sync(event); /* the other device's worker reports a failure */
+    (void)other->streams->event_sync(event); /* ignore a failure here, because the other device's
+                                              * worker reports it */
     atomic_store(&s->worker->progress.syncs, false);
     return CGP_OK;
 }
 
-/* Copy the parts of a message, from byte `begin` of the message to byte `end`. `buffer`: the place
- * of byte `begin`. */
+/* Copy the parts of a message that lie between the message's bytes `begin` and `end`. `buffer`: the
+ * place of byte `begin`. */
 static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge, bool sends,
                              cgp_place buffer, int64_t begin, int64_t end) {
     const cgp_backend *backend = s->worker->backend;
@@ -100,14 +103,15 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
         CGP_TRY(backend->device.copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
                                      sends ? there : here, sends ? here : there,
                                      (size_t)(last - first)));
-        if (cgp__is_stopped(s->worker)) return CGP_OK; /* transfer_piece() then returns false */
+        /* transfer_piece() returns false in this case. */
+        if (cgp__is_stopped(s->worker)) return CGP_OK;
     }
     return CGP_OK;
 }
 
 /* On a shared edge, set *number to the number of the message's buffer, and message->event to the
- * event of the peer's last use of that buffer. *number -1: the edge is not shared. In the sender's
- * memory, a buffer has the same number as in the transport. */
+ * event of the peer's last use of that buffer. If the edge is not shared, set *number to -1. A
+ * buffer has the same number in the sender's memory and in the transport. */
 static cgp_status find_shared(const cgp__link_plan *link, const cgp__end *end, bool sends,
                               cgp_link_message *message, int32_t *number) {
     *number = -1;
@@ -135,7 +139,7 @@ static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, b
     return (cgp_place){s->worker->executor->workers[device].device, buffer};
 }
 
-/* Record the event of a shared buffer, then hand it over. */
+/* Record the event of a shared buffer, then hand the buffer over. */
 static cgp_status hand_over_shared(const cgp__execution *s, const cgp__end *end, bool sends,
                                    int32_t number, cgp_link_message *message) {
     _Static_assert(sizeof number == CGP__SHARED_BYTES, "as planned");
@@ -150,7 +154,7 @@ static cgp_status hand_over_shared(const cgp__execution *s, const cgp__end *end,
     return CGP_OK;
 }
 
-/* Hand the buffer over, either now or when its copy is complete. */
+/* Hand over a message's buffer, either now or when its copy is complete. */
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
                             int32_t shared, cgp_link_message *message) {
     const cgp_backend_streams *streams = s->worker->backend->streams;
@@ -170,7 +174,7 @@ static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool s
     return CGP_OK;
 }
 
-/* Note the times of the message's first piece, and start the action. */
+/* Record the times of the message's first piece, and start the action. */
 static bool start(const cgp__execution *s, cgp__in_flight *action, int64_t released_ns,
                   int64_t ready_ns) {
     action->event.released_ns = released_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* views.c -- see views.h. */
+/* views.c -- takes the snapshots that views.h describes. */
 #include "pipeline/run/views.h"
 
 #include "model/model.h"
@@ -62,9 +62,9 @@ static bool waits_for_buffer(const cgp__executor *executor, int edge, int side) 
     return false;
 }
 
-/* Return whether a transfer waits for an event of the device at its other end. Either the worker
- * waits or, if the transfer is enqueued, its device waits. Between ranks only shared edges have
- * events. */
+/* Return whether a transfer waits for an event of the device at its other end. If the transfer is
+ * enqueued, the worker's device waits; otherwise the worker itself waits. Between ranks, only
+ * shared edges have events. */
 static bool waits_for_event(const cgp__worker *worker, const cgp__bound_action *bound,
                             const cgp__end *end) {
     const cgp__list *list = &worker->executor->context.run->lists[worker->index];

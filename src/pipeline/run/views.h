@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* views.h -- snapshots of what each worker does or waits for.
+/* views.h -- views, which are snapshots of what each worker does or waits for.
  *
- * A worker's trace shows its progress: the number of this run's events is the list index of the
- * action in progress. The trace is read while it grows, up to the last complete event. It has room
- * for a whole list, so no event of this run is overwritten. An update or a sum of gradients counts
- * as one action of each device.
+ * A worker's trace shows the worker's progress: the number of this run's events equals the list
+ * index of the action in progress. The trace is read while it grows, up to the last complete event.
+ * It has room for a whole action list, so no event of this run is overwritten. An update or a sum
+ * of gradients counts as one action of each device.
  *
- * A busy worker either waits for a link or runs. The worker that has run longest is to blame. If
- * all wait, the chain of waiting devices is a cycle or leads to another rank. Every function is
- * called with the team's lock held. */
+ * A busy worker either waits for a link or runs an action. The worker that has run its action
+ * longest is blamed. If all workers wait, the chain of waiting devices is a cycle or leads to
+ * another rank. Every function is called with the team's lock held. */
 #ifndef CGP_SRC_PIPELINE_VIEWS_H
 #define CGP_SRC_PIPELINE_VIEWS_H
 
@@ -26,39 +26,43 @@ typedef struct cgp__view {
     int device;
     bool is_here;                   /* the worker is on this rank */
     bool busy;                      /* the worker has not ended the job */
-    const cgp__bound_action *bound; /* action in progress; NULL: no action of a list */
+    const cgp__bound_action *bound; /* action in progress; NULL: the worker runs no action of a
+                                     * list */
     bool waits;
     int waits_for;    /* device that the worker waits for */
     int64_t since_ns; /* start of the action in progress, or of the job */
-    int64_t written;  /* events of the worker's trace */
-    int64_t next;     /* events with lower numbers are not in the report yet */
+    int64_t written;  /* number of events in the worker's trace */
+    int64_t next;     /* number of events that are not in the report yet; the report takes them from
+                       * the last to the first */
 } cgp__view;
 
-/* Take a snapshot of a device's worker; it is empty if the worker is on another rank. */
+/* Take a snapshot of a device's worker. If the worker is on another rank, the snapshot is empty. */
 cgp__view cgp__view_of(const cgp__executor *executor, int device);
 
-/* Fill views [devices]. Return false if a worker has ended an action meanwhile. */
+/* Take snapshots of all workers: fill views [devices]. Return false if a worker has ended an action
+ * meanwhile. */
 bool cgp__views_take(const cgp__executor *executor, cgp__view *views);
 
-/* Return the device that has run longest or, if all wait, the device that has waited longest. NULL:
- * no device is busy. */
+/* Return the view of the device that has run its action longest or, if all devices wait, of the
+ * device that has waited longest. NULL: no device is busy. */
 const cgp__view *cgp__views_blamed(const cgp__view *views, int n);
 
-/* Compare the last event before `next` of all devices. Return the device whose event ended last;
- * -1: no device has an event before `next`. */
+/* For each device, take the last event before the index `next` of the device's view. Return the
+ * device for which this event ended last; -1: no device has such an event. */
 int cgp__views_latest_event(const cgp__view *views, int n);
 
-/* Return when the last action of a worker ended, if its trace has `written` events. If it has ended
- * no action, return when the job began. */
+/* Return when the last action of a worker ended, given that its trace has `written` events. If no
+ * action has ended, return when the job began. */
 int64_t cgp__last_end(const cgp__executor *executor, int device, int64_t written);
 
 /* Return the number of actions that have ended on this rank since the pipeline was created. */
 int64_t cgp__ended_here(const cgp__executor *executor);
 
-/* Return the action in progress after `written` events; NULL: none, or not from a list. */
+/* Return the action in progress after `written` events; NULL: there is none, or it is not from an
+ * action list. */
 const cgp__bound_action *cgp__action_at(const cgp__executor *executor, int device, int64_t written);
 
-/* Return the node of the kernel that an action runs; NULL: none, or not known. */
+/* Return the node whose kernel the view's action currently runs; NULL: none, or not known. */
 const cgp__node *cgp__view_node(const cgp__view *view);
 
 /* Return the stage at the other end of a transfer. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watchdog.c -- gives up a run that makes no progress, and reports which action hangs.
  *
- * Heartbeats tell all ranks when the last action of each rank ended, so that no rank gives up while
- * another makes progress. The rank whose own worker hangs gives up first, because it can name the
- * action; the others then receive its message. Ranks that only wait for messages give up a little
- * later. */
+ * Heartbeats tell all ranks when the last action of each rank ended, so no rank gives up while
+ * another makes progress. A rank whose own worker hangs gives up first, because this rank can name
+ * the action that hangs; the other ranks then receive its message. Ranks that only wait for
+ * messages would give up a little later. */
 #include "pipeline/run/watchdog.h"
 
 #include "base/json.h"
@@ -23,14 +23,15 @@
 
 #include <stdlib.h>
 
-#define EVENTS 50 /* maximum number in a report */
+#define EVENTS 50 /* maximum number of events in a report */
 
-/* Progress information is at most 3 heartbeat intervals old: one each for the other rank's user
- * thread, its heartbeat thread and this rank's heartbeat thread. */
+/* Progress information is at most 3 heartbeat intervals old, one for each thread that passes it on.
+ * These are the other rank's user thread, its heartbeat thread, and this rank's heartbeat
+ * thread. */
 #define HEARTBEATS_LATE 3
-/* Extra time limits, in ns, so that a rank that hangs gives up before the ranks that only wait.
- * Among these, the rank that has waited longest gives up first: most likely its message was
- * lost. */
+/* Time, in ns, that is added to the time limit of ranks that only wait, so that a rank that hangs
+ * gives up before them. Among the ranks that wait, the rank that has waited longest gives up first,
+ * because most likely its message was lost. */
 #define WAITS_LATE_NS 500000000
 #define OTHERS_LATE_NS 400000000
 
@@ -54,7 +55,7 @@ static bool all_wait(const cgp__executor *executor) {
     return true;
 }
 
-/* Return whether, in this step, the last action of another rank ended before this rank's last
+/* Return whether there is another rank whose last action in this step ended before this rank's last
  * action. */
 static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     for (int r = 0; r < ranks->n; r++) {
@@ -89,7 +90,7 @@ static bool computes(const void *self, int d) {
            !cgp__plan_device(executor->plan, d)->backend->streams;
 }
 
-/* Write ", in layer X, linear" for an action that computes. */
+/* For a compute action, return a text such as ", in layer X, linear". */
 static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     const cgp__node *node = cgp__view_node(v);
     text[0] = 0;
@@ -99,7 +100,7 @@ static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     return text;
 }
 
-/* Write a worker's line in the report, after its name. */
+/* Write a worker's line of the report, after the worker's name. */
 static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     const cgp__executor *executor = v->executor;
     const double seconds = cgp__seconds_since(v->since_ns, now);
@@ -122,7 +123,8 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     }
 }
 
-/* Return the length of the chain of waits that begins at device d; more than n: it is a cycle. */
+/* Return the length of the chain of waits that begins at device d; if it is more than n, the chain
+ * is a cycle. */
 static int chain_length(const cgp__view *views, int n, int d) {
     int length = 0;
     for (; views[d].waits && length <= n; length++)
@@ -130,8 +132,8 @@ static int chain_length(const cgp__view *views, int n, int d) {
     return length;
 }
 
-/* Write the longest chain: "device 0 waits for device 1, which waits for device 2, which runs
- * 2B5". */
+/* Write the longest chain of waits, such as "device 0 waits for device 1, which waits for device 2,
+ * which runs 2B5". */
 static void write_chain(FILE *file, const cgp__view *views, int n) {
     int first = 0;
     char text[32];
@@ -187,8 +189,8 @@ static void write_events(FILE *file, cgp__view *views, int n_views) {
     }
 }
 
-/* Return the device to blame. If it waits, follow its chain of waits to the last device, which may
- * wait for another rank. */
+/* Return the view of the device to blame. If that device waits, follow its chain of waits to the
+ * last device, which may wait for another rank. */
 static const cgp__view *find_blamed(const cgp__view *views, int n) {
     const cgp__view *v = cgp__views_blamed(views, n);
     for (int i = 0; i < n && v && v->waits && views[v->waits_for].busy; i++)
@@ -196,7 +198,7 @@ static const cgp__view *find_blamed(const cgp__view *views, int n) {
     return v;
 }
 
-/* Return whether a view waits for another rank. */
+/* Return whether the worker of a view waits for another rank. */
 static bool waits_for_rank(const cgp__view *v) {
     return v->waits && !cgp__ranks_own(v->executor->ranks, v->waits_for);
 }
@@ -250,8 +252,8 @@ static void write_report(cgp__executor *executor, cgp__view *views, int64_t now,
     executor->report = report;
 }
 
-/* If another rank has failed, give up with its message. That failure has ended the waits on this
- * rank, but workers may not have woken yet. */
+/* If another rank has failed, give up with that rank's message. The failure has ended the waits on
+ * this rank, but the workers of this rank may not have woken yet. */
 static bool give_up_with_peer(cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
     char message[1024];
@@ -269,7 +271,7 @@ static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     const cgp_status status = elsewhere ? CGP_EPEER : CGP_EDEVICE;
     (void)cgp_fail(status, "%s; cgp_pipeline_report() shows what each device waits for", what);
     cgp__team_give_up(executor->team, status);
-    if (elsewhere) /* stop() does not notify other ranks of a CGP_EPEER */
+    if (elsewhere) /* notify the other ranks here, because stop() does not do so for CGP_EPEER */
         executor->ranks->transport->failures.fail(executor->ranks->communicator, status,
                                                   cgp_message());
 }

@@ -39,7 +39,7 @@ cgp_status cgp__worker_finish(cgp__worker *worker) {
     const cgp_status status = backend->streams ? backend->streams->finish(worker->device) : CGP_OK;
     if (status == CGP_OK && !cgp__is_stopped(worker))
         cgp__staging_return(worker, cgp__staging_taken(worker));
-    cgp__staging_drop(worker); /* after a failure no data arrives */
+    cgp__staging_drop(worker); /* after a failure, no data reaches the host */
     return status;
 }
 

@@ -2,14 +2,14 @@
 /* accumulate.c -- gradient accumulation: adds up the gradients of several steps before an update,
  * and clips their norm.
  *
- *     step      if off: overwrites the gradients, adds up tied gradients, computes the norm
+ *     step      accumulation off: overwrites gradients, adds up tied gradients, computes the norm
  *               if on: overwrites after an update, otherwise adds; the gradients stay open
- *     close     adds up tied gradients, and computes the norm: before an update or a read
+ *     close     before an update or a read: adds up tied gradients, computes the norm
  *
- * While gradients are open, each use of a tied parameter keeps its own sum over all micro-batches.
- * So the sums have the bits of one step with all these micro-batches. Pipelines that share the
- * buffers also share the state of the buffers (cgp__shared), so any of these pipelines may run the
- * next call. */
+ * While gradients are open, each use of a tied parameter has its own sum over all micro-batches. So
+ * the sums are bit-identical to the sums of one step with all these micro-batches. Pipelines that
+ * share gradient buffers also share the state of these buffers (cgp__shared), so any of these
+ * pipelines may run the next call. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_tensors.c -- the caller's tensors in the memory of devices that have their own.
+/* device_tensors.c -- checks of the caller's tensors that lie in device memory, on devices with
+ * their own memory.
  *
- * A backend can find out whether an address lies in the memory of its hardware. If it does, staging
- * (staging.c) copies the data on the device. */
+ * A backend can find out whether an address lies in the memory of the backend's hardware. If the
+ * address of a tensor does, staging (staging.c) copies the tensor's data on the device. */
 #include "pipeline/step/device_tensors.h"
 
 #include <cgpipe/parameters.h>

@@ -9,9 +9,9 @@
 
 typedef struct cgp__executor cgp__executor;
 
-/* Check that the devices of this rank can access a tensor that they use: input k, output k (`name`
- * begins the message), or the gradient of input k. A tensor in device memory needs devices of the
- * same backend. An input of integers must be in host memory. */
+/* These functions check that the devices of this rank can access a tensor that they use. The tensor
+ * is input k, output k (`name` begins the error message), or the gradient of input k. A tensor in
+ * device memory needs devices of the same backend. An input of integers must be in host memory. */
 cgp_status cgp__check_device_input(const cgp__executor *executor, int k, const cgp_tensor *tensor);
 cgp_status cgp__check_device_output(const cgp__executor *executor, const char *name, int k,
                                     const cgp_tensor *tensor);

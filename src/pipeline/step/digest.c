@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digest.c -- the digest of a step, see cgpipe/digest.h.
  *
- *     worker    its tensors: NH of each block ──► SHA-256 of the blocks' hashes ──► 16 bytes
+ *     worker    for each tensor: NH of each block ──► SHA-256 of all NH values ──► 16 bytes
  *     caller    gathers the tensors' hashes in the order of the ranks, adds losses and root
  *
- * A tensor is hashed once, by the worker that owns it. Blocks are of fixed size, so the digest does
- * not depend on the layout. */
+ * A tensor is hashed once, by the worker of the device that owns it. Blocks have a fixed size, so
+ * the digest does not depend on how the plan places tensors. */
 #include <cgpipe/digest.h>
 
 #include "base/nh.h"
@@ -28,12 +28,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 64 * CGP__NH_BLOCK }; /* bytes that are copied from a device at a time */
+enum { PIECE = 64 * CGP__NH_BLOCK }; /* number of bytes that are copied from a device at a time */
 
 typedef unsigned char tensor_hash[CGP_DIGEST_TENSOR_BYTES];
 
-/* What a device needs, written by its worker. `piece` is NULL if the device shares the host's
- * memory. */
+/* What the digest needs for one device. Written by the device's worker. `piece` is NULL if the
+ * device shares the host's memory. */
 typedef struct device_part {
     cgp__sha256 *hash;
     char *piece;
@@ -43,9 +43,10 @@ typedef struct device_part {
 struct cgp__digests {
     cgp__nh_key key;
     int n_devices;
-    device_part *devices; /* [devices] empty for devices of other ranks */
-    tensor_hash *hashes;  /* [tensors] each written by the worker of the tensor's device */
-    tensor_hash *packed;  /* [tensors] ordered by the owner's rank */
+    device_part *devices; /* [devices] one part per device; empty for devices of other ranks */
+    tensor_hash *hashes;  /* [tensors] hash of each tensor, written by the worker of the tensor's
+                           * device */
+    tensor_hash *packed;  /* [tensors] the hashes, ordered by the rank of each tensor's owner */
     cgp__sha256 *root;
 };
 
@@ -61,7 +62,8 @@ int cgp_plan_digest_tensors(const cgp_plan *plan) {
     return gradients_of(plan) + cgp__saved_range_of(plan, CGP__SAVED_OPTIMIZER).end;
 }
 
-/* Return a tensor of a digest: the gradients, then the tensors of a checkpoint. */
+/* Return tensor i of a digest. A digest has all gradients, followed by the tensors of a
+ * checkpoint. */
 static cgp__saved_tensor tensor_at(const cgp_plan *plan, int i) {
     const int n = gradients_of(plan);
     if (i >= n) return cgp__saved_at(plan, i - n);
@@ -227,7 +229,7 @@ static cgp_status share(const cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
-/* Append the root to a record of `bytes` bytes. */
+/* Append the root hash to a record of `bytes` bytes. */
 static cgp_status write_root(cgp__sha256 *hash, unsigned char *record, size_t bytes) {
     CGP_TRY(cgp__sha256_restart(hash));
     CGP_TRY(cgp__sha256_add(hash, record, bytes));

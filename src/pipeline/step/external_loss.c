@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* external_loss.c -- runs a step in two calls, between which the caller computes the loss.
  *
- *     cgp_pipeline_forward    the lists up to the last forward; slots stay full
- *     caller                  loss of the outputs, and their gradients
- *     cgp_pipeline_backward   the rest; each B or I first copies its gradient rows to the workspace
+ *     cgp_pipeline_forward    runs the action lists up to the last forward; slots stay full
+ *     caller                  computes the loss and the gradients of the outputs
+ *     cgp_pipeline_backward   runs the rest; each B or I first copies its gradient rows to the
+ *                             workspace
  *
- * cgp_pipeline_skip_backward may replace backward: it discards the slots, and the next forward
- * fills them again. */
+ * The caller may call cgp_pipeline_skip_backward instead of cgp_pipeline_backward. It discards the
+ * contents of the slots, and the next forward fills them again. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
@@ -26,7 +27,7 @@ static cgp_status check_plan(const cgp_pipeline *pipeline) {
                     pipeline->setup->inference ? "predict" : "step");
 }
 
-/* Keep the inputs' tensors: backward reads their data again. */
+/* Store the tensors of the inputs, because backward reads their data again. */
 static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs) {
     for (int k = 0; k < pipeline->model->n_inputs; k++) {
         cgp_tensor *kept = &pipeline->step->external_inputs[k];

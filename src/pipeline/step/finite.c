@@ -2,15 +2,16 @@
 /* finite.c -- checks that a step's numbers are finite, once for all devices, after the last
  * backward.
  *
- *     check     each worker: the accumulators of its device's states; with clip_norm, also
- *               the squares of the gradients of parameters that its device owns
- *     decide    the caller's thread: the loss, then the states in order, then the norm of all
- *               gradients, summed in parameter order so that it is the same for every balance
+ *     check     each worker checks the accumulators of its device's states; with clip_norm, it also
+ *               sums up the squares of the gradients of parameters that its device owns
+ *     decide    the caller's thread checks the loss, the states in order, and the norm of all
+ *               gradients. The norm is summed in parameter order, so it is the same for every
+ *               balance.
  *
- * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is
- * computed before the states change, so the states keep their values if the norm is not finite. A
- * forward whose backward is skipped checks its states alone: the gradients belong to other
- * steps. */
+ * If this check refuses a step, the step commits no state, and cgp_optim_step() fails with the
+ * reason. The norm is computed before the states change, so the states keep their values if the
+ * norm is not finite. After a forward whose backward is skipped, only the states are checked,
+ * because the gradients belong to other steps. */
 #include "pipeline/step/finite.h"
 
 #include "model/model.h"
@@ -39,7 +40,8 @@ static bool owns_gradient(const cgp__worker *worker, int p) {
            cgp__owner_of(worker->plan, p)->device == worker->index;
 }
 
-/* Compute the sums of squares. Store them in the worker's result words, starting at word *what. */
+/* Compute the sums of squares of the gradients. Store them in the worker's result words, starting
+ * at word *what. */
 static cgp_status launch_squares(cgp__worker *worker, const void *what, bool captures) {
     int n = *(const int *)what;
     (void)captures;
@@ -79,7 +81,7 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     return CGP_OK;
 }
 
-/* Gather the squares of all owners on all ranks. */
+/* Gather the sums of squares from the owners of all parameters on all ranks. */
 static cgp_status share_squares(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__step *step = pipeline->step;
@@ -103,7 +105,7 @@ static cgp_status share_squares(const cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
-/* Check all devices, and exchange the answers. The exchange fails on all ranks if the check fails
+/* Check all devices, and exchange the results. The exchange fails on all ranks if the check fails
  * on one rank. */
 static cgp_status check_all(cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
@@ -115,7 +117,7 @@ static cgp_status check_all(cgp_pipeline *pipeline) {
     return cgp__executor_exchanged(pipeline->executor, status);
 }
 
-/* Return the value, but clear the sign of a NaN: printf() would print it. */
+/* Return the value, but clear the sign of a NaN, because printf() would print this sign. */
 static double plain(double value) {
     return isnan(value) ? fabs(value) : value;
 }
@@ -129,8 +131,8 @@ const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
     return first;
 }
 
-/* Set the norm of all gradients, and a refusal that names the first parameter whose gradient is not
- * finite. `unchanged`: what the refusal says about the states. */
+/* Set the norm of all gradients. If a gradient is not finite, set a refusal that names the first
+ * such parameter. `unchanged`: what the refusal's text says about the states. */
 static void sum_norm(const cgp_pipeline *pipeline, const char *unchanged) {
     cgp__step *step = pipeline->step;
     int first = -1;

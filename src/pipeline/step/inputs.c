@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.c -- checks the caller's tensors before anything runs. Each rank checks the tensors that
- * its stages read. One exchange then makes all ranks agree on the number of samples, the counts of
+ * its stages read. By one exchange, all ranks then agree on the number of samples, the counts of
  * the losses, rank 0's constants of the update, and the settings. */
 #include "pipeline/step/inputs.h"
 
@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return whether a tensor has this element type and samples of this shape. */
+/* Return whether a tensor has the element type `dtype` and samples of shape `shape`. */
 static bool fits(const cgp_tensor *tensor, cgp_dtype dtype, const cgp_shape *shape) {
     bool same = tensor->dtype == dtype && tensor->shape.rank == shape->rank + 1;
     for (int i = 0; same && i < shape->rank; i++)
@@ -80,12 +80,12 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
     return CGP_OK;
 }
 
-/* Check the number of samples before anything is read: a step has at most the planned number, and
- * no run has more than memory can address. */
+/* Check the number of samples before any data is read. A training step may have at most the planned
+ * number, and no run may have more than memory can address. */
 static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t samples) {
     const cgp__setup *setup = cgp__plan_setup(plan);
     const cgp_model *model = setup->model;
-    int64_t largest = 1; /* elements of a sample */
+    int64_t largest = 1; /* number of elements of the largest sample */
     if (training && samples > setup->batch)
         return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
                         (long long)setup->batch, (long long)samples);
@@ -223,13 +223,14 @@ cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *pipeline,
     return CGP_OK;
 }
 
-/* Return the model's input with a loss's targets; -1: the graph computes them, or there are
- * none. */
+/* Return the index of the model input that has the targets of a loss; -1: the graph computes the
+ * targets, or there are none. */
 static int targets_of(const cgp_model *model, const cgp__node *loss) {
     return loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
 }
 
-/* Count the targets of a loss. If the graph computes the targets, count without reading them. */
+/* Count the targets of a loss. If the graph computes the targets, derive the count from the number
+ * of samples. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp__run_context *context, int64_t samples, int64_t *count) {
     const cgp_op *op = loss->use.op;
@@ -249,8 +250,8 @@ bool cgp__inputs_has_targets(const cgp_pipeline *pipeline) {
     return pipeline->model->n_losses > 0 && pipeline->step->accumulation.targets[0] > 0;
 }
 
-/* Set the divisor of a loss that counts `count` targets: 1 for a sum; the sum of the weights if
- * the op divides by it; else the count. */
+/* Set the divisor of a loss that counts `count` targets. The divisor is 1 for a summed loss, the
+ * sum of the weights if the op divides by this sum, and otherwise the count. */
 static cgp_status divide_loss(const cgp_model *model, const cgp__node *loss,
                               const cgp__run_context *context, int64_t samples, int64_t count,
                               double *divisor) {
@@ -271,7 +272,8 @@ static cgp_status divide_loss(const cgp_model *model, const cgp__node *loss,
                     model->inputs[weights], *divisor);
 }
 
-/* Count the targets of losses that run on this rank, if inputs have them; set other counts to 0. */
+/* Count the targets of the losses that run on this rank, if model inputs have these targets. Set
+ * all other counts to 0. */
 static cgp_status count_inputs(const cgp_pipeline *pipeline, const cgp__run_context *context,
                                int64_t samples, int64_t *counts, double *divisors) {
     const cgp_plan *plan = pipeline->plan;
@@ -295,8 +297,8 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
     return inputs ? inputs : step->no_inputs;
 }
 
-/* A rank's part of the exchange. The rank's counts and divisors of losses, and its settings, follow
- * in memory. */
+/* A rank's part of the exchange. In memory, the rank's loss counts, its loss divisors and its
+ * settings follow this struct. */
 typedef struct part {
     int64_t status;
     int64_t samples; /* samples in the rank's inputs; 0: the rank reads no inputs */
@@ -354,7 +356,7 @@ static cgp_status check_here(const cgp_pipeline *pipeline, const cgp__run_contex
     return CGP_OK;
 }
 
-/* Compare the parts of all ranks; the result is the same on all. */
+/* Compare the parts of all ranks. The result is the same on all ranks. */
 static cgp_status agree(const cgp_pipeline *pipeline, bool training, int64_t *samples) {
     const int n = pipeline->n_ranks;
     const part *own = part_at(pipeline, pipeline->rank);
@@ -381,8 +383,8 @@ static cgp_status agree(const cgp_pipeline *pipeline, bool training, int64_t *sa
     return CGP_OK;
 }
 
-/* Set the counts of all losses. If an input has the targets, the rank of the loss has counted them.
- * All other counts follow from the number of samples. */
+/* Set the counts of all losses. If a model input has a loss's targets, the rank that runs this loss
+ * has counted them. All other counts follow from the number of samples. */
 static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_context *context,
                               int64_t samples) {
     const cgp_plan *plan = pipeline->plan;

@@ -9,13 +9,13 @@ typedef struct cgp__run_context cgp__run_context;
 typedef struct cgp__setup cgp__setup;
 typedef struct cgp__step cgp__step;
 
-/* Check the caller's tensors of a run, and find its number of samples. With with_loss, fill
+/* Check the caller's tensors of a run, and find its number of samples. If with_loss is true, fill
  * loss_counts, loss_divisors and loss_scales. Collective. */
 cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context, int n_inputs,
                              int64_t *samples);
 
-/* Return the caller's list, or a list of NULLs if the caller's list is NULL: a rank that reads no
- * input may pass NULL. */
+/* Return the caller's list of inputs or, if it is NULL, a list of NULLs. A rank that reads no input
+ * may pass NULL. */
 const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
                                              const cgp_tensor *const *inputs);
 
@@ -30,12 +30,12 @@ size_t cgp__inputs_part_bytes(const cgp__setup *setup);
 cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t samples);
 void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline);
 
-/* The tensors that the caller passes: all outputs, the outputs that it wants, or the gradients of
- * outputs that have a gradient. */
+/* Which tensors the caller passes: tensors for all outputs, tensors for the outputs that it wants,
+ * or gradients for the outputs that have a gradient. */
 typedef enum cgp__wanted { CGP__ALL_OUTPUTS, CGP__SOME_OUTPUTS, CGP__OUTPUT_GRADIENTS } cgp__wanted;
 
-/* Check tensors against the model's outputs whose stages are on this rank. *samples: expected
- * number; if 0, it is set from the first tensor. */
+/* Check tensors against the model's outputs whose stages are on this rank. *samples: the expected
+ * number of samples; if it is 0, it is set from the first tensor. */
 cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted wanted,
                                      const cgp_tensor *const *tensors, int n, int64_t *samples);
 

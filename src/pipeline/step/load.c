@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c -- loads a checkpoint that any number of ranks wrote. Each rank verifies a part of the
- * bytes, and reads the tensors that its devices use, one at a time. Nothing changes before all
- * ranks have checked everything. */
+/* load.c -- loads a checkpoint, which any number of ranks may have written. Each rank verifies a
+ * part of the bytes, and reads the tensors that its devices use, one at a time. The pipeline does
+ * not change before all ranks have checked everything. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Write "adamw with 2 states (exp_avg, exp_avg_sq)". */
+/* Write a description of an optimizer, such as "adamw with 2 states (exp_avg, exp_avg_sq)". */
 static void describe(char *text, size_t bytes, const cgp__checkpoint_info *info) {
     int used = snprintf(text, bytes, "%.40s with %d state%s", info->optimizer, info->n_states,
                         info->n_states == 1 ? "" : "s");
@@ -34,8 +34,8 @@ static bool has_weights_only(const cgp__checkpoint *checkpoint) {
     return strcmp(cgp__checkpoint_info_of(checkpoint)->optimizer, CGP__SAVED_NO_OPTIMIZER) == 0;
 }
 
-/* Compare the optimizers by their descriptions. These are unambiguous, because planned names are
- * short and have no commas. */
+/* Compare the checkpoint's optimizer with the plan's optimizer by their descriptions. These are
+ * unambiguous, because the names in a plan are short and have no commas. */
 static cgp_status check_optimizer(const cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info planned = cgp__saved_info(pipeline->plan, pipeline->step, NULL);
     char there[256], here[256];
@@ -51,7 +51,7 @@ static cgp_status check_optimizer(const cgp_pipeline *pipeline, const cgp__check
 
 /* --- the files of a kind --- */
 
-/* A tensor in one of the files. */
+/* Where a tensor is: the file, and the tensor's index in the file. */
 typedef struct place {
     int shard, index;
 } place;
@@ -62,7 +62,7 @@ typedef struct source {
     int kind, shards;
     cgp__saved_range range;
     cgp_safetensors **files; /* [shards] */
-    place *places;           /* [tensors of the range] */
+    place *places;           /* [tensors of the range] where each tensor is */
 } source;
 
 static void close_source(source *from) {
@@ -72,7 +72,8 @@ static void close_source(source *from) {
     free(from->places);
 }
 
-/* Find a tensor by its name; index -1: no file has the tensor. */
+/* Find the file of a tensor by the tensor's name. The result has index -1 if no file has the
+ * tensor. */
 static place find(const source *from, const char *name) {
     for (int s = 0; s < from->shards; s++) {
         const int index = cgp_safetensors_find(from->files[s], name);
@@ -105,8 +106,8 @@ static cgp_status check_tensor(const source *from, int i, const char *name, plac
                     cgp_shape_text(shape, got, sizeof got));
 }
 
-/* Return true if a tensor is the optimizer state of a parameter that is frozen now. Such a state is
- * not read. */
+/* Return true if a tensor of the checkpoint is optimizer state of a parameter that is frozen in
+ * this model. Such a state is not read. */
 static bool is_state_of_frozen(const source *from, const char *name) {
     const cgp_model *model = cgp__plan_setup(from->plan)->model;
     const char *suffix = strrchr(name, '.');
@@ -119,7 +120,7 @@ static bool is_state_of_frozen(const source *from, const char *name) {
     return found;
 }
 
-/* Report a tensor that the model does not have, or that an earlier file has too. */
+/* Report each tensor of a file that the model does not have, or that an earlier file has too. */
 static cgp_status check_shard(const source *from, int shard) {
     const char *path = cgp__checkpoint_path(from->checkpoint);
     const cgp__saved_file_name file = cgp__saved_file(from->kind, shard, from->shards);
@@ -141,7 +142,7 @@ static cgp_status check_shard(const source *from, int shard) {
     return CGP_OK;
 }
 
-/* Look for surplus tensors. The caller has found all tensors of the model in the files. */
+/* Look for surplus tensors in the files. All tensors of the model must have been found already. */
 static cgp_status check_surplus(const source *from) {
     int there = 0;
     for (int s = 0; s < from->shards; s++)
@@ -170,7 +171,8 @@ static cgp_status find_tensors(source *from, cgp__weight_map *map) {
     return check_surplus(from);
 }
 
-/* Find the tensors, and check that the index file names the same files. */
+/* Find the weights in the files, and check that the index file names the same file for each
+ * tensor. */
 static cgp_status find_weights(source *from) {
     cgp__weight_map *map = NULL;
     CGP_TRY(cgp__weight_map_create(&map));
@@ -180,7 +182,8 @@ static cgp_status find_weights(source *from) {
     return status;
 }
 
-/* Open the files of a kind and find each tensor of the model in them. */
+/* Open the files of a kind (weights or optimizer), and find each tensor of the model in these
+ * files. */
 static cgp_status open_source(source *from) {
     const char *path = cgp__checkpoint_path(from->checkpoint);
     CGP_TRY(CGP__NEW(from->places, from->range.end - from->range.begin, path));
@@ -192,8 +195,8 @@ static cgp_status open_source(source *from) {
     return indexed ? find_weights(from) : find_tensors(from, NULL);
 }
 
-/* Check the number of files. If several ranks wrote the checkpoint, it has one file of each kind
- * for each rank, and an index. */
+/* Check the number of files. A checkpoint that several ranks wrote has, for each rank, one file of
+ * each kind, and also an index. */
 static cgp_status check_count(const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     const int kinds = info->n_states > 0 ? CGP__SAVED_KINDS : 1;
@@ -260,7 +263,8 @@ static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *inf
     pipeline->step->gradient_norm = NAN;
 }
 
-/* Check everything before anything changes: the optimizer, the names and shapes in all files. */
+/* Before anything changes, check the optimizer, and the names and shapes of the tensors in all
+ * files. */
 static cgp_status check_all(const cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint,
                             source from[CGP__SAVED_KINDS], int kinds) {
     CGP_TRY(check_optimizer(pipeline, checkpoint));
@@ -287,7 +291,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
         text ? allocate_for_one(pipeline, &data, &bytes) : cgp__no_memory("checkpoint", 64);
     if (status == CGP_OK) status = check_all(pipeline, checkpoint, from, kinds);
     status = cgp__ranks_agree(ranks, status);
-    const bool checked = status == CGP_OK; /* nothing has changed up to here */
+    const bool checked = status == CGP_OK; /* the pipeline has not changed up to here */
     for (int k = 0; k < kinds && status == CGP_OK; k++)
         status = read_data(pipeline, &from[k], data);
     if (status == CGP_OK && weights_only) status = clear_optimizer(pipeline, data, bytes);
@@ -296,7 +300,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
         set_counters(pipeline, info, weights_only);
         if (note) *note = text;
         if (note) text = NULL;
-    } else if (checked) { /* failed while writing: some parameters are new */
+    } else if (checked) { /* loading has failed after some parameters were overwritten */
         cgp__team_fail(pipeline->team);
     }
     for (int k = 0; k < kinds; k++)

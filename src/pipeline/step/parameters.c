@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parameters.c -- initializes parameters, and copies parameters, gradients and optimizer state to
- * and from the host, as jobs of the workers that own them. */
+ * and from the host. The workers of the devices that own these tensors do this as jobs. */
 #include "pipeline/step/parameters.h"
 
 #include "model/model.h"
@@ -48,7 +48,8 @@ float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tens
     return (float *)(void *)at;
 }
 
-/* Arguments of move_tensor(): move a parameter's tensor between a copy and the host. */
+/* Arguments of move_tensor(), which copies a tensor of a parameter between a device's copy of the
+ * parameter and the host. */
 typedef struct move {
     const cgp__copy *copy;
     int tensor;
@@ -141,8 +142,8 @@ static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int s
                     state);
 }
 
-/* Copy a tensor to the caller, on ranks where `data` is not NULL. `status`: result of the checks so
- * far. */
+/* Copy a tensor to the caller's memory on all ranks on which `data` is not NULL. `status`: result
+ * of the checks so far. */
 static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              float *data) {
     float *unwanted = NULL;
@@ -156,8 +157,8 @@ static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int para
     return status;
 }
 
-/* Copy the caller's tensor to all copies of the parameter, on ranks that have a copy. `status`:
- * result of the checks so far. */
+/* Copy the caller's tensor to all devices' copies of the parameter. Each rank writes the copies on
+ * its devices. `status`: result of the checks so far. */
 static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              const float *data, const char *function) {
     const cgp__ranks *ranks = pipeline->ranks;

@@ -10,14 +10,15 @@
 typedef struct cgp__copy cgp__copy;
 typedef struct cgp__worker cgp__worker;
 
-/* Numbers of a parameter's tensors. Numbers >= 0 are the parameter's optimizer states. */
+/* Numbers that select one of a parameter's tensors: its values or its gradient. Numbers >= 0 select
+ * its optimizer states. */
 enum { CGP__VALUES = -1, CGP__GRADIENT = -2 };
 
-/* Return the data of a parameter's tensor: the copy on the worker's device. */
+/* Return the address, on the worker's device, of a tensor of the device's copy of a parameter. */
 float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor);
 
-/* Copy a tensor to the host: cgp__parameter_read() on the owner's rank, cgp__parameter_bring() on
- * all ranks. The latter is collective. */
+/* These functions copy a parameter's tensor to the host: cgp__parameter_read() only on the owner's
+ * rank, cgp__parameter_bring() on all ranks. The latter is collective. */
 cgp_status cgp__parameter_read(const cgp_pipeline *pipeline, int parameter, int tensor, float *out);
 cgp_status cgp__parameter_bring(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 float *out);
@@ -28,15 +29,16 @@ bool cgp__parameter_is_here(const cgp_pipeline *pipeline, int parameter);
 cgp_status cgp__parameter_write(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 const float *in);
 
-/* Return CGP_EINVAL if a parameter is frozen; `what` names the tensor that it lacks. */
+/* Return CGP_EINVAL if a parameter is frozen. `what`: the name, for the message, of the tensor that
+ * a frozen parameter lacks. */
 cgp_status cgp__parameter_check_trained(const cgp_pipeline *pipeline, int parameter,
                                         const char *what);
 
-/* Note that the caller has changed the parameters of this rank's devices. */
+/* Record that the caller has changed the parameters on this rank's devices. */
 void cgp__parameters_changed(const cgp_pipeline *pipeline);
 
-/* The job that sets a device's parameters and states to their initial values. Argument: uint64_t
- * seed. */
+/* The job that sets a device's parameters and states to their initial values. Its argument points
+ * to the uint64_t seed. */
 cgp_status cgp__job_initialize(cgp__worker *worker, void *seed);
 
 #endif

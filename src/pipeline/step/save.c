@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.c -- saves a pipeline's state as a checkpoint. Each rank writes its own tensors, and holds
- * one at a time in host memory.
+/* save.c -- saves a pipeline's state as a checkpoint. Each rank writes the tensors that it owns,
+ * and holds only one of them at a time in host memory.
  *
  *     rank 0                                          the others
  *     create the temporary directory   ──ticket──►    join it: is it the same directory?
@@ -89,7 +89,8 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
     for (int i = 0; i < cgp__saved_range_of(plan, CGP__SAVED_WEIGHTS).end; i++) {
         const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
         if (is_own(pipeline, &tensor) && cgp__saved_bytes(&tensor) > bytes)
-            bytes = cgp__saved_bytes(&tensor); /* optimizer states have the same size */
+            bytes = cgp__saved_bytes(&tensor); /* a parameter's optimizer states have the same size
+                                                * as the parameter */
     }
     cgp_status status = CGP__NEW(data, bytes, "checkpoint");
     for (int kind = 0; kind < cgp__saved_kinds(plan) && status == CGP_OK; kind++)
@@ -133,7 +134,8 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     return CGP_OK;
 }
 
-/* Check all tensors that a save writes; each is checked by the worker that owns it. */
+/* Check that all tensors that a save writes are finite. Each tensor is checked by the worker of the
+ * device that owns it. */
 static cgp_status check_finite(cgp_pipeline *pipeline) {
     const cgp__ranks *ranks = pipeline->ranks;
     cgp__nonfinite *found = pipeline->step->nonfinite;
@@ -168,8 +170,8 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
     return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 
-/* Refuse to save a plan for inference next to checkpoints of a training run: as step 0 it would
- * become `latest`. */
+/* Refuse to save a plan for inference next to checkpoints of a training run, because link `latest`
+ * would then name this checkpoint of step 0. */
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
                                     const cgp__checkpoint_writer *writer, const char *directory) {
     int64_t newest = -1;
@@ -195,8 +197,8 @@ static cgp_status join(const cgp_pipeline *pipeline, const char *directory,
                             joins ? cgp__checkpoint_join(writer, directory, ticket) : CGP_OK);
 }
 
-/* Begin the checkpoint on rank 0, and join it on the others. Afterwards all ranks have a writer, or
- * none has. */
+/* Begin the checkpoint on rank 0, and join it on the other ranks. Afterwards either all ranks have
+ * a writer, or none has. */
 static cgp_status open_writer(const cgp_pipeline *pipeline, const char *directory, int64_t step,
                               cgp__checkpoint_writer **out) {
     cgp__checkpoint_ticket ticket = {"", "", ""};
@@ -260,7 +262,7 @@ static cgp_status write_index(const cgp_plan *plan, cgp__checkpoint_writer *writ
     return status;
 }
 
-/* Commit the checkpoint on rank 0 when all files are written; frees the writer. */
+/* When all files are written, commit the checkpoint on rank 0. Free the writer. */
 static cgp_status end(const cgp_plan *plan, const cgp__checkpoint_info *info, int keep,
                       cgp__checkpoint_writer *writer) {
     const cgp_status status = info->shards > 1 ? write_index(plan, writer) : CGP_OK;

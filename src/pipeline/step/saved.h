@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saved.h -- the tensors and files of a checkpoint. Names come from the model, so they do not
- * depend on the layout:
+/* saved.h -- the tensors and files of a checkpoint. The tensors' names come from the model, so they
+ * do not depend on how the plan places tensors:
  *
  *     weights      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
  *     optimizer    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
  *
  * A frozen parameter has no optimizer state. All tensors are numbered in this order. One process
- * writes each kind to one file. With several ranks, each writes the tensors that it owns: a
- * parameter belongs to the rank of its first use, a state belongs to the rank of its stage. A rank
- * may own no tensors.
+ * writes each kind to one file. With several ranks, each rank writes the tensors that it owns. A
+ * parameter belongs to the rank of its first use, and an op's state to the rank of the op's stage.
+ * A rank may own no tensors.
  *
  *     one process   weights.safetensors                 optimizer.safetensors
  *     rank 0 of 2   model-00001-of-00002.safetensors    optimizer-00001-of-00002.safetensors
@@ -24,17 +24,18 @@
 typedef struct cgp__step cgp__step;
 
 typedef struct cgp__saved_tensor {
-    int parameter, number; /* `number`: of an optimizer state, or CGP__VALUES */
-    int state;             /* number of an op's state; -1: a parameter's tensor */
+    int parameter, number; /* index of the parameter; number of its optimizer state, or CGP__VALUES
+                            * for its values */
+    int state;             /* number of an op's state; -1: the tensor belongs to a parameter */
     int device;            /* device of the tensor's owner */
     cgp_dtype type;
     const cgp_shape *shape;
 } cgp__saved_tensor;
 
-/* The kinds of files; a plan without optimizer state has weights only. */
+/* The kinds of files. A plan without optimizer state has only the kind for weights. */
 enum { CGP__SAVED_WEIGHTS, CGP__SAVED_OPTIMIZER, CGP__SAVED_KINDS };
 
-/* The tensors `begin` .. `end` - 1 of a kind. */
+/* A range of tensors of a kind: `begin` .. `end` - 1. */
 typedef struct cgp__saved_range {
     int begin, end;
 } cgp__saved_range;
@@ -45,7 +46,7 @@ cgp__saved_range cgp__saved_range_of(const cgp_plan *plan, int kind);
 cgp__saved_tensor cgp__saved_at(const cgp_plan *plan, int i);
 size_t cgp__saved_bytes(const cgp__saved_tensor *tensor);
 
-/* Return the name of an optimizer state of the plan, "exp_avg". Static. */
+/* Return the name of an optimizer state of the plan, such as "exp_avg". The string is static. */
 const char *cgp__saved_state_name(const cgp_plan *plan, int number);
 
 /* Return the name of tensor i; NULL when out of memory. Owned by the caller. */
@@ -55,7 +56,8 @@ typedef struct cgp__saved_file_name {
     char text[48];
 } cgp__saved_file_name;
 
-/* Return the name of a shard, counted from 0; for shard -1, a pattern of all names for messages. */
+/* Return the file name of a shard; shards count from 0. For shard -1, return a pattern of all file
+ * names, for messages. */
 cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards);
 
 /* Return what a checkpoint stores in addition to tensors. A plan for inference saves only weights

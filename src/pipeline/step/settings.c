@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* settings.c -- compares the settings that a program makes on each rank separately. The calls that
  * make these settings do not communicate. Each rank sends its settings in the exchange before a
- * training step (inputs.c). If they differ, the parameters of the ranks would diverge without an
- * error. */
+ * training step (inputs.c). If settings differed, the parameters of the ranks would diverge without
+ * an error. */
 #include "pipeline/step/settings.h"
 
 #include "model/model.h"
@@ -15,8 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Kinds of words. A rank's settings have one word of each kind, but LR has [1 + groups] words and
- * TARGETS has [losses] words. */
+/* The kinds of words in a rank's settings. There is one word of each kind, except that LR has [1 +
+ * groups] words and TARGETS has [losses] words. */
 enum { ACCUMULATION, WAITING, UPDATES, SEED, STEPS, LR, TARGETS };
 
 static const struct {
@@ -44,7 +44,8 @@ void cgp__settings_write(const cgp_pipeline *pipeline, int64_t *words) {
     words[SEED] = (int64_t)step->seed;
     words[STEPS] = step->steps;
     for (int g = 0; g <= n_groups; g++) {
-        const double lr = isnan(step->lr[g]) ? -1 : fabs(step->lr[g]); /* one number for 0 and -0 */
+        /* fabs() gives 0 and -0 the same word. */
+        const double lr = isnan(step->lr[g]) ? -1 : fabs(step->lr[g]);
         memcpy(&words[LR + g], &lr, sizeof lr);
     }
     for (int l = 0; l < pipeline->model->n_losses; l++)
@@ -71,7 +72,7 @@ static void describe(char *text, size_t size, int k, int64_t word) {
 cgp_status cgp__settings_compare(const cgp__setup *setup, int rank, const int64_t *words,
                                  const int64_t *of_rank_0) {
     char got[64], expected[64];
-    const int end = LR + 1 + setup->groups.n; /* end of the learning rates */
+    const int end = LR + 1 + setup->groups.n; /* index after the words of the learning rates */
     for (int i = 0; i < cgp__settings_words(setup); i++) {
         if (words[i] == of_rank_0[i]) continue;
         const int k = i < LR ? i : i < end ? LR : TARGETS;

@@ -2,7 +2,7 @@
 /* states.c -- the state that ops keep across steps: initial values, the commit at the end of a
  * step, and copies to and from the host.
  *
- *     F of each micro-batch    adds to the accumulator, in the order of the list
+ *     F of each micro-batch    adds to the accumulator, in the order of the action list
  *     end of a step            commit: state = f(state, accumulator)
  *
  * A step that fails, or whose numbers are not finite (finite.c), commits nothing. */
@@ -176,7 +176,7 @@ cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, c
     return cgp__executor_run_one(pipeline->executor, device_of(pipeline, state), move_state, &m);
 }
 
-/* Copy a state from its rank to `out` on all ranks. */
+/* Copy a state from the rank that has it to `out` on all ranks. */
 static cgp_status bring(const cgp_pipeline *pipeline, int state, void *out) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__ranks *ranks = pipeline->ranks;
@@ -204,7 +204,8 @@ cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data)
     return status;
 }
 
-/* `data`: NULL on ranks that do not have the state. */
+/* Check the arguments of a call that sets a state. `data`: may be NULL on ranks that do not have
+ * the state. */
 static cgp_status check_set(const cgp_pipeline *pipeline, int state, const void *data,
                             const char *function) {
     CGP_TRY(check(pipeline, state));

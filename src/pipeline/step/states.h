@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.h -- the state that ops keep across steps. */
+/* states.h -- handles the state that ops keep across steps. */
 #ifndef CGP_SRC_PIPELINE_STEP_STATES_H
 #define CGP_SRC_PIPELINE_STEP_STATES_H
 
@@ -12,13 +12,14 @@ typedef struct cgp__worker cgp__worker;
 cgp_status cgp__states_initialize(cgp__worker *worker);
 cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 
-/* Look for states of the worker's device that a commit would make nonfinite. Write the answers to
- * the worker's result words, starting at word *n, and advance *n. After the words are fetched,
- * cgp__states_first_nonfinite() returns the first such state; -1: none. */
+/* cgp__states_check() looks for states on the worker's device that a commit would make nonfinite.
+ * It writes results to the worker's result words, starting at word *n, and advances *n. When these
+ * words have been copied to the host, cgp__states_first_nonfinite() returns the first such state;
+ * -1: none. */
 cgp_status cgp__states_check(cgp__worker *worker, int *n);
 int cgp__states_first_nonfinite(const cgp__worker *worker);
 
-/* Copy a state, on the rank that has it, to `out` or from `in` in host memory. */
+/* On the rank that has a state, copy the state to `out`, or from `in`, in host memory. */
 cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, const void *in);
 
 /* Return the address of a state on the worker's device. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c -- runs the action lists for training steps, evaluation and prediction, and keeps losses
+/* step.c -- runs the action lists for training steps, evaluation and prediction, and updates losses
  * and counters. */
 #include "pipeline/step/step.h"
 
@@ -69,7 +69,7 @@ void cgp__step_deinit(cgp__step *step) {
     free(step->lr);
 }
 
-/* Run the lists, then broadcast the loss sums to all ranks. */
+/* Run the action lists, then broadcast the loss sums to all ranks. */
 cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
     const cgp_plan *plan = pipeline->plan;
     cgp__executor *executor = pipeline->executor;
@@ -84,7 +84,7 @@ cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
                                        executor->losses, sums * sizeof(double)));
 }
 
-/* Add the micro-batches' sums of each loss, in ascending order. */
+/* For each loss, add up the sums of all micro-batches, in ascending order. */
 static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
     const int n = pipeline->model->n_losses;
     for (int i = 0; i < run->minibatch.chunks; i++) {
@@ -98,7 +98,7 @@ static void reset_losses(cgp_pipeline *pipeline) {
         pipeline->step->loss_sums[l] = 0;
 }
 
-/* Return the sum over the losses of weight x sum / divisor. */
+/* Return the total loss, which is the sum of weight x sum / divisor over all losses. */
 static double total_loss(const cgp_pipeline *pipeline) {
     const cgp_model *model = pipeline->model;
     double total = 0;
@@ -183,7 +183,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     return CGP_OK;
 }
 
-/* Run forward over any number of samples, in pieces that keep lists short. */
+/* Run forward over any number of samples, in several pieces so that action lists stay short. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
     const int64_t piece = CGP__PIECE * pipeline->setup->microbatch;
     int64_t samples = 0;

@@ -10,14 +10,15 @@ typedef struct cgp__nonfinite cgp__nonfinite;
 typedef struct cgp__run cgp__run;
 typedef struct cgp__run_context cgp__run_context;
 
-/* Gradients of several steps (accumulate.c). */
+/* Accumulation of the gradients of several steps (accumulate.c). */
 typedef struct cgp__accumulation {
     bool on;          /* steps accumulate gradients (cgp_pipeline_set_accumulation()) */
-    int64_t *targets; /* [losses] divisors of cgp_pipeline_set_targets(); 0: the count */
+    int64_t *targets; /* [losses] divisors that cgp_pipeline_set_targets() has set; 0: the loss's
+                       * count is the divisor */
 } cgp__accumulation;
 
-/* Number of updates and state of the gradients. Pipelines that share these memory sections use the
- * owner's. */
+/* The number of updates and the state of the gradients. Pipelines that share gradients all use this
+ * struct of the pipeline that owns them. */
 typedef struct cgp__shared {
     int64_t updates;
     bool update_due;    /* gradients wait for cgp_optim_step() */
@@ -34,17 +35,19 @@ typedef struct cgp__shared {
 typedef struct cgp__step {
     uint64_t seed;
     int64_t steps;            /* steps done; part of the key of dropout */
-    cgp__shared own, *shared; /* shared: own, or `own` of the memory's owner */
+    cgp__shared own, *shared; /* `shared` points to `own` here, or in the pipeline that owns the
+                               * memory */
     char *parts;              /* [ranks] parts of the exchange before a run (inputs.c) */
-    double *packed;           /* [params] gradients' squares, ordered by owner's rank */
-    int64_t *loss_counts;     /* [losses] what the sum counts, e.g. the number of targets */
-    double *loss_divisors;    /* [losses] 1, loss_counts, a sum of weights, or targets */
+    double *packed;           /* [params] sums of squares, ordered by the rank of the owner */
+    int64_t *loss_counts;     /* [losses] what each sum counts, e.g. the number of targets */
+    double *loss_divisors;    /* [losses] each is 1, the loss_counts entry, a sum of weights, or the
+                               * set divisor */
     double *loss_sums;        /* [losses] sums over the micro-batches */
     double *step_sums;        /* [losses] loss_sums of the last training step, for its digest */
     float *loss_scales;       /* [losses] weight / divisor */
-    bool squared;             /* the check of devices also sums the gradients' squares */
+    bool squared;             /* the check of devices also sums the squares of gradients */
     double *lr;               /* [1 + groups] rates that the caller set; NaN: the plan's rate */
-    double lr_factor;         /* factor of the groups' rates, by the schedule */
+    double lr_factor;         /* factor of the groups' rates; the LR schedule sets it */
     double gradient_norm;     /* norm used by the last cgp_optim_step() */
     cgp__accumulation accumulation;
     cgp_update update; /* constants of the update */
@@ -57,22 +60,25 @@ typedef struct cgp__step {
     /* [devices] results of the last check; written by the device's worker. */
     cgp__nonfinite *nonfinite;
 
-    struct cgp__digests *digests; /* memory of digest.c; NULL: no step was digested */
+    struct cgp__digests *digests; /* memory of digest.c; NULL: no digest was computed */
 
-    const cgp_tensor **no_inputs; /* [inputs] all NULL, for a rank that reads no inputs */
+    const cgp_tensor **no_inputs; /* [inputs] all entries are NULL; used if the rank reads no
+                                   * inputs */
 
-    /* The caller's tensors for gradients of inputs, by value and as the list of a run context. */
+    /* The caller's tensors for gradients of inputs: as an array of tensors, and as the list of
+     * pointers for a run context. */
     cgp_tensor *input_gradients;
     const cgp_tensor **input_gradient_list;
 
-    /* With an external loss: inputs of the forward whose backward is due, by value and as the list
-     * of a run context. */
+    /* With an external loss: the inputs of the forward whose backward is due, as an array of
+     * tensors and as the list of pointers for a run context. */
     cgp_tensor *external_inputs;
     const cgp_tensor **external_list;
-    const cgp__run *external_run; /* lists of a forward; NULL: a forward is due next */
+    const cgp__run *external_run; /* action lists of a forward whose backward is due; NULL: a
+                                   * forward is due next */
 } cgp__step;
 
-/* Allocate and free what a step refers to. */
+/* These functions allocate and free what a cgp__step points to. */
 cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed);
 void cgp__step_deinit(cgp__step *step);
 
@@ -83,30 +89,33 @@ cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline);
 cgp_status cgp__step_check_training(const cgp_pipeline *pipeline);
 const char *cgp__step_due(const cgp_pipeline *pipeline);
 
-/* Run the context's lists on all workers; set its seed and step for dropout. */
+/* Set the context's seed and step number for dropout, and run the context's action lists on all
+ * workers. */
 cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context);
 
-/* Check the tensors of a training run, find its lists and run them. */
+/* Check the caller's tensors for a training run, then find and run the action lists. */
 cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs);
 
-/* Before a forward or step: return CGP_ESTATE if its backward would add to clipped gradients. */
+/* Called before a forward or a step: return CGP_ESTATE if the backward would add to clipped
+ * gradients. */
 cgp_status cgp__accumulate_check(const cgp_pipeline *pipeline);
 
-/* Before a backward: agree on a status, and on whether the backward adds. Collective. */
+/* Called before a backward: all ranks agree on a status, and on whether the backward adds to
+ * gradients. Collective. */
 cgp_status cgp__accumulate_agree(const cgp_pipeline *pipeline, cgp_status status);
 
-/* Before a backward of N samples: find its lists. If accumulation is on, these lists add to the
- * gradients that wait for an update. Collective. */
+/* Called before a backward of N samples: find its action lists. If accumulation is on, these lists
+ * add to the gradients that wait for an update. Collective. */
 cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const cgp__run **out);
 
-/* Before a backward runs: if the backward adds to tied gradients that were added up, separate
- * them. */
+/* Called before a backward runs: if it adds to tied gradients that are already added up, separate
+ * the buffers of their uses (cgp__tied_separate()). */
 cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline);
 
 /* Complete open gradients: add up tied gradients and, with clip_norm, compute the norm. */
 cgp_status cgp__accumulate_close(cgp_pipeline *pipeline);
 
-/* Return whether gradients can be read: a step has run, and no backward is due. */
+/* Return whether gradients can be read, which is so if a step has run and no backward is due. */
 static inline bool cgp__step_has_gradients(const cgp__step *step) {
     return step->shared->has_gradients && !step->external_run;
 }
@@ -115,7 +124,7 @@ static inline bool cgp__step_has_gradients(const cgp__step *step) {
 void cgp__digests_destroy(struct cgp__digests *digests);
 
 /* End a step after its last backward: add up tied gradients, check that all numbers are finite,
- * commit the states, and advance the counters. `loss`: 0 with an external loss. */
+ * commit the states, and advance the counters. `loss`: the step's loss; 0 with an external loss. */
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss);
 
 #endif

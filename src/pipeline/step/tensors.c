@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.c -- gives the caller views of parameters, gradients and states in place, and records
- * writes through these views. */
+/* tensors.c -- gives the caller views of parameters, gradients and states in their place in memory,
+ * and records writes through these views. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
@@ -16,10 +16,10 @@
 
 #include <stdlib.h>
 
-/* A view, and where its memory is: the host's, or a device's own. */
+/* A view, and where its memory is: in host memory, or in a device's own memory. */
 typedef struct view {
     bool on_host;
-    int device; /* device's number in the plan; set when it is found */
+    int device; /* number of the device in the plan; set when the device is found */
     cgp_tensor tensor;
 } view;
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tied.c -- adds up the gradients of tied parameters (those with several uses) after all lists have
- * ended.
+/* tied.c -- adds up the gradients of tied parameters, which are parameters with several uses. This
+ * happens when all action lists have ended.
  *
- *     gather    the owner (device of the first use) adds the other uses' buffers, in order
+ *     gather    the owner, which is the device of the first use, adds the buffers of the other uses
+ *               in order
  *     scatter   the other devices copy the sum
  *
  * The owner copies a buffer of another device to its own workspace piece by piece, and adds each
- * piece from there. If the owner cannot read the device's memory, as on another rank, the pieces
- * arrive over a link (plan/links.h). All devices process the parameters and their uses in the same
- * order, so these links never wait for each other in a cycle. */
+ * piece from there. If the owner cannot read the other device's memory, for example on another
+ * rank, the pieces arrive over a link (plan/links.h). All devices process the parameters and their
+ * uses in the same order, so devices never wait for each other in a cycle. */
 #include "pipeline/step/tied.h"
 
 #include "model/model.h"
@@ -35,7 +36,8 @@ static cgp_place place_of(const cgp__worker *worker, int device, float *buffer) 
     return (cgp_place){same ? executor->workers[device].device : NULL, buffer};
 }
 
-/* Copy from a cgp_place. Data from the host reaches a device with its own memory by staging. */
+/* Copy from a cgp_place to the worker's device. Data from the host reaches a device with its own
+ * memory by staging. */
 static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size_t bytes) {
     const cgp_backend *backend = worker->backend;
     if (!from.device && !backend->host_addressable)
@@ -44,7 +46,8 @@ static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size
                                 from, bytes);
 }
 
-/* Add another device's buffer to a buffer of this worker, through the worker's workspace. */
+/* Add a buffer of another device to a buffer of this worker, piece by piece through the worker's
+ * workspace. */
 static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int64_t count) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));
@@ -68,8 +71,8 @@ static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, siz
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-/* Send a tensor over a link, piece by piece. Pieces in flight have different numbers, as
- * micro-batches do. */
+/* Send a tensor over a link, piece by piece. Like micro-batches, pieces in flight have different
+ * numbers. */
 static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, int64_t count) {
     cgp__end *end = &worker->executor->ends[2 * tie];
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[tie];
@@ -89,8 +92,8 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
     return CGP_OK;
 }
 
-/* Copy a piece out of a message's buffer or, if `piece` is not NULL, add it to `to` through
- * `piece`. Wait until the copy or sum is complete. */
+/* Copy a piece from a message's buffer to `to` or, if `piece` is not NULL, copy it to `piece` and
+ * add it to `to` from there. Wait until the copy or sum is complete. */
 static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from, int64_t n) {
     const cgp_backend *backend = worker->backend;
     CGP_TRY(backend->device.copy(worker->device, CGP_QUEUE_COMPUTE,
@@ -101,8 +104,8 @@ static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place 
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-/* Receive a tensor over a link. `add`: add the tensor, through the workspace, instead of copying
- * it. */
+/* Receive a tensor over a link. `add`: instead of copying the tensor, add it through the
+ * workspace. */
 static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count, bool add) {
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[tie];
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
@@ -124,8 +127,8 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
     return CGP_OK;
 }
 
-/* Add a use's buffer to the owner's sum. The owner adds the buffer; a device with a link to the
- * owner sends it. */
+/* Add a use's gradient buffer to the owner's sum. If this is the owner, add the buffer; if this is
+ * the use's device and it has a link to the owner, send the buffer. */
 static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *sum) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
@@ -170,8 +173,8 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
     return cgp__worker_finish(worker);
 }
 
-/* Copy the sum to another device's copy of the parameter. That device copies or receives the sum.
- * If the owner has a link to that device, the owner sends the sum. */
+/* Copy the sum to the gradient of another device's copy of the parameter. That device copies or
+ * receives the sum. If the owner has a link to that device, the owner sends the sum. */
 static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
     const cgp__executor *executor = worker->executor;
     const int64_t count = cgp_shape_count(&executor->model->params[copy->parameter].shape);
@@ -216,7 +219,8 @@ cgp_status cgp__tied_sum(cgp__executor *executor, bool exchanged) {
     return cgp__executor_job(executor, scatter_all, NULL);
 }
 
-/* Set a use's buffer to zero if it is on this device and not the owner's sum. */
+/* Set a use's gradient buffer to zero if the buffer is on this device and does not hold the owner's
+ * sum. */
 static cgp_status separate(cgp__worker *worker, int u) {
     static const float zeros[4096];
     const cgp__use *use = &worker->model->uses[u];

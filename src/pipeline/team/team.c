@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.c -- threads, jobs and their time limit.
+/* team.c -- threads, their jobs, and the jobs' time limit.
  *
- * The time limit needs no thread of its own: the caller waits anyway, and wakes when no worker has
+ * The time limit needs no separate thread. The caller waits anyway, and wakes when no worker has
  * ended an action for as long as the timeout.
  *
  * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it one last
  * time (GRACE_NS), then detaches it. Memory that the thread may still touch is never freed: the
  * pipeline itself, its lists and channels, and the memory and kernels of its device. The memory of
  * the other devices is kept too, unless the thread hangs in an action that only computes. If the
- * thread resumes, it reads `stopped` and ends. It does not touch the plan, or the caller's tensors
- * or stack frame, which may be gone: a job's argument lies in the pipeline. Its device may still
- * read and write the tensors of that one call: in the kernel that hangs and, if the device runs
- * ahead, in later actions. */
+ * thread resumes, it reads `stopped` and ends. The plan and the caller's tensors and stack frame
+ * may be gone by that time, and the thread does not touch them; a job's argument lies in the
+ * pipeline. The thread's device may still read and write the tensors of that one call, in the
+ * kernel that hangs and, if the device runs ahead, in later actions. */
 #include "pipeline/team/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GRACE_NS 300000000     /* time for workers to end their jobs after a failure */
-#define OVERSLEPT_NS 500000000 /* ns; a runnable thread wakes sooner than this */
+#define GRACE_NS 300000000     /* ns that workers have to end their jobs after a failure */
+#define OVERSLEPT_NS 500000000 /* ns; a runnable thread wakes with less delay than this */
 
 static void *thread_main(void *argument) {
     cgp__thread *thread = argument;
@@ -40,7 +40,8 @@ static void *thread_main(void *argument) {
             snprintf(thread->message, sizeof thread->message, "%s", cgp_message());
         pthread_mutex_lock(&team->lock);
         if (thread->status != CGP_OK && timed && !thread->stuck)
-            cgp__team_give_up(team, thread->status); /* other threads may wait for this thread */
+            cgp__team_give_up(team, thread->status); /* end the waits of other threads, which may
+                                                      * wait for this thread */
         team->last_end_ns = cgp__now_ns();
         thread->busy = false;
         if (!thread->stuck) team->remaining--;
@@ -99,7 +100,7 @@ void cgp__team_give_up(cgp__team *team, cgp_status status) {
     team->supervisor->stop(team->self);
 }
 
-/* Assign the job to every thread of begin .. end - 1 that is not stuck in an earlier job. */
+/* Assign the job to each of the threads begin .. end - 1 that is not stuck in an earlier job. */
 static void assign(cgp__team *team, int begin, int end, cgp__job *job, void *argument, bool timed) {
     team->job = job;
     team->argument = argument;
@@ -138,7 +139,7 @@ static int64_t deadline_of(const cgp__team *team) {
 }
 
 /* Wait until `deadline_ns`, or for look_ns if that is shorter. If the caller wakes much later, the
- * whole process was suspended (Ctrl-Z, a sleeping machine): the limit starts again. */
+ * whole process was suspended (Ctrl-Z, a sleeping machine), so the time limit starts again. */
 static void wait_for_some(cgp__team *team, int64_t deadline_ns) {
     const int64_t next_ns = cgp__now_ns() + team->look_ns;
     const int64_t wake_ns =
@@ -159,8 +160,8 @@ static void wait_for_all(cgp__team *team) {
     }
 }
 
-/* Run a job and wait. If a job with a time limit fails, the team fails too: buffers may be held and
- * sums incomplete. */
+/* Run a job and wait for its end. If a job with a time limit fails, the team fails too, because
+ * buffers may still be held and sums may be incomplete. */
 static cgp_status run(cgp__team *team, int begin, int end, cgp__job *job, void *argument,
                       bool timed) {
     pthread_mutex_lock(&team->lock);

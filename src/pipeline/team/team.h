@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.h -- one thread per device. The caller gives all threads the same job and waits. The team
- * does not depend on the plan.
+/* team.h -- a team of threads, one per device. The caller gives all threads the same job and waits.
+ * The team does not depend on the plan.
  *
  *     assigned ──► busy ──► idle          stuck: still busy when the caller stops waiting
  *       (taken back by the caller if        (ends its job later, or never)
@@ -15,7 +15,7 @@
 
 typedef struct cgp__team cgp__team;
 
-/* The subject of a job (run/worker.h); the team only passes it on. */
+/* The worker on which a job runs (run/worker.h). The team only passes its address on. */
 typedef struct cgp__worker cgp__worker;
 
 typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
@@ -23,12 +23,12 @@ typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
 typedef struct cgp__thread {
     cgp__team *team;
     cgp__worker *worker;
-    int number; /* number of the worker's device */
+    int number; /* number of the device whose worker runs on the thread */
     pthread_t thread;
-    /* State of the job, under the team's lock: assigned but not started; running; still running
-     * when the caller stopped waiting. */
+    /* State of the thread's job, protected by the team's lock. assigned: the job has not started.
+     * busy: it runs. stuck: it still ran when the caller stopped waiting. */
     bool assigned, busy, stuck;
-    /* Set by the thread: its current job has a time limit. */
+    /* True if the thread's current job has a time limit. Set by the thread. */
     bool timed;
     /* Result of the last job. */
     cgp_status status;
@@ -45,8 +45,7 @@ typedef struct cgp__supervisor {
     /* Report which action hangs and give up the run. Return false, without effect, if an action has
      * ended after the timeout was noticed. */
     bool (*time_out)(void *self);
-    /* Return whether the thread of this number runs an action that touches no other device's
-     * memory. */
+    /* Return whether thread `number` runs an action that touches no other device's memory. */
     bool (*computes)(const void *self, int number);
 } cgp__supervisor;
 
@@ -57,10 +56,11 @@ struct cgp__team {
     int n;
 
     pthread_mutex_t lock;
-    pthread_cond_t work, done, released; /* `released` ends injected faults */
+    pthread_cond_t work, done, released; /* signalled for threads, for the caller, and to end
+                                          * injected faults, respectively */
     cgp__job *job;
     void *argument;
-    int remaining; /* threads that the caller waits for */
+    int remaining; /* number of threads that the caller waits for */
     bool quit, release;
     /* Set when a run has failed. Then no job with a time limit touches the plan or the caller's
      * memory. */
@@ -69,18 +69,18 @@ struct cgp__team {
     bool stuck_shares_memory;
 
     bool timed;         /* the job has a time limit */
-    int64_t timeout_ns; /* limit since the last action ended; 0: none */
+    int64_t timeout_ns; /* time limit, counted from the end of the last action; 0: none */
     /* Interval between calls of deadline(), equal to the interval between heartbeats; 0: deadline()
      * is called at the deadline only. */
     int64_t look_ns;
     int64_t job_start_ns;
-    /* When a thread last ended its job, or the process resumed. */
+    /* Time at which a thread last ended its job or, if later, at which the process resumed. */
     int64_t last_end_ns;
 
     /* The first error of the run in progress. */
     cgp_status first_status;
     char first_message[1024];
-    /* If set, the pipeline can only be destroyed; `failure` says why. */
+    /* If true, the pipeline can only be destroyed; `failure` has the reason. */
     bool failed;
     char failure[1024];
 };
@@ -93,32 +93,34 @@ void cgp__team_deinit(cgp__team *team);
 cgp_status cgp__team_reserve(cgp__team *team, int n);
 cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 
-/* Run a job on every thread and wait. If a thread is stuck, it may use the argument after the call
- * returns, so the argument must lie in the pipeline.
+/* These functions run a job on every thread and wait. A stuck thread may use the argument after the
+ * call returns, so the argument must lie in the pipeline.
  *
- * run: the job has a time limit. The first failure, or the timeout, gives up the run: all waits
- * end, the call returns its status and message, and the team has failed. run_untimed: no thread
- * waits for another; the call returns the failure of the lowest-numbered thread that failed. */
+ * run: the job has a time limit. At the first failure, or at the timeout, the run is given up. All
+ * waits end, the call returns the status and message of this failure, and the team is marked as
+ * failed. run_untimed: the job has no time limit, and no thread waits for another. If threads fail,
+ * the call returns the failure of the lowest-numbered one. */
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 
-/* Run an untimed job on thread i alone; CGP_ESTATE: the thread is stuck. The argument is borrowed
- * for the call. */
+/* Run a job without a time limit on thread i alone. The argument is borrowed for the call. @retval
+ * CGP_ESTATE The thread is stuck. */
 cgp_status cgp__team_run_one(cgp__team *team, int i, cgp__job *job, void *argument);
 
-/* Mark the team as failed, with cgp_message() as the reason. */
+/* Mark the team as failed, and store cgp_message() as the reason. */
 void cgp__team_fail(cgp__team *team);
 
-/* Keep cgp_message() as the run's error if it is the first error, and end all waits for messages.
- * Call under the lock. */
+/* Store cgp_message() as the run's error if there is no earlier error, and end all waits for
+ * messages. Called with the team's lock held. */
 void cgp__team_give_up(cgp__team *team, cgp_status status);
 
-/* Release stalled workers; return false if a worker stays stuck. Then end all threads. */
+/* cgp__team_release() releases stalled workers, and returns false if a worker stays stuck. After
+ * it, cgp__team_stop() ends all threads. */
 bool cgp__team_release(cgp__team *team);
 void cgp__team_stop(cgp__team *team);
 
-/* Sleep, for injected faults, until the deadline or the destruction of the pipeline. A failure of
- * the run does not end the sleep: a slow kernel would not notice the failure either. */
+/* Sleep until the deadline or the destruction of the pipeline; used by injected faults. A failure
+ * of the run does not end the sleep, because a slow kernel would not notice the failure either. */
 void cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns);
 
 #endif

@@ -15,19 +15,19 @@ typedef struct cgp__device_plan {
     cgp_plan_device info;
     const cgp_backend *backend;
     cgp_device_options options;
-    /* The ordinal differs by rank. */
+    /* True: the device's ordinal differs by rank. */
     bool local;
     char *name;
     /* Offsets of sections in the device's memory, set by plan.c; packings.c sets `packed`. */
     int64_t parameters, gradients, optimizer, state, partial_gradients, packed, pool, workspace;
     /* Set by parameters.c: bytes of one optimizer state. */
     int64_t optimizer_state_bytes;
-    /* Set by parameters.c: bytes of the gradient buffers that backward writes; these come first in
-     * the section. The partial sums have sections of the same size. */
+    /* Set by parameters.c: bytes of the gradient buffers that backward writes, which come first in
+     * the section of gradients. Each section of partial sums has the same size. */
     int64_t written_gradient_bytes;
     /* Set by states.c: bytes of op state, without accumulators and caches. */
     int64_t states_bytes;
-    /* Set by slots.c: places in the pool. */
+    /* Set by slots.c: offsets of the slots in the device's pool. */
     cgp__slots slots;
     cgp__step_memory step;
     cgp__staging staging;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.c -- assigns locations to the live ranges of a stage: first fit, a heuristic for dynamic
+/* layout.c -- assigns locations to the live ranges of a stage by first fit, a heuristic for dynamic
  * storage allocation.
  *
  * All saved ranges are in use at the same time, between forward and backward. So the slot is as
- * large as the sum of these ranges, and the ranges lie in it in order of time. All other ranges are
- * packed around them: the upper part of the slot is still unwritten in forward and already dead in
- * backward. The part in use grows and shrinks like a stack:
+ * large as the sum of these ranges, and they lie in the slot in order of time. All other ranges are
+ * packed around the saved ranges, since the upper part of the slot is still unwritten in early
+ * forward and already dead in late backward. The part of the slot in use grows and shrinks like a
+ * stack:
  *
  *     offset                                     saved ranges, and others that fit around them
  *       ^      . . . . . . . ####|#### . . . .
@@ -13,12 +14,13 @@
  *       |      . ################|############
  *       +------------ forward ---+-- backward --> time
  *
- * If backward is split into I and W, with other actions in between, the gradients that I leaves for
- * W live in the slot as well. Forward's values for W lie at the bottom. Above them lie the values
- * for I only, longest-lived first. The gradients for W hang from the top, in the order in which
- * they are made. One stack shrinks as the other grows. The first gradients, for which there is no
- * room yet, lie in a gradient slot, which is in use from I to W. So the saved slot is as large as
- * forward's values.
+ * If backward is split into I and W, other actions run between the two. Then the gradients that I
+ * leaves for W live in the slot as well. Forward's values for W lie at the bottom. Above them lie
+ * the values for I only, longest-lived first. The gradients for W form a second stack, which hangs
+ * from the top of the slot; they are stacked in the order in which they are made. The lower stack
+ * shrinks as the hanging stack grows. There is no room yet for the first gradients, so they lie in
+ * a gradient slot, which is in use from I to W. So the saved slot is only as large as forward's
+ * values.
  *
  *       ^      . . . . . . . . . |oooooooooooo      o gradients for W
  *       |      . . . . . ####|## |. ooooooooo
@@ -26,14 +28,14 @@
  *       |      . ============|===============       = W reads it
  *       +------------ F -----+-- I --+-- W -> time
  *
- * Unsaved ranges are placed one by one, each at the lowest free offset: in the slot if it fits,
- * else in the workspace. The best order depends on the graph, so several orders are tried, and the
- * order with the smallest workspace is kept.
+ * Unsaved ranges are placed one by one. Each takes the lowest free offset in the slot if it fits
+ * there, else in the workspace. The best order depends on the graph, so several orders are tried,
+ * and the order with the smallest workspace is kept.
  *
- * The search for the lowest free offset visits only ranges that live at the same time. It finds
- * saved ranges in a tree over the stack (struct stack), and unsaved ranges in an index over time
- * (struct lifetimes). So a stage of n ranges takes O(n log n) if few unsaved ranges live at the
- * same time. */
+ * The search for the lowest free offset visits only ranges that live at the same time as the new
+ * range. It finds saved ranges in a tree over the stack (struct stack), and unsaved ranges in an
+ * index over time (struct lifetimes). So a stage of n ranges takes O(n log n) if few unsaved ranges
+ * live at the same time. */
 #include "plan/memory/layout.h"
 
 #include "base/base.h"
@@ -60,8 +62,8 @@ static int by_area(const void *a, const void *b) {
     return x != y ? (x < y) - (x > y) : by_size(a, b);
 }
 
-/* Compare by end, last first. So placement starts at the end of backward, when the slot is
- * emptiest. */
+/* Compare by end, last first. In this order, placement starts at the end of backward, when the slot
+ * is emptiest. */
 static int by_end(const void *a, const void *b) {
     const cgp__live_range *p = *(cgp__live_range *const *)a, *q = *(cgp__live_range *const *)b;
     return p->end != q->end ? (p->end < q->end) - (p->end > q->end) : by_size(a, b);
@@ -80,13 +82,14 @@ static bool overlap(const cgp__live_range *a, const cgp__live_range *b) {
 
 /* --- saved ranges: a stack --- */
 
-/* The earliest and latest start and end of some ranges of a stack. */
+/* The earliest and the latest start, and the earliest and the latest end, of some ranges of a
+ * stack. */
 typedef struct bounds {
     int first_start, last_start, first_end, last_end;
 } bounds;
 
-/* Ranges stacked from the bottom without gaps, and a segment tree over them: node p has children 2p
- * and 2p + 1; range i is node leaves + i. */
+/* Ranges stacked from the bottom without gaps, and a segment tree over these ranges. Node p of the
+ * tree has children 2p and 2p + 1. Range i is node `leaves` + i. */
 typedef struct stack {
     cgp__live_range **ranges;
     bounds *tree; /* [2 leaves] */
@@ -126,9 +129,9 @@ static void build_tree(stack *s) {
     }
 }
 
-/* Return the first range of a stack, numbered i or higher, that lives at the same time as `with`.
- * If `lives` is false, return the first range that does not live at that time. Return n if there is
- * no such range. */
+/* Among the ranges of a stack with index >= i, return the first that lives at the same time as
+ * `with`. If `lives` is false, return the first that does not live at that time. Return n if there
+ * is no such range. */
 static int find(const stack *s, int i, const cgp__live_range *with, bool lives, int64_t *steps) {
     int p = s->leaves + i;
     while (i < s->n) {
@@ -140,7 +143,7 @@ static int find(const stack *s, int i, const cgp__live_range *with, bool lives, 
             p *= 2;
             continue;
         }
-        while (p & 1) /* a right child: its parent is searched completely */
+        while (p & 1) /* p is a right child, so the whole subtree of its parent has been searched */
             p /= 2;
         if (p == 0) break;
         p++;
@@ -161,7 +164,7 @@ static int first_above(const stack *s, int64_t offset) {
     return low;
 }
 
-/* Return the lowest offset, not below `offset`, where `range` overlaps no range of the stack. */
+/* Return the lowest offset >= `offset` at which `range` overlaps no range of the stack. */
 static int64_t lift_over_stack(const stack *s, const cgp__live_range *range, int64_t offset,
                                int64_t *steps) {
     int i = first_above(s, offset);
@@ -177,12 +180,14 @@ static int64_t lift_over_stack(const stack *s, const cgp__live_range *range, int
 
 #define LEVELS 31
 
-/* Level l has the ranges that live for 2^l to 2^(l+1) - 1 units of time. Its buckets each cover 2^l
- * units, and a range is in the bucket of its start. */
+/* An index of ranges by time. Level l has the ranges that live for 2^l to 2^(l+1) - 1 units of
+ * time. Each bucket of level l covers 2^l units of time, and has the ranges that start in this
+ * time. */
 typedef struct lifetimes {
-    /* [LEVELS + 2 times] first range of each bucket of level 0, of level 1 .. ; -1: empty */
+    /* [LEVELS + 2 x times] first range of each bucket: the buckets of level 0, then of level 1 ..;
+     * -1: the bucket is empty */
     int *heads;
-    /* [ranges] next range in the same bucket; -1: none */
+    /* [ranges] the next range in the same bucket; -1: none */
     int *next;
     int first[LEVELS + 1];
     /* number of ranges in each level */
@@ -220,7 +225,7 @@ static void lifetimes_add(lifetimes *t, const cgp__live_range *ranges, int i) {
 
 /* --- attempts --- */
 
-/* Bytes begin .. end - 1, which a live range takes. */
+/* The bytes begin .. end - 1 that a live range takes. */
 typedef struct interval {
     int64_t begin, end;
 } interval;
@@ -230,11 +235,12 @@ typedef struct intervals {
     int n;
 } intervals;
 
-/* The state of all attempts. */
+/* The state of all attempts to lay out a stage's memory. */
 typedef struct attempt {
     cgp__live_range *ranges, **order;
     int n;
-    stack below, hung; /* stacks of saved ranges: values of forward; gradients of I */
+    stack below, hung; /* two stacks of saved ranges: values of forward, and gradients that I leaves
+                        * for W */
     int64_t slot_bytes, gradient_bytes;
     lifetimes placed;
     intervals slot, work;
@@ -268,7 +274,8 @@ static int by_begin(const void *a, const void *b) {
     return (p->begin > q->begin) - (p->begin < q->begin);
 }
 
-/* Return the lowest offset where a range overlaps no interval and, in the slot, no saved range. */
+/* Return the lowest offset at which a range overlaps no interval of `taken` and, if it lies in the
+ * slot, no saved range. */
 static int64_t lowest_gap(attempt *a, const intervals *taken, const cgp__live_range *range,
                           bool slot) {
     int64_t offset = 0, before;
@@ -285,7 +292,8 @@ static int64_t lowest_gap(attempt *a, const intervals *taken, const cgp__live_ra
     return offset;
 }
 
-/* Place an unsaved range; return its end in the workspace, or 0 if it is in the slot. */
+/* Place an unsaved range. Return the end of the range in the workspace, or 0 if the range is in the
+ * slot. */
 static int64_t place_other(attempt *a, cgp__live_range *range) {
     collect(a, range);
     int64_t offset = lowest_gap(a, &a->slot, range, true);
@@ -332,8 +340,8 @@ static void stack_saved(attempt *a, cgp__layout_starts starts, int rank) {
     }
 }
 
-/* Place `n` gradients: at least `excess` bytes of them in the gradient slot, the others from the
- * top of the saved slot. */
+/* Place `n` gradients: first at least `excess` bytes of gradients in the gradient slot, then the
+ * others from the top of the saved slot downwards. */
 static void hang(attempt *a, cgp__layout_starts starts, int n, int64_t excess) {
     int64_t depth = 0;
     int at = n;
@@ -349,16 +357,18 @@ static void hang(attempt *a, cgp__layout_starts starts, int n, int64_t excess) {
         range->location = (cgp__location){CGP__SAVED_SLOT, a->slot_bytes - depth};
         a->hung.ranges[--at] = range;
     }
-    /* hung.ranges ascends by location: the first gradient, on top of the slot, comes last */
+    /* hung.ranges is sorted by ascending location, so the first gradient, at the top of the slot,
+     * comes last */
     a->hung.n = n - at;
     for (int i = 0; i < a->hung.n; i++)
         a->hung.ranges[i] = a->hung.ranges[at + i];
 }
 
-/* Hang the gradients from the top of the slot, first to last. As many of the first gradients go to
- * the gradient slot as is necessary to keep the others from overlapping the stack below. order[] is
- * in order of time. One pass is enough: the whole lower stack is live before the first gradient,
- * and a range that ended before one gradient ended before all later gradients. */
+/* Hang the gradients from the top of the slot, first to last. The first gradients go to the
+ * gradient slot instead, as many as is necessary to keep the others from overlapping the stack
+ * below. order[] is in order of time. One pass is enough for two reasons. The whole lower stack is
+ * live before the first gradient, and a range that ends before one gradient also ends before all
+ * later gradients. */
 static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     int64_t depth = 0, top = a->slot_bytes;
     int highest = a->below.n - 1, hung = 0;

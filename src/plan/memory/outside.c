@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outside.c -- counts the bytes that custom ops keep outside the plan, from a forward to its
- * backward, in the micro-batches that a stage has in flight:
+/* outside.c -- counts the bytes that custom ops keep outside the plan from a forward to the
+ * matching backward, for all micro-batches that a stage has in flight:
  *
  *     a stage's micro-batches in flight x bytes of a full micro-batch, summed over its custom ops
  *
@@ -18,7 +18,7 @@
 #include <inttypes.h>
 
 /* Return the largest number of forwards that a stage keeps for their backwards. For a stage without
- * slots the number is unknown, so all micro-batches count. */
+ * slots this number is unknown, so all micro-batches are counted. */
 static int64_t in_flight(const cgp__setup *setup, const cgp__stage_plan *stage) {
     const int slots = (int)cgp__max(stage->info.saved_slots, stage->info.input_slots);
     const int64_t kept = slots > 0 ? slots : setup->chunks;

@@ -8,10 +8,10 @@
 typedef struct cgp__placement cgp__placement;
 typedef struct cgp__setup cgp__setup;
 
-/* Set `outside_bytes` of each device, after the slots were placed. */
+/* Set `outside_bytes` of each device. The slots must be placed already. */
 cgp_status cgp__count_outside(cgp__placement *placement, const cgp__setup *setup);
 
-/* Return the bytes of a device that its memory limit counts. */
+/* Return the number of a device's bytes that count towards the device's memory limit. */
 static inline int64_t cgp__limited_bytes(const cgp_plan_device *device) {
     return device->planned_bytes + device->outside_bytes;
 }

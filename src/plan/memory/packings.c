@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* packings.c -- places prepacked weights. Kernels with the same parameters and the same layout
- * share one copy. The copies come last in memory, so that a device can drop them. */
+ * share one prepacked copy. These copies come last in a device's memory, so that the device can
+ * drop them. */
 #include "plan/memory/packings.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "plan/program/program.h"
 #include "plan/setup.h"
 
-/* Hash the device, the layout and the parameters. */
+/* Hash the device, the layout and the parameters of a prepacked copy. */
 static uint64_t hash_of(const cgp__packing *packing) {
     int64_t key[2 + CGP_OP_MAX_PARAMETERS] = {packing->device, packing->layout};
     for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)

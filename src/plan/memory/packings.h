@@ -16,7 +16,7 @@ typedef struct cgp__program_parts cgp__program_parts;
 
 typedef struct cgp__packing {
     int device, layout;
-    /* spec of one of the kernels that read this copy */
+    /* spec of one of the kernels that read this prepacked copy */
     cgp_kernel_spec spec;
     cgp__location param[CGP_OP_MAX_PARAMETERS];
     /* offset and size in the device's packed parameters */
@@ -29,12 +29,12 @@ typedef struct cgp__packings {
     cgp__index index;
 } cgp__packings;
 
-/* Find or place the packed parameters that a call's kernel reads on a device; set call->packed from
- * call->param. */
+/* For the parameters call->param, find or place the packed copy that the call's kernel reads on a
+ * device. Set call->packed to this copy. */
 cgp_status cgp__find_packing(const cgp__program_parts *parts, int device, cgp__call *call);
 
-/* Place packed parameters at the end of a device's memory. Drop the packed parameters if they
- * exceed the device's limit and its kernels can run without them. */
+/* Place packed parameters at the end of a device's memory. Drop them if they exceed the device's
+ * limit and the device's kernels can run without packed parameters. */
 void cgp__place_packings(cgp__packings *packings, cgp__placement *placement, int device);
 
 /* Return the packed parameters of a plan. */

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parameters.c -- places parameters and their gradients.
  *
- * A device that uses a parameter has a copy of it and, for each use there that backward reaches, a
- * gradient buffer. After the last backward the buffers are added in order of use, across devices,
- * and every device gets the sum in its first buffer:
+ * A device that uses a parameter has a copy of the parameter. For each use on this device that
+ * backward reaches, the device also has a gradient buffer. After the last backward, the buffers of
+ * all devices are added in the order of the uses, and every device gets the sum in its first
+ * buffer:
  *
  *     uses of p        u0 (device 0)    u1 (device 0)    u2 (device 1)
  *     gradients        g0 = g0 + g1 + g2                 g2 = g0
  *
- * So the sum is the same for every balance, and so are the updated copies. A copy that backward
- * does not reach has one buffer of zeros, after all buffers that backward writes. A frozen
- * parameter has neither buffers nor optimizer state.
+ * So the sum and the updated copies are the same for every balance. If backward does not reach a
+ * copy, the copy has one buffer of zeros, which lies after all buffers that backward writes. A
+ * frozen parameter has neither buffers nor optimizer state.
  *
- * With gradient groups, each buffer that backward writes has buffers of partial sums, at the same
- * offset in sections of their own (schedule/gradient_groups.h). */
+ * With gradient groups, each buffer that backward writes also has buffers of partial sums. These
+ * lie at the same offset in separate sections (schedule/gradient_groups.h). */
 #include "plan/memory/parameters.h"
 
 #include "model/model.h"
@@ -55,7 +56,7 @@ static int64_t bytes_of(const placer *r, int p) {
     return cgp__align_up(4 * cgp_shape_count(&r->model->params[p].shape));
 }
 
-/* Add a copy of parameter p on a device that has none yet. */
+/* Add a copy of parameter p on a device that has no copy yet. */
 static cgp_status add_copy(placer *r, int p, int device) {
     if (!cgp__grow(&r->out->copies, &r->out->copies_capacity, r->out->n_copies + 1,
                    sizeof *r->out->copies))
@@ -66,8 +67,8 @@ static cgp_status add_copy(placer *r, int p, int device) {
     return CGP_OK;
 }
 
-/* If requires_grad, add copies for the uses whose node requires a gradient; otherwise for all other
- * uses. */
+/* If `requires_grad`, add copies of the parameter for the uses by nodes that require a gradient;
+ * otherwise, for the uses by all other nodes. */
 static cgp_status place_copies(placer *r, int p, bool requires_grad) {
     const cgp__parameter *param = &r->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
@@ -80,8 +81,8 @@ static cgp_status place_copies(placer *r, int p, bool requires_grad) {
     return CGP_OK;
 }
 
-/* Reserve workspace on the owner of a parameter with several copies: it receives the gradients of
- * the other copies in pieces of CGP__TIE_BYTES bytes. */
+/* Reserve workspace on the device that owns a parameter with several copies. This device receives
+ * the gradients of the other copies in pieces of CGP__TIE_BYTES bytes. */
 static void reserve_piece(placer *r, int p) {
     const cgp__copy *owner = &r->out->copies[r->out->first_copy[p]];
     if (r->setup->inference || r->model->params[p].frozen ||
@@ -92,7 +93,7 @@ static void reserve_piece(placer *r, int p) {
     if (stage->workspace_bytes < CGP__TIE_BYTES) stage->workspace_bytes = CGP__TIE_BYTES;
 }
 
-/* Reserve the next gradient buffer of a device. */
+/* Reserve the next gradient buffer of a device; return its offset. */
 static int64_t new_buffer(placer *r, int p, int device) {
     cgp_plan_device *info = &r->placement->devices[device].info;
     const int64_t offset = info->gradient_bytes;
@@ -113,7 +114,8 @@ static void place_gradients(placer *r, int p) {
     }
 }
 
-/* Reserve the buffers of zeros, and the partial sums of all other buffers. */
+/* Reserve the gradient buffers that hold only zeros, and memory for the partial sums of all other
+ * gradient buffers. */
 static void place_other_gradients(placer *r) {
     const int partials = cgp__gradient_partials(r->setup->chunks, r->setup->gradient_groups);
     for (int d = 0; d < r->placement->n_devices; d++) {

@@ -13,22 +13,25 @@ typedef struct cgp__copy {
     int parameter, device;
     /* offset in the device's parameters */
     int64_t offset;
-    /* offset, in the device's gradients, of the buffer that gets the sum over all uses; -1: none. A
-     * frozen parameter has none, and a plan for inference has none. */
+    /* offset, in the device's gradients, of the buffer that gets the gradient summed over all uses;
+     * -1 if the parameter is frozen or the plan is for inference */
     int64_t gradient;
-    /* offset in each state of the device's optimizer; -1: as for `gradient` */
+    /* offset in each state of the device's optimizer; -1 if the parameter is frozen or the plan is
+     * for inference */
     int64_t optimizer;
 } cgp__copy;
 
 typedef struct cgp__parameters {
-    /* copies, sorted by parameter, then in the order of the first use that backward reaches */
+    /* The copies of all parameters, sorted by parameter. The copies of one parameter are in the
+     * order of their first use that backward reaches. */
     cgp__copy *copies;
     int n_copies, copies_capacity;
-    /* [params + 1] index of each parameter's first copy, which is the owner's */
+    /* [params + 1] index of each parameter's first copy, which is on the device that owns the
+     * parameter */
     int *first_copy;
     /* [model uses] offset of the use's gradient buffer in the gradients of its device */
     int64_t *use_gradient;
-    /* parameters with optimizer state, ascending: those that are not frozen */
+    /* indices of the parameters that are not frozen, ascending; these have optimizer state */
     int *trained;
     int n_trained;
 } cgp__parameters;
@@ -37,14 +40,14 @@ typedef struct cgp__parameters {
 cgp_status cgp__place_parameters(cgp__parameters *parameters, const cgp__setup *setup,
                                  cgp__placement *placement);
 
-/* Return the copy of a parameter on a device, NULL if the device has no copy. */
+/* Return the copy of a parameter on a device, or NULL if the device has no copy. */
 const cgp__copy *cgp__copy_on(const cgp__parameters *parameters, int parameter, int device);
 
 /* Return true if several uses of a parameter make a gradient, or several devices have a copy. */
 bool cgp__is_tied(const cgp__parameters *parameters, const cgp_model *model, int parameter);
 
-/* These functions return the parameters of a plan, and the copy at a parameter's first use. The
- * worker of this copy's device owns the parameter. */
+/* The first function returns the parameters of a plan. The second returns the copy at a parameter's
+ * first use; the worker of this copy's device owns the parameter. */
 const cgp__parameters *cgp__plan_parameters(const cgp_plan *plan);
 const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- places ranges of memory whose times are known.
+/* pool.c -- places ranges of memory in one pool; the time in which each range is used is known.
  *
  * Segregated storage (Wilson et al. 1995, "Dynamic storage allocation: a survey and critical
  * review"): the pool has groups of blocks, and all blocks of a group have one size. A group serves
- * the ranges of one size, or of neighbouring sizes, whatever their kind:
+ * the ranges of one size, or of neighbouring sizes. The kind of a range has no effect:
  *
  *     block  ^
  *            |  . . . 0 0 0 0 1 1 . .      kinds 0 and 1 use three blocks each at most, but four
@@ -13,45 +13,48 @@
  *            +----------------------> list
  *
  * A group has as many blocks as its ranges use at one time. Dynamic programming finds the division
- * of the sorted sizes into groups that has the least bytes.
+ * of the sorted sizes into groups that needs the fewest bytes.
  *
- * Each block has an owner: the kind for which it was first taken. A range takes the first free
- * block of its kind, else a new block, else a block that another kind owns. So the ranges of a kind
- * lie at few offsets.
+ * Each block has an owner, which is the kind of the range that first took the block. A range takes
+ * the first free block that its kind owns, else a new block, else a block that another kind owns.
+ * So the ranges of one kind lie at few different offsets.
  *
- * First fit by decreasing size: ranges are placed one by one, the largest first, and ranges of one
- * size in order of time. A range takes the lowest offset that its kind has had before and that is
- * free as long as the range lives. If there is none, it takes the lowest free offset. This method
- * gives smaller pools if sizes differ, and takes more time. */
+ * The other method is first fit by decreasing size. Ranges are placed one by one: the largest
+ * first, and ranges of one size in order of time. A range takes the lowest offset that its kind has
+ * had before and that is free as long as the range lives. If there is no such offset, the range
+ * takes the lowest free offset. This method gives smaller pools if sizes differ, and takes more
+ * time. */
 #include "plan/memory/pool.h"
 
 #include "base/base.h"
 
 #include <stdlib.h>
 
-/* Limits. MOST_SIZES: sizes for which groups of several sizes are considered. MOST_BORROWED: free
- * blocks of an owner among which one is chosen. MOST_ADDRESSES and MOST_WORK: offsets, and offsets
- * times ranges, in first fit. */
+/* Limits. MOST_SIZES: number of sizes up to which groups of several sizes are considered.
+ * MOST_BORROWED: number of an owner's free blocks that are considered for another kind.
+ * MOST_ADDRESSES: number of offsets in first fit. MOST_WORK: number of offsets times number of
+ * ranges in first fit. */
 enum { MOST_SIZES = 16, MOST_BORROWED = 64, MOST_ADDRESSES = 256, MOST_WORK = 1 << 24 };
 
 /* --- segregated storage --- */
 
-/* Number of ranges in use, and the largest number at one time. */
+/* The number of ranges in use at the current time, and the largest number in use at any time. */
 typedef struct usage {
     int count, most;
 } usage;
 
 typedef struct kind {
     int64_t bytes;
-    /* index of `bytes` among the sizes; -1: no bytes */
+    /* index of this kind's size among all sizes; -1: ranges of this kind have no bytes */
     int size;
     usage use;
-    /* [most] free blocks that the kind owns, a binary min-heap */
+    /* [most] a binary min-heap of the free blocks that the kind owns */
     int *heap;
     int n_free;
 } kind;
 
-/* Blocks `first` to `end` - 1. The blocks before `next` are in use or in a heap. */
+/* A group of blocks: `first` to `end` - 1. The blocks before `next` are in use or in a heap of free
+ * blocks. */
 typedef struct group {
     int64_t offset, bytes;
     int first, next, end;
@@ -62,27 +65,27 @@ typedef struct pool {
     int n;
     kind *kinds;
     int n_kinds;
-    /* kinds share no blocks, as if each kind had a size of its own */
+    /* kinds share no blocks, as if no two kinds had the same size */
     bool apart;
     /* [kinds] the sizes, largest first */
     int64_t *sizes;
     int n_sizes;
-    /* [sizes x sizes] usage of the ranges with sizes a to b */
+    /* [sizes x sizes] entry (a, b): usage by the ranges with sizes a to b */
     usage *runs;
     group *groups;
     /* [sizes] the group of each size */
     int *group_of;
-    /* [blocks] kind that owns the block; then the heaps of the kinds */
+    /* [blocks] kind that owns each block; the kinds' heaps follow in the same memory */
     int *owners;
     int n_blocks;
-    /* [kinds x blocks] the kind has had the block */
+    /* [kinds x blocks] whether the kind has had the block */
     bool *had;
 } pool;
 
-/* A step of a sweep: a range begins, or has ended. */
+/* A step of a sweep over time, in which a range begins or has ended. */
 typedef void visit(pool *p, cgp__pool_range *range, bool begins);
 
-/* Sort the ranges by their ends: a counting sort. */
+/* Sort the ranges by their ends, with a counting sort. */
 static cgp_status sort_by_last(pool *p) {
     int last = 0, *next = NULL;
     for (int i = 0; i < p->n; i++)
@@ -161,9 +164,9 @@ static void list_sizes(pool *p) {
     }
 }
 
-/* Divide the sizes into groups with the least bytes; return the bytes. least[a]: bytes of the
- * groups of size a and all smaller sizes. end[a]: the first size after the first of these
- * groups. */
+/* Divide the sizes into groups that need the fewest bytes; return these bytes. least[a]: the fewest
+ * bytes for size a and all smaller sizes. end[a]: the first size after the group that begins with
+ * size a. */
 static int64_t make_groups(pool *p, int64_t *least, int *end) {
     const int n = p->n_sizes;
     least[n] = 0;
@@ -218,8 +221,8 @@ static bool *had_by(const pool *p, int taker, int block) {
     return &p->had[(size_t)taker * (size_t)p->n_blocks + (size_t)block];
 }
 
-/* Take a free block that another kind of the group owns: if possible, a block that this kind has
- * had before. */
+/* Take a free block that another kind of the group owns. If possible, take a block that the taker's
+ * kind has had before. */
 static int borrow(pool *p, int taker, const group *g) {
     kind *from = NULL;
     int at = 0;
@@ -236,7 +239,7 @@ static int borrow(pool *p, int taker, const group *g) {
     return pop(from, at);
 }
 
-/* Take a block for a range, or give it back. */
+/* Take a block for a range that begins, or give back the block of a range that has ended. */
 static void place(pool *p, cgp__pool_range *range, bool begins) {
     kind *k = &p->kinds[range->kind];
     if (k->size < 0) return;
@@ -312,8 +315,9 @@ typedef struct lifetime {
     int first, last;
 } lifetime;
 
-/* An offset at which ranges of one size lie, and their lifetimes, ascending. Ranges of one size are
- * placed in order of time: lifetimes before `next` end before the current range begins. */
+/* An offset at which ranges of one size lie, and the ascending lifetimes of these ranges. Ranges of
+ * one size are placed in order of time, so lifetimes before index `next` end before the current
+ * range begins. */
 typedef struct address {
     int64_t at, bytes;
     lifetime *lives;
@@ -330,10 +334,10 @@ typedef struct fitter {
     int n;
     /* [n] indices of the addresses, in the order of their offsets */
     int by_offset[MOST_ADDRESSES];
-    /* bytes that are in use while the current range lives: disjoint spans, ascending */
+    /* disjoint spans of bytes that are in use while the current range lives, ascending */
     span busy[MOST_ADDRESSES];
     int n_busy;
-    /* [kinds x MOST_ADDRESSES] the kind has had the address */
+    /* [kinds x MOST_ADDRESSES] whether the kind has had the address */
     bool *had;
 } fitter;
 
@@ -343,14 +347,14 @@ static int descending_bytes(const void *a, const void *b) {
     return (p > q) - (p < q);
 }
 
-/* Return true if no range at an address lives while `range` does. */
+/* Return true if no range at this address lives at the same time as `range`. */
 static bool is_idle(address *a, const cgp__pool_range *range) {
     while (a->next < a->n && a->lives[a->next].last < range->first)
         a->next++;
     return a->next == a->n || a->lives[a->next].first > range->last;
 }
 
-/* Set the busy spans. */
+/* Set `busy` to the spans that are in use while a range lives. */
 static void find_busy(fitter *f, const cgp__pool_range *range) {
     f->n_busy = 0;
     for (int i = 0; i < f->n; i++) {
@@ -384,7 +388,7 @@ static int64_t lowest_free(const fitter *f, int64_t bytes) {
     return at;
 }
 
-/* Find or add an address; -1: too many. */
+/* Find or add an address and return its index; -1: there are too many addresses. */
 static int find_address(fitter *f, int64_t at, int64_t bytes) {
     int i = 0;
     while (i < f->n && (f->list[i].at != at || f->list[i].bytes != bytes))

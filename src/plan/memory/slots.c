@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.c -- places the slots of a device's micro-batches in one pool. It finds their lifetimes by
- * walking the device's list:
+/* slots.c -- places the slots of a device's micro-batches in one pool. It finds the slots'
+ * lifetimes by walking the device's action list:
  *
  *     input slot      from the first RECV_F of a micro-batch to the last action that reads it
  *     saved slot      from F (from R if the micro-batch is recomputed) to B or W (to I on a stage
@@ -8,12 +8,12 @@
  *     gradient slot   from the first RECV_B, or B or I, to B or W
  *
  * SEND stands right after the action that makes its message, so no action takes a slot between the
- * two. If the input slot and the saved slot of a stage always end together, they may be placed as
- * one, and so may the saved slot and the gradient slot.
+ * two. If the lifetimes of a stage's input slots and saved slots always end together, the two may
+ * be placed as one range. The same holds for its saved slots and gradient slots.
  *
- * The smallest of several placements is taken (pool.h). An action has as many bound instances, and
- * captured graphs, as its slots have different offsets. So a placement is accepted only if it has
- * at most twice as many bound instances as a placement in which stages share no blocks. */
+ * The smallest of several placements is taken (pool.h). Each different offset of an action's slots
+ * needs another bound instance and another captured graph. So a placement is accepted only if it
+ * has at most twice as many bound instances as a placement in which stages share no blocks. */
 #include "plan/memory/slots.h"
 
 #include <stdlib.h>
@@ -25,15 +25,15 @@
 #include "plan/placement.h"
 #include "plan/program/program.h"
 
-/* Facts at F of a micro-batch: it is recomputed, it has a backward, this backward begins with I,
- * and it has a W. */
+/* Facts about a micro-batch, used at its F: whether it is recomputed, has a backward, has a
+ * backward that begins with I, and has a W. */
 typedef struct facts {
     bool recomputed, backward, split, weight;
 } facts;
 
 enum { INPUT, SAVED, GRADIENT, KINDS };
 
-/* The slots of a stage and micro-batch: their ranges and offsets; -1: none. */
+/* The ranges and the offsets of the slots of one micro-batch on one stage; -1: no such slot. */
 typedef struct triple {
     int range[KINDS];
     int64_t at[KINDS];
@@ -44,9 +44,9 @@ typedef struct walker {
     const cgp_plan_device *device;
     const cgp_action *actions;
     int n, microbatches;
-    /* [stages of the device] the input slot is placed with the saved slot */
+    /* [stages of the device] whether the input slot is placed together with the saved slot */
     bool *joins_input;
-    /* the gradient slot is placed with the saved slot */
+    /* whether the gradient slot is placed together with the saved slot */
     bool joins_gradient;
     /* [stages x microbatches], indexed by cell() */
     facts *facts;
@@ -104,7 +104,8 @@ static int64_t bytes_of(const cgp__stage_plan *stage, int kind) {
                            : stage->gradient_slot_bytes;
 }
 
-/* Take a slot, if the micro-batch has none yet. Slots that are placed together have one range. */
+/* Begin the range of a slot, if the micro-batch has no such slot yet. Slots that are placed
+ * together have one range. */
 static void take(walker *w, const cgp__stage_plan *stage, triple *t, int kind, int i) {
     const bool joined[KINDS] = {w->joins_input[stage->number], true, w->joins_gradient};
     int64_t bytes = 0;
@@ -118,14 +119,14 @@ static void take(walker *w, const cgp__stage_plan *stage, triple *t, int kind, i
     }
 }
 
-/* Return true if the stage has gradient slots, and an action of this kind may be the first to use
- * one. */
+/* Return true if the stage has gradient slots, and an action of this kind may be the first to use a
+ * gradient slot. */
 static bool takes_gradient(const cgp__stage_plan *stage, const facts *f, cgp_action_kind kind) {
     return stage->gradient_slot_bytes > 0 && f->backward &&
            (kind == CGP_ACTION_RECV_B || kind == CGP_ACTION_B || kind == CGP_ACTION_I);
 }
 
-/* List the ranges of all slots, in order of the list. */
+/* List the ranges of all slots, in the order of the device's action list. */
 static void list_ranges(walker *w) {
     w->n_ranges = 0;
     for (int c = 0; c < w->n_triples; c++)
@@ -147,8 +148,8 @@ static void list_ranges(walker *w) {
     }
 }
 
-/* Mark the stages whose input slots and saved slots always end together; return true if there is
- * one. */
+/* Mark the stages on which the lifetimes of input slot and saved slot always end together. Return
+ * true if there is such a stage. */
 static bool find_joined(walker *w) {
     bool any = false;
     for (int j = 0; j < w->device->stages; j++) {
@@ -175,7 +176,7 @@ static int by_offsets(const void *a, const void *b) {
     return 0;
 }
 
-/* Return the number of bound instances of an action of a stage that uses these kinds of slots. */
+/* Return the number of bound instances of a stage's action that uses these kinds of slots. */
 static int count_different(const walker *w, int number, bool input, bool saved, bool gradient) {
     const bool uses[KINDS] = {input, saved, gradient};
     int n = 1;
@@ -204,7 +205,8 @@ static int count_instances(const walker *w) {
     return n;
 }
 
-/* Fill in the offsets of all slots: the saved slot, then the slots that are placed with it. */
+/* Fill in the offsets of all slots: first the saved slot's, then those of the slots that are placed
+ * together with it. */
 static void find_offsets(const walker *w) {
     for (int c = 0; c < w->n_triples; c++) {
         triple *t = &w->triples[c];
@@ -276,7 +278,7 @@ static cgp_status try_methods(walker *w, cgp__slots *slots) {
 
 /* --- a device --- */
 
-/* Count a range that begins, or ends, with action i. */
+/* Count a range that begins with action i, or a range that ends with action i. */
 static void change(const walker *w, int range, int i, bool begins, int *count, int64_t *bytes) {
     const cgp__pool_range *r = range < 0 ? NULL : &w->ranges[range];
     if (!r || (begins ? r->first : r->last) != i) return;
@@ -284,7 +286,8 @@ static void change(const walker *w, int range, int i, bool begins, int *count, i
     *bytes += begins ? r->bytes : -r->bytes;
 }
 
-/* Count the slots of each stage, and the bytes of all slots, that are in use at one time. */
+/* Find the largest number of slots of each stage, and the largest number of bytes of all slots, in
+ * use at one time. */
 static void count_slots(walker *w, cgp__placement *of, int *counts) {
     const int stages = w->device->stages;
     int64_t bytes = 0;

@@ -7,17 +7,17 @@
 
 typedef struct cgp__placement cgp__placement;
 
-/* The places of a device's slots. The offsets count from the beginning of the pool. They hold for
- * the list of a full mini-batch, and for every list that leaves out micro-batches of it. */
+/* The offsets of a device's slots, counted from the beginning of the pool. They hold for the action
+ * list of a full mini-batch, and for every list that leaves out some of its micro-batches. */
 typedef struct cgp__slots {
-    /* [stages of the device x micro-batches]; -1: no such slot */
+    /* [stages of the device x micro-batches] offsets; -1: no such slot */
     int64_t *input, *saved, *gradient;
     int microbatches;
     int64_t bytes;
 } cgp__slots;
 
-/* Place the slots of a device's actions. Fill in the device's `slots`, and how many slots each of
- * its stages has in use at one time. */
+/* Place the slots of a device's actions. Fill in the device's `slots`, and the largest number of
+ * slots that each stage of the device has in use at one time. */
 cgp_status cgp__place_slots(cgp__placement *placement, const cgp_schedule *schedule, int device);
 void cgp__slots_release(cgp__slots *slots);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* staging.c -- see staging.h. */
+/* staging.c -- computes the size of the staging memory described in staging.h. */
 #include "plan/memory/staging.h"
 
 #include "model/model.h"
@@ -9,11 +9,12 @@
 #include "plan/program/program.h"
 #include "plan/setup.h"
 
-/* Limits of the pieces: small pieces make copies of weights slow, large ones waste memory. If
- * actions have more data than MOST_PIECES pieces hold, the worker waits for free pieces. */
+/* Limits of the pieces of staging memory. Small pieces make copies of weights slow; large pieces
+ * waste memory. If actions have more data than MOST_PIECES pieces hold, the worker waits for free
+ * pieces. */
 enum { LEAST_BYTES = 65536, MOST_BYTES = 1048576, MOST_PIECES = 256 };
 
-/* The parts of a plan from which staging is sized. */
+/* The parts of a plan from which the size of its staging memory is computed. */
 typedef struct sizer {
     const cgp__setup *setup;
     const cgp__stage_plan *stages;
@@ -27,7 +28,8 @@ static int64_t caller_bytes(const sizer *s, const cgp__call *call) {
     return call->copy_count * s->setup->microbatch * (int64_t)cgp_dtype_bytes(call->from_type);
 }
 
-/* Return the bytes of output k, if a program of the stage gives it to the caller. */
+/* Return the bytes of output k if a program of the stage gives this output to the caller; otherwise
+ * return 0. */
 static int64_t output_bytes(const sizer *s, int stage, int program, int k) {
     if (program != CGP__FORWARD_NOSAVE && program != CGP__FORWARD_SAVED) return 0;
     if (s->results->outputs[k].stage != stage ||
@@ -37,7 +39,8 @@ static int64_t output_bytes(const sizer *s, int stage, int program, int k) {
                            s->setup->microbatch);
 }
 
-/* Return the bytes of the gradient of input k, if a program of the stage gives it to the caller. */
+/* Return the bytes of the gradient of input k if a program of the stage gives this gradient to the
+ * caller; otherwise return 0. */
 static int64_t gradient_bytes(const sizer *s, int stage, int program, int k) {
     if (program != CGP__BACKWARD || s->results->input_gradients[k].stage != stage) return 0;
     return cgp__type_bytes(&s->setup->model->values[s->setup->model->input_values[k]].type,
@@ -48,7 +51,8 @@ static int64_t rows_bytes(const cgp__device_plan *device) {
     return device->step.n_rows * device->step.row_bytes;
 }
 
-/* Return the bytes of a piece: the device's largest copy, within the limits. */
+/* Return the size in bytes of a piece of staging memory: the size of the device's largest copy,
+ * kept within the limits. */
 static int64_t piece_bytes(const sizer *s, const cgp__device_plan *device) {
     int64_t most = cgp__max(rows_bytes(device), LEAST_BYTES);
     for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {

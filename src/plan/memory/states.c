@@ -5,8 +5,8 @@
  *     states of all nodes: running_mean | running_var | num_batches_tracked ...
  *     scratch: accumulators (training), caches of keys and values (inference)
  *
- * A node runs on one device, so each state exists once. States come first, because pipelines that
- * share them have their own scratch. */
+ * A node runs on one device, so each state exists once. States lie before the scratch memory,
+ * because pipelines that share states have separate scratch memory. */
 #include "plan/memory/states.h"
 
 #include "model/model.h"

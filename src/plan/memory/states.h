@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.h -- state of ops across steps. */
+/* states.h -- memory for the state that ops keep from step to step. */
 #ifndef CGP_SRC_PLAN_STATES_H
 #define CGP_SRC_PLAN_STATES_H
 
@@ -9,13 +9,14 @@ typedef struct cgp__placement cgp__placement;
 typedef struct cgp__setup cgp__setup;
 
 typedef struct cgp__states {
-    /* [model states] offset in the state of its node's device */
+    /* [model states] offset of each state in the section of states of its node's device */
     int64_t *state;
-    /* [nodes] offsets of the node's accumulator and of its cache, in the same memory; -1: none */
+    /* [nodes] offsets of each node's accumulator and cache in the section of states of its device;
+     * -1: none */
     int64_t *accumulator, *cache;
 } cgp__states;
 
-/* Place the ops' states, the accumulators of training, and caches. */
+/* Place the ops' states, the accumulators for training, and the caches for inference. */
 cgp_status cgp__place_states(cgp__states *states, const cgp__setup *setup,
                              cgp__placement *placement);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_memory.c -- see step_memory.h. */
+/* step_memory.c -- lays out the step memory described in step_memory.h. */
 #include "plan/memory/step_memory.h"
 
 #include "model/model.h"

@@ -11,19 +11,20 @@ typedef struct cgp__placement cgp__placement;
 typedef struct cgp__setup cgp__setup;
 typedef struct cgp__states cgp__states;
 
-/* Micro-batches per piece of an evaluation, which runs in pieces so that lists stay short. */
+/* Maximum number of micro-batches that an evaluation runs at a time. A longer evaluation runs in
+ * several pieces, so that action lists stay short. */
 enum { CGP__PIECE = 256 };
 
-/* Sections in device memory, if the device does not share the host's memory:
+/* Offsets of the sections of step memory in the memory of a device that does not share the host's
+ * memory:
  *
- *     values    row of the action that runs: a cgp_step_values and its loss scales
- *     rows      [micro-batches] written by the host once a step
+ *     values    the row of the running action: a cgp_step_values and its loss scales
+ *     rows      [micro-batches] such rows, written by the host once per step
  *     update    [1 + groups] cgp_update_values: of parameters in no group, then of each group
  *     losses    [micro-batches x losses] double
  *     words     [n_words] double or int64: sums of squares, indices of values that are not finite
  *
- * The fields are offsets. A device that shares the host's memory keeps these values outside the
- * plan. */
+ * For a device that shares the host's memory, these values are kept outside the plan. */
 typedef struct cgp__step_memory {
     int64_t row_bytes;
     int n_rows, n_words;

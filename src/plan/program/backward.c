@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backward.c -- makes the kernel calls of a stage's backward, nodes in descending order. Weight
- * backward comes before input backward: once the weight gradient of a linear is made, the linear's
- * input is dead, and the input's gradient may take over its memory.
+ * backward comes before input backward. Once the weight gradient of a linear is made, the linear's
+ * input is dead, and the gradient of this input may take over the input's memory.
  *
  * If the schedule has I and W, all input backward comes first. The operands of weight backward,
  * namely the node's input and the gradient of its result, then stay in the saved slot until W. So
@@ -14,15 +14,15 @@
  *     COMPUTE   .. fork ── I of node k ── .. ── I of node j+1 ── join, fork ── I of node j ..
  *     branch         └──── W of node k ──────────────────────────┘         └── W of node j ..
  *
- * No call between fork and join may overwrite what the W on the branch uses. So its operands and
- * the workspace live until the next W, or until the end of backward.
+ * No call between fork and join may overwrite what the W on the branch uses. So the operands and
+ * the workspace of this W live until the next W, or until the end of backward.
  *
  * The gradient of a value is a sum over its uses, last to first. If a later stage uses the value,
- * the sum starts with the gradient which that stage sent. Otherwise the last use makes it, in new
- * memory or, where the op allows, in the memory of its result's gradient (see cgp__dx). The other
- * uses add to it. The gradients of two values may share memory, because ADD passes the gradient of
- * its result on to its inputs. If one of them is to be written while the other is still to be read,
- * the memory is copied first. */
+ * the sum starts with the gradient that this stage sent. Otherwise the last use starts the sum in
+ * new memory or, where the op allows, in the memory of the gradient of the op's result (see
+ * cgp__dx). The other uses add to the sum. The gradients of two values may share memory, because
+ * ADD passes the gradient of its result on to its inputs. If one of the two gradients is to be
+ * written while the other is still to be read, the memory is copied first. */
 #include "model/backward.h"
 #include "op/op.h"
 #include "plan/program/builder.h"
@@ -55,7 +55,8 @@ static void retire_gradient(cgp__stage_builder *b, int value) {
     b->of[value].gradient_dead = true;
 }
 
-/* Return true if a gradient other than `value`'s lies in the same range and is still to be read. */
+/* Return true if the gradient of another value lies in the same live range as the gradient of
+ * `value`, and is still to be read. */
 static bool is_aliased(const cgp__stage_builder *b, cgp__location location, int value) {
     if (location.arena != CGP__LIVE_RANGE) return false;
     const bool itself = is_in_use(b, value) && b->of[value].gradient.offset == location.offset;
@@ -69,7 +70,7 @@ static cgp_status new_gradient(cgp__stage_builder *b, int value, int time) {
     return CGP_OK;
 }
 
-/* Place the gradients that arrive from later stages before the first call. */
+/* Before the first call of backward, place the gradients that arrive from later stages. */
 static cgp_status place_arrivals(cgp__stage_builder *b) {
     const cgp__messages *m = b->parts->messages;
     for (int s = m->first_stage_edge[b->index]; s < m->first_stage_edge[b->index + 1]; s++) {
@@ -131,8 +132,8 @@ static void place_departures(cgp__stage_builder *b) {
     }
 }
 
-/* Before a call adds to a gradient, give the gradient its own memory if another gradient shares its
- * memory. */
+/* Before a call adds to a gradient that shares memory with another gradient, copy it to memory of
+ * its own. */
 static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int value, int time) {
     const cgp__location old = b->of[value].gradient;
     if (!is_aliased(b, old, value)) return CGP_OK;
@@ -171,21 +172,24 @@ static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int
 
 /* Return true if the gradient of input k may take over the memory of the input itself. The input
  * must be a saved value, and this node's backward must be the last to read it. Input backward
- * itself must not read it, unless the op may overwrite what it reads (CGP__DX_OVER_X). */
+ * itself must not read the input, unless the op may overwrite the input that it reads
+ * (CGP__DX_OVER_X). */
 static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
                                int time) {
     const cgp__location x = b->of[node->inputs[k]].location;
     if (x.arena != CGP__LIVE_RANGE || !b->ranges[x.offset].saved || b->ranges[x.offset].end > time)
         return false;
     const bool read_now = node->use.op->input_needs_x & (1u << k);
-    for (int j = 0; j < node->n_inputs; j++) { /* another input is the same value */
+    for (int j = 0; j < node->n_inputs; j++) { /* check whether another input of the node is the
+                                                * same value */
         if (j != k && node->inputs[j] == node->inputs[k]) return false;
     }
     return cgp__op_dx(node->kind, node->use.op) == CGP__DX_OVER_X ||
            (!read_now && b->ranges[x.offset].end == time - 1);
 }
 
-/* Locate the gradient of input k, which this node is the first to make. */
+/* Locate the gradient of input k. This node's call is the first in backward that makes a part of
+ * this gradient. */
 static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k, int time) {
     const int value = node->inputs[k], y = node->output;
     const cgp__location dy = y < 0 ? (cgp__location){CGP__NOWHERE, 0} : b->of[y].gradient;
@@ -206,8 +210,8 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
     return new_gradient(b, value, time);
 }
 
-/* Return true if a later input of the node is the same value, and the same call makes its
- * gradient. */
+/* Return true if a later input of the node is the same value as input k, and one call makes the
+ * gradients of both. */
 static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
     for (int j = k + 1; j < node->n_inputs; j++) {
         if (node->inputs[j] == node->inputs[k] && dx[j].arena != CGP__NOWHERE) return true;
@@ -248,7 +252,7 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
     }
 }
 
-/* Put a call on the branch. The previous call of the branch has ended by then. */
+/* Put a call on the branch. The branch's previous call ends before this call starts. */
 static void put_on_branch(cgp__stage_builder *b, cgp__call *call, int output) {
     if (b->branch_reads >= 0) retire_gradient(b, b->branch_reads);
     b->branch_reads = output;

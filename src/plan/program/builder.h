@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.h -- the state while one stage's programs are made: its live ranges, and the location of
- * each value. */
+/* builder.h -- the state while the programs of a stage are made: the stage's live ranges, and the
+ * location of each value. */
 #ifndef CGP_SRC_PLAN_BUILDER_H
 #define CGP_SRC_PLAN_BUILDER_H
 
@@ -16,33 +16,37 @@ typedef struct cgp__device_plan cgp__device_plan;
 /* A node that backward recomputes at `time`, and the time of the last read of its output. */
 typedef struct cgp__recomputation {
     int node, time, last;
-    /* backward reads the output, at `time` or later; else only other recomputations read it */
+    /* true: backward reads the output at `time` or later; false: only other recomputations read the
+     * output */
     bool kept;
 } cgp__recomputation;
 
 /* Uses and locations of a value of the model in the current stage. */
 typedef struct cgp__stage_value {
-    /* the value is in the builder's `values` */
+    /* the builder's list `values` contains this value */
     bool listed;
     /* backward recomputes the value, which is not stored */
     bool recomputed;
     /* the value's gradient has been read for the last time */
     bool gradient_dead;
-    /* while recomputations are listed: the last recomputation of the value; -1: none */
+    /* index of the value's last recomputation, set while recomputations are listed; -1: none */
     int recomputation;
     /* location of the value's recomputed copy, in the arena LIVE_RANGE */
     cgp__location recomputed_location;
-    /* index of the recomputation that made the copy, and of the last recomputation of the same time
-     * that reads the value */
+    /* made_by: index of the recomputation that made the recomputed copy. read_by: index of the last
+     * recomputation, at the same time, that reads the value. */
     int made_by, read_by;
-    /* location of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the value is
-     * not in this stage */
+    /* location of the value in this stage, in arena HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the
+     * value is not in this stage */
     cgp__location location;
-    /* location of the value's gradient: LIVE_RANGE, or NOWHERE before the first use */
+    /* location of the value's gradient, in arena LIVE_RANGE; NOWHERE before the first use of the
+     * gradient */
     cgp__location gradient;
-    /* copy of the caller's gradient of an output that ops read too */
+    /* location of the copy of the caller's gradient, for an output of the model that ops read
+     * too */
     cgp__location external;
-    /* the message part with the value's gradient from a later stage; NULL: none */
+    /* the part of a message in which the value's gradient arrives from a later stage; NULL: none
+     * arrives */
     cgp__part *arriving;
 } cgp__stage_value;
 
@@ -64,25 +68,27 @@ typedef struct cgp__stage_builder {
     cgp__live_range *ranges;
     int n_ranges, ranges_capacity;
 
-    /* in order of execution; calls exist for the entries before next_recomputation */
+    /* the recomputations in order of execution; the calls of the entries before next_recomputation
+     * are already made */
     cgp__recomputation *recomputations;
     int n_recomputations, recomputations_capacity, next_recomputation;
 
     /* values that the stage's nodes make or read, ascending */
     int *values;
     int n_values;
-    /* [model values] indexed by model value; set only for those in `values` */
+    /* [model values] uses and locations of each value; set only for the values in the list
+     * `values` */
     cgp__stage_value *of;
-    /* [model values] set only for those in `values`: time of the value's last read in backward; -1:
-     * none */
+    /* [model values] time of the value's last read in backward; -1: none; set only for the values
+     * in the list `values` */
     int *last_read;
 
     /* [nodes] last time at which weight backward of a node uses its operands (reads.c) */
     int *weight_end;
-    /* value whose gradient the last call of the branch reads; -1: none */
+    /* index of the value whose gradient is read by the last call on the branch; -1: none */
     int branch_reads;
 
-    /* number of forward's calls before the call of node 0 */
+    /* number of calls of forward before the call of the stage's first node */
     int n_converts;
     /* [nodes] scratch */
     bool *required;
@@ -103,7 +109,8 @@ typedef struct cgp__stage_builder {
  *     W of node i, if split      3n + 3 + (n-1-i)
  *     B sends, if split          4n + 3
  *
- * (A schedule with I and W may have B as well, which runs both and sends afterwards.) */
+ * (A schedule with I and W may have B as well. Then B runs the calls of both and sends
+ * afterwards.) */
 static inline int cgp__time_forward_end(const cgp__stage_plan *stage) {
     return stage->n_nodes;
 }
@@ -117,7 +124,7 @@ static inline int cgp__time_backward_end(const cgp__stage_plan *stage) {
     return 3 * stage->n_nodes + 2;
 }
 
-/* Return the last time: no range lives longer. */
+/* Return the last time of the stage's programs. No live range ends later. */
 static inline int cgp__time_last(const cgp__stage_plan *stage) {
     return 4 * stage->n_nodes + 3;
 }
@@ -139,8 +146,9 @@ static inline int cgp__time_backward_last(const cgp__stage_builder *builder, int
                : cgp__time_backward(builder, i, direction);
 }
 
-/* Return node and direction of a step of backward, 0 .. 2 n_nodes - 1, in order of time. For each
- * node, weight backward comes before input backward; if split, all input backward comes first. */
+/* Return the node and the direction of a step of backward. Steps are numbered 0 .. 2 n_nodes - 1 in
+ * order of time. For each node, weight backward comes before input backward; in a split backward,
+ * all input backward comes first. */
 static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
                                    cgp_op_direction *direction) {
     const int n = builder->stage->n_nodes;
@@ -150,42 +158,42 @@ static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
     return n - 1 - (split ? step % n : step / 2);
 }
 
-/* Add a live range that is in use at `time`: *out is its location. */
+/* Add a live range that is in use at `time`. Set *out to its location. */
 cgp_status cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int time,
                               cgp__location *out);
 
 /* Extend a live range to `time`. Do nothing if the location is not a live range. */
 void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, int time);
 
-/* Append a call of a node to a program. Parameters, state, workspace and saved values are bound;
- * other operands are NOWHERE. */
+/* Append a node's call to a program. The operands for parameters, state, workspace and saved values
+ * are set; all other operands are NOWHERE. */
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
                              cgp_op_direction direction, uint32_t add, int time, cgp__call **out);
 
 /* Return true if the stage's device reads and writes the caller's memory. */
 bool cgp__builder_shares_host(const cgp__stage_builder *builder);
 
-/* Append a call that copies the caller's data of a value, or of its gradient, to device memory. */
+/* Append a call that copies a value or its gradient from the caller's memory to device memory. */
 cgp_status cgp__builder_copy(cgp__stage_builder *builder, cgp__program *program,
                              cgp_op_direction direction, int time, int value, cgp__location from,
                              cgp__location to);
 
-/* forward.c: locate a value, or its gradient, that the caller gets at `time`. A device that cannot
- * write the caller's memory first converts it to the caller's type. */
+/* forward.c: locate a value or gradient that the caller gets at `time`. If the device cannot write
+ * the caller's memory, the data are first converted to the caller's type. */
 cgp_status cgp__builder_for_caller(cgp__stage_builder *builder, cgp__program *program,
                                    cgp_op_direction direction, int time, int value,
                                    cgp__location from, cgp__location *at);
 
-/* reads.c: fill last_read, recomputed and recomputations; append the calls of the recomputations at
- * `time`. */
+/* reads.c: the first function fills last_read, recomputed and recomputations. The second appends
+ * the calls of the recomputations at `time`. */
 cgp_status cgp__builder_find_reads(cgp__stage_builder *builder);
 cgp_status cgp__builder_recompute(cgp__stage_builder *builder, cgp__program *program, int time);
 
-/* Return the location of a value for backward. */
+/* Return the location at which backward finds a value. */
 cgp__location cgp__builder_operand(const cgp__stage_builder *builder, int value);
 
-/* forward.c: fill `program` in order of the nodes. backward.c: fill it in descending order.
- * recompute.c: fill the program of R from forward's calls. */
+/* These functions fill a program. forward.c: forward, in the order of the nodes. backward.c:
+ * backward, in descending order of the nodes. recompute.c: R, from forward's calls. */
 cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_backward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);
@@ -193,13 +201,14 @@ cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);
 /* Compare two ints, ascending, for qsort(). */
 int cgp__builder_ascending(const void *a, const void *b);
 
-/* fuse.c: merge an ADD or a norm, and the in-place RELU after it, into one call. */
+/* fuse.c: merge an ADD or a norm with the in-place RELU after it into one call. */
 void cgp__program_fuse(const cgp_model *model, cgp__program *program);
 
-/* gradients.c: list the gradient buffers that backward writes; all programs are complete. */
+/* gradients.c: list the gradient buffers that backward writes. All programs must be complete. */
 cgp_status cgp__list_gradients(const cgp_model *model, cgp__stage_plan *stage);
 
-/* prefetch.c: fill the calls' prefetch lists. `saved`: saved values come from an earlier action. */
+/* prefetch.c: fill the calls' prefetch lists. `saved`: an earlier action wrote the saved values
+ * that the calls read. */
 void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool saved);
 
 #endif

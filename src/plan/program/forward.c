@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c -- makes the kernel calls of a stage's forward, in order of the nodes. The first calls
- * copy those inputs of the caller that the device keeps in another type or cannot read in place.
+ * copy inputs from the caller's memory if the device keeps them in another type or cannot read them
+ * in place.
  *
- * An op's result takes over the memory of an input that the op may overwrite and that has no later
- * reader. In x + dropout(linear(y)) the linear writes into the sum's memory. A stored sum then
- * occupies memory earlier than it must, which can be worse; `separate` turns this off for stored
- * results. In training, values that backward reads are marked as saved. */
+ * An op's result takes over the memory of one of the op's inputs, if the op may overwrite this
+ * input and no later call reads it. So in x + dropout(linear(y)), the linear writes into the sum's
+ * memory. But then a stored sum occupies memory earlier than necessary, which can need more memory
+ * in total. So `separate` turns this off for stored results. In training, values that backward
+ * reads are marked as saved. */
 #include "model/backward.h"
 #include "plan/memory/states.h"
 #include "plan/program/builder.h"
@@ -22,8 +24,8 @@ static bool read_after(const cgp__stage_builder *b, int value, int i) {
            cgp__last_reader(b->parts->messages, value) > b->stage->first_node + i;
 }
 
-/* Return true if the op may write its result over input k: the input has the result's type, and the
- * op may overwrite every input that is the same value. */
+/* Return true if the op may write its result over input k. This holds if the input has the result's
+ * type, and the op may overwrite every input that is the same value as input k. */
 static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, int k) {
     const cgp__value_info *values = b->model->values;
     const int value = node->inputs[k];
@@ -34,7 +36,8 @@ static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, in
     return true;
 }
 
-/* Return the live range that node i's result may take over from one of its inputs, or -1. */
+/* Return the live range that the result of node i may take over from one of the node's inputs; -1:
+ * none. */
 static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     if (b->separate && is_stored(b, node->output)) return -1;
@@ -72,14 +75,15 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* Place the op's own saved values (means, log-sum-exps). */
+/* Place the values that an op itself saves, such as means and log-sum-exps. */
 static cgp_status place_stats(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     for (int k = 0; k < node->use.shapes.n_saved; k++) {
         const int64_t bytes = cgp__type_bytes(&node->use.shapes.saved[k], b->setup->microbatch);
         cgp__location *stat = &b->stats[i * CGP_OP_MAX_SAVED + k];
         CGP_TRY(cgp__builder_range(b, bytes, i, stat));
-        /* the recomputed op writes it again */
+        /* a recomputed op writes this saved value again in backward, so its range must be a saved
+         * range */
         b->ranges[stat->offset].saved = node->output >= 0 && b->of[node->output].recomputed;
         for (int d = CGP_OP_BACKWARD_INPUT; b->training && d < CGP_OP_DIRECTIONS; d++) {
             if (!cgp__node_keeps(b->model, node, (cgp_op_direction)d, k)) continue;
@@ -90,8 +94,8 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* Copy inputs that the device cannot use in place. Such an input is then handled, and saved for
- * backward, like a value that the stage makes. */
+/* Copy inputs that the device cannot use in place. The copy of such an input is then handled, and
+ * saved for backward, like a value that the stage makes. */
 static cgp_status copy_inputs(cgp__stage_builder *b, cgp__program *program) {
     for (int k = 0; k < b->model->n_inputs; k++) {
         const int value = b->model->input_values[k];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch.c -- fills prefetch lists: a linear's GEMM prefetches evicted operands of the next
- * calls.
+/* prefetch.c -- fills prefetch lists. By its list, a linear's GEMM prefetches the operands of the
+ * next calls that were evicted from the cache.
  *
  *     forward                       backward
  *     linear  <- W, bias below      linear, weight  <- W
@@ -9,8 +9,8 @@
  *                                   linear, weight
  *
  * The list of a linear covers the calls up to and including the next linear. Its GEMM keeps the
- * vector units busy and leaves load ports free. Results of the previous call are in cache already,
- * and a GEMM prefetches its own results. */
+ * vector units busy and leaves load ports free. The list leaves out results of the previous call,
+ * which are in cache already, and the GEMM's own results, which the GEMM prefetches anyway. */
 #include "op/op.h"
 #include "plan/program/builder.h"
 
@@ -45,10 +45,11 @@ static bool prefetches(const cgp__setup *setup, const cgp__call *call) {
 }
 
 void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool saved) {
-    int linear = -1; /* the last linear call */
+    int linear = -1; /* index of the last linear call */
     for (int i = 0; i < program->n; i++) {
         const cgp__call *next = &program->calls[i];
-        if (i == program->n_input) linear = -1; /* W, another action, begins here */
+        /* The calls of W begin here, and W is another action. */
+        if (i == program->n_input) linear = -1;
         if (linear >= 0 && next->node >= 0)
             add_operands(setup, &program->calls[linear], next, saved);
         if (prefetches(setup, next)) linear = i;

@@ -11,8 +11,8 @@
  *                     first `n_input` calls are I,
  *                     the others W
  *
- * Op state changes only at the end of a step, by what the two forwards collected in its
- * accumulator. Recomputation collects nothing.
+ * Op state changes only at the end of a step, by what forward_nosave and forward_saved collected in
+ * the state's accumulator. Recomputation collects nothing.
  *
  * Gradients of values live in the workspace, and in parts of the saved slot that are still
  * unwritten or already dead. Gradients that I leaves for W may also live in the gradient slot. */
@@ -35,9 +35,9 @@ typedef struct cgp__states cgp__states;
 /* Indices of a stage's programs. */
 enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
 
-/* One kernel run. If node is -1, it is the sum dx[0] += dy (`sums`), or the copy dx[0] = dy of
- * `copy_count` elements per sample, which may convert their type. If a copy has a workspace, it
- * copies the caller's data there first, then converts it. */
+/* One kernel run. If `node` is -1, the call is a sum dx[0] += dy (if `sums`), or a copy dx[0] = dy
+ * of `copy_count` elements per sample. A copy may convert the type of the elements. If a copy has a
+ * workspace, it first copies the caller's data to the workspace and then converts them. */
 typedef struct cgp__call {
     int node;
     /* RELU fused into the call, NULL: none (fuse.c) */
@@ -51,7 +51,7 @@ typedef struct cgp__call {
     cgp_dtype from_type, to_type;
     cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED], param[CGP_OP_MAX_PARAMETERS],
         packed;
-    /* accumulator: NOWHERE in a call that collects no statistics */
+    /* `accumulator` is NOWHERE in a call that collects no statistics */
     cgp__location state[CGP_OP_MAX_STATE], accumulator;
     cgp__location dy, dx[CGP_OP_MAX_INPUTS], dparam[CGP_OP_MAX_PARAMETERS], workspace;
     int64_t workspace_bytes;
@@ -72,18 +72,19 @@ typedef struct cgp__program {
 
 /* A gradient buffer that a call of backward writes. */
 typedef struct cgp__written_gradient {
-    /* place in the gradients of the device; the bytes include the padding */
+    /* offset and size of the buffer in the device's section of gradients; the size includes
+     * padding */
     int64_t offset, bytes;
     int call;
 } cgp__written_gradient;
 
 typedef struct cgp__stage_plan {
     cgp_plan_stage info;
-    /* Index of the stage among the stages of its device, and range of its nodes, set by
+    /* Index of the stage among the stages of its device, and the range of the stage's nodes. Set by
      * placement.c. The loss is a node of the last stage. */
     int number, first_node, n_nodes;
     cgp__program programs[CGP__PROGRAMS];
-    /* set if I, W or R reads the input slot */
+    /* three flags: whether I, W or R reads the input slot */
     bool input_reads_slot, weight_reads_slot, recompute_reads_slot;
     int64_t workspace_bytes;
     /* bytes of a gradient slot, which I fills for W where the saved slot has no room (layout.c) */
@@ -99,12 +100,13 @@ typedef struct cgp__stage_plan {
 /* One of the model's outputs. */
 typedef struct cgp__output_plan {
     int stage;
-    /* Location of the output: [0] after forward_nosave, [1] after forward_saved. */
+    /* Location of the output: at[0] after program forward_nosave, at[1] after program
+     * forward_saved. */
     cgp__location at[2];
 } cgp__output_plan;
 
-/* The gradient of an input. It is complete after B or I of the first stage that makes a part of
- * it. */
+/* The gradient of a model input. It is complete after B or I of the first stage that makes a part
+ * of the gradient. */
 typedef struct cgp__input_gradient {
     /* The stage that completes the gradient; -1: the input has no gradient. Set by messages.c. */
     int stage;
@@ -119,8 +121,8 @@ typedef struct cgp__results {
     cgp__input_gradient *input_gradients;
 } cgp__results;
 
-/* Parts of a plan. Programs are made from all of them. Making programs completes some of them:
- * stages, locations of the messages' values, packed parameters, results. */
+/* The parts of a plan from which programs are made. Making the programs also completes some of
+ * these parts: stages, locations of the messages' values, packed parameters, and results. */
 typedef struct cgp__program_parts {
     const cgp__setup *setup;
     const cgp__parameters *parameters;
@@ -129,17 +131,17 @@ typedef struct cgp__program_parts {
     cgp__messages *messages;
     cgp__packings *packings;
     cgp__results *results;
-    /* counts the iterations of loops that could grow faster than the model */
+    /* counter of the iterations of those loops that could grow faster than the model */
     int64_t *steps;
 } cgp__program_parts;
 
 /* Fill the programs of all stages. */
 cgp_status cgp__make_programs(const cgp__program_parts *parts);
 
-/* Return the kernel of a call for n samples. */
+/* Return the spec of a call's kernel for n samples. */
 cgp_kernel_spec cgp__call_spec(const cgp__setup *setup, const cgp__call *call, int64_t n);
 
-/* Return a stage, or the results, of a plan. */
+/* These functions return a stage of a plan, and the results of a plan. */
 const cgp__stage_plan *cgp__plan_stage(const cgp_plan *plan, int stage);
 const cgp__results *cgp__plan_results(const cgp_plan *plan);
 

@@ -39,10 +39,10 @@ void cgp__builder_extend(cgp__stage_builder *b, cgp__location location, int time
         b->ranges[location.offset].end = time;
 }
 
-/* Return the kernel of dx[0] += dy: input backward of an ADD. */
+/* Return the spec of the kernel that computes dx[0] += dy, which is input backward of an ADD. */
 static cgp_kernel_spec sum_spec(const cgp__setup *setup, const cgp__call *call, int64_t n) {
     cgp_kernel_spec spec;
-    memset(&spec, 0, sizeof spec); /* compared as bytes */
+    memset(&spec, 0, sizeof spec); /* specs are compared as bytes, so the padding must be zero */
     spec.op = CGP_OP_ADD;
     spec.direction = call->direction;
     spec.attributes.rows = 1;
@@ -63,7 +63,8 @@ cgp_kernel_spec cgp__call_spec(const cgp__setup *setup, const cgp__call *call, i
     return spec;
 }
 
-/* Ask the backend for the workspace of a node's kernel; a failure names layer and op. */
+/* Ask the backend for the workspace of a node's kernel. The message of a failure names the layer
+ * and the op. */
 static cgp_status ask_workspace(const cgp__stage_builder *b, const cgp__node *node,
                                 const cgp_kernel_spec *spec, int64_t *bytes) {
     const cgp__device_plan *d = b->device;
@@ -79,8 +80,8 @@ static cgp_status ask_workspace(const cgp__stage_builder *b, const cgp__node *no
                     status == CGP_EINVAL ? " (put that layer on a cpu device)" : "");
 }
 
-/* Return the workspace of a call, in bytes for a full micro-batch; fewer samples need no more. Ask
- * the backend once for each kernel. */
+/* Return the bytes of workspace that a call needs for a full micro-batch; fewer samples need no
+ * more. The backend is asked once for each different kernel. */
 static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, int64_t *bytes) {
     struct cgp__workspaces *w = b->workspaces;
     const cgp_kernel_spec spec = cgp__call_spec(b->setup, call, b->setup->microbatch);
@@ -157,7 +158,7 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
                : CGP_OK;
 }
 
-/* Replace a live range by its location. */
+/* Replace a live range in an operand by the location of this range. */
 static void rewrite(const cgp__stage_builder *b, cgp__location *operand) {
     if (operand->arena == CGP__LIVE_RANGE) *operand = b->ranges[operand->offset].location;
 }
@@ -177,7 +178,8 @@ static void rewrite_program(const cgp__stage_builder *b, cgp__program *program) 
     }
 }
 
-/* Rewrite the results that leave the stage: parts of messages, outputs of the model. */
+/* Replace live ranges by locations in the results that leave the stage, which are parts of messages
+ * and outputs of the model. */
 static void rewrite_results(cgp__stage_builder *b, int variant) {
     const cgp__messages *m = b->parts->messages;
     const cgp__results *results = b->parts->results;
@@ -235,7 +237,7 @@ static bool reads_input_slot(const cgp__program *program, int begin, int end) {
     return false;
 }
 
-/* Return the FLOPs of a program, or of its weight backward only. */
+/* Return the FLOPs of a program, or only the FLOPs of the program's weight backward. */
 static double program_flops(const cgp__setup *setup, const cgp__program *program, bool weight) {
     double flops = 0;
     for (int i = 0; i < program->n; i++) {
@@ -261,7 +263,8 @@ static void release(cgp__stage_builder *b) {
     free(b->workspaces->list);
 }
 
-/* One builder makes all stages, so that its arrays over the model's values exist once. */
+/* Allocate the builder. One builder makes all stages, so that its arrays over the model's values
+ * are allocated only once. */
 static cgp_status allocate(cgp__stage_builder *b) {
     const cgp__placement *placement = b->parts->placement;
     const size_t values = (size_t)b->model->n_values;
@@ -317,8 +320,9 @@ static void rewind_stage(cgp__stage_builder *b) {
     memset(b->stats, 0, (size_t)b->stage->n_nodes * CGP_OP_MAX_SAVED * sizeof *b->stats);
 }
 
-/* A variant is a set of programs with one forward: forward_nosave alone, or the three programs of
- * training. The index of the forward names the variant. Return the index after its last program. */
+/* Return the index after the last program of a variant. A variant is a set of programs with one
+ * forward: forward_nosave alone, or the three programs of training. A variant is numbered by the
+ * index of its forward program. */
 static int end_of(int variant) {
     return variant == CGP__FORWARD_NOSAVE ? CGP__FORWARD_SAVED : CGP__PROGRAMS;
 }
@@ -345,7 +349,7 @@ static cgp_status build(cgp__stage_builder *b, int variant, slot_sizes *slot, in
                             work_bytes, b->parts->steps);
 }
 
-/* Rewrite the final programs of a variant with the locations of their live ranges. */
+/* In the final programs of a variant, replace all live ranges by their locations. */
 static void apply_layout(cgp__stage_builder *b, int variant, slot_sizes slot, int64_t work_bytes) {
     cgp__stage_plan *stage = b->stage;
     for (int k = variant; k < end_of(variant); k++)
@@ -382,9 +386,9 @@ static bool is_callers(cgp__location location) {
     return location.arena == CGP__HOST || location.arena == CGP__HOST_GRADIENT;
 }
 
-/* Count the copies of the caller's data, which come first. The later calls may be captured, so on a
- * device with its own memory they must not read the caller's memory. If a call does so, this is a
- * bug of the library, which is reported before anything runs. */
+/* Count the calls that copy the caller's data; these come first in a program. The later calls may
+ * be captured in a graph, so on a device with its own memory they must not read the caller's
+ * memory. A call that does so is a bug of the library, and it is reported before anything runs. */
 static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *program) {
     program->n_caller = 0;
     while (program->n_caller < program->n && program->calls[program->n_caller].node < 0 &&
@@ -404,7 +408,7 @@ static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *progr
     return CGP_OK;
 }
 
-/* Return the FLOPs of forward's calls in backward. */
+/* Return the FLOPs of the forward calls that backward runs to recompute values. */
 static double recomputed_flops(const cgp__setup *setup, const cgp__program *backward) {
     double flops = 0;
     for (int i = 0; i < backward->n; i++) {
@@ -449,7 +453,7 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
     stage->info.recomputed_flops = recomputed_flops(setup, backward);
     if (!setup->inference) count_values(b);
     for (int k = 0; k < CGP__PROGRAMS; k++) {
-        /* backward has forward calls too, for recomputation */
+        /* backward is fused too, because it has forward calls that recompute values */
         if (b->device->backend->fuses) cgp__program_fuse(b->model, &programs[k]);
         if (b->device->backend->prefetches)
             cgp__program_prefetch(setup, &programs[k], k == CGP__BACKWARD);

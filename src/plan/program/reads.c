@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reads.c -- finds the values that a stage's backward reads and when it last reads each, and plans
- * selective recomputation (Korthikanti et al. 2022, arXiv:2205.05198).
+/* reads.c -- finds the values that a stage's backward reads, and the time of the last read of each
+ * value. It also plans selective recomputation (Korthikanti et al. 2022, arXiv:2205.05198).
  *
- * Backward reads operands of forward (see the op tables). A value that it reads is stored in the
- * saved slot, from forward to its last reader. With `+selective`, the output of a cheap op is not
- * stored if all of the op's inputs are available anyway. An input is available if it is stored for
- * another reader, sent by another stage or the caller, or recomputed. The op then runs again right
- * before the first reader, into memory that is free at that time. Its output lives until the last
- * reader:
+ * Backward reads some operands of forward; the op tables list them. A value that backward reads is
+ * stored in the saved slot, from forward to the value's last reader. With `+selective`, the output
+ * of a cheap op is not stored if all of the op's inputs are available anyway. An input is available
+ * if it is stored for another reader, sent by another stage or the caller, or recomputed. The op
+ * then runs again right before the first reader of its output, and writes to memory that is free at
+ * that time. The recomputed output lives until its last reader:
  *
  *     forward     x ── layer_norm ── y ── linear            stored: x (layer_norm's backward
  *     backward    y = layer_norm(x)   linear's dweight      reads it), not y
@@ -21,14 +21,15 @@
 
 #include <stdlib.h>
 
-/* Return a value's producer as an index into the stage's nodes, -1 if another stage has the
- * producer. */
+/* Return the index, among the stage's nodes, of the node that makes a value; -1 if another stage
+ * makes the value. */
 static int producer_of(const cgp__stage_builder *b, int value) {
     const int i = b->model->values[value].node - b->stage->first_node;
     return i >= 0 && i < b->stage->n_nodes ? i : -1;
 }
 
-/* A read of a value by a call that begins at `time` and ends by `last`. */
+/* Called for each read of a value. The call that reads it begins at `time` and has ended at
+ * `last`. */
 typedef void visit(cgp__stage_builder *b, int value, int time, int last, bool *failed);
 
 /* Visit every read of backward, in order of time. */
@@ -59,7 +60,7 @@ static void mark_read(cgp__stage_builder *b, int value, int time, int last, bool
     raise(&b->last_read[value], last);
 }
 
-/* Return true if a value was recomputed, and is still there at `time`. */
+/* Return true if a value was recomputed and its recomputed copy is still in memory at `time`. */
 static bool is_live(const cgp__stage_builder *b, int value, int time) {
     const int end = cgp__time_backward_end(b->stage);
     return b->of[value].recomputation >= 0 &&
@@ -93,8 +94,8 @@ static void require(cgp__stage_builder *b, int i, int *n) {
     b->required_list[(*n)++] = i;
 }
 
-/* Note a read of a value. If the value must be recomputed first, list its producer, preceded by the
- * ancestors that must run again, too. */
+/* Record a read of a value. If the value must be recomputed first, list a recomputation of the node
+ * that makes it, after recomputations of all ancestors that must also run again. */
 static void read_value(cgp__stage_builder *b, int value, int time, int last, bool *failed) {
     note_read(b, value, last, true);
     if (!b->of[value].recomputed || is_live(b, value, time)) return;
@@ -156,15 +157,16 @@ cgp__location cgp__builder_operand(const cgp__stage_builder *b, int value) {
 
 enum { MOST_FREE = 32 };
 
-/* Ranges of temporary results that no later recomputation reads, and the workspace of all calls. */
+/* Memory of one batch of recomputations: the free ranges, whose temporary results no later
+ * recomputation reads, and the workspace that all calls share. */
 typedef struct batch_memory {
     int64_t free[MOST_FREE];
     int n_free;
-    /* range of the workspace; -1: there is no workspace yet */
+    /* live range of the workspace; -1: there is no workspace yet */
     int64_t workspace;
 } batch_memory;
 
-/* Take a free range of this size, else add one. */
+/* Take a free range of this size, or add a new range if none is free. */
 static cgp_status take_range(cgp__stage_builder *b, batch_memory *batch, int64_t bytes, int time,
                              cgp__location *out) {
     for (int i = 0; i < batch->n_free; i++) {
@@ -176,7 +178,7 @@ static cgp_status take_range(cgp__stage_builder *b, batch_memory *batch, int64_t
     return cgp__builder_range(b, bytes, time, out);
 }
 
-/* Free the inputs of recomputation k that no later recomputation and no backward reads. */
+/* Free the inputs of recomputation k that neither a later recomputation nor backward reads. */
 static void free_inputs(cgp__stage_builder *b, batch_memory *batch, int k) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + b->recomputations[k].node];
     for (int i = 0; i < node->n_inputs; i++) {
@@ -185,13 +187,15 @@ static void free_inputs(cgp__stage_builder *b, batch_memory *batch, int k) {
             b->recomputations[x->made_by].time != b->recomputations[k].time ||
             b->recomputations[x->made_by].kept)
             continue;
-        x->read_by = -1; /* the node may read it twice */
+        x->read_by = -1; /* reset read_by so that the range is freed only once, even if the node
+                          * reads the value twice */
         if (batch->n_free < MOST_FREE) batch->free[batch->n_free++] = x->recomputed_location.offset;
     }
 }
 
-/* All calls of a batch share one workspace, as large as the largest. If the batch has a workspace
- * already, drop the last range, which is the workspace of `call`. */
+/* Make all calls of a batch share one workspace, which is as large as the largest that a call
+ * needs. If the batch has a workspace already, drop the last live range, which is the separate
+ * workspace of `call`. */
 static void share_workspace(cgp__stage_builder *b, batch_memory *batch, cgp__call *call) {
     if (call->workspace.arena != CGP__LIVE_RANGE) return;
     if (batch->workspace < 0) {
@@ -215,7 +219,8 @@ static cgp_status run_again(cgp__stage_builder *b, cgp__program *program, batch_
     CGP_TRY(take_range(b, batch, bytes, r->time, &value->recomputed_location));
     value->made_by = k;
     cgp__builder_extend(b, value->recomputed_location, r->last);
-    for (int i = 0; i < node->use.shapes.n_saved; i++) /* the call writes saved values too */
+    /* The call also writes the values that its op saves. */
+    for (int i = 0; i < node->use.shapes.n_saved; i++)
         cgp__builder_extend(b, b->stats[r->node * CGP_OP_MAX_SAVED + i], r->time);
     cgp__call *call = NULL;
     CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_FORWARD, 0, r->time, &call));

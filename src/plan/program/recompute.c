@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recompute.c -- makes the program of R: those calls of forward whose results backward needs. They
- * write to the same slot as in forward. */
+/* recompute.c -- makes the program of R from the calls of forward whose results backward needs. The
+ * calls write to the same slot as in forward. */
 #include "model/backward.h"
 #include "plan/program/builder.h"
 
 #include <stdlib.h>
 
-/* Mark the nodes that make a saved range, and their ancestors. `calls`: the nodes' calls in
- * forward. `written`: scratch [ranges]. */
+/* Mark the nodes that write a saved range, and the ancestors of these nodes. `calls`: the nodes'
+ * calls in forward. `written`: [ranges] scratch. */
 static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, bool *needed,
                         bool *written) {
     const cgp__stage_plan *stage = b->stage;
@@ -15,8 +15,8 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
         for (int k = 0; k < node->use.shapes.n_saved; k++)
             needed[i] = needed[i] || b->ranges[calls[i].saved[k].offset].saved;
-        /* The last node that writes a saved range makes the saved value; earlier nodes make inputs
-         * of that node. */
+        /* The last node that writes a saved range makes the saved value. Earlier nodes that write
+         * this range make inputs of that node. */
         if (calls[i].y.arena == CGP__LIVE_RANGE) {
             const int64_t range = calls[i].y.offset;
             needed[i] = needed[i] || (b->ranges[range].saved && !written[range]);
@@ -39,7 +39,7 @@ static bool converts_needed(const cgp__stage_builder *b, const cgp__call *call,
 
 cgp_status cgp__builder_recompute_program(cgp__stage_builder *b) {
     const cgp__program *forward = &b->stage->programs[CGP__FORWARD_SAVED];
-    if (forward->n == 0) return CGP_OK; /* a stage of empty layers */
+    if (forward->n == 0) return CGP_OK; /* the stage has only empty layers */
     const cgp__call *calls = forward->calls + b->n_converts;
     cgp__program *program = &b->stage->programs[CGP__RECOMPUTE];
     const size_t flags = (size_t)b->stage->n_nodes + (size_t)b->n_ranges;

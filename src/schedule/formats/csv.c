@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* csv.c -- parses a schedule in the CSV of PyTorch's pipelining, in both dialects.
+/* csv.c -- parses a schedule in the CSV format of PyTorch's pipelining, in both of its dialects.
  *
- *     0F0,0F1,,0B0,0B1          one line per device, one cell per step, blank if it idles
+ *     0F0,0F1,,0B0,0B1          one line per device, one cell per time step; blank: it idles
  *     ,1F0,1B0,1F1,1B1
  *
- * A text may have transfers too, as in 0F0,0SEND_F0,0RECV_B0,... It has all transfers or none.
+ * A text may also have transfers, as in 0F0,0SEND_F0,0RECV_B0,... It must have either all transfers
+ * or none.
  *
  *     cell     stage, action, micro-batch; or a pair: (0F7;7B3)OVERLAP_F_B,
  *              recomputed (0F7;7R3;7B3)OVERLAP_F_B
@@ -12,13 +13,14 @@
  *
  * The text may begin with a UTF-8 byte order mark, and cells may be in quotes (RFC 4180).
  *
- * R (recompute) is a cgpipe extension. Two groups of actions are skipped. UNSHARD, RESHARD,
- * REDUCE_GRAD and WAIT_REDUCE_GRAD are for sharded weights; weights are not sharded here.
- * WAIT_SEND_F and WAIT_SEND_B keep a message alive while it is sent; here a buffer of the edge
- * holds a copy of it.
+ * R (recompute) is a cgpipe extension. Two groups of PyTorch's actions are skipped. UNSHARD,
+ * RESHARD, REDUCE_GRAD and WAIT_REDUCE_GRAD are for sharded weights, but cgpipe does not shard
+ * weights. WAIT_SEND_F and WAIT_SEND_B keep a message alive while it is sent, but in cgpipe a
+ * buffer of the edge holds a copy of the message.
  *
- * Stages are a chain: SEND_F goes to the next stage, SEND_B to the previous stage. PyTorch sends
- * nothing between stages of one device, so those transfers are inserted.
+ * The stages form a chain: SEND_F goes to the next stage, SEND_B to the previous stage. PyTorch
+ * sends nothing between stages of one device, so the parser inserts the transfers between such
+ * stages.
  *
  * Source: torch/distributed/pipelining/schedules.py, _Action.from_str and _load_csv. */
 #include "schedule/formats/csv.h"
@@ -27,11 +29,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DIGITS = 8 }; /* far above CGP__SCHEDULE_LIMIT */
+/* Numbers with more digits are rejected. This many digits already exceed CGP__SCHEDULE_LIMIT by
+ * far. */
+enum { MAX_DIGITS = 8 };
 
 /* --- messages --- */
 
-/* Copy the text from begin to end, shortened, with ? for each byte that is not printable. */
+/* Return a shortened copy of the text from `begin` to `end`, with ? for each byte that is not
+ * printable. */
 static const char *quoted(const char *begin, const char *end, char text[44]) {
     int n = 0;
     for (const char *c = begin; c < end && n < 40; c++)
@@ -40,7 +45,7 @@ static const char *quoted(const char *begin, const char *end, char text[44]) {
     return text;
 }
 
-/* Fail with "x.csv: row 2, column 5, "3X1": <why>". */
+/* Return an error with a message such as "x.csv: row 2, column 5, "3X1": <why>". */
 static cgp_status wrong_cell(const cgp__csv *r, const char *why) {
     char text[44];
     return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, r->row, r->column,
@@ -53,8 +58,8 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Read a number at *at, and move *at after it; false if there is no number or the number is too
- * long. */
+/* Read a number at *at, and move *at to the end of the number. Return false if there is no number,
+ * or if it is too long. */
 static bool read_number(const char **at, const char *end, int *out) {
     const char *begin = *at;
     int value = 0;
@@ -64,14 +69,14 @@ static bool read_number(const char **at, const char *end, int *out) {
     return *at > begin && !(*at < end && is_digit(**at));
 }
 
-/* Actions that are skipped. In a cell, a micro-batch follows the words with index
- * FIRST_OF_MICROBATCH or higher. */
+/* Names of the actions that are skipped. In a cell, a micro-batch number follows the names with
+ * index FIRST_OF_MICROBATCH or higher. */
 static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE_GRAD",
                                       "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
 enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };
 
-/* Read "12SEND_F3" up to `end`. out->stage stays -1 if the action is skipped; *full: the action is
- * BW. */
+/* Read an action such as "12SEND_F3", which must end at `end`. If the action is skipped, out->stage
+ * stays -1. Set *full to whether the action is BW. */
 static cgp_status read_action(const cgp__csv *r, const char *at, const char *end, cgp_action *out,
                               bool *full) {
     *out = (cgp_action){.stage = -1, .edge = -1};
@@ -115,7 +120,7 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Skip the blanks at both ends of a piece of text. */
+/* Move *begin and *end so that the piece of text between them has no blanks at its ends. */
 static void trim(const char **begin, const char **end) {
     while (*begin < *end && is_blank(**begin))
         ++*begin;
@@ -123,7 +128,7 @@ static void trim(const char **begin, const char **end) {
         --*end;
 }
 
-/* Read "(0F7;7B3)OVERLAP_F_B", or a pair with an R before the backward. */
+/* Read a pair such as "(0F7;7B3)OVERLAP_F_B", which may have an R before the backward. */
 static cgp_status read_pair(cgp__csv *r) {
     static const char ending[] = ")OVERLAP_F_B";
     const size_t length = (size_t)(r->stop - r->begin), tail = sizeof ending - 1;
@@ -152,8 +157,9 @@ static cgp_status read_pair(cgp__csv *r) {
     return CGP_OK;
 }
 
-/* Move r->at after a quoted cell, and set begin and stop to its content. A quote in the content is
- * written twice, but no action contains a quote. */
+/* Move r->at to the end of a quoted cell, and set r->begin and r->stop to the content of the cell.
+ * A quote in the content is written twice; such cells are errors anyway, because no action contains
+ * a quote. */
 static cgp_status find_quoted(cgp__csv *r) {
     const char *close = r->begin + 1;
     while (close < r->end && (*close != '"' || (close + 1 < r->end && close[1] == '"')))
@@ -191,7 +197,7 @@ static bool begins_with(const cgp__csv *r, const char *bytes, size_t count) {
     return (size_t)(r->end - r->at) >= count && memcmp(r->at, bytes, count) == 0;
 }
 
-/* Skip a UTF-8 byte order mark; refuse the marks of UTF-16 and UTF-32. */
+/* Skip a UTF-8 byte order mark. Return an error for the byte order marks of UTF-16 and UTF-32. */
 static cgp_status skip_mark(cgp__csv *r) {
     if (begins_with(r, "\xef\xbb\xbf", 3)) r->at += 3;
     if (!begins_with(r, "\xff\xfe", 2) && !begins_with(r, "\xfe\xff", 2) &&

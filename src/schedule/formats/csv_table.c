@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* csv_table.c -- makes a schedule from the cells: checks the ranges of the numbers, detects the
- * dialect, and finds the device of each stage and the edge of each transfer.
+/* csv_table.c -- makes a schedule from the cells of a CSV text. It checks the ranges of the
+ * numbers, detects the dialect, and finds the device of each stage and the edge of each transfer.
  *
  * PyTorch up to 2.5 writes B for what later versions call I, and BW for B:
  *
@@ -31,8 +31,8 @@ static size_t index_of(const cgp__csv *r, const cgp_action *a) {
  *     0F0,0F1,0B0,0F2,0B1,0B2
  *     1F1,1B0,1F2,1B1,1F3,1B2      runs F0 B0 F1 B1 F2 B2
  *
- * The text is numbered this way if, and only if, m occurs in F of the last stage alone, and that
- * stage has no F of 0. */
+ * A text is numbered in this way if two conditions hold. The last stage has no F with the number 0,
+ * and the number m occurs only in an F of the last stage. */
 static bool counts_from_one(const cgp__csv *r) {
     bool backward = false;
     for (int k = 0; k < r->n_cells; k++) {
@@ -58,9 +58,9 @@ static void count_from_zero(cgp__csv *r) {
             r->name, r->stages - 1, r->chunks, r->chunks - 1);
 }
 
-/* Check that every stage has F of every micro-batch. So the size of the text bounds the numbers of
- * stages and micro-batches. If the text has fewer cells than forwards, one of the first n_cells + 1
- * forwards is missing. */
+/* Check that every stage has an F of every micro-batch. With this check, the size of the text
+ * bounds the numbers of stages and micro-batches. If the text has fewer cells than such forwards,
+ * one of the first n_cells + 1 forwards is missing. */
 static cgp_status check_forwards(const cgp__csv *r) {
     const size_t all = (size_t)r->stages * (size_t)r->chunks, cells = (size_t)r->n_cells;
     const size_t n = all <= cells ? all : cells + 1;
@@ -119,7 +119,8 @@ static cgp_status translate_letters(cgp__csv *r) {
 
 /* --- stages --- */
 
-/* Set device_of from the rows of the cells. Refuse a row without cells, and a stage in two rows. */
+/* Set device_of from the rows of the cells. Return an error if a row has no cells, or if a stage is
+ * in two rows. */
 static cgp_status place_stages(cgp__csv *r) {
     for (int k = 0, row = 0; k < r->n_cells; row = r->cells[k++].row) {
         if (r->cells[k].row > row + 1)
@@ -130,7 +131,7 @@ static cgp_status place_stages(cgp__csv *r) {
     if (!r->device_of) return cgp__no_memory(r->name, (size_t)r->stages * sizeof(int));
     for (int k = 0; k < r->n_cells; k++) {
         const cgp__csv_cell *c = &r->cells[k];
-        int *device = &r->device_of[c->action.stage]; /* the device + 1; 0: not set */
+        int *device = &r->device_of[c->action.stage]; /* the stage's device + 1; 0: not set yet */
         if (*device && *device != c->row)
             return wrong_action(r, c, "expected all of a stage in one row");
         *device = c->row;
@@ -151,8 +152,8 @@ static int first_backward(const cgp__csv *r) {
     return first < r->stages ? first : 0;
 }
 
-/* Set the edges of the transfers, a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ..., without the
- * gradient edges of the first stages that have no backward. */
+/* Set the edges of the transfers, which form a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ....
+ * If the first stages have no backward, their gradient edges are left out. */
 static cgp_status find_edges(cgp__csv *r) {
     const int links = r->stages - 1, first = first_backward(r);
     for (int k = 0; k < r->n_cells; k++) {
@@ -160,7 +161,7 @@ static cgp_status find_edges(cgp__csv *r) {
         if (!cgp__is_transfer(a->kind)) continue;
         const bool forth = a->kind == CGP_ACTION_SEND_F || a->kind == CGP_ACTION_RECV_F;
         const bool up = a->kind == CGP_ACTION_SEND_F || a->kind == CGP_ACTION_RECV_B;
-        /* the edges between stages link and link + 1 */
+        /* the transfer is on an edge between stages `link` and `link` + 1 */
         const int link = up ? a->stage : a->stage - 1;
         if (link < 0 || link >= links)
             return wrong_action(r, &r->cells[k],

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* csv_write.c -- writes a schedule as CSV (csv.c describes the form).
+/* csv_write.c -- writes a schedule as CSV (csv.c describes the format).
  *
- * Without transfers, it writes one column per tick, and each action takes one tick, so that the
- * columns read as a picture. With transfers, it writes the lists, but no transfers between stages
- * of one device. */
+ * Without transfers, it writes one column per tick, and each action takes one tick, so the columns
+ * look like a picture of the schedule. With transfers, it writes the action lists, but leaves out
+ * transfers between stages of one device. */
 #include "schedule/simulator/simulator.h"
 
-/* The number of actions in a cell: 1; 2 for an F and its partner right after it; 3 with an R in
- * between. */
+/* Return the number of actions in a cell: 1, or 2 for an F and its partner right after it, or 3 if
+ * an R stands between the two. */
 static int cell_length(const cgp_schedule *s, int device, int position) {
     const int n = cgp__partner(s, device, position) - position + 1;
     return n <= 3 ? n : 1;
@@ -41,7 +41,8 @@ static bool is_local(const cgp_schedule *s, const cgp_action *a) {
     return s->device_of[s->edges[a->edge].from] == s->device_of[s->edges[a->edge].to];
 }
 
-/* Write one column per tick of `ticks`; if `ticks` is NULL, write the lists. */
+/* Write one column for each tick of the timeline `ticks`. If `ticks` is NULL, write the action
+ * lists. */
 static void write_rows(FILE *file, const cgp_schedule *s, const cgp_schedule_timeline *ticks) {
     for (int device = 0; device < s->devices; device++) {
         int column = 0, cells = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw.c -- draws a schedule in ASCII: in ticks, where a compute action takes one tick and a
- * transfer none, or to scale, from the times of a timeline.
+/* draw.c -- draws a schedule in ASCII. It draws either ticks, where a compute action takes one tick
+ * and a transfer none, or a picture to scale with the times of a timeline.
  *
- * If a schedule is not lowered, a copy is lowered as a chain, 0 -> 1 -> 2 and back, and drawn in
- * ticks. */
+ * If a schedule is not lowered, a copy of it is lowered as a chain (0 -> 1 -> 2 and back) and drawn
+ * in ticks. */
 #include "schedule/formats/picture.h"
 
 #include "schedule/simulator/simulator.h"
@@ -23,8 +23,8 @@ static size_t width_of(const cgp__picture *p) {
     return widest;
 }
 
-/* Allocate rows of `line` characters, each ending with a newline. NULL with a message if memory is
- * short. */
+/* Allocate rows of `line` characters, each of which ends with a newline. Return NULL and set a
+ * message if memory is short. */
 static char *new_grid(const cgp__picture *p, size_t line, char fill) {
     const size_t bytes = (size_t)p->rows * line;
     char *out = cgp__calloc(bytes + 1, 1);
@@ -38,7 +38,8 @@ static char *new_grid(const cgp__picture *p, size_t line, char fill) {
     return out;
 }
 
-/* A row is columns x (cell, then a blank or the newline); cells are right-aligned. */
+/* Draw the picture. Each row has one right-aligned cell per column, and a blank or the newline
+ * after each cell. */
 static char *draw(const cgp__picture *p) {
     const size_t width = width_of(p), pitch = width + 1, columns = (size_t)p->end;
     char buffer[CGP__ACTION_TEXT], *out = new_grid(p, pitch * columns, ' ');
@@ -72,8 +73,8 @@ char *cgp_schedule_draw(const cgp_schedule *schedule) {
 
 enum { MAX_COLUMNS = 1 << 20 };
 
-/* Fill `width` columns, starting at `first`: the name, or only its letter if the name is too long,
- * then "=". */
+/* Paint a box: fill `width` columns from column `first` with the box's name, or only its letter if
+ * the name is too long, and then with "=". */
 static void paint_box(const cgp__picture *p, const cgp__box *box, char *first, size_t width) {
     char buffer[CGP__ACTION_TEXT];
     const char *text = cgp__box_text(p, box, buffer);

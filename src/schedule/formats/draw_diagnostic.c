@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_diagnostic.c -- draws the grid of an invalid schedule, with the wrong cells in brackets. */
+/* draw_diagnostic.c -- draws an invalid schedule as a grid of actions, with the wrong actions in
+ * brackets. */
 #include "schedule/check.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static int mark_of(const cgp_schedule *s, int device, int position) {
     return after ? n - 1 : n;
 }
 
-/* The columns to show, `end` exclusive. */
+/* The columns to show: `begin` .. `end` - 1. */
 typedef struct columns {
     int first, end;
 } columns;
@@ -36,7 +37,8 @@ static columns find_columns(const cgp_schedule *s, const int *marks) {
     return w;
 }
 
-/* Write the cells of a row; return the width of the widest. With `file` NULL only measure. */
+/* Write the cells of a row; return the width of the widest cell. If `file` is NULL, only
+ * measure. */
 static int write_row(FILE *file, const cgp_schedule *s, int device, int mark, columns w,
                      int width) {
     char text[CGP__ACTION_TEXT];

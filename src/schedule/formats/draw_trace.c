@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_trace.c -- writes a picture as trace events. The trace of a measured step also has all its
- * times, for read_trace.c:
+/* draw_trace.c -- writes a picture as trace events. The trace of a measured step also has all times
+ * of the step, for read_trace.c:
  *
  *     {"displayTimeUnit":"ms","traceEvents":[...],
  *     "cgpipe":{"format":1,"schedule":"1f1b","csv":"0F0,,0B0\n1F0,1B0\n","edges":[[0,1],[1,0]],
  *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,
  *       "ready_seconds":...,"clock_uncertainty_seconds":1e-05}}
  *
- * `csv` has the compute actions. Inserting the transfers of `edges` gives the lists; the times of
- * each device are in the order of its list. `clock_uncertainty_seconds` is there only if the ranks
- * have several clocks. */
+ * `csv` has the compute actions. If the transfers of `edges` are inserted, the result is the action
+ * lists. The times of each device are in the order of the device's list.
+ * `clock_uncertainty_seconds` is there only if the ranks have several clocks. */
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"
@@ -56,7 +56,8 @@ static void write_picture(cgp__chrome *trace, const cgp__picture *p, const cgp_a
 
 /* --- a measured step --- */
 
-/* Return `array`, or NULL if memory was short: appending NULL, or appending to NULL, fails. */
+/* Return `array`, or NULL if memory was short. The check relies on an append of NULL, or to NULL,
+ * failing. */
 static json_t *unless_failed(json_t *array, int failed) {
     if (!failed) return array;
     json_decref(array);
@@ -93,7 +94,7 @@ static json_t *name_json(const cgp_schedule *s) {
     return json_string(name);
 }
 
-/* Write the object `cgpipe` as text, for the caller to free(). */
+/* Write the object `cgpipe` as text, which the caller must free(). */
 static cgp_status write_measured(const cgp_schedule *s, const cgp_schedule_timeline *t,
                                  char **out) {
     char *csv = NULL;

@@ -12,7 +12,8 @@ const char *cgp__box_text(const cgp__picture *picture, const cgp__box *box,
                           char text[CGP__ACTION_TEXT]) {
     cgp_action_text(&box->action, text, CGP__ACTION_TEXT);
     if (picture->stages_on[box->row] > 1) return text;
-    return text + strspn(text, "0123456789"); /* the row has only one stage */
+    return text + strspn(text, "0123456789"); /* the row has only one stage, so skip the stage
+                                               * number */
 }
 
 void cgp__picture_release(cgp__picture *picture) {
@@ -24,8 +25,9 @@ void cgp__picture_release(cgp__picture *picture) {
     *picture = (cgp__picture){0};
 }
 
-/* Add one end of a message. Called in the order of list_order.c, so a RECV belongs to the next box,
- * and a SEND to the last box of its stage and micro-batch. */
+/* Add one end of a message. Transfers are added in the order in which the device runs them
+ * (list_order.c). So a RECV belongs to the next box, and a SEND to the last box of its stage and
+ * micro-batch. */
 static void add_message(cgp__picture *p, const cgp_schedule *s, int row, const cgp_action *a,
                         int *index) {
     const cgp_edge edge = s->edges[a->edge];

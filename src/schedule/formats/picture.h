@@ -2,7 +2,7 @@
 /* picture.h -- the drawing model of a planned or measured step: boxes in rows, and messages between
  * them. Three writers draw it: ASCII, SVG and the JSON of trace viewers.
  *
- *     row 0   |0F0|0F1|       |0B0   |        a row per device, a box per action that computes,
+ *     row 0   |0F0|0F1|       |0B0   |        one row per device, one box per compute action,
  *     row 1       |1F0|1B0   |                in order of time
  *                  ^ message of box 0 of row 0 to box 0 of row 1 */
 #ifndef CGP_SRC_SCHEDULE_FORMATS_PICTURE_H
@@ -17,7 +17,7 @@ typedef struct cgp__box {
     bool critical;
 } cgp__box;
 
-/* A message between devices: the index of the box that sends it, and of the box that waits for
+/* A message between devices, with the indices of the box that sends it and the box that waits for
  * it. */
 typedef struct cgp__message {
     int from, to;
@@ -26,21 +26,23 @@ typedef struct cgp__message {
 typedef struct cgp__picture {
     int rows, n_boxes, n_messages;
     cgp__box *boxes; /* [n_boxes] boxes, row by row */
-    int *first;      /* [rows + 1] the first box of each row */
-    int *stages_on;  /* [rows] if more than 1, the text of a box has its stage */
-    int *round;      /* [stages] 0 for the first stage of a row, 1 for its second .. */
+    int *first;      /* [rows + 1] index of the first box of each row */
+    int *stages_on;  /* [rows] number of stages in each row; if more than 1, the text of a box has
+                      * its stage */
+    int *round;      /* [stages] position of the stage in its row: 0 for the first stage of the row,
+                      * 1 for the second .. */
     double end;      /* time at which the last box ends */
     bool measured;
     cgp__message *messages;
 } cgp__picture;
 
-/* Draw the times of a timeline. */
+/* Make the picture of a timeline's times. */
 cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *schedule,
                                     const cgp_schedule_timeline *timeline);
 
 void cgp__picture_release(cgp__picture *picture);
 
-/* Write "2F0", or "F0" if the row has one stage. Return `text`. */
+/* Write the text of a box, such as "2F0", or "F0" if the row has only one stage. Return `text`. */
 const char *cgp__box_text(const cgp__picture *picture, const cgp__box *box,
                           char text[CGP__ACTION_TEXT]);
 

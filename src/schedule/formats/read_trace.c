@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* read_trace.c -- reads a measured step from the trace that draw_trace.c wrote of it.
+/* read_trace.c -- reads a measured step from a trace that draw_trace.c has written.
  *
  * The file is not trusted. The reader checks the type of each key, the rules of the schedule, the
  * number of times of each device, and the order of each action's times (timeline.c). */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 typedef struct reader {
-    const char *name; /* the name of the text, for messages */
+    const char *name; /* the name of the text, for error messages */
     const json_t *measured;
     cgp_schedule *schedule;
     cgp_schedule_timeline timeline;
@@ -23,7 +23,8 @@ static cgp_status wrong(const reader *r, const char *key, const char *expected) 
     return cgp_fail(CGP_EFORMAT, "%s: %s.%s: expected %s", r->name, CGP__TRACE_KEY, key, expected);
 }
 
-/* Turn the error of a call into CGP_EFORMAT, with the name of the text before its message. */
+/* Turn the error of a call into CGP_EFORMAT, and put the name of the text before the error
+ * message. */
 static cgp_status refused(const reader *r, cgp_status status) {
     char why[512];
     if (status == CGP_OK || status == CGP_ENOMEM) return status;
@@ -104,7 +105,8 @@ static cgp_status read_times(const reader *r, const char *key, double *const *ti
     return CGP_OK;
 }
 
-/* Read the clock uncertainty. Traces of ranks with one clock, and older traces, have none. */
+/* Read the clock uncertainty. Traces of ranks that share one clock, and older traces, have no such
+ * number. */
 static cgp_status read_clocks(reader *r) {
     const json_t *number = json_object_get(r->measured, CGP__TRACE_CLOCKS_KEY);
     if (!number) return CGP_OK;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svg.c -- draws pictures as SVG, one above the other: a row per device, and a box per action whose
- * width is its duration.
+/* svg.c -- draws pictures as SVG, one above the other. A picture has one row per device and one box
+ * per action. The width of a box is the duration of the action.
  *
- * Each kind has a colour, a letter and a texture; any of the three identifies it. Later stages of a
- * device are darker. Where the device idles, the row's background shows: the bubble. A red border
- * marks the critical path. Boxes that are too narrow for their text have none. */
+ * Each kind of action has a colour, a letter and a texture, and any of the three identifies the
+ * kind. Later stages of a device are darker. Where the device idles (the bubble), the row's
+ * background shows. A red border marks the critical path. Boxes that are too narrow for their text
+ * have no text. */
 #include <cgpipe/compare.h>
 
 #include "schedule/formats/picture.h"
@@ -22,7 +23,7 @@ typedef struct sheet {
     FILE *file;
     const cgp__picture *picture; /* the current picture; its top edge is at `top` */
     int top;
-    double end, scale; /* end of all pictures; pixels per unit of time */
+    double end, scale; /* end: time at which all pictures end. scale: pixels per unit of time. */
 } sheet;
 
 /* Escape text for XML. The name of a schedule may be a file name, with any bytes. */
@@ -36,8 +37,8 @@ static void escape(FILE *file, const char *text) {
     }
 }
 
-/* Durations of the boxes that take time (shortest, sum, count), and the longest text of all
- * boxes. */
+/* The shortest duration, the sum of durations and the number of the boxes that take time, and the
+ * longest text of all boxes. */
 typedef struct widths {
     double shortest, sum;
     int count;
@@ -57,8 +58,8 @@ static void measure_boxes(const cgp__picture *p, widths *w) {
     }
 }
 
-/* Set the scale at which the shortest box holds the longest text, within limits. For a measured
- * step, use a box of mean duration instead. */
+/* Set the scale, within limits, such that the shortest box has room for the longest text. For a
+ * measured step, use a box of mean duration instead of the shortest. */
 static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
     widths w = {.shortest = INFINITY, .letters = 2};
     for (int k = 0; k < n; k++) {
@@ -66,7 +67,7 @@ static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
         s->end = fmax(s->end, pictures[k].end);
     }
     s->scale = 1.0;
-    if (!(s->end > 1e-300)) return; /* if `end` is smaller, MAX_WIDTH / end overflows */
+    if (!(s->end > 1e-300)) return; /* with a smaller `end`, MAX_WIDTH / end would overflow */
     const double box = pictures[n - 1].measured ? w.sum / w.count : w.shortest;
     const double wanted = fmax(COMFORTABLE, LETTER * (double)w.letters + 6.0) / box;
     s->scale = fmin(wanted, MAX_WIDTH / s->end);
@@ -129,7 +130,8 @@ static void write_rows(const sheet *s) {
                 "<text x=\"12\" y=\"%d\">device %d</text><rect x=\"%d\" y=\"%d\" "
                 "width=\"%.2f\" height=\"%d\" class=\"g\"/>\n",
                 y + 16, row, LEFT, y, p->end * s->scale, BOX);
-        /* the second pass draws the boxes with red borders on top */
+        /* the second pass draws the boxes with red borders, so that they lie on top of the
+         * others */
         for (int pass = 0; pass < 2; pass++) {
             for (int i = p->first[row]; i < p->first[row + 1]; i++) {
                 if (p->boxes[i].critical == (pass == 1)) write_box(s, &p->boxes[i]);
@@ -138,7 +140,8 @@ static void write_rows(const sheet *s) {
     }
 }
 
-/* Write the time axis. Its step is 1, 2 or 5 times a power of ten, at least 48 pixels wide. */
+/* Write the time axis. Its marks are 1, 2 or 5 times a power of ten apart, and at least 48
+ * pixels. */
 static void write_axis(const sheet *s) {
     const cgp__picture *p = s->picture;
     const int y = s->top + p->rows * ROW;
@@ -230,7 +233,7 @@ static cgp_status write_svg(const cgp__picture *pictures, int n, const char *tit
     return cgp__text_close(&text, CGP_OK, out);
 }
 
-/* Write "makespan 51, bubble 5.88 % ...". */
+/* Write a line of figures such as "makespan 51, bubble 5.88 % ...". */
 static void write_figures(char text[FIGURES], const char *prefix, const cgp_schedule_timeline *t) {
     const char *unit = t->released || *prefix ? " s" : "";
     cgp__print(text, FIGURES, "%smakespan %.6g%s, bubble %.2f %%; span %.6g%s, bubble %.2f %%",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace_keys.h -- the keys of a measured step in a trace, for writer and reader (draw_trace.c
- * describes the form). */
+/* trace_keys.h -- the keys of a measured step in a trace, for the writer and the reader of traces
+ * (draw_trace.c describes the format). */
 #ifndef CGP_SRC_SCHEDULE_FORMATS_TRACE_KEYS_H
 #define CGP_SRC_SCHEDULE_FORMATS_TRACE_KEYS_H
 
@@ -19,7 +19,8 @@ enum { CGP__TRACE_FORMAT = 1, CGP__TRACE_NAME = 128, CGP__TRACE_TIMES = 4 };
 static const char *const cgp__trace_times[CGP__TRACE_TIMES] = {"start_seconds", "end_seconds",
                                                                "given_seconds", "ready_seconds"};
 
-/* True for the characters that a schedule's name may have: names are printed on terminals. */
+/* Return true for the characters that a schedule's name may have. Others are excluded because names
+ * are printed on terminals. */
 static inline bool cgp__trace_printable(char c) {
     return c >= ' ' && c <= '~';
 }

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block.c -- building blocks: the ticks of one micro-batch, which repeat for every micro-batch.
+/* block.c -- building blocks. A block has the ticks of one micro-batch's actions, and repeats for
+ * every micro-batch.
  *
  * A block of period 6 on 2 devices with two stages each (a digit is a stage):
  *
  *     device 0   F0  .  . F3 I3  .  . I0
  *     device 1    . F1 F2  .  . I2 I1  .
  *
- * and the layout of 2 micro-batches, where W takes the free ticks:
+ * The layout of 2 micro-batches, in which W takes the free ticks:
  *
  *     device 0   0F0   .   . 3F0 3I0 3W0 0F1 0I0 0W0 3F1 3I1 3W1   . 0I1 0W1   .   .
  *     device 1     . 1F0 2F0   .   . 2I0 1I0 1F1 2F1 2W0 1W0 2I1 1I1   .   . 2W1 1W1
  *
- * The ticks of a device are distinct modulo the period, so that the blocks of all micro-batches fit
+ * The ticks of a device are distinct modulo the period, so the blocks of all micro-batches fit
  * together without a hole.
  *
- * Source: Qi et al. 2024, arXiv:2405.15362, section 2; placing is modulo scheduling, Rau 1994,
- * "Iterative modulo scheduling", without its backtracking. */
+ * Source: Qi et al. 2024, arXiv:2405.15362, section 2. Actions are placed by modulo scheduling (Rau
+ * 1994, "Iterative modulo scheduling") without backtracking. */
 #include "schedule/generators/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* An entry of at[]: 0 if the tick is free, else 1 + 2 x stage, and 1 more for a backward. */
+/* An entry of at[] is 0 if the tick is free, 1 + 2 x stage for an F, and 2 + 2 x stage for a
+ * backward. */
 
 cgp_status cgp__block_create(cgp__block *block, const cgp_schedule *schedule, int period,
                              bool splits) {
@@ -67,7 +69,8 @@ int cgp__block_place(cgp__block *block, bool backward, int stage, int from, int 
     return tick;
 }
 
-/* Append the action of a device's tick. Return false if the tick is free in all periods. */
+/* Append the action that a device runs in a tick. Return false if the tick is free in all
+ * periods. */
 static bool append_block(const cgp__block *block, cgp__pack_device *d, int entry, int64_t tick) {
     if (!entry) return false;
     const int stage = (entry - 1) / 2;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dualpipe_v.c -- DualPipe-V: a V in which, once it is full, every device overlaps a forward of one
- * of its stages with a backward of the other.
+/* dualpipe_v.c -- DualPipe-V, a V-shaped schedule. Once the pipeline is full, every device overlaps
+ * a forward of one of its two stages with a backward of the other stage.
  *
  * 2 devices, 4 micro-batches:
  *
  *   0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 3B2   . 3F3 0B1 3B3 0I2 0W2 0I3 0W3
  *     . 1F0 2F0 1F1 2F1 1F2 2B0 2F2 1B0 1F3 2B1 2F3 1B1 2B2 1B2   . 2I3 1I3 2W3 1W3
  *
- * The overlapped pairs F0&B1 and F1&B0 (OVERLAP_F_B) are for models that send messages within a
- * stage, because their experts are on other devices. One action of the pair computes while the
- * other waits for messages. Both start when the inputs of both have arrived, and send when both are
- * done. In this library, one runs after the other.
+ * The overlapped pairs F0&B1 and F1&B0 (OVERLAP_F_B) are for models whose stages send messages
+ * while they compute, because a stage's experts are on other devices. One action of the pair
+ * computes while the other waits for such messages. Both actions start when the inputs of both have
+ * arrived, and send when both are done. In this library, one action runs after the other.
  *
- * Device r, whose two stages are 0 and 1:
+ * The actions of device r, whose two stages are called 0 and 1:
  *
  *     1. 2(n-r-1) x F0              5. (n-r-1) x (B1, F1&B0)
  *     2. (r+1) x (F0, F1)           6. (r+1) x (B1, B0); after half: I instead of B
@@ -20,15 +20,15 @@
  *     4. (m-2n+r+1) x               8. (r+1) x the oldest W
  *        (F0&B1, F1&B0)
  *
- * It needs 2n micro-batches: with fewer, device 0 does not reach step 4. Its memory is the
- * activations of 2n+1 half stages. The bubble is (n-1)(P + I + W - 3W) in times of half stages,
- * where P is the time of a pair: F + I + W here.
+ * The schedule needs 2n micro-batches; with fewer, device 0 does not reach step 4. It needs memory
+ * for the activations of 2n+1 half stages. The bubble is (n-1)(P + I + W - 3W) in times of half
+ * stages. P is the time of a pair, which is F + I + W here.
  *
  * Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 (DualPipe); the V with one copy of the
  * weights as in PyTorch's ScheduleDualPipeV. */
 #include "schedule/generators/generators.h"
 
-/* Append the W of the device's oldest I that has no W yet. `at` moves on from call to call. */
+/* Append the W for the device's oldest I that has no W yet. `at` advances from call to call. */
 static void append_oldest_weight(cgp_schedule *s, int device, int *at) {
     const cgp_action *list = s->lists[device];
     if (s->incomplete) return;
@@ -38,7 +38,7 @@ static void append_oldest_weight(cgp_schedule *s, int device, int *at) {
     ++*at;
 }
 
-/* Append steps 6 to 8: the Ws of the last backward passes come at the end. */
+/* Append the actions of steps 6 to 8. The Ws of the last backward passes come at the end. */
 static void drain(cgp__v_builder *b, int r, int n, int oldest) {
     const int turn = (r + 1) / 2;
     for (int i = 0; i <= r; i++) {

@@ -6,11 +6,12 @@
 
 #include "schedule/table.h"
 
-/* `variant`, from the registry's entry, selects the schedule if a generator makes several. */
+/* A generator appends compute actions to a schedule. If it can make several schedules, `variant`,
+ * from the registry's entry, selects one. */
 typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options,
                                   int variant);
 
-/* The generators, their files, and the meaning of `variant`:
+/* The generators, the files in which they are, and the meanings of `variant`:
  *
  *     breadth_first    gpipe.c          1: I and W instead of B
  *     forward_only     gpipe.c
@@ -22,8 +23,7 @@ typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_opt
  *     v_block          v_block.c        2: v-half, 3: v-min
  *     wave             wave.c
  *     v_flex           v_flex.c
- *     dualpipe_v       dualpipe_v.c
- */
+ *     dualpipe_v       dualpipe_v.c */
 cgp__generator cgp__generate_breadth_first;
 cgp__generator cgp__generate_forward_only;
 cgp__generator cgp__generate_1f1b;
@@ -36,25 +36,27 @@ cgp__generator cgp__generate_wave;
 cgp__generator cgp__generate_v_flex;
 cgp__generator cgp__generate_dualpipe_v;
 
-/* Return the next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2), where done[] counts the
- * actions of each kind so far. zero_bubble.c */
+/* Return the kind of stage r's next action in ZB-H1 (variant 1) or ZB-H2 (variant 2), given the
+ * numbers done[] of the stage's actions of each kind so far (zero_bubble.c). */
 cgp_action_kind cgp__zero_bubble_next(const cgp_schedule *schedule, int variant, int r,
                                       const int done[CGP__COMPUTE_KINDS]);
 
 /* --- v_builder.c --- */
 
-/* Builds the list of a device with two stages in a V: one on the way down (chunk 0) and one on the
- * way back (chunk 1). */
+/* A builder for the action list of a device with two stages in a V-shaped placement: one on the way
+ * down (chunk 0) and one on the way back (chunk 1). */
 typedef struct cgp__v_builder {
     cgp_schedule *schedule;
-    int stage[2];                    /* stages of chunk 0 and chunk 1 */
-    int next[CGP__COMPUTE_KINDS][2]; /* next micro-batch of F, I and W; a B counts as I and as W */
+    int stage[2];                    /* the device's stages: stage[0] is chunk 0, stage[1] is chunk
+                                      * 1 */
+    int next[CGP__COMPUTE_KINDS][2]; /* next micro-batch of F, of I and of W in each chunk; a B
+                                      * counts as I and as W */
 } cgp__v_builder;
 
 cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device);
 
-/* Append actions `times` times: "F1 I1 W1" is the next F, I and W of chunk 1; "F0&B1" is an
- * overlapped pair. */
+/* Append the actions of a text `times` times. For example, "F1 I1 W1" means the next F, I and W of
+ * chunk 1, and "F0&B1" means an overlapped pair. */
 void cgp__v_append(cgp__v_builder *builder, int times, const char *actions);
 
 #endif

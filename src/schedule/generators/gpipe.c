@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpipe.c -- runs all forward passes, then all backward passes, with one stage on each device
- * (gpipe), several (looped-bfs), or several and a split backward (looped-bfs-zb). It also makes the
- * forward-only schedule of an evaluation.
+/* gpipe.c -- schedules that run all forward passes, then all backward passes. A device has one
+ * stage (gpipe), several stages (looped-bfs), or several stages with a split backward
+ * (looped-bfs-zb). This file also makes the forward-only schedule of an evaluation.
  *
  *     stage 0   F0 F1 F2  .  .  .  . B0 B1 B2
  *     stage 1    . F0 F1 F2  .  . B0 B1 B2  .
  *     stage 2    .  . F0 F1 F2 B0 B1 B2  .  .
  *
- * With equal costs each stage idles for n-1 of m+n-1 ticks. All m micro-batches are in flight when
- * the backward passes begin.
+ * If all costs are equal, each stage idles for n-1 of m+n-1 ticks. All m micro-batches are in
+ * flight when the backward passes begin.
  *
- * torchgpipe runs backward from m-1 down to 0; here it ascends, as in every generator, so that
- * weight gradients add up in one order under every schedule. The timeline is the same.
+ * torchgpipe runs the backward passes of micro-batches m-1 down to 0. Here they ascend, as in every
+ * generator, so that weight gradients add up in the same order under every schedule. The timeline
+ * is the same.
  *
- * Looped breadth-first: all micro-batches pass through one round of stages, then through the next.
+ * In looped breadth-first, all micro-batches pass through the first stages of all devices, then all
+ * pass through the second stages, and so on.
  *
- * 2 devices, 2 stages each, 4 micro-batches:
+ * Example with 2 devices, 2 stages each and 4 micro-batches:
  *
  *     device 0   0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3   .   . 2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
  *     device 1     . 1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3   .
  *
  * The bubble is GPipe's bubble divided by v, and the memory is the same as GPipe's. The
- * micro-batches of a stage run one after the other, so sharded weights are fetched only twice a
- * step. An edge from the last device to the first holds the messages of a round until the next
- * round begins: it needs about m / n buffers.
+ * micro-batches of a stage run one after the other, so sharded weights would be fetched only twice
+ * per step. An edge from the last device to the first holds the messages of one round of stages
+ * until the next round begins, so it needs about m / n buffers.
  *
- * If backward is split, the gradient of I is sent before W runs, so the bubble is (n-1)(F+I) / v
- * instead of (n-1)(F+I+W) / v. No schedule has a smaller bubble if all backwards come after the
- * last forward, as they do with an external loss. A W follows its I, so only one micro-batch's W
- * operands are kept.
+ * If backward is split, the gradient that I makes is sent before W runs, so the bubble is
+ * (n-1)(F+I) / v instead of (n-1)(F+I+W) / v. No schedule has a smaller bubble if all backward
+ * passes come after the last forward, as they do with an external loss. Each W follows its I
+ * immediately, so the operands of W are kept for only one micro-batch.
  *
  *     device 0   F0 F1 F2  .  . I0 W0 I1 W1 I2 W2
  *     device 1    . F0 F1 F2 I0 W0 I1 W1 I2 W2  .
@@ -59,14 +61,14 @@ cgp_status cgp__generate_breadth_first(cgp_schedule *s, const cgp_schedule_optio
     return CGP_OK;
 }
 
-/* Append the forwards in groups of n micro-batches: a group passes a device's first stage, then its
- * second.
+/* Append the forwards in groups of n micro-batches. A group passes a device's first stage, then the
+ * device's second stage.
  *
  *     device 0   0F0 0F1 2F0 2F1 0F2 2F2   .
  *     device 1     . 1F0 1F1 3F0 3F1 1F2 3F2
  *
- * The schedule does not deadlock if each edge has one buffer per micro-batch of a group, however
- * many stages the edge skips. A message waits only until a message of the previous group is
+ * The schedule does not deadlock if each edge has one buffer per micro-batch of a group, no matter
+ * how many stages the edge skips. A message waits only until a message of the previous group is
  * received, and every receiver runs the previous group first. */
 cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options,
                                       int variant) {

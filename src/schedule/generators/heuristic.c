@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heuristic.c -- zero bubble for unequal costs within a memory limit: zb-1p and zb-2p.
+/* heuristic.c -- the zero-bubble schedules zb-1p and zb-2p, for unequal costs and within a memory
+ * limit.
  *
- * A list scheduler builds the lists forward in time. It always continues on the device whose next
- * action can start first:
+ * A list scheduler builds the action lists forward in time. It always continues on the device whose
+ * next action can start first. That action is chosen by these rules:
  *
- *     F and I   whichever can start first; if both can, the kind that did not run last
- *     W         if the wait for F or I is at least as long as W, or if the memory limit holds an F
- *               back; in shorter waits if the policy says so
- *     F         before the first I, as many as the policy says; at any time, at most `max`
- *               micro-batches are between their F and their W
+ *     F and I   whichever can start first; if both can start at once, the kind that did not run
+ *               last
+ *     W         if the wait for F or I is at least as long as a W, or if the memory limit forbids
+ *               an F; during shorter waits only if the policy says so
+ *     F         before the first I, as many as the policy says; at most `max` micro-batches may be
+ *               between F and W at any time
  *
  * The best policy depends on the costs, so all policies are tried, and also the fixed orders of
- * ZB-H1 and, if `max` allows it, ZB-H2. The shortest span wins, then the shorter makespan. So for
- * the given costs the result is never longer than a fixed order.
+ * ZB-H1 and, if `max` allows it, ZB-H2. The order with the shortest span wins; among equal spans,
+ * the order with the shorter makespan. So for the given costs, the result is never longer than a
+ * fixed order.
  *
- * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes, and I frees some of them; here a slot
- * is in use from F to W.
+ * `max` is n (zb-1p) or 2n (zb-2p) micro-batches. The paper limits bytes instead, some of which I
+ * frees; in this library, a micro-batch's whole slot is in use from F to W.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 and appendix; the policies are this
- * library's own. */
+ * library's invention. */
 #include "schedule/generators/generators.h"
 
 #include "schedule/check.h"
@@ -27,19 +30,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Number of forwards before the first I: */
+/* Policies for the number of forwards that a device runs before its first I: */
 typedef enum warm_up {
-    WARM_UP_FITS,   /* the forwards that end before the first I can start */
-    WARM_UP_BEGINS, /* the forwards that begin before the first I can start */
+    WARM_UP_FITS,   /* all forwards that can end before the first I can start */
+    WARM_UP_BEGINS, /* all forwards that can begin before the first I can start */
     WARM_UP_DOUBLE, /* 2(n-r)-1 forwards, as in ZB-H2 */
     WARM_UP_ALL,    /* as many forwards as the memory limit allows */
     WARM_UPS
 } warm_up;
 
-/* Policies for running W in a wait that is shorter than W: */
+/* Policies for running a W in a wait that is shorter than the W: */
 typedef enum filling {
     FILL_NEVER,
-    FILL_LONGEST, /* W runs if the device would otherwise become the device that waited longest */
+    FILL_LONGEST, /* W runs if the device would otherwise become the device that has waited
+                   * longest */
     FILL_ALWAYS,
     FILLINGS
 } filling;
@@ -51,11 +55,11 @@ typedef struct policy {
 } policy;
 
 typedef struct device {
-    int done[CGP__COMPUTE_KINDS]; /* actions of each kind so far */
+    int done[CGP__COMPUTE_KINDS]; /* number of actions of each kind so far */
     double clock, begin, waited;
     bool forward_last;
-    cgp_action_kind next; /* the action that the device would run */
-    double start;         /* start of `next`; INFINITY: it waits for other devices */
+    cgp_action_kind next; /* the kind of action that the device would run next */
+    double start;         /* time at which `next` can start; INFINITY: it waits for other devices */
 } device;
 
 typedef struct builder {
@@ -64,14 +68,15 @@ typedef struct builder {
     int n, m, max;
     const double *cost[CGP__COMPUTE_KINDS]; /* [n] costs of F, I and W; NULL: each costs 1 */
     double latency;
-    double *first_backward; /* [n] earliest start of the first I */
-    double *patience;       /* [n] longest time that the device may wait after its first F */
+    double *first_backward; /* [n] earliest start of each device's first I */
+    double *patience;       /* [n] longest total time that the device may wait after its first F */
     device *devices;        /* [n] */
-    /* [n x m] earliest starts of each (stage, micro-batch): [0] of F, [1] of I */
+    /* [n x m] earliest starts for each (stage, micro-batch): arrival[0] for F, arrival[1] for I */
     double *arrival[2];
     double longest_wait;
-    /* [2 leaves] a tournament tree over the devices; device r is node leaves + r. A node holds the
-     * device whose next action can start first, or, on a tie, the lower device. */
+    /* [2 x leaves] a tournament tree over the devices. Device r is node `leaves` + r. Each inner
+     * node holds the device below it whose next action can start first; on a tie, the lower
+     * device. */
     int *winner;
     int leaves;
 } builder;
@@ -82,8 +87,8 @@ static double cost_of(const builder *b, cgp_action_kind kind, int r) {
 
 /* --- choosing the next action --- */
 
-/* Return the earliest start of the next F or I. INFINITY if there is no next F or I, or if the
- * action that makes its input is not in the lists yet. */
+/* Return the earliest start of the next F or I of device r. Return INFINITY if there is no such
+ * action, or if the action that makes its input is not in the lists yet. */
 static double earliest(const builder *b, int r, cgp_action_kind kind) {
     const device *d = &b->devices[r];
     const int i = d->done[kind];
@@ -91,7 +96,7 @@ static double earliest(const builder *b, int r, cgp_action_kind kind) {
     return fmax(d->clock, b->arrival[kind != CGP_ACTION_F][(size_t)r * (size_t)b->m + (size_t)i]);
 }
 
-/* True if one more F may run before the first I. */
+/* Return true if one more F may run before the device's first I. */
 static bool warms_up(const builder *b, int r, double start) {
     const device *d = &b->devices[r];
     const double end = start + cost_of(b, CGP_ACTION_F, r), slack = 1e-9 * end;
@@ -108,7 +113,7 @@ static bool warms_up(const builder *b, int r, double start) {
     }
 }
 
-/* Fill in the next action of device r, and its start. */
+/* Choose the next action of device r, and set the time at which it can start. */
 static void choose(const builder *b, int r) {
     device *d = &b->devices[r];
     const int in_flight = d->done[CGP_ACTION_F] - d->done[CGP_ACTION_W];
@@ -141,14 +146,14 @@ static void choose(const builder *b, int r) {
 
 /* --- building --- */
 
-/* Return the device that can start first; n if no device can. */
+/* Return which of two devices can start its next action first; n if neither can. */
 static int earlier(const builder *b, int r, int q) {
     if (r == b->n || q == b->n) return r == b->n ? q : r;
     return b->devices[q].start < b->devices[r].start ? q : r;
 }
 
-/* Choose the next action of device r again. Update the tree, which depends only on the start of
- * this action. */
+/* Choose the next action of device r again, and update the tournament tree. The tree depends on
+ * device r only through the start of this action. */
 static void update(builder *b, int r) {
     const double before = b->devices[r].start;
     choose(b, r);
@@ -157,8 +162,9 @@ static void update(builder *b, int r) {
         b->winner[p] = earlier(b, b->winner[2 * p], b->winner[2 * p + 1]);
 }
 
-/* Update device r after its action, and the neighbour that waits for the output. With FILL_LONGEST
- * update both neighbours, because the action may have changed the longest wait. */
+/* Update device r after its action, and also the neighbour that waits for the output of this
+ * action. With FILL_LONGEST, update both neighbours, because the action may have changed the
+ * longest wait. */
 static void update_around(builder *b, int r, cgp_action_kind kind) {
     const bool both = b->policy->filling == FILL_LONGEST;
     update(b, r);
@@ -218,8 +224,8 @@ static void set_patience(builder *b, double span) {
     }
 }
 
-/* Build the lists to the end, or until the span exceeds `longest`. No micro-batch waits for a later
- * micro-batch, so some device can always run. */
+/* Build the action lists to the end, or until the span exceeds `longest`. No micro-batch waits for
+ * a later micro-batch, so at any time some device can run. */
 static length build(builder *b, const policy *chosen, double longest, bool append) {
     length out = {0.0, 0.0};
     b->policy = chosen;
@@ -245,7 +251,7 @@ static bool is_shorter(length a, length b) {
     return a.makespan < b.makespan - slack;
 }
 
-/* Move on to the next policy to try; false after the last. */
+/* Advance to the next policy; return false after the last. */
 static bool next_policy(policy *p) {
     if (p->fixed) {
         p->fixed--;
@@ -256,7 +262,7 @@ static bool next_policy(policy *p) {
 }
 
 static void build_shortest(builder *b) {
-    /* ZB-H2 keeps up to 2n - 1 micro-batches in flight. */
+    /* try ZB-H2 only if the limit allows the 2n - 1 micro-batches that it has in flight */
     policy trial = {.fixed = b->max >= 2 * b->n - 1 ? 2 : 1}, best = trial;
     length shortest = build(b, &trial, INFINITY, false);
     while (next_policy(&trial)) {

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interleaved.c -- 1F1B over v stages on each device: the bubble divided by v.
+/* interleaved.c -- interleaved 1F1B with v stages on each device, which divides the bubble by v.
  *
- * 2 devices, 2 stages each, 4 micro-batches:
+ * Example with 2 devices, 2 stages each and 4 micro-batches:
  *
  *     device 0   0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1   . 2B2   . 2B3 0B2 0B3
  *     device 1     . 1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3   .
  *
- * Micro-batches pass in groups of g (default n): a group passes the device's first stage, then its
- * second, and so on. This gives a list of m v forwards. The list of backward passes is the same,
- * but with the stages from last to first. Device r runs
+ * Micro-batches pass in groups of g (default n). A group passes a device's first stage, then the
+ * device's second stage, and so on. This gives a list of m v forwards. The list of backward passes
+ * is the same, except that it takes the stages from last to first. Device r runs:
  *
  *     warm-up    (v-1) g + 2(n-1-r) forwards     with I and W split: (v-1) g + n-1-r
- *     then       a forward and a backward alternately
+ *     then       one forward, one backward, one forward, one backward ..
  *
- * With split backward (interleaved-zb), a backward is an I, and the k-th W runs right after the
- * (k+r)-th I. The Ws left at the end fill the bubble there.
+ * With split backward (interleaved-zb), each backward is an I, and W number k runs right after I
+ * number k + r. The Ws that are left at the end fill the bubble there.
  *
- * If g does not divide m, the lists for the next multiple of g are made and the surplus is left
- * out: a shorter group could deadlock. No remaining action waits for a surplus action, so the rest
- * cannot deadlock or take longer.
+ * If g does not divide m, the lists are made for the next multiple of g, and the surplus
+ * micro-batches are left out. (A shorter group could deadlock.) No remaining action waits for a
+ * surplus action, so the rest cannot deadlock or take longer.
  *
  * Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; split: Qi et al. 2023,
  * arXiv:2401.10241, as PyTorch's InterleavedZeroBubble combines the two. */
@@ -27,11 +27,11 @@
 typedef struct rounds {
     cgp_schedule *schedule;
     int device, v, group;
-    int total; /* forwards of the device, including surplus forwards */
+    int total; /* number of the device's forwards, including surplus forwards */
 } rounds;
 
-/* Append the k-th forward or backward of the list. Backward passes visit the stages from last to
- * first. */
+/* Append number `k` of the device's forwards or backwards. Backward passes visit the stages from
+ * last to first. */
 static void append(const rounds *x, cgp_action_kind kind, int k) {
     const int lap = x->group * x->v, chunk = k % lap / x->group;
     const int microbatch = k / lap * x->group + k % x->group;

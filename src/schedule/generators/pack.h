@@ -11,14 +11,16 @@
 
 /* --- block.c --- */
 
-/* A building block: the ticks of one micro-batch. Micro-batch i has the same ticks, i periods
- * later. */
+/* A building block: the ticks of the actions of micro-batch 0. Micro-batch i has the same ticks, i
+ * periods later. */
 typedef struct cgp__block {
-    const cgp_schedule *schedule; /* the schedule, for its placement */
-    int period;                   /* ticks */
-    bool splits;                  /* the backward is an I, and W takes free ticks */
-    int *forward, *backward;      /* [stages] tick of the F, and of the I or B */
-    int *at;                      /* [devices][period] see block.c */
+    const cgp_schedule *schedule; /* the schedule whose placement is used */
+    int period;                   /* in ticks */
+    bool splits;                  /* true: each backward is an I, and the Ws take free ticks */
+    int *forward, *backward;      /* two arrays [stages]: tick of the stage's F, and tick of its I
+                                   * or B */
+    int *at;                      /* [devices][period] what runs in each tick (block.c describes the
+                                   * entries) */
 } cgp__block;
 
 cgp_status cgp__block_create(cgp__block *block, const cgp_schedule *schedule, int period,
@@ -34,8 +36,8 @@ void cgp__block_clear(cgp__block *block);
  * device. */
 void cgp__block_set(cgp__block *block, bool backward, int stage, int tick);
 
-/* Modulo scheduling: set the first free tick from `from` that is `phase` modulo `stride`, and
- * return it. `stride` divides the period. */
+/* Modulo scheduling: find the first free tick t >= `from` with t = `phase` modulo `stride`, set it,
+ * and return it. `stride` must divide the period. */
 int cgp__block_place(cgp__block *block, bool backward, int stage, int from, int phase, int stride);
 
 /* --- pack.c --- */
@@ -49,29 +51,32 @@ typedef struct cgp__packed {
 
 typedef struct cgp__pack_device {
     cgp__packed *slots; /* the device's actions in the order of the layout */
-    int count, head;    /* all slots before `head` are done */
+    int count, head;    /* number of slots; all slots before slot `head` are done */
     int in_flight;
-    int begin, end; /* ticks in which the first action began and the last one ended */
+    int begin, end; /* ticks in which the device's first action began and its last action ended */
 } cgp__pack_device;
 
-/* Packs the lists of all devices. A simulation lets each device run the first action of its list
- * that can run. F, I and W take one tick, B takes two. The order within a stage and kind does not
- * change. An F overtakes other actions only if this leaves at most `max` micro-batches in flight,
- * summed over the stages of its device. A W runs only if nothing else can. */
+/* A packer, which packs the action lists of all devices. It simulates the step; each device runs
+ * the first action of its list that can run. F, I and W take one tick, B takes two. The order of
+ * the actions of one stage and kind does not change. An F overtakes other actions only if this
+ * leaves at most `max` micro-batches in flight, summed over the stages of its device. A W runs only
+ * if no other action can run. */
 typedef struct cgp__packer {
-    const cgp_schedule *schedule; /* the schedule, for its placement: loop, V or waves */
-    int kinds;                    /* actions of a stage and micro-batch: F and B, or F, I and W */
+    const cgp_schedule *schedule; /* the schedule whose placement (loop, V-shaped or waves) is
+                                   * used */
+    int kinds;                    /* number of actions of a stage and micro-batch: 2 (F and B) or 3
+                                   * (F, I and W) */
     int max;
-    bool weight_in_turn; /* a W that is first in its list runs at once */
+    bool weight_in_turn; /* true: a W that is first in its list runs immediately */
     cgp__pack_device *devices;
-    /* [F, I or B][stages][m] the tick from which the action is done; 0: not yet */
+    /* [F, I or B][stages][m] the tick from which on the action is done; 0: it is not done yet */
     int *done;
     cgp__packed *slots;
     bool *seen; /* [stages of a device][CGP__COMPUTE_KINDS] */
 } cgp__packer;
 
-/* Create a packer for `kinds` actions of each stage and micro-batch, with empty lists of that many
- * actions. */
+/* Create a packer for `kinds` actions of each stage and micro-batch. Its lists are empty, and have
+ * room for all these actions. */
 cgp_status cgp__packer_create(cgp__packer *packer, const cgp_schedule *schedule, int kinds);
 
 /* Free the arrays of a packer. A packer that is all zero is accepted. */
@@ -81,29 +86,30 @@ void cgp__packer_release(cgp__packer *packer);
  * order. */
 int cgp__packer_peak(const cgp__packer *packer);
 
-/* Lay out the lists of a packer: the block of each micro-batch. If the block splits backward, each
- * free tick takes the W of the oldest I that has none yet. block.c */
+/* Lay out the lists of a packer: put the blocks of all micro-batches one period apart. If the block
+ * splits backward, each free tick takes the W for the oldest I that has no W yet (block.c). */
 void cgp__lay_out(cgp__packer *packer, const cgp__block *block);
 
 typedef struct cgp__pack_times {
-    int makespan, span; /* ticks */
+    int makespan, span; /* in ticks */
 } cgp__pack_times;
 
-/* Pack the lists, and append the actions to `out`, unless it is NULL. At most max(`max`,
+/* Pack the lists, and append the actions to `out`, unless `out` is NULL. At most max(`max`,
  * cgp__packer_peak()) micro-batches are in flight. */
 cgp__pack_times cgp__pack(cgp__packer *packer, cgp_schedule *out);
 
 /* --- v_block.c --- */
 
-/* Make the block of v-half (fraction 2) or v-min (3). The block comes from
- * cgp__v_packer_create(). */
+/* Fill in the block of v-half (fraction 2) or v-min (fraction 3). cgp__v_packer_create() has
+ * created the block. */
 void cgp__v_block_make(cgp__block *block, int fraction);
 
-/* Return the largest number of half stages in flight in v-half (fraction 2) or v-min (3) on n
- * devices. */
+/* Return the largest number of half stages in flight in v-half (fraction 2) or v-min (fraction 3)
+ * on n devices. */
 int cgp__v_block_peak(int fraction, int n);
 
-/* Create a packer and a block of six ticks for the V placement of a schedule. */
+/* Create a packer, and a block with a period of six ticks, for the V-shaped placement of a
+ * schedule. */
 cgp_status cgp__v_packer_create(cgp__packer *packer, cgp__block *block, const cgp_schedule *s);
 
 #endif

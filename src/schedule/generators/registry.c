@@ -17,8 +17,8 @@ typedef struct entry {
     } by;
 } entry;
 
-/* Columns: {name, when to use it, rule, v, any v, backward, split, placement}, {generator function,
- * its variant}. */
+/* The columns of the table are {name, when to use the schedule, rule, v, any v, backward, split,
+ * placement}, {generator function, variant of the generator}. */
 static const entry entries[] = {
     {{"gpipe", "the simplest; many micro-batches, with memory for all of them",
       "All forwards, then all backwards.\n"
@@ -138,7 +138,7 @@ bool cgp__schedule_needs_costs(const char *name) {
     return false;
 }
 
-/* Refuse options that belong to another schedule instead of ignoring them. */
+/* Return an error for options that belong to another schedule, instead of ignoring them. */
 static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
     const cgp_schedule_info *info = &e->info;
     if (o->struct_size != sizeof *o)

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* v_block.c -- V-Half and V-Min: less memory than 1F1B, from one block of six slots that repeats.
- * With many devices, they need about a half and a third of 1F1B's memory.
+/* v_block.c -- V-Half and V-Min, which repeat one block of six slots (units of time) and need less
+ * memory than 1F1B. With many devices, V-Half needs about half of 1F1B's memory, and V-Min about a
+ * third.
  *
- * Each device has two stages in a V, 0 on the way down and 1 on the way back. A micro-batch takes
- * four slots of a device and two for its W; the next micro-batch takes the same slots, six slots
- * later. The four slots determine how long a micro-batch is in flight:
+ * Each device has two stages of a V-shaped placement: stage 0 on the way down and stage 1 on the
+ * way back. A micro-batch takes six slots of a device: four for F and I of both stages, and two for
+ * W. The next micro-batch takes the same slots, six slots later. The four slots determine how long
+ * a micro-batch is in flight:
  *
  *                    F0     F1              I1               I0                of device r
  *     v-min          r      2n-1-r          2n + d + r       4n + d - 1 - r     d = 2 if 3 | n
  *     v-half         2r     3n-2-r          3n + d + 2r - 1  6n + d - 2 - r     d = 3 if 2 | n
  *
- * d keeps the slots of a device apart. W takes the first free slot after its I.
+ * The number d keeps the slots of a device apart. W takes the first free slot after its I.
  *
- * One micro-batch on 4 devices, first in v-half, which takes two slots per stage on the way down
- * and one on the way back, then in v-min:
+ * The pictures show one micro-batch on 4 devices. The first is v-half, which takes two slots per
+ * stage on the way down and one slot per stage on the way back. The second is v-min:
  *
  *     0  F0  .  .  .  .  .  .  .  .  . F1  .  .  . I1  .  .  .  .  .  .  .  .  .  . I0
  *     1   .  . F0  .  .  .  .  .  . F1  .  .  .  .  .  . I1  .  .  .  .  .  .  . I0  .
@@ -25,13 +27,13 @@
  *     2   .  . F0  .  . F1  .  .  .  . I1  .  . I0  .  .
  *     3   .  .  . F0 F1  .  .  .  .  .  . I1 I0  .  .  .
  *
- * This layout is optimal where the blocks repeat, but leaves holes at both ends. So it is packed
- * (pack.c), with no more micro-batches in flight than the repeating part has. A W runs only if
- * nothing else can. With few slots it may be better to run a W as soon as it is first in the list,
- * so both policies are tried.
+ * The layout is optimal where the blocks repeat, but leaves holes at both ends. So it is packed
+ * (pack.c), with no more micro-batches in flight than the repeating part has. A W runs only if no
+ * other action can run. If little memory is allowed, it may be better to run a W as soon as it is
+ * first in the list, so both policies are tried.
  *
- * The bubble, in units of F of a half stage with F = I = W, is at most 3n-4 for v-half and at most
- * 4n-5 for v-min. If F, I and W differ much, v-min idles in each block.
+ * If F = I = W, the bubble is at most 3n-4 times F of a half stage for v-half, and at most 4n-5
+ * times for v-min. If F, I and W differ much, v-min idles in each block.
  *
  * Source: Qi et al. 2024, arXiv:2405.15362, section 3 and appendix. */
 #include "schedule/generators/generators.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* v_builder.c -- builds the lists of schedules in a V from texts: "F1 I1 W1", or "F0&B1" for an
- * overlapped pair. */
+/* v_builder.c -- builds the action lists of V-shaped schedules from texts such as "F1 I1 W1", or
+ * "F0&B1" for an overlapped pair. */
 #include "schedule/generators/generators.h"
 
 cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device) {
@@ -17,7 +17,7 @@ static void append(cgp__v_builder *b, char letter, int chunk) {
     if (kind == CGP_ACTION_B) b->next[CGP_ACTION_W][chunk]++;
 }
 
-/* Make the last action of the device a pair with the action that follows. */
+/* Make an overlapped pair of the device's last action and the action that will follow. */
 static void overlap(const cgp__v_builder *b) {
     const int device = b->schedule->device_of[b->stage[0]];
     const int count = b->schedule->counts[device];

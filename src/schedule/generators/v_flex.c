@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* v_flex.c -- V-Flex: the shortest V schedule that is found within a number of half stages in
- * flight, between v-min's and zb-v's.
+/* v_flex.c -- V-Flex: the shortest V-shaped schedule that a search finds within a limit on the half
+ * stages in flight. The limit may be anything from v-min's number to zb-v's number.
  *
- * Each device has two stages in a V. From stage to stage a block of six ticks takes at least `down`
- * ticks towards the last device, and at least `up` ticks on the way back. So does backward:
+ * Each device has two stages of a V-shaped placement. A block has a period of six ticks. In it,
+ * forward takes at least `down` ticks from stage to stage towards the last device, and at least
+ * `up` ticks on the way back. The same holds for backward:
  *
  *     down, up   1, 1   v-min             2, 1   v-half             4, 2   zero bubbles
  *
- * Modulo scheduling (block.c) makes a block for each pair of 1 .. 4. The blocks of v-half and v-min
- * follow. Each block is laid out. If its peak is within the limit, it is packed (pack.c) within the
- * limit, with both policies for W. Then the blocks are packed within smaller limits, until a budget
- * of actions is used up. zb-v is a candidate if the limit allows it. The shortest makespan wins,
- * then the shortest span, if F = I = W = 1. So for these times no step is longer than with v-min,
- * v-half or zb-v in the same memory.
+ * Modulo scheduling (block.c) makes a block for each pair (down, up) of numbers 1 .. 4. The blocks
+ * of v-half and v-min are candidates too. Each block is laid out. If the peak of its layout is
+ * within the limit, the layout is packed (pack.c) within the limit, with both policies for W. Then
+ * the layouts are packed within smaller limits, until a budget of actions is used up. zb-v is a
+ * candidate if the limit allows it. With F = I = W = 1, the shortest makespan wins; among equal
+ * makespans, the shortest span. So for these times, no step is longer than with v-min, v-half or
+ * zb-v in the same memory.
  *
  * Source: Qi et al. 2024, arXiv:2405.15362, section 3; there, the variables of the search over
- * blocks are the offsets of all devices. Packing within a limit is this library's own. */
+ * blocks are the offsets of all devices. Packing within a limit is this library's invention. */
 #include "schedule/generators/generators.h"
 #include "schedule/generators/pack.h"
 
 enum { STEPS = 4, BLOCKS = STEPS * STEPS + 2, BUDGET = 1 << 18 };
 
-/* A candidate: the block and settings with which packing can be repeated. */
+/* A candidate: the block and the settings with which its packing can be repeated. */
 typedef struct choice {
     int block, max;
     bool weight_in_turn;
@@ -31,8 +33,8 @@ typedef struct choice {
 typedef struct search {
     cgp__packer packer;
     cgp__block block;
-    int peaks[BLOCKS]; /* peaks of the layouts in list order */
-    int64_t actions;   /* actions packed so far */
+    int peaks[BLOCKS]; /* the peak of each block's layout, run in list order */
+    int64_t actions;   /* number of actions packed so far */
     choice best;
 } search;
 
@@ -71,7 +73,7 @@ static void try_layout(search *s, int k, int max) {
     }
 }
 
-/* Try v-half and v-min as they are made by name, then all blocks. */
+/* Try v-half and v-min exactly as they are made by their names, then all blocks. */
 static void try_all(search *s, int limit) {
     const int n = s->packer.schedule->devices;
     for (int fraction = 2; fraction <= 3; fraction++) {
@@ -97,7 +99,7 @@ static cgp_status time_zb_v(const cgp_schedule *schedule, cgp__pack_times *times
     CGP_TRY(cgp_schedule_create(&s, "zb-v", schedule->devices, schedule->chunks, NULL));
     cgp_status status = cgp_schedule_lower_chain(s);
     if (status == CGP_OK) status = cgp_schedule_simulate(s, NULL, &t);
-    /* a tick is half a unit of the default costs */
+    /* convert to ticks: a tick is half a unit of the default costs */
     if (status == CGP_OK)
         *times = (cgp__pack_times){(int)(2 * t.makespan + 0.5), (int)(2 * t.span + 0.5)};
     cgp_schedule_timeline_release(&t);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wave.c -- Hanayo: v = 2w stages on each device in w waves. The stages go down the devices and
- * back up, w times. Where they turn, two neighbouring stages share a device, so no message is sent.
+/* wave.c -- Hanayo, with v = 2w stages on each device in w waves. The sequence of stages goes down
+ * the devices and back up, w times. Where it turns, two neighbouring stages are on one device, so
+ * no message is sent between them.
  *
  *     v = 4, 3 devices        device 0   0     5  6    11
  *                             device 1    1   4    7  10
  *                             device 2     2 3      8 9
  *
- * Each device alternates F and B, as in 1f1b. Its ticks are cells of three, one for an F and two
- * for a B, and a micro-batch takes each of the v cells once (block.c). The layout is then packed
- * (pack.c), within the memory of 1f1b or, if the layout needs more, within the memory of the
- * layout.
+ * Each device alternates F and B, as in 1f1b. Its time is divided into units of three ticks, one
+ * for an F and two for a B. A micro-batch takes v such units of a device, all different modulo the
+ * period (block.c). The layout is then packed (pack.c) within the memory of 1f1b or, if the layout
+ * needs more, within the memory of the layout.
  *
- * With up to n micro-batches, the memory is that of 1f1b. If B takes twice as long as F, a device
- * idles for 4(n-1) / v to 4.5(n-1) / v times the time of its F. With more micro-batches the idle
- * time does not grow.
+ * With up to n micro-batches, the schedule needs as much memory as 1f1b. If B takes twice as long
+ * as F, a device idles for 4(n-1) / v to 4.5(n-1) / v times the time of its F. With more
+ * micro-batches, the idle time does not grow.
  *
- * An odd v is possible: the last wave then ends at the last device.
+ * v may be odd; the last wave then ends at the last device.
  *
  * Source: Liu et al. 2023, arXiv:2308.15762, section 3; the order of actions is this library's
- * own. */
+ * invention. */
 #include "schedule/generators/generators.h"
 #include "schedule/generators/pack.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zero_bubble.c -- ZB-H1 and ZB-H2: 1F1B with the weight backward (W) moved to where the device
- * would idle, so that no stage waits for a W.
+/* zero_bubble.c -- ZB-H1 and ZB-H2. They are 1F1B with the weight backward (W) moved to times in
+ * which the device would idle, so that no stage waits for a W.
  *
  * ZB-H1, 3 stages, 5 micro-batches:
  *
@@ -8,14 +8,15 @@
  *     stage 1    . F0 F1  . I0 F2 I1 W0 F3 I2 W1 F4 I3 W2 I4 W3 W4
  *     stage 2    .  . F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4
  *
- * Stage r runs n-r forwards first. Then it repeats three actions: I, the W that is r micro-batches
- * older, and F. The gradient of I is sent before W runs, and the deferred Ws fill the end. The
- * bubble is (n-1)(F+I-W) instead of (n-1)(F+I+W), in 1F1B's memory.
+ * Stage r runs n-r forwards first. Then it repeats three actions: an I, the W of the micro-batch
+ * that is r micro-batches older, and an F. The gradient that I makes is sent before W runs, and the
+ * deferred Ws fill the end. The bubble is (n-1)(F+I-W) instead of (n-1)(F+I+W), with as much memory
+ * as 1F1B.
  *
- * ZB-H2 runs 2(n-r)-1 forwards first, and each W 2r micro-batches after its I. If F + I <= 2W, no
- * bubble is left from a device's first action to its last, for twice the memory. If all devices
- * wait for each other at the end of a step (for a gradient norm), the makespan counts, and at equal
- * costs it is no shorter than ZB-H1's.
+ * In ZB-H2, stage r runs 2(n-r)-1 forwards first, and runs each W 2r micro-batches after its I. If
+ * F + I <= 2W, there is no bubble from a device's first action to its last, but the memory is
+ * doubled. If all devices wait for each other at the end of a step (for a gradient norm), the
+ * makespan matters. At equal costs, it is no shorter than the makespan of ZB-H1.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, figures 2 and 3. */
 #include "schedule/generators/generators.h"

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare.c -- compares a measured step with its plan, and explains where its time went.
+/* compare.c -- compares a measured step with its plan, and explains where the time of the step
+ * went.
  *
  *     measured    |F0|c|...wait...|wake|c|B0    |..|       c: a transfer copies
  *                 compute + copy + wake-up + idle = makespan
  *
- * Three simulations of the same lists explain the idle time of a device. Each simulation is closer
- * to the measured step than the previous simulation; messages take no time in them:
+ * Three simulations of the same action lists explain the idle time of a device. Each is closer to
+ * the measured step than the one before. Messages take no time in the simulations:
  *
- *     equal      every stage costs the mean of all        its idle time: the bubble
- *     planned    each stage its own medians               more idle time: imbalance
- *     varied     each action its measured time            more idle time: variation
+ *     equal      each stage has the mean costs of all     its idle time: the bubble
+ *     planned    each stage has its own median costs      more idle time: imbalance
+ *     varied     each action has its measured time        more idle time: variation
  *     measured                                            more idle time: other
  *
- * A device may idle less in a later simulation: the slowest stage idles less than it would among
- * equal stages. Then the previous part shrinks by as much, so that no part is negative and the
- * parts add up to the idle time. */
+ * A device may idle less in a later simulation than in an earlier one; for example, the slowest
+ * stage idles less than it would among equal stages. Then the previous part of the idle time is
+ * reduced by the difference. So no part is negative, and the parts add up to the idle time. */
 #include <cgpipe/compare.h>
 
 #include "schedule/simulator/simulator.h"
@@ -33,7 +34,7 @@ const char *cgp_schedule_part_name(cgp_schedule_part part) {
 /* --- medians --- */
 
 typedef struct sample {
-    int cell; /* index of its kind and stage: kind x stages + stage */
+    int cell; /* combined index of the action's kind and stage: kind x stages + stage */
     double seconds;
 } sample;
 
@@ -43,7 +44,8 @@ static int by_cell(const void *a, const void *b) {
     return (x->seconds > y->seconds) - (x->seconds < y->seconds);
 }
 
-/* Collect all compute actions into `samples`, which is large enough. Return their number. */
+/* Collect all compute actions into `samples`, which must be large enough. Return the number of
+ * these actions. */
 static int collect(const cgp_schedule *s, const cgp_schedule_timeline *t, sample *samples) {
     int n = 0;
     cgp__cursor at = {0};
@@ -56,9 +58,9 @@ static int collect(const cgp_schedule *s, const cgp_schedule_timeline *t, sample
     return n;
 }
 
-/* Write two tables of [CGP__COMPUTE_KINDS][stages]: the median of each kind and stage, and the mean
- * of these medians over all actions of the kind. Summed over all actions, both give the same
- * time. */
+/* Write two tables [CGP__COMPUTE_KINDS][stages]. The first has the median for each kind and stage.
+ * The second has the mean of these medians over all actions of the kind. Summed over all actions,
+ * both tables give the same time. */
 static void find_costs(const cgp_schedule *s, sample *samples, int n, double *median,
                        double *mean) {
     double sum[CGP__COMPUTE_KINDS] = {0};
@@ -113,7 +115,8 @@ static double between(double value, double low, double high) {
     return fmin(fmax(value, low), high);
 }
 
-/* Split the idle time of a device by its idle times in the simulations. */
+/* Split the idle time of a device into parts, by the idle times of the device in the
+ * simulations. */
 static void add_idle(const double simulated[3], double makespan, double *parts) {
     const double idle = fmax(0.0, makespan - parts[CGP_PART_COMPUTE] - parts[CGP_PART_COPY] -
                                       parts[CGP_PART_WAKEUP]);
@@ -126,7 +129,8 @@ static void add_idle(const double simulated[3], double makespan, double *parts) 
     parts[CGP_PART_OTHER] = idle - varied;
 }
 
-/* costs: [2][CGP__COMPUTE_KINDS][stages], medians and means. */
+/* Compare a measured step with its plan. costs: [2][CGP__COMPUTE_KINDS][stages] scratch for medians
+ * and means. */
 static cgp_status compare(const cgp_schedule *s, const cgp_schedule_timeline *measured,
                           const double *costs, cgp_schedule_comparison *c) {
     const cgp__durations median = {.action = costs},

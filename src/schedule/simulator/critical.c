@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* critical.c -- finds the critical path of a step: it walks back from the last action, each time to
- * the action whose end allowed the current action to start.
+/* critical.c -- finds the critical path of a step. It walks back from the last action. Each step of
+ * the walk goes to the action whose end allowed the current action to start.
  *
  *     device 0   |F0|F1|F2|           |B0   |      the last to end is B0 of device 0; it waited
  *     device 1      |F0|F1|F2|B0   |               for its message, sent after B0 of device 1;
@@ -8,8 +8,8 @@
  *
  * An action starts when the previous action on its device ends (in the order of list_order.c). A
  * RECV also waits for its message, and a SEND for a free buffer. All time on this path that is not
- * compute time is messages. In a measured step, a transfer waited if the other side released its
- * buffer or message after the transfer's own start. */
+ * compute time is the time of messages. In a measured step, a transfer waited if the other side
+ * released the buffer or the message after the transfer had started. */
 #include "schedule/simulator/simulator.h"
 
 #include <stdlib.h>
@@ -21,8 +21,8 @@ typedef struct node {
 
 /* The transfers of an edge, as actions of their devices. */
 typedef struct transfer {
-    int send, receive; /* numbers of the k-th SEND and RECV */
-    int number;        /* number of micro-batch k's SEND on the edge */
+    int send, receive; /* numbers of SEND k and RECV k of the edge */
+    int number;        /* number of the SEND of micro-batch k on the edge */
 } transfer;
 
 typedef struct path {
@@ -38,7 +38,7 @@ static int position_of(const path *p, node at) {
     return cgp__list_order_at(&p->order, at.device, at.number);
 }
 
-/* Return a time of an action; times: t->start, end or released. */
+/* Return a time of an action. `times`: one of the timeline's arrays start, end and released. */
 static double time_of(const path *p, double *const *times, node at) {
     return times[at.device][position_of(p, at)];
 }
@@ -47,7 +47,7 @@ static transfer *transfer_at(const path *p, int edge, int k) {
     return &p->transfers[(size_t)edge * (size_t)p->s->chunks + (size_t)k];
 }
 
-/* Fill in path->transfers. done: [edges][2], zeroed. */
+/* Fill in path->transfers. done: [edges][2] scratch, zeroed by the caller. */
 static void find_transfers(path *p, int *done) {
     const cgp_schedule *s = p->s;
     for (int device = 0; device < s->devices; device++) {
@@ -66,8 +66,8 @@ static void find_transfers(path *p, int *done) {
     }
 }
 
-/* Return the SEND that a RECV waits for; if the edge was busy, the first SEND of the busy
- * period. */
+/* Return the SEND that a RECV waits for. If the edge was busy, return the first SEND of the busy
+ * period instead. */
 static node sender_of(const path *p, const cgp_action *a, double start) {
     const int e = a->edge, device = p->s->device_of[p->s->edges[e].from];
     int k = transfer_at(p, e, a->microbatch)->number;
@@ -83,8 +83,8 @@ static node sender_of(const path *p, const cgp_action *a, double start) {
     return (node){device, transfer_at(p, e, k)->send};
 }
 
-/* Return the RECV that freed the buffer of the SEND at `at`. In a measured step it is the first
- * RECV that ended at or after the release. */
+/* Return the RECV that freed the buffer of the SEND at `at`. In a measured step, this is the first
+ * RECV that ended at or after the release of the buffer. */
 static node receiver_of(const path *p, const cgp_action *a, node at) {
     node receiver = {p->s->device_of[p->s->edges[a->edge].to], 0};
     if (!p->t->released) {
@@ -99,7 +99,8 @@ static node receiver_of(const path *p, const cgp_action *a, node at) {
     return receiver;
 }
 
-/* Return the cause of an action's start; number -1: no cause, because the action is the first. */
+/* Return the action whose end allowed an action to start. If there is none, because the action is
+ * the first, the result has number -1. */
 static node before(const path *p, node at) {
     const cgp_action *a = &p->s->lists[at.device][position_of(p, at)];
     const node previous = {at.device, at.number - 1};
@@ -111,8 +112,8 @@ static node before(const path *p, node at) {
     return cgp__is_send(a->kind) ? receiver_of(p, a, at) : sender_of(p, a, start);
 }
 
-/* Return the action that ends last. The last action of a list is never a RECV, so it is also the
- * last to run. */
+/* Return the action that ends last. The last action of a list is never a RECV, so this action is
+ * also the last that its device runs. */
 static node last_of(const path *p) {
     node last = {0, -1};
     double end = -1.0;
@@ -125,8 +126,9 @@ static node last_of(const path *p) {
     return last;
 }
 
-/* Walk back along the critical path and mark it. No action comes twice in a schedule that ran. Only
- * a measured step from a file, which may never have run, can lead into a cycle. */
+/* Walk back along the critical path and mark its actions. If the schedule has run, no action comes
+ * twice. Only a measured step from a file can lead the walk into a cycle, because such a step may
+ * never have run. */
 static void walk(const path *p, const cgp__durations *durations, cgp_schedule_timeline *t) {
     for (node at = last_of(p); at.number >= 0; at = before(p, at)) {
         const int position = position_of(p, at);

@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list_order.c -- finds the order in which a device runs its list.
  *
- * A RECV takes no time and waits for nothing: it posts a receive. The F, B or I that needs the
- * message waits for it. So a message is taken right before that action, wherever its RECV stands:
+ * A RECV takes no time and waits for nothing, because it only posts a receive. The F, B or I that
+ * needs the message waits for the message. So a message is taken right before that action, wherever
+ * the message's RECV stands:
  *
  *     list     RECV_F0 RECV_F1 F0 RECV_B0 SEND_F0 F1 SEND_F1 B0
  *     run      RECV_F0 F0 SEND_F0 RECV_F1 F1 SEND_F1 RECV_B0 B0
  *
- * In the second order RECV means: wait for the message, and take it. A receive holds a buffer from
- * the moment it is posted. In the list above, one edge has receives of micro-batches 0 and 1 posted
- * at one time, so it needs two buffers. Lists from lower.c are already in the second order.
+ * In the second order, RECV means: wait for the message and take it. A receive holds a buffer from
+ * the moment at which it is posted. In the list above, one edge has receives for micro-batches 0
+ * and 1 posted at the same time, so this edge needs two buffers. Lists from lower.c are already in
+ * the second order.
  *
- * An F and its partner run at the same time, so the messages of both are taken before the F.
+ * In an overlapped pair, the F and its partner run at the same time, so the messages of both are
+ * taken before the F.
  *
  * Source: torch/distributed/pipelining/schedules.py, _PipelineScheduleRuntime: RECV_F and RECV_B
- * keep the request, FORWARD and the backwards wait for it. */
+ * store the request; FORWARD and the backward actions wait for it. */
 #include "schedule/simulator/simulator.h"
 
 #include <stdlib.h>
 
-/* True if `by` is the action that waits for what `a` receives. */
+/* Return true if `by` is the action that waits for the message that `a` receives. */
 static bool takes(const cgp_action *by, const cgp_action *a) {
     const bool kind =
         a->kind == CGP_ACTION_RECV_F ? by->kind == CGP_ACTION_F : cgp__starts_backward(by->kind);
     return kind && by->stage == a->stage && by->microbatch == a->microbatch;
 }
 
-/* True if every RECV stands right before the action that takes it. */
+/* Return true if every RECV stands right before the action that takes its message. */
 static bool is_in_order(const cgp_schedule *s, int device) {
     const cgp_action *list = s->lists[device];
-    int next = 0; /* the first action after the RECVs around i */
+    int next = 0; /* index of the first action after the sequence of RECVs that includes i */
     for (int i = 0; i < s->counts[device]; i++) {
         if (!cgp__is_receive(list[i].kind)) continue;
         while (next <= i || (next < s->counts[device] && cgp__is_receive(list[next].kind)))
@@ -41,14 +44,14 @@ static bool is_in_order(const cgp_schedule *s, int device) {
     return true;
 }
 
-/* The receives of a device's list, in one linked list per action that takes them. */
+/* The receives of a device's list, in one linked list for each action that takes messages. */
 typedef struct receives {
     const cgp_schedule *s;
     /* [2][stages][chunks] position + 1 of the first RECV for that F or backward; 0: no RECV */
     int *first;
     /* [actions of the device] for a RECV, position + 1 of the next RECV for the same action */
     int *next;
-    int *posted; /* [edges] receives posted and not taken */
+    int *posted; /* [edges] number of receives that are posted and not taken */
 } receives;
 
 static int *first_for(const receives *x, const cgp_action *a) {
@@ -57,7 +60,8 @@ static int *first_for(const receives *x, const cgp_action *a) {
     return &x->first[row * (size_t)x->s->chunks + (size_t)a->microbatch];
 }
 
-/* Write the positions of the RECVs that an action takes; return their number. */
+/* Write the positions of the RECVs whose messages an action takes; return the number of these
+ * RECVs. */
 static int take(receives *x, const cgp_action *list, const cgp_action *a, int *to) {
     int n = 0;
     if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return 0;
@@ -91,8 +95,8 @@ static void sort_list(receives *x, int device, int *to, int *max) {
     }
 }
 
-/* *first: [2][stages][chunks], allocated when first needed; all zero before and after, because
- * every receive is taken. */
+/* Find the order of one device's list. *first: [2][stages][chunks] scratch, allocated when first
+ * needed. It is all zero before and after the call, because every receive is taken. */
 static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device, int **first) {
     const size_t actions = (size_t)s->counts[device];
     const size_t messages = 2 * (size_t)s->stages * (size_t)s->chunks;

@@ -2,13 +2,14 @@
 /* simulate.c -- computes when each action of a step starts and ends, for the caller's costs.
  *
  * The free capacity of an edge is the least number of buffers with which no SEND waits. It follows
- * from the times with unbounded buffers. With c buffers, SEND k waits for RECV k-c. Let q_k RECVs
- * end no later than SEND k. Then SEND k does not wait if k-c < q_k:
+ * from the times of a run with unbounded buffers. With c buffers, SEND number k waits for RECV
+ * number k-c. Let q_k be the number of RECVs that end no later than SEND k. Then SEND k does not
+ * wait if k-c < q_k:
  *
  *     c >= k + 1 - q_k    for every k
  *
- * If actions of a cycle all happen at one instant, the times do not show the cycle, and c is too
- * small. Then cgp__simulator_min_capacity() raises c. */
+ * If all actions of a cycle of waits happen at one instant, the times do not show the cycle, and c
+ * is too small. In this case cgp__simulator_min_capacity() raises c. */
 #include "schedule/simulator/simulator.h"
 
 #include "schedule/gradient_groups.h"
@@ -38,10 +39,11 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
 
 /* --- scaled costs ---
  *
- * The default cost is 1 per device, shared equally by its stages, so that schedules with one stage
- * per device and with several have the same unit. A third is not exact in floating point, so equal
- * times would differ by rounding. So times are counted in 1/parts of the unit, where parts is the
- * least common multiple of the devices' numbers of stages.
+ * The default cost is 1 per device, shared equally by the stages of the device. So schedules with
+ * one stage and with several stages per device have the same unit of time. Fractions such as 1/3
+ * are not exact in floating point, so times that should be equal would differ by rounding. So times
+ * are counted in 1/parts of the unit, where `parts` is the least common multiple of the devices'
+ * numbers of stages.
  *
  * If sums of costs could overflow, times are also multiplied by 2^-128. This rounds only costs that
  * become denormal, which are far below the rounding error of such sums. */
@@ -49,13 +51,14 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
 enum { MAX_PARTS = 1 << 20 };
 
 typedef struct scaled_costs {
-    double scale;               /* multiplies all times below: parts, or parts x 2^-128 */
+    double scale;               /* factor of all times below: parts, or parts x 2^-128 */
     int *stages_on;             /* [devices] */
-    double *duration;           /* [CGP__COMPUTE_KINDS][stages], in one block with the next three */
+    double *duration;           /* [CGP__COMPUTE_KINDS][stages] durations; one block of memory has
+                                 * this array and the next three */
     double *addition;           /* [CGP__COMPUTE_KINDS][stages] */
     double *latency, *transfer; /* [edges] */
-    cgp_schedule_costs costs;   /* the scaled costs; its arrays are the arrays above */
-    cgp__durations durations;   /* the arrays above */
+    cgp_schedule_costs costs;   /* the scaled costs; the struct points to the arrays above */
+    cgp__durations durations;   /* the durations; its arrays are the arrays above */
 } scaled_costs;
 
 static void release_costs(scaled_costs *c) {
@@ -76,7 +79,7 @@ static double find_parts(const cgp_schedule *s, const cgp_schedule_costs *costs,
     return parts > MAX_PARTS ? 1.0 : (double)parts;
 }
 
-/* Set all times for a scale, from the caller's costs. */
+/* Set all times to the caller's costs multiplied by a scale. */
 static void fill_times(scaled_costs *c, const cgp_schedule *s, const cgp_schedule_costs *costs,
                        double scale) {
     const int n = s->stages;
@@ -104,7 +107,8 @@ static void fill_times(scaled_costs *c, const cgp_schedule *s, const cgp_schedul
     }
 }
 
-/* Scale the costs. The caller releases them with release_costs(), also after a failure. */
+/* Scale the costs. The caller must release the scaled costs with release_costs(), also after a
+ * failure. */
 static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
                               const cgp_schedule_costs *costs) {
     const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages, edges = (size_t)s->n_edges;
@@ -129,8 +133,9 @@ static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
     fill_times(c, s, costs, find_parts(s, costs, c->stages_on));
     for (size_t i = 0; i < times; i++)
         max = fmax(max, c->duration[i]);
-    /* Factor 2: a message takes a transfer and a latency, and a stage has fewer additions than
-     * backward actions. Factor devices: the total busy time is compared with devices x makespan. */
+    /* The factor 2 is needed because a message takes a transfer time and a latency; a stage has
+     * fewer additions than backward actions. The factor `devices` is needed because the total busy
+     * time is compared with devices x makespan. */
     if (max > DBL_MAX / (2.0 * actions * s->devices)) fill_times(c, s, costs, c->scale * 0x1p-128);
     return CGP_OK;
 }
@@ -180,7 +185,8 @@ double cgp__compute_time(const cgp_schedule *s, const cgp__durations *durations,
     return sum;
 }
 
-/* Fill in a timeline. If `ticks`, leave out the free capacities and the critical path. */
+/* Fill in a timeline. If `ticks` is true, do not compute the free capacities and the critical
+ * path. */
 static cgp_status simulate(cgp__simulator *x, const cgp__durations *durations,
                            const cgp_schedule_costs *costs, bool ticks, cgp_schedule_timeline *t) {
     const cgp_schedule *s = x->schedule;

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulator.c -- the discrete-event simulator: runs the lists of a lowered schedule, with or
- * without times.
+/* simulator.c -- the discrete-event simulator, which runs the action lists of a lowered schedule
+ * with or without times.
  *
- * Each device runs its list in the order of list_order.c, where RECV takes a message right before
- * the action that needs it. It blocks at an action that cannot happen yet:
+ * Each device runs its list in the order of list_order.c, in which a RECV takes a message right
+ * before the action that needs the message. The device blocks at an action that cannot happen yet:
  *
- *     RECV of micro-batch i        until its SEND happened (and the latency passed)
- *     SEND k of an edge, c buffers until RECV k-c of that edge happened, both counted from 0
+ *     RECV of micro-batch i        until its SEND has happened (and the latency has passed)
+ *     SEND k of an edge, c buffers until RECV k-c of that edge has happened (counted from 0)
  *
- * c is at least the number of receives posted at one time. A transfer takes time on its edge, one
- * message after the other, or, if transfers block, on the receiver.
+ * The number c is at least the number of receives posted at one time. A transfer takes time on its
+ * edge, one message after the other; if transfers are blocking, it takes time on the receiving
+ * device instead.
  *
- * Whatever the timing, an action always waits for the same action of another device, so the times
- * follow from a fixed graph. No event queue is needed, devices may run in any order, and a blocked
- * device is woken by the device that it waits for. Messages are matched by micro-batch and buffers
- * by count, so a receiver may take messages in another order than they were sent.
+ * Whatever the timing is, an action always waits for the same action of another device, so the
+ * times follow from a fixed graph. So no event queue is needed, devices may be simulated in any
+ * order, and a blocked device is woken by the device that it waits for. Messages are matched by
+ * micro-batch and buffers by count. So a receiver may take messages in another order than the order
+ * in which they were sent.
  *
  * If all devices block, each waits for exactly one other device, so following the waits leads into
- * a cycle. If a SEND is in it, more buffers on its edge may resolve it. The run then continues from
- * its current state, because more buffers never undo what was reached with fewer.
+ * a cycle. If a SEND is in the cycle, more buffers on its edge may resolve the cycle. The run then
+ * continues from its current state, because everything that happened with fewer buffers can also
+ * happen with more.
  *
- * Source: Parks 1995, Bounded Scheduling of Process Networks (UC Berkeley): which buffer to
- * raise. */
+ * Source for the choice of the edge that gets more buffers: Parks 1995, Bounded Scheduling of
+ * Process Networks (UC Berkeley). */
 #include "schedule/simulator/simulator.h"
 
 #include <math.h>
@@ -77,7 +80,8 @@ static cgp__simulated_message *message_at(const cgp__simulator *x, int edge, int
     return &x->messages[(size_t)edge * (size_t)x->schedule->chunks + (size_t)k];
 }
 
-/* Run a SEND, and move *time to when it happens; false if the SEND has no buffer. */
+/* Run a SEND, and advance *time to the time at which it happens. Return false if there is no free
+ * buffer. */
 static bool send(cgp__simulator *x, const cgp_action *a, double *time) {
     const cgp__simulation *set = &x->set;
     cgp__simulated_edge *edge = &x->edges[a->edge];
@@ -96,7 +100,8 @@ static bool send(cgp__simulator *x, const cgp_action *a, double *time) {
     return true;
 }
 
-/* Run a RECV: move *time to when it starts, and set *end; false if the message was not sent. */
+/* Run a RECV: advance *time to the time at which it starts, and set *end. Return false if the
+ * message has not been sent yet. */
 static bool receive(cgp__simulator *x, const cgp_action *a, double *time, double *end) {
     const cgp__simulation *set = &x->set;
     const double arrival = message_at(x, a->edge, a->microbatch)->arrival;
@@ -131,7 +136,7 @@ static bool step(cgp__simulator *x, int device) {
     return true;
 }
 
-/* Run until all devices are done or blocked; false if they are in a deadlock. */
+/* Run until all devices are done or blocked. Return false if there is a deadlock. */
 static bool run(cgp__simulator *x) {
     const int *counts = x->schedule->counts;
     while (x->n_ready > 0) {
@@ -147,7 +152,7 @@ static bool run(cgp__simulator *x) {
     return true;
 }
 
-/* The k-th action that a device runs. */
+/* Return the action that a device runs as number `k`. */
 static const cgp_action *action_at(const cgp__simulator *x, int device, int k) {
     return &x->schedule->lists[device][cgp__list_order_at(&x->order, device, k)];
 }
@@ -156,20 +161,20 @@ static const cgp_action *blocked_at(const cgp__simulator *x, int device) {
     return action_at(x, device, x->devices[device].next);
 }
 
-/* Return the device that a blocked device waits for. That device is blocked too: by the rules, the
- * awaited action is in its list. */
+/* Return the device that a blocked device waits for. The returned device is blocked too, because by
+ * the rules the awaited action is in its list. */
 static int waits_for(const cgp__simulator *x, int device) {
     const cgp_action *a = blocked_at(x, device);
     const cgp_edge edge = x->schedule->edges[a->edge];
     return x->schedule->device_of[cgp__is_send(a->kind) ? edge.to : edge.from];
 }
 
-/* Return the lowest device of a cycle. */
+/* Return the lowest device of a cycle of waits. */
 static int find_cycle(const cgp__simulator *x) {
     int device = 0;
     while (!x->devices[device].waiting)
         device++;
-    /* after as many steps as there are devices, every path is in its cycle */
+    /* after as many steps as there are devices, every path has reached its cycle */
     for (int i = 0; i < x->schedule->devices; i++)
         device = waits_for(x, device);
     int lowest = device;
@@ -193,11 +198,11 @@ static cgp_action awaited(const cgp__simulator *x, int device) {
         const cgp_action *b = action_at(x, receiver, i);
         if (b->edge == a->edge && !cgp__is_send(b->kind)) return *b;
     }
-    return other; /* not reached: a full edge has a message to receive */
+    return other; /* not reached, because an edge without a free buffer has a message to receive */
 }
 
-/* Return the position at which a blocked device is drawn. For a RECV, that is the position of the
- * action that needs the message. */
+/* Return the list position of the action at which a blocked device is marked. For a RECV, this is
+ * the action that needs the message. */
 static int mark_of(const cgp__simulator *x, int device) {
     int k = x->devices[device].next;
     while (cgp__is_receive(action_at(x, device, k)->kind))
@@ -241,9 +246,10 @@ cgp_status cgp__simulator_run(cgp__simulator *x, int *marks) {
 /* Return the edge with the fewest buffers among the edges whose SEND waits in the cycle; -1 if only
  * RECVs wait.
  *
- * Let C be the least capacity that suffices if all edges have it. Raising the smallest capacity
- * never exceeds C: an edge would be raised beyond C only if all edges whose SEND waits in the cycle
- * had at least C. But then the cycle would deadlock with C everywhere, too. */
+ * Let C be the least capacity that suffices if all edges have it. If the smallest capacity is
+ * always raised, no capacity exceeds C. An edge would be raised beyond C only if all edges whose
+ * SEND waits in the cycle had at least C buffers. But then the cycle would also deadlock if all
+ * edges had C buffers. */
 static int fullest_edge(const cgp__simulator *x) {
     const int first = find_cycle(x);
     int device = first, best = -1;
@@ -256,12 +262,12 @@ static int fullest_edge(const cgp__simulator *x) {
     return best;
 }
 
-/* Find the least capacity of one edge, at or above `low`, with the capacities of all other edges
- * unchanged. The edge's current capacity suffices. */
+/* Find the least sufficient capacity >= `low` of one edge, with the capacities of all other edges
+ * unchanged. The edge's current capacity must suffice. */
 static void lower_edge(cgp__simulator *x, int *capacity, int edge, int low) {
     int high = capacity[edge];
     for (bool first = true; low < high; first = false) {
-        /* The current capacity is usually the least: try one buffer less first. */
+        /* The current capacity is usually the least that suffices, so try one buffer less first. */
         capacity[edge] = first ? high - 1 : low + (high - low) / 2;
         cgp__simulator_reset(x);
         if (run(x))
@@ -291,7 +297,8 @@ cgp_status cgp__simulator_min_capacity(cgp__simulator *x, int *capacity) {
         capacity[edge]++;
         wake(x, s->device_of[s->edges[edge].from]);
     }
-    /* An edge raised early may need fewer buffers after other edges were raised. */
+    /* An edge that was raised early may need fewer buffers now that other edges have been
+     * raised. */
     for (int e = 0; e < s->n_edges; e++)
         lower_edge(x, capacity, e, floor[e]);
     free(floor);

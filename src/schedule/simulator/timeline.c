@@ -5,11 +5,11 @@
  *     device 1      |F0|F1|.........|B0  |B1  |            span: first start to last end
  *     device 2         |F0|F1|B0  |B1  |                   makespan: 0 to the last end of all
  *
- * The bubble by makespan is right if all devices wait for each other at the end of a step, as for a
- * gradient norm. The bubble by span is right if a device may begin the next step when its last
- * action ends. Zero-bubble papers quote the bubble by span.
+ * The bubble by makespan is the right measure if all devices wait for each other at the end of a
+ * step, for example for a gradient norm. The bubble by span is the right measure if a device may
+ * begin the next step when its last action ends. Zero-bubble papers quote the bubble by span.
  *
- * Source: bubble by span: Qi et al. 2023, arXiv:2401.10241. */
+ * Source for the bubble by span: Qi et al. 2023, arXiv:2401.10241. */
 #include "schedule/simulator/timeline.h"
 
 #include "schedule/simulator/simulator.h"
@@ -17,8 +17,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Allocate [devices][actions of the device] elements of `bytes` each, in one block: the row
- * pointers, then all rows. */
+/* Allocate [devices][actions of the device] elements of `bytes` bytes each. One block of memory has
+ * the row pointers, followed by all rows. */
 static void *new_rows(const cgp_schedule *s, size_t bytes) {
     const size_t head = (size_t)cgp__align_up((int64_t)s->devices * (int64_t)sizeof(char *));
     size_t total = 0;
@@ -64,7 +64,7 @@ void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
 /* --- figures --- */
 
 /* Return the time from a device's first start to its last end. The action that starts first may not
- * be first in the list: the first in the list may be a RECV whose message is taken later. */
+ * be the first of the list, because the first may be a RECV whose message is taken later. */
 static double span_of(const cgp_schedule *s, const cgp_schedule_timeline *t, int device) {
     const int count = s->counts[device];
     double first = INFINITY;
@@ -84,20 +84,21 @@ void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
         const double compute = t->busy[device];
         total += compute;
         t->busy[device] = t->makespan > 0.0 ? compute / t->makespan : 0.0;
-        /* Spans that differ only by rounding are equal: rounding must not choose the device. */
+        /* Spans that differ only by rounding count as equal, so that rounding does not choose the
+         * device. */
         if (span_of(s, t, device) >= t->span * (1.0 - 1e-12)) min = fmin(min, compute);
     }
-    /* Clamp to 0: two sums of the same terms may be rounded differently. */
+    /* Clamp to 0, because two sums of the same terms may be rounded differently. */
     if (t->makespan > 0.0) t->bubble_makespan = fmax(0.0, 1.0 - total / (s->devices * t->makespan));
     if (t->span > 0.0) t->bubble_span = fmax(0.0, 1.0 - min / t->span);
 }
 
 /* --- a measured step --- */
 
-#define MAX_SECONDS 1e9 /* 30 years: sums and products of times stay finite */
+#define MAX_SECONDS 1e9 /* 30 years; with this limit, sums and products of times stay finite */
 
-/* Check that start <= ready <= end, that the previous action ended at or before start, that
- * released <= ready, and that all four times are finite. */
+/* Check an action's four times: all are finite, start <= ready <= end, released <= ready, and the
+ * previous action ended at or before `start`. */
 static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timeline *t, int d,
                                int i) {
     const double start = t->start[d][i], end = t->end[d][i];
@@ -115,7 +116,7 @@ static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timelin
 }
 
 /* Return the largest number of buffers of an edge in use at one time. A buffer is in use from the
- * time at which SEND has it until its RECV is done. */
+ * time at which the SEND gets it until the matching RECV is done. */
 static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, int edge) {
     const int from = s->device_of[s->edges[edge].from], to = s->device_of[s->edges[edge].to];
     int taken = 0, max = 1, next = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel.c -- an edge between two threads of one process: buffers, their states, one lock. */
+/* channel.c -- implements an edge between two threads of one process: buffers, their states, and
+ * one lock. */
 #include "transport/inproc/channel.h"
 
 #include <pthread.h>
@@ -10,21 +11,21 @@ enum { FREE = CGP__CHANNEL_FREE, HELD = -2 }; /* a posted buffer's state is its 
 
 typedef struct slot {
     int64_t released_ns; /* time of the last post or release; 0: none */
-    int64_t bytes;       /* of the posted message */
+    int64_t bytes;       /* size of the posted message */
     void *event;
     int state;
 } slot;
 
 struct cgp__channel {
-    pthread_mutex_t lock; /* no other lock is taken under it */
+    pthread_mutex_t lock; /* no other lock is taken while this lock is held */
     pthread_cond_t changed;
     char *memory;
     int64_t bytes;
     int capacity;
     int64_t spin_ns;
     bool stopped;
-    atomic_uint changes; /* counted under the lock, read without it */
-    bool waits[2];       /* receiver, sender */
+    atomic_uint changes; /* number of changes; written with the lock held, read without it */
+    bool waits[2];       /* whether the receiver, and the sender, waits */
     slot slots[];        /* [capacity] */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel.h -- an edge between two threads, shared by both ends: the sender's buffers, their
- * states, and one lock.
+/* channel.h -- declares an edge between two threads, which both ends share: the sender's buffers,
+ * their states, and one lock.
  *
  * Threads: one sender and one receiver. Any thread may call cgp__channel_stop() and
  * cgp__channel_waits(). */
@@ -22,9 +22,9 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
                                int64_t spin_ns);
 void cgp__channel_destroy(cgp__channel *channel);
 
-/* Wait until a buffer's state is `state`, and hold that buffer. The sender passes FREE, the
- * receiver the number of a micro-batch. False: no buffer got into this state in time, or the
- * channel is stopped. `timeout_ns` as in acquire() of cgp_transport_links. */
+/* Wait until a buffer's state is `state`, and hold that buffer. The sender passes FREE; the
+ * receiver passes the number of a micro-batch. Return false if no buffer got into this state in
+ * time, or if the channel is stopped. `timeout_ns` as in acquire() of cgp_transport_links. */
 bool cgp__channel_hold(cgp__channel *channel, int state, int64_t timeout_ns, cgp_link_message *out);
 
 /* Give a held buffer its next state, with the message's bytes and event. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inproc.c -- the transport between the devices of one rank. Both links of an edge are opened on
- * the rank's communicator and share a channel. The channel uses the sender's memory. */
+/* inproc.c -- implements the transport between the devices of one rank. Both links of an edge are
+ * opened on the rank's communicator and share a channel. The channel uses the sender's memory. */
 #include "transport/inproc/channel.h"
 #include "transport/transport.h"
 
@@ -22,11 +22,12 @@ typedef struct edge {
     int64_t bytes;
     cgp__channel *channel;
     cgp_link *ends[2]; /* receiver's link, sender's link; NULL: not open */
-    bool opened[2];    /* has been opened */
+    bool opened[2];    /* whether the end has been opened at any time */
 } edge;
 
 struct cgp_communicator {
-    pthread_mutex_t lock; /* guards the members below; a channel's lock may be taken under it */
+    pthread_mutex_t lock; /* guards the members below; a channel's lock may be taken while this lock
+                           * is held */
     edge *edges;
     int n, capacity;
     bool stopped;
@@ -41,7 +42,7 @@ cgp_status cgp__inproc_create(cgp_communicator **out) {
     return CGP_OK;
 }
 
-/* Refuse a handle: there are no processes to name. */
+/* Refuse a handle, because there are no processes to name. */
 static cgp_status communicator_create(const void *handle, cgp_communicator **out) {
     if (handle) return cgp_fail(CGP_EINVAL, "inproc: expected NULL, got a handle");
     return cgp__inproc_create(out);
@@ -217,12 +218,12 @@ static void fail(cgp_communicator *communicator, cgp_status status, const char *
     stop_for(communicator, message);
 }
 
-/* Do nothing: a message is there as soon as it is posted. */
+/* Do nothing, because a message arrives as soon as it is posted. */
 static void progress(cgp_communicator *communicator) {
     (void)communicator;
 }
 
-/* Report no failure: there is no other rank. */
+/* Report no failure, because there is no other rank. */
 static cgp_status failure(cgp_communicator *communicator, int *rank, char *message, size_t size) {
     (void)communicator, (void)rank, (void)message, (void)size;
     return CGP_OK;
@@ -246,7 +247,7 @@ static void verify(cgp_communicator *communicator, bool verifies) {
     (void)communicator, (void)verifies;
 }
 
-/* Do nothing: there is no launcher. */
+/* Do nothing, because there is no launcher. */
 static void end_all(cgp_communicator *communicator, int code) {
     (void)communicator, (void)code;
 }

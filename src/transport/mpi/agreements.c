@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agreements.c -- barrier and gather from messages between every two ranks. If a rank fails, a wait
- * for a message can be abandoned; a collective call of MPI cannot. */
+/* agreements.c -- implements barrier and gather with messages between every two ranks. If a rank
+ * fails, a wait for a message can be abandoned. A collective call of MPI cannot. */
 #include "transport/mpi/world.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static cgp_status wait_for_all(cgp_communicator *c) {
         const bool ended = atomic_load(&c->ended);
         CGP_TRY(cgp__mpi_check(MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE),
                                "MPI_Testall"));
-        if (done) return CGP_OK; /* even if a rank has failed */
+        if (done) return CGP_OK; /* the requests are done, even if a rank has failed */
         if (ended) break;
         cgp__mpi_progress(c);
         (void)cgp__mpi_wait_on(&wait);

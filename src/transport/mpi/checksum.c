@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checksum.c -- CRC-32C, which x86-64 computes 8 bytes at a time (polynomial 0x1EDC6F41, reflected;
+/* checksum.c -- computes CRC-32C, on x86-64 8 bytes at a time (polynomial 0x1EDC6F41, reflected;
  * Castagnoli et al. 1993). */
 #include "transport/mpi/world.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* communicator.c -- MPI's start and end, and the failures of ranks.
+/* communicator.c -- starts and ends MPI, and handles failures of ranks.
  *
  * At the beginning, every rank posts a receive for a failure message from each other rank. So a
  * rank that fails only has to send its message. */
@@ -77,7 +77,8 @@ static cgp_status allocate(cgp_communicator *c) {
     return CGP_OK;
 }
 
-/* Post the receives of failures. No lock is needed: no other thread has the communicator yet. */
+/* Post the receives of failures. No lock is needed, because no other thread has the communicator
+ * yet. */
 static cgp_status expect_failures(cgp_communicator *c) {
     for (int r = 0; r < c->ranks; r++) {
         if (r != c->rank)
@@ -148,8 +149,8 @@ static void end_together(cgp_communicator *c) {
     cgp__mpi_wait_all(2 * c->ranks, c->requests, END_NS);
 }
 
-/* MPI_Comm_free() is collective. After a failure other ranks may be gone, so MPI's objects are not
- * freed. */
+/* MPI_Comm_free() is collective. After a failure, other ranks may have ended, so MPI's objects are
+ * not freed. */
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
     cgp__mpi_detector_destroy(c); /* the detector's thread may set `ended` until it is destroyed */

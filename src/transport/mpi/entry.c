@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* entry.c -- the plug-in libcgpipe-mpi.so: one transport. */
+/* entry.c -- defines the entry function of the plug-in libcgpipe-mpi.so, which has one
+ * transport. */
 #include "transport/mpi/world.h"
 
 #include <stddef.h>

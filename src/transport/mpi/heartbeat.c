@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heartbeat.c -- failure detection by heartbeats (Chandra and Toueg 1996, unreliable failure
+/* heartbeat.c -- detects failures by heartbeats (Chandra and Toueg 1996, unreliable failure
  * detectors for reliable distributed systems). A thread wakes every cgp__heartbeat_interval(). It
  * sends a heartbeat to each other rank, and reads the heartbeats that arrived.
  *
@@ -72,8 +72,8 @@ static cgp_rank_state state_of(const heartbeat *h, int64_t now) {
     return s;
 }
 
-/* Send a heartbeat to each rank, unless MPI still sends the previous one. The calls that send
- * messages report errors of MPI. */
+/* Send a heartbeat to each rank, unless MPI still sends the previous one. Errors of MPI are not
+ * reported here; the calls that send messages report them. */
 static void send_all(cgp_communicator *c, bool left) {
     cgp__mpi_detector *d = c->detector;
     const heartbeat now = heartbeat_of(c, left, cgp__mpi_host->now_ns());

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.c -- messages and releases of an edge.
+/* links.c -- sends and receives messages and releases of an edge.
  *
  *     sender                                        receiver
  *     buffer i ── header and bytes, tag 2 e ──────► one of `capacity` receives, each into a
@@ -193,7 +193,7 @@ cgp_status cgp__mpi_link_open(cgp_communicator *c, const cgp_link_options *optio
     return status;
 }
 
-/* Take a link out of the communicator's list. */
+/* Remove a link from the communicator's list. */
 static void unlist(cgp_link *link) {
     cgp_communicator *c = link->communicator;
     pthread_mutex_lock(&c->lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* world.h -- the transport `mpi`, a plug-in: ranks are MPI processes. MPI-3 calls only.
+/* world.h -- declares the transport `mpi`, a plug-in. Ranks are MPI processes. The plug-in makes
+ * only MPI-3 calls.
  *
  *     entry.c          the plug-in, and the table
  *     communicator.c   MPI's start and end, communicators, failures of ranks
@@ -51,10 +52,11 @@ struct cgp_communicator {
     int rank, ranks;
     int last_tag;
     bool verify;       /* links that are opened later verify checksums */
-    int64_t delay_ns;  /* added to the arrival of messages and releases, for tests */
+    int64_t delay_ns;  /* delay of the arrival of messages and releases, for tests */
     atomic_bool ended; /* the communicator was stopped, or a rank failed */
 
-    pthread_mutex_t lock; /* guards the members below; only MPI's own locks are taken under it */
+    pthread_mutex_t lock; /* guards the members below; only MPI's own locks are taken while this
+                           * lock is held */
     cgp__mpi_failure own, *others;
     MPI_Request *receives, *sends; /* [ranks] of failures */
     int first; /* the rank whose failure came first; this rank if MPI itself failed; -1: none */
@@ -91,14 +93,15 @@ typedef struct cgp__mpi_wait {
 
 cgp__mpi_wait cgp__mpi_wait_begin(int64_t spin_ns, int64_t timeout_ns);
 
-/* Pause before the next test; false: the time is over. */
+/* Pause before the next test. Return false if the time is over. */
 bool cgp__mpi_wait_on(const cgp__mpi_wait *wait);
 
 /* Wait until n requests are done, MPI fails, or the time is over. */
 void cgp__mpi_wait_all(int n, MPI_Request *requests, int64_t timeout_ns);
 
-/* Cancel a request, waiting at most 0.1 s. If the request is still incomplete then, the peer is
- * gone. In that case MPI may still write to the memory of a message that had begun to arrive. */
+/* Cancel a request, waiting at most 0.1 s. If the request is still incomplete after that, the peer
+ * has ended. In that case MPI may still write to the memory of a message that had begun to
+ * arrive. */
 void cgp__mpi_abandon(MPI_Request *request);
 
 /* Free a request that is not started or is done; cancel a request that is in flight. */
@@ -158,7 +161,7 @@ void cgp__mpi_release(cgp_link *link, const cgp_link_message *message);
 bool cgp__mpi_waits(cgp_link *link);
 void cgp__mpi_verify(cgp_communicator *communicator, bool verify);
 
-/* Note when messages and releases arrive, for links on which no thread waits. Called with the
+/* Record when messages and releases arrive, for links on which no thread waits. Called with the
  * communicator's lock held. */
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *communicator);
 

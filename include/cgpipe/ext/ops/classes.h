@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* classes.h -- scores of classes: SOFTMAX, LOG_SOFTMAX, ARGMAX; and all losses.
+/* classes.h -- ops on scores of classes (SOFTMAX, LOG_SOFTMAX, ARGMAX), and all losses.
  *
  *  op               x[0]               x[1], x[2]       y          saved                  param
  *  SOFTMAX          [n,R,C]            -                [n,R,C]    -                      -
@@ -19,8 +19,8 @@
  *
  * Weights have the spec's type. Targets and factors of the last four ops have the spec's type. In
  * WEIGHTED_MEAN, an element's loss is x times factor, and its gradient is loss_scale times factor.
- * WEIGHTED_MEAN may have a third input, whose sum over the mini-batch divides the loss; kernels do
- * not read this input. */
+ * WEIGHTED_MEAN may have a third input. The loss is then divided by the sum of this input over the
+ * mini-batch; kernels do not read the input. */
 #ifndef CGPIPE_EXT_OPS_CLASSES_H
 #define CGPIPE_EXT_OPS_CLASSES_H
 
@@ -32,7 +32,7 @@ typedef struct CGP_OP_STRUCT cgp_op_cross_entropy {
     int64_t ignore;
     /** 0 <= smoothing < 1. */
     double smoothing;
-    /** 1: x[2] are weights. 0: there are none. */
+    /** 1: x[2] has weights. 0: there are no weights. */
     int64_t weighted;
 } cgp_op_cross_entropy;
 

@@ -3,8 +3,8 @@
  *
  * The headers beside this one list operands by op: n samples, R = rows, C = out unless noted; all
  * row-major. ids, targets, positions and ARGMAX's y are i32. Other x, y, dy and dx have the spec's
- * type, f32 or bf16; saved, param and dparam are always f32. Arithmetic is in f32 at least: bf16 is
- * widened when read and rounded when written, also when a kernel adds to a dx.
+ * type, f32 or bf16; saved, param and dparam are always f32. Arithmetic is in f32 or better. bf16
+ * is widened when it is read and rounded when it is written, even when a kernel adds to a dx.
  *
  * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION, ARGMAX and DETACH have BACKWARD_INPUT.
  * EMBEDDING, POSITION, LINEAR, CONV2D and CONV_TRANSPOSE2D have BACKWARD_WEIGHT. No other pair of
@@ -15,15 +15,16 @@
  * - y with x[k], if the op allows it (op.h, `overwrites`);
  * - a dx[k] with dy, if dx is in place (op.h, `dx_in_place`);
  * - the dx[0] of a loss with its x[0];
- * - a dx[k] to which a kernel adds, with a dx[l], l > k, if both inputs are the same value: dx is
- *   made from the last input to the first.
+ * - a dx[k] to which a kernel adds, with a dx[l], l > k, if both inputs are the same value.
+ *   (Gradients are made from the last input to the first.)
  *
- * The dropout rule. DROPOUT's element (row, column) of a sample is number e = row * out + column of
- * group 0. All elements of DROPOUT2D's channel e are number e of group 0. ATTENTION's probability
- * (head, query, key) is number e = key of group head * rows + query. Element e keeps its value,
- * times 1 / (1 - p), if word e % 4 of Philox4x32-10(key, {e / 4, group, sample low, sample high})
- * is >= p * 2^32. `sample` counts from the beginning of the mini-batch. The function `dropout_key`
- * of cgp_host derives the key from (seed, step, id). Source: Salmon et al. 2011 (Philox). */
+ * The dropout rule numbers the elements of a sample in groups. In DROPOUT, element (row, column)
+ * has number e = row * out + column in group 0. In DROPOUT2D, all elements of channel e have number
+ * e in group 0. In ATTENTION, probability (head, query, key) has number e = key in group head *
+ * rows + query. Element e keeps its value, times 1 / (1 - p), if word e % 4 of Philox4x32-10(key,
+ * {e / 4, group, sample low, sample high}) is >= p * 2^32. `sample` counts from the beginning of
+ * the mini-batch. The function `dropout_key` of cgp_host derives the key from (seed, step, id).
+ * Source: Salmon et al. 2011 (Philox). */
 #ifndef CGPIPE_EXT_OPS_COMMON_H
 #define CGPIPE_EXT_OPS_COMMON_H
 
@@ -43,9 +44,9 @@
     int64_t in, out;                                                                               \
     float slope, p;
 
-/** Attribute of these structs: the common fields may be written through cgp_op_attributes and read
- *  through the struct of the family, or the reverse. Without this attribute, C's rules of aliasing
- *  forbid both. */
+/** Compiler attribute of these structs. With it, the common fields may be written through
+ *  cgp_op_attributes and read through the struct of the family, or the reverse. Without it, C's
+ *  aliasing rules forbid both. */
 #define CGP_OP_STRUCT __attribute__((may_alias))
 
 #endif

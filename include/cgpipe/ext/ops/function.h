@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* function.h -- functions of an element with up to two constants, a = `slope` and b = `second`.
- * Backward of FUNCTION reads x, backward of FUNCTION_OF_Y reads y.
+/* function.h -- elementwise functions with up to two constants, a = `slope` and b = `second`.
+ * Backward of FUNCTION reads x, and backward of FUNCTION_OF_Y reads y.
  *
  *  op               x[0]       x[1]       y          saved  param
  *  FUNCTION         [n,R,C]    -          [n,R,C]    -      -

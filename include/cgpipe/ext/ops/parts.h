@@ -8,8 +8,8 @@
  *  RESHAPE          [n,R,C]            -          [n,R,C]    -      -
  *
  * TRANSPOSE's x is [.., i, b, j, c] with the sizes in `parts`; its y is [.., j, b, i, c]. SLICE
- * takes columns parts[0] .. parts[0] + C - 1. Its dx is zero in the other columns; if dx is added
- * to, the other columns do not change. */
+ * takes columns parts[0] .. parts[0] + C - 1. dx of SLICE is zero in the other columns; if the
+ * kernel adds to dx, the other columns do not change. */
 #ifndef CGPIPE_EXT_OPS_PARTS_H
 #define CGPIPE_EXT_OPS_PARTS_H
 

@@ -10,8 +10,9 @@
  * In EMBEDDING, `in` is the vocabulary. LINEAR's weight is [C,in], or [in,C] if transposed; its
  * bias is [C], if has_bias.
  *
- * MATMUL has `heads` matrices in a sample, each of R / heads rows: y = a b with a [R / heads,in]
- * and b [in,C], or their transposes in memory (`transposed`). It computes dx[1], then dx[0]. */
+ * MATMUL has `heads` matrices in a sample, each with R / heads rows: y = a b with a [R / heads,in]
+ * and b [in,C]. Either may be stored transposed (`transposed`). Backward computes dx[1], then
+ * dx[0]. */
 #ifndef CGPIPE_EXT_OPS_PRODUCTS_H
 #define CGPIPE_EXT_OPS_PRODUCTS_H
 

@@ -8,7 +8,7 @@
  * 2) or, if interleaved, (2 i, 2 i + 1). A pair becomes (a, b) -> (a cos - b sin, b cos + a sin).
  * Pair i of row t rotates by the angle float(offset + t) f[i], with f[i] = 1 / theta^(2 i /
  * rotated). If x[1], positions, is not NULL, the row's position replaces t. Angle, cos and sin are
- * rounded to f32; all arithmetic but the power is in f32.
+ * rounded to f32; all arithmetic except the power is in f32.
  *
  * LINEAR scaling divides f by `factor`. LLAMA3 scaling depends on the wavelength w = 2 pi / f:
  *
@@ -33,7 +33,7 @@ typedef struct CGP_OP_STRUCT cgp_op_rotary {
     float theta;
     /** Constants of the scaling. */
     float factor, low_freq_factor, high_freq_factor;
-    /** LLAMA3: sequence length that the model was first trained on. */
+    /** LLAMA3: sequence length for which the model was first trained. */
     int64_t original_length;
     /** 1: pairs are columns (2 i, 2 i + 1). 0: pairs are columns (i, i + rotated / 2). */
     int32_t interleaved;

@@ -41,13 +41,14 @@ typedef struct CGP_OP_STRUCT cgp_op_windows {
     int32_t out_height, out_width;
     int32_t kernel_height, kernel_width;
     int32_t stride_height, stride_width;
-    /** Pixels of padding before the input; below 0: cropped. */
+    /** Pixels of padding above and to the left of the input; negative: pixels to crop. */
     int32_t top, left;
     int32_t has_bias;
-    /** Side of Winograd's tiles in output pixels: 2, only for a CONV2D of 3 x 3 with stride 1. 0:
-     *  direct sums. A backend may compute direct sums in both cases, or refuse tiles. */
+    /** Side of Winograd's tiles in output pixels. It is 2, which is only allowed for a CONV2D of 3
+     *  x 3 with stride 1, or 0 for direct sums. A backend may compute direct sums in both cases, or
+     *  refuse 2. */
     int32_t tile;
-    /** Convolutions: pixels from one element of a window to the next, >= 1. */
+    /** Convolutions: distance in pixels between neighbouring elements of a window, >= 1. */
     int32_t dilation_height, dilation_width;
     /** Convolutions: number of groups of channels, which divides `in` and `out`. */
     int64_t groups;

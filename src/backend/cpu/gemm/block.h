@@ -20,8 +20,8 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
     return x;
 }
 
-/* Multiples of every instruction set's MR and NR. Blocks of these sizes consist of full
- * micro-panels on every instruction set. */
+/* These numbers are multiples of MR and NR of every instruction set, so blocks of these sizes
+ * consist of full micro-panels on every instruction set. */
 #define CGP__GEMM_MR 16
 #define CGP__GEMM_NR 48
 
@@ -34,9 +34,9 @@ typedef struct cgp__windows {
     int64_t segments, jump;
 } cgp__windows;
 
-/* Layout of a matrix b [k, columns] that consists of taps [columns, depth]. The depth of a tap is
- * contiguous. Index k counts the depth of a tap first, then the taps of a segment, then the
- * segments. */
+/* Layout of a matrix b [k, columns] that consists of taps [columns, depth]. The `depth` elements of
+ * a tap are contiguous. Index k runs first over the depth of a tap, then over the taps of a
+ * segment, then over the segments. */
 typedef struct cgp__taps {
     int64_t depth;
     /* Elements from one tap to the next, and from one segment to the next. */
@@ -51,9 +51,9 @@ typedef struct cgp__cpu_prefetch {
     int64_t runs, length, stride;
 } cgp__cpu_prefetch;
 
-/* The part of a triangular product that may be skipped. In row i, on one side of column (`diagonal`
- * + i), either `c` is not needed or `a` is zero. If `b` is finite, skipping does not change a bit
- * of the sums. Products of these zeros with infinity or NaN are skipped too. */
+/* Which part of a triangular product may be skipped. In row i, on one side of column (`diagonal` +
+ * i), either `c` is not needed or `a` is zero. If `b` is finite, the sums are bit-identical with
+ * and without skipping. Products of the zeros with infinity or NaN are skipped too. */
 typedef enum cgp__triangle {
     CGP__DENSE,   /* no triangle */
     CGP__C_UNTIL, /* `c` is needed up to the diagonal; after it, `c` may stay unwritten */
@@ -73,13 +73,13 @@ typedef struct cgp__block {
     const float *a;
     const float *rows_at;
     int64_t row;
-    /* Rows read in place do not fit the cache: prefetch the next micro-tile's rows, and skip
-     * `prefetch`. */
+    /* True: rows of `a` that are read in place do not fit the cache. So the next micro-tile's rows
+     * are prefetched, instead of the entries of `prefetch`. */
     bool streams;
     cgp__windows windows;
     cgp__matrix b;
-    /* A matrix of `panels_k` rows, packed by gemm_pack_b. The block begins at its row `panels_row`.
-     * NULL: b is packed block by block. */
+    /* A matrix of `panels_k` rows, packed by gemm_pack_b, in which the block begins at row
+     * `panels_row`. NULL: b is packed block by block. */
     const float *panels;
     int64_t panels_k, panels_row;
     /* If depth > 0, `b` consists of taps. */
@@ -105,9 +105,9 @@ typedef struct cgp__block {
 #define CGP__WINOGRAD_SIDE 4
 #define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
 
-/* Rows of pixels [width, channels], of which tiles read the first `count` channels. Tile t reads
- * four pixels of x, or two of dy, starting at column + 2 t. Pixels outside the width count as
- * zeros. */
+/* Rows of pixels [width, channels] for Winograd tiles, which read the first `count` channels. Tile
+ * t reads four pixels of x, or two of dy, starting at pixel `column` + 2 t. Pixels outside the
+ * width count as zeros. */
 typedef struct cgp__winograd_row {
     cgp_dtype type;
     /* Addresses of the rows; dy uses only the first two. NULL: the row is outside the image. */

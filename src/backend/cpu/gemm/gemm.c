@@ -11,40 +11,42 @@
  *                                                            pack `b`, run the micro-kernel
  *
  * A packed block of `a` and two micro-panels of `b` fit a core's L2 cache. There is no loop over
- * blocks of columns: NC = n. Contiguous f32 rows of `a` are read in place, and MC is larger for
- * them; contiguous columns and bf16 are packed. Matrix c is read and written once per block of k.
- * If c is bf16, partial sums stay in f32 until the last block.
+ * blocks of columns, since NC = n. If the rows of `a` are contiguous f32, they are read in place,
+ * and MC is larger. If `a` is bf16, or its columns are contiguous, it is packed. Matrix c is read
+ * and written once per block of k. If c is bf16, partial sums stay in f32 until the last block.
  *
  * Threads divide the work in one of three ways, chosen by estimated time:
  *
- * - by columns: they pack rows of `a`, then take micro-panels, each with its own buffer for `b`;
- * - by rows, if n is small: each takes blocks of rows with all columns and all of k, with one
- *   barrier at the end;
- * - by k, if m and n are small: each takes blocks of k with its own sums, which are added to `c` in
- *   order of k. */
+ * - by columns: threads pack rows of `a` together, then each takes micro-panels, with its own
+ *   buffer for `b`;
+ * - by rows, if n is small: each thread takes blocks of rows with all columns and all of k, with
+ *   one barrier at the end;
+ * - by k, if m and n are small: each thread takes blocks of k with its own sums, which are added to
+ *   `c` in order of k. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 
 #include <string.h>
 
 #define MC 256        /* a multiple of CGP__GEMM_MR */
-#define MC_LARGE 1024 /* MC for unpacked A */
+#define MC_LARGE 1024 /* MC if `a` is read in place instead of packed */
 #define KC CGP__GEMM_KC
 _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are full micro-panels");
 
 /* Bytes per run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* Costs of a memory-bound (one-row) FMA and of a barrier in the work estimate, in FMAs. */
+/* Costs in the work estimate, in FMAs: of a memory-bound FMA (one row), and of a barrier. */
 #define ONE_ROW 16
 #define BARRIER_FMAS 10000
-/* Maximum elements of a small c: each thread then keeps its own copy of the sums. */
+/* Maximum number of elements of a small c. If c is small, each thread keeps its own copy of the
+ * sums. */
 #define SMALL_C 16384
 /* Small M: a block of this many rows is not divided further. */
 #define SMALL_M 64
 
-/* Return the rows of a block: m is divided into equal parts of at most `max` rows, in full
- * micro-panels. */
+/* Return the number of rows of a block: m is divided into equal parts of at most `max` rows, and
+ * each part consists of full micro-panels. */
 static int64_t block_rows(int64_t m, int64_t max) {
     const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, max));
     return cgp__ceil_div(even, CGP__GEMM_MR) * CGP__GEMM_MR;
@@ -61,9 +63,9 @@ static int64_t block_rows_limit(const cgp__gemm *gemm) {
     return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }
 
-/* Upper bounds for the size of a block. They grow with m and k. The size itself does not: equal
- * parts of 513 rows are smaller than equal parts of 512 rows. A plan for one micro-batch size
- * therefore serves all smaller sizes. */
+/* Upper bounds for the size of a block, which grow with m and k. (The size itself does not always
+ * grow: 513 rows are divided into smaller equal parts than 512 rows.) So a plan for one micro-batch
+ * size serves all smaller sizes. */
 static int64_t max_rows(int64_t m) {
     return cgp__min(cgp__ceil_div(m, CGP__GEMM_MR) * CGP__GEMM_MR, MC);
 }
@@ -226,7 +228,7 @@ static int64_t diagonal_of(const cgp__gemm *gemm, int64_t i, int64_t q) {
     return gemm->diagonal + i - (gemm->triangle == CGP__C_UNTIL ? 0 : q);
 }
 
-/* Set the job's block at row i and column q. */
+/* Set the job's block of `a` to the block at row i and column q. */
 static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                       int64_t rows, float *sums, cgp__cpu_prefetch *prefetch) {
     const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
@@ -259,7 +261,8 @@ static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, i
 
 /* --- threads by rows --- */
 
-/* Blocks of rows: one thread computes all columns and all of k of a block. */
+/* The work if it is divided by rows: one thread computes all columns and all of k of a block of
+ * rows. */
 typedef struct row_blocks {
     cgp_device *device;
     const cgp__gemm *gemm;
@@ -299,9 +302,9 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
     return rows < m ? rows : 0;
 }
 
-/* Estimate the time of the busiest thread, in FMAs, for each way to divide the work. By columns:
- * one thread may get all columns if n is small, and each block has a barrier. By rows: each block
- * packs b again. By k: there are few blocks to divide. */
+/* These functions estimate the time of the busiest thread, in FMAs, for each way to divide the
+ * work. By columns: if n is small, one thread may get all columns, and each block has a barrier. By
+ * rows: each block packs b again. By k: there are few blocks to divide. */
 static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR);
     const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
@@ -366,7 +369,7 @@ static void make_sums(const void *work, int64_t item, int thread) {
     job j = job_of_thread(w, thread);
     cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     set_block(&j, w->device, g, 0, q, g->m, NULL, prefetch);
-    /* Prefetch this thread's next block, which follows the other threads' blocks. */
+    /* Prefetch this thread's next block, which comes after one block of each other thread. */
     j.block.n_prefetch =
         prefetch_next(w->device, g, 0, q + (w->device->threads - 1) * depth, g->m, prefetch);
     j.block.from = (cgp__matrix){0};

@@ -5,8 +5,9 @@
 
 #include "backend/cpu/gemm/block.h"
 
-/* Values for f32: the least work for which waking another thread pays, in vector-by-scalar FMAs,
- * and the number of rows whose FMAs take as long as packing a micro-panel. */
+/* Two values for f32. The first is the least work, in vector-by-scalar FMAs, for which it pays to
+ * wake another thread. The second is the number of rows whose FMAs take as long as packing a
+ * micro-panel. */
 #define CGP__GEMM_MIN_WORK 200000
 #define CGP__GEMM_PACKING_ROWS 2
 
@@ -14,14 +15,14 @@
  * has contiguous columns and overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* Divide k into blocks of the same size as a GEMM of depth blocking_k >= k does. This needs no
-     * larger workspace. 0: the block size follows from k. */
+    /* Divide k into blocks of the size that a GEMM of depth blocking_k >= k has. The workspace need
+     * not be larger for this. 0: the block size follows from k. */
     int64_t blocking_k;
     cgp__matrix a, b;
     /* All of `b`, packed by gemm_pack_b; NULL: `b` is packed block by block. GEMM in bf16 ignores
      * it. */
     const float *panels;
-    int64_t panels_k; /* rows of b when it was packed, at least k */
+    int64_t panels_k; /* number of rows of b when it was packed, at least k */
     /* The part of the product that need not be computed; a GEMM in bf16 computes it anyway. */
     cgp__triangle triangle;
     int64_t diagonal;
@@ -55,16 +56,16 @@ static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t s
 
 #define CGP__GEMM_KC 512 /* a multiple of 16 */
 
-/* Return the depth of a block: k is divided into equal parts of at most CGP__GEMM_KC, and all but
- * the last are multiples of 16. The depth depends on k alone. */
+/* Return the depth of a block, which depends only on k. k is divided into equal parts of at most
+ * CGP__GEMM_KC, and all parts except the last are multiples of 16. */
 static inline int64_t cgp__gemm_depth(int64_t k) {
     const int64_t even = cgp__ceil_div(k, cgp__ceil_div(k, CGP__GEMM_KC));
     return cgp__ceil_div(even, 16) * 16;
 }
 
 /* Return the workspace size in bytes for a GEMM of these sizes and this type of c on `threads`
- * threads. This size is enough for any smaller GEMM. In bf16 it is enough with and without
- * AVX512_BF16, so that a plan is the same on every machine. */
+ * threads. This size is also enough for any smaller GEMM. In bf16 it is enough with and without
+ * AVX512_BF16, so that plans are the same on every machine. */
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads);
 
@@ -72,9 +73,9 @@ int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, boo
  * instruction set. */
 int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k);
 
-/* Run a GEMM on the threads of a device or, if `alone`, on the calling thread. An element of `c`
- * depends on its row of `a`, its column of `b`, k and its previous value, but not on m, n, its
- * indices or the threads. Allocates nothing. */
+/* Run a GEMM on the threads of a device or, if `alone`, on the calling thread. The result for an
+ * element of `c` depends on its row of `a`, its column of `b`, k and its previous value. It does
+ * not depend on m, n, the indices of the element or the threads. Allocates nothing. */
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 /* --- for gemm.c and tiles.c --- */

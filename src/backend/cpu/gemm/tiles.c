@@ -5,12 +5,13 @@
  * The packed block of `a` stays in a core's L2 cache, while `b` is packed once per block and
  * streamed through the caches. The depth k is divided into equal parts of at most KC, which depend
  * on k alone. The sum of each part is added to the sums of earlier parts: in `c` or, if `c` is
- * bf16, in an f32 buffer until the last part. Threads pack row panels, then take micro-panels of
- * columns, each with its own scratch.
+ * bf16, in an f32 buffer until the last part. Threads pack row panels together. Then each takes
+ * micro-panels of columns, with its own scratch.
  *
- * If k is small, as for a weight's gradient of a small micro-batch, reading and writing c takes
- * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns. A packed
- * block of `b` then stays in the cache instead, and `a` is streamed through it. */
+ * If k is small, as in the weight gradient of a small micro-batch, most of the time goes into
+ * reading and writing c. Memory access is faster along rows of c than down the 32 columns of a
+ * micro-panel. In this case a packed block of `b` stays in the cache instead, and `a` is streamed
+ * through the cache. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
@@ -20,7 +21,7 @@
 #define KC 1024
 _Static_assert(MC % SIDE == 0 && KC % SIDE == 0, "blocks are full tiles");
 
-/* Work that is worth waking another thread, in products of 32 x 32 x 32. */
+/* The least work for which it pays to wake another thread, in products of 32 x 32 x 32. */
 #define MIN_PARALLEL_WORK 500
 
 /* Minimum columns of a block of b if c is written along its rows. */
@@ -30,12 +31,13 @@ static int64_t round_up(int64_t n, int64_t unit) {
     return cgp__ceil_div(n, unit) * unit;
 }
 
-/* Return the size of equal parts of at most `max`; all but the last are multiples of SIDE. */
+/* Return the size of the parts if n is divided into equal parts of at most `max`. All parts except
+ * the last are multiples of SIDE. */
 static int64_t part_of(int64_t n, int64_t max) {
     return round_up(cgp__ceil_div(n, cgp__ceil_div(n, max)), SIDE);
 }
 
-/* Return the largest part for n and for any smaller n. */
+/* Return an upper bound of the part's size for n and for any smaller n. */
 static int64_t max_part(int64_t n, int64_t max) {
     return cgp__min(round_up(n, SIDE), max);
 }
@@ -160,8 +162,8 @@ static int64_t block_columns(const cgp__gemm *gemm) {
     return part_of(gemm->n, max_part(gemm->m, MC));
 }
 
-/* Return whether to write along the rows of c. A full-depth panel of `a` must fit the scratch of a
- * micro-panel, and blocks of `b` must not be narrow. */
+/* Return whether c is written along its rows. For this, a full-depth panel of `a` must fit the
+ * scratch of a micro-panel, and blocks of `b` must not be narrow. */
 static bool runs_along_rows(const cgp__gemm *gemm) {
     return gemm->type == CGP_F32 && !gemm->packed_b && !gemm->bias && gemm->k <= CGP__TILE_KC &&
            block_columns(gemm) >= MIN_COLUMNS;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.h -- GEMM of bf16 by bf16, summed in f32: by AMX tiles or, with the same bits, by
- * AVX512_BF16 vectors.
+/* tiles.h -- GEMM of bf16 by bf16, summed in f32. It uses AMX tiles or AVX512_BF16 vectors; the
+ * results of the two are bit-identical.
  *
- * f32 operands are rounded to bf16 when they are packed. A sum starts at 0 and runs over the k of a
- * block, 32 at a time:
+ * f32 operands are rounded to bf16 when they are packed. A sum starts at 0 and runs over k in a
+ * block, in steps of 32:
  *
  *     even = sum of a[2 p] b[2 p]     odd = sum of a[2 p + 1] b[2 p + 1]     p = 0 .. 15, in order
  *     sum := sum + (even + odd)
@@ -37,9 +37,9 @@ typedef struct cgp__tile_lines {
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__tile_block {
     int64_t rows, columns, k;
-    /* Operand `a`, packed by pack_a(), pack_lines() or pack_turned() below. */
+    /* Operand `a`, packed by pack_a(), pack_lines() or pack_turned(), which are described below. */
     const uint16_t *a;
-    /* The type is f32 or bf16. */
+    /* Operand `b`, f32 or bf16. */
     cgp__matrix b;
     /* Instead of b: micro-panels packed by pack_b() or pack_lines(), `packed_stride` elements
      * apart. */
@@ -65,16 +65,16 @@ typedef struct cgp__cpu_tiles {
     void (*pack_a)(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k);
     /* Pack `columns` columns of b into full micro-panels, with the same padding. */
     void (*pack_b)(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k);
-    /* Pack lines first .. first + count - 1 starting at k = q: rows of `a` or, if `pairs`, columns
-     * of `b`. */
+    /* Pack lines first .. first + count - 1, starting at k = q. Lines are rows of `a` or, if
+     * `pairs`, columns of `b`. */
     void (*pack_lines)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
                        int64_t q, int64_t k, bool pairs);
-    /* Pack the transpose: rows of `a` are elements first .. first + rows - 1 of k lines.
-     * from->lines has the offsets of these lines. */
+    /* Pack the transpose: the rows of `a` are elements first .. first + rows - 1 of the k lines
+     * whose offsets are in from->lines. */
     void (*pack_turned)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t rows,
                         int64_t k);
-    /* Compute columns begin .. end - 1; `begin` is the first column of a micro-panel. `scratch` has
-     * cgp__tile_scratch_bytes(). */
+    /* Compute columns begin .. end - 1; `begin` must be the first column of a micro-panel.
+     * `scratch` has cgp__tile_scratch_bytes() bytes. */
     void (*columns)(const cgp__tile_block *block, int64_t begin, int64_t end, void *scratch);
 } cgp__cpu_tiles;
 

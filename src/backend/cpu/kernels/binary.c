@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binary.c -- elementwise ops of two inputs of one shape.
+/* binary.c -- elementwise ops of two inputs of the same shape.
  *
  *     MULTIPLY    y = a b      dx[0] = dy b    dx[1] = dy a
  *     SUBTRACT    y = a - b    dx[0] = dy      dx[1] = -dy
  *
- * y may be a or b. A dx[k] may be dy, and both may be the same memory: an element is loaded before
- * it is stored, and dx[1] is stored before dx[0] is added to it. */
+ * y may be a or b. A dx[k] may be dy, and dx[0] and dx[1] may be the same memory. This works
+ * because each element is loaded before it is stored, and because dx[1] is stored before dx[0] is
+ * added. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec product_of(vec a, vec b, float unused) {

@@ -5,15 +5,16 @@
  *     y = (x - mean) scale + shift        dx = ((dy - shift) + (x - mean) slope) scale
  *     GROUP_NORM                          dx = (dy scale - shift) + (x - mean) slope
  *
- * Statistics are computed in f32 over blocks of rows that stay in the cache. First the mean of a
- * block is computed, then s, the sum of the differences from that mean, and q, the sum of their
- * squares. With m = mean + s / n, the sum of squared differences from m is q - s^2 / n, which
- * corrects the rounding of `mean`. Blocks are merged in order and in double (Chan, Golub, LeVeque
- * 1979):
+ * Statistics are computed in f32 over blocks of rows that stay in the cache. For a block of n rows,
+ * first `mean` is computed. Then s is the sum of the differences from `mean`, and q is the sum of
+ * the squares of these differences. With m = mean + s / n, the sum of squared differences from m is
+ * q - s^2 / n. This corrects the rounding of `mean`. Blocks are merged in order and in double
+ * (Chan, Golub, LeVeque 1979):
  *
  *     d = m - M        M += d n / (N + n)        Q += q - s^2 / n + d^2 N n / (N + n)
  *
- * dx may be dy: the last read of an element of dy precedes the write of that element of dx. */
+ * dx may be dy, because an element of dy is read for the last time before the same element of dx is
+ * written. */
 #include "backend/cpu/kernels/rows.h"
 #include "backend/cpu/operands.h"
 
@@ -200,7 +201,7 @@ INLINE void rows(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int cou
 
 INLINE void apply(cgp_dtype type, const cgp__cpu_columns *columns, bool backward, bool grouped,
                   bool add) {
-    const cgp__cpu_columns a = *columns; /* a local copy: no store aliases it */
+    const cgp__cpu_columns a = *columns; /* a local copy, which no store can alias */
     int64_t row = 0;
     for (; row + 4 <= a.rows; row += 4)
         rows(type, &a, row, 4, backward, grouped, add);

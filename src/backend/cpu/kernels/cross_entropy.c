@@ -8,8 +8,8 @@
  *
  * The loss and dx are 0 in an ignored row.
  *
- * max and log_sum are saved separately for every row: their sum in f32 would lose log_sum if logits
- * are large. The gradient dx may be x. */
+ * max and log_sum are saved separately for every row, because their sum in f32 would lose log_sum
+ * if logits are large. The gradient dx may be x. */
 #include "backend/cpu/kernels/row_exp.h"
 #include "backend/cpu/operands.h"
 
@@ -55,8 +55,8 @@ void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
         CALL_TYPED(loss->type, forward, loss, row);
 }
 
-/* A row's target, its saved values, and its smoothed label: each class has the probability `each`,
- * to which the target adds `hit`. */
+/* A row's target, its saved values, and its smoothed label. In the label, every class has the
+ * probability `each`, and the target class has `hit` more. */
 typedef struct saved_row {
     float max, log_sum, hit, each;
     int32_t target;

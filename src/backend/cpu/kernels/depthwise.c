@@ -6,18 +6,18 @@
  *     sums(tap) = sum over rows and pixels j of x(column + j step) dy(j)
  *
  * PIXELS x WIDE accumulators share the vectors of a tap's weight. A tap outside the row is skipped.
- * The gradient of the input is computed as the first sum, with taps that select pixels of dy. */
+ * The gradient of the input is computed like to(q), with taps that select pixels of dy. */
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
 #define PIXELS 4
-#define WIDE 2 /* vectors of channels */
-#define TAPS 8 /* taps of a row of the kernel at a time, for the weight's gradient */
+#define WIDE 2 /* number of vectors of channels that are processed at a time */
+#define TAPS 8 /* number of taps of a kernel row that the weight's gradient takes at a time */
 
 /* --- a row of pixels --- */
 
 /* Compute `pixels` pixels, starting at pixel q, for `wide` vectors of channels, starting at channel
- * c. `inside`: the taps of all these pixels are in the row. */
+ * c. `inside`: all taps of all these pixels are inside the row. */
 INLINE void row_pixels(cgp_dtype type, const cgp__cpu_depthwise *p, int64_t q, int pixels,
                        bool inside, int64_t c, int wide, int64_t left) {
     vec sum[PIXELS][WIDE];

@@ -42,7 +42,8 @@ INLINE void dropout_all(cgp_dtype type, char *y, const char *x, int64_t e, int64
 
 INLINE void dropout(cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,
                     const cgp__cpu_mask *mask, bool add) {
-    const cgp__cpu_mask copy = *mask; /* stays in registers: stores to y do not alias it */
+    const cgp__cpu_mask copy = *mask; /* the copy stays in registers, because stores to y do not
+                                       * alias it */
     if (add)
         dropout_all(type, y, x, begin, end, &copy, true);
     else

@@ -27,8 +27,8 @@ INLINE vec exp_minus_one(vec x) {
  *     x = 2^k (1 + f), 1 + f between sqrt(1/2) and sqrt 2        s = f / (2 + f)
  *     log(x) = k ln 2 + 2 artanh(s)        2 artanh(s) = 2 s + 2 s^3 (1/3 + s^2 / 5 + ...)
  *
- * ln 2 is split in two parts, so that k times the first part is exact. The omitted terms are below
- * 1e-9 of the result. A denormal x is first scaled by 2^24. */
+ * ln 2 is split into two parts such that k times the first part is exact. The omitted terms are
+ * below 1e-9 of the result. A denormal x is first scaled by 2^24. */
 INLINE vec log_of(vec x) {
     const ivec tiny = x < 0x1p-126f;
     const uvec bits = (uvec)pick(tiny, x * 0x1p24f, x);
@@ -196,8 +196,8 @@ INLINE void map_gradient(cgp_function function, cgp_dtype type, void *dx, const 
     store_part_as(type, dx, i, add ? load_part_as(type, dx, i, left) + out : out, left);
 }
 
-/* Return a limit of HARDTANH, rounded to the type of y. Return NaN for an infinite limit, so that
- * no y reaches the limit: comparisons with NaN are false. */
+/* Return a limit of HARDTANH, rounded to the type of y. For an infinite limit, return NaN.
+ * Comparisons with NaN are false, so no y reaches such a limit. */
 INLINE float reached(cgp_dtype type, float limit) {
     if (!(limit - limit == 0.0f)) return NAN;
     return type == CGP_BF16 ? widen(narrow(splat(limit)))[0] : limit;

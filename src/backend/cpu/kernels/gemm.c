@@ -10,15 +10,15 @@
  *     |   |      +---+---+---+---+
  *     +---+    m |   |ooo|             o  the micro-tile of c: MR x NV vectors of sums in registers
  *
- * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it
- * therefore does other work, called an interleave: it packs a part of the next micro-panel of b,
- * and prefetches. It prefetches the micro-panel after the next, and the next micro-tile of c. It
- * also prefetches the next block's `a` or, if a block is too large for the cache, the next
- * micro-tile's rows. It tests for other work only every few steps, because the test itself costs
- * most.
+ * The micro-kernel keeps the vector units busy and leaves the memory ports idle. So every few steps
+ * of k it does other work, called an interleave. It packs a part of the next micro-panel of b, and
+ * prefetches. It prefetches the micro-panel after the next, and the next micro-tile of c. It also
+ * prefetches the next block's `a` or, if a block is too large for the cache, the next micro-tile's
+ * rows. The interleave comes only every few steps, because the test whether there is other work
+ * costs most.
  *
- * An element of c is a chain of FMAs over the k of a block, in order. The result is added to the
- * element's previous value. The chain depends on the element's row of `a` and column of `b` alone.
+ * For each block of k, an element of c is a chain of FMAs in order of k. The result is added to the
+ * element's previous value. The chain depends only on the element's row of `a` and column of `b`.
  * Micro-tiles at the edges are computed with zeros or with a repeated row, and stored in part. The
  * last rows use half or a quarter of a micro-tile if they fit. For example, 7 x 7 pixels are six
  * micro-tiles and one row. */
@@ -26,20 +26,20 @@
 #include "backend/cpu/kernels/prefetch.h"
 
 #define MR_QUARTER (MR > 2 ? MR / 4 : 1)
-#define STEP 4         /* k per unrolled step */
-#define INTERLEAVES 16 /* maximum per micro-tile */
-/* Only the last LATE micro-tiles of a micro-panel prefetch another micro-panel, because earlier
- * prefetches would be evicted. */
+#define STEP 4         /* number of k per unrolled step */
+#define INTERLEAVES 16 /* maximum number of interleaves per micro-tile */
+/* Only the last LATE micro-tiles of a micro-panel prefetch another micro-panel, because lines that
+ * are prefetched earlier would be evicted. */
 #define LATE 16
-#define MAX_LINES 8 /* maximum cache lines of the next block's `a` per interleave */
+#define MAX_LINES 8 /* maximum number of lines of the next `a` that an interleave prefetches */
 
 /* Return the block's part of the prepacked micro-panel that begins at column j. */
 INLINE const float *packed_panel(const cgp__block *block, int64_t j) {
     return block->panels + j * block->panels_k + block->panels_row * NR;
 }
 
-/* Like pack_columns(), for a matrix b made of taps. The range of k may begin and end inside a tap;
- * each inner iteration packs the rows of one tap that are in the range. */
+/* Pack like pack_columns(), but for a matrix b that is made of taps. The range of k may begin and
+ * end inside a tap. Each inner iteration packs those rows of one tap that are in the range. */
 static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_t columns) {
     const cgp__taps *taps = &block->taps;
     const float *const begin = (const float *)block->b.at + column * taps->depth;
@@ -248,9 +248,9 @@ INLINE void micro_kernel(const micro_tile *t, int mr, int nv) {
         micro_kernel_rows(t, mr, nv);
 }
 
-/* The thread and address sanitizers do not instrument this function: checks of each load would make
- * a step thirty times as slow. The sanitizers do check the packing of operands and the readers of
- * c, and tests put guards around every operand and the workspace. */
+/* The thread and address sanitizers do not instrument this function, because checks of each load
+ * would make a step thirty times as slow. The sanitizers do check the packing of operands and the
+ * readers of c, and tests put guards around every operand and the workspace. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 run_micro_kernel(const micro_tile *t) {
     if (t->columns > 2 * LANES && t->rows <= MR_QUARTER)
@@ -271,9 +271,9 @@ typedef struct range {
     const cgp__block *block;
     /* Column numbers: first of the range, first of the current micro-panel, end of the range. */
     int64_t first, begin, end;
-    /* Number of micro-tiles in a micro-panel, and of interleaves in a micro-tile. */
+    /* Number of micro-tiles in a micro-panel, and number of interleaves in a micro-tile. */
     int64_t tiles, interleaves;
-    /* Index of the next entry of block->prefetch; number of lines prefetched per interleave. */
+    /* Index of the next entry of block->prefetch, and number of lines prefetched per interleave. */
     int next_prefetch;
     int64_t lines;
     /* Buffers of the current and the next packed micro-panel; `b` is the buffer in use. */
@@ -328,7 +328,8 @@ static prefetch_stream prefetch_tile(const range *r) {
                               bytes_of(block->type, block->stride), r->interleaves);
 }
 
-/* Prefetch the next micro-tile of c: below, or at the top of the next micro-panel. */
+/* Prefetch the next micro-tile of c, which is below the current one or at the top of the next
+ * micro-panel. */
 static prefetch_stream prefetch_next_tile(const range *r, int64_t i) {
     const cgp__block *block = r->block;
     const bool below = i + MR < block->rows;
@@ -412,7 +413,8 @@ static bool clip(micro_tile *t) {
     return true;
 }
 
-/* Pack the remaining rows of b: micro-kernels of a triangle have fewer steps in which to pack. */
+/* Pack the remaining rows of b. Rows may remain in a triangle, because its micro-kernels have fewer
+ * steps in which to pack. */
 static void finish_packing(pack_stream *pack) {
     pack->each = pack->left;
     FOR_TYPE(pack->type, pack_some, pack);

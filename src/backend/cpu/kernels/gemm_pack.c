@@ -3,8 +3,8 @@
  * micro-panels [k][NR]. */
 #include "backend/cpu/kernels/gemm_pack.h"
 
-/* Number of k per run, for contiguous rows and for contiguous columns. All rows of `a` are packed
- * for one run before the next run. */
+/* Number of k in a run, for contiguous rows and for contiguous columns. All rows of `a` are packed
+ * for one run of k before the next run. */
 #define RUN_OF_ROWS 64
 #define RUN_OF_COLUMNS 8
 
@@ -32,7 +32,8 @@ INLINE int64_t rows_there(int64_t rows, int64_t i) {
     return rows - i < 0 ? 0 : rows - i < LANES ? rows - i : LANES;
 }
 
-/* Return the rows including the padding of the last micro-panel: a multiple of LANES. */
+/* Return the number of rows including the padding of the last micro-panel, which is a multiple of
+ * LANES. */
 INLINE int64_t padded_rows(int64_t rows) {
     return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
 }
@@ -57,8 +58,8 @@ INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix
 }
 
 /* Pack rows of `a`, LANES at a time, into consecutive micro-panels [k][MR]; missing rows are zero.
- * All rows of a run of k are packed before the next run. Contiguous columns are thus read along
- * memory, which is fast. Only a few columns are read at a time, because each may lie in its own
+ * All rows of a run of k are packed before the next run. So contiguous columns are read along
+ * memory, which is fast. A run has only few columns, because each column may lie in a different
  * page. */
 INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
     const int64_t panel = k * MR, run = a->column == 1 ? RUN_OF_ROWS : RUN_OF_COLUMNS;

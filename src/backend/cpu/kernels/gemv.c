@@ -2,9 +2,9 @@
 /* gemv.c -- macro-kernel of a GEMM with one row (GEMV): c [n] = a [k] b [k, n], or c += the
  * product, for a range of columns of b.
  *
- * b is read once and nothing is reused, so memory bandwidth limits the speed and packing would not
- * pay. An element of c is the same chain of FMAs as in gemm.c: over k in order, then bias, then the
- * value to which the element is added.
+ * b is read once, so memory bandwidth limits the speed, and packing would not pay. An element of c
+ * is computed by the same chain as in gemm.c: FMAs over k in order, then the bias, then the value
+ * to which the element is added.
  *
  *     contiguous columns (a weight [out, in])   2 LANES columns at a time, loaded and transposed
  *     contiguous rows (a weight [in, out])      ROWS rows at a time, CHUNK sums in the L1 cache */
@@ -40,7 +40,7 @@ INLINE void dot_columns(cgp_dtype type, const cgp__block *block, int64_t j, int6
             const int64_t first = j + g * LANES, left = end - first;
             const int64_t at = p + first * stride;
             vec r[LANES];
-            for (int i = 0; i < LANES; i++) /* the same rows of the next columns */
+            for (int i = 0; i < LANES; i++) /* prefetch the same rows of the next columns */
                 __builtin_prefetch(
                     cgp__cpu_at(type, block->b.at, at + (GROUPS * LANES + i) * stride), 0, 2);
             load_transposed(type, r, block->b.at, at, stride, left < LANES ? left : LANES, n);
@@ -65,8 +65,8 @@ INLINE void columns_of(cgp_dtype type, const cgp__block *block, int64_t begin, i
 
 /* --- contiguous rows --- */
 
-/* Add rows p .. p + ROWS - 1 of `b`, times elements of `a`, to sums: `count` <= CHUNK columns,
- * starting at j. */
+/* Multiply rows p .. p + ROWS - 1 of `b` by elements of `a`, and add them to `sums`, for `count` <=
+ * CHUNK columns starting at column j. */
 INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                      int64_t count) {
     const int64_t stride = block->b.row, at = p * stride + j;
@@ -86,7 +86,8 @@ INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64
     store(sums + c, sum);
 }
 
-/* Add row p of `b`, times element p of `a`, to sums: `count` columns, starting at j. */
+/* Multiply row p of `b` by element p of `a`, and add it to `sums`, for `count` columns starting at
+ * column j. */
 INLINE void add_row(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                     int64_t count) {
     const int64_t at = p * block->b.row + j;

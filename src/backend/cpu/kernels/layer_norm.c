@@ -6,13 +6,13 @@
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy    (blocks of 64 rows)
  *
- * RMS_NORM is not `centred`: it leaves out mean, bias and the sum of g. rstd is NaN if the sum of
- * squares overflows.
+ * RMS_NORM is not `centred`, which means that it leaves out mean, bias and the sum of g. If the sum
+ * of squares overflows, rstd is NaN.
  *
- * Forward saves mean and rstd; backward reads them and x. The gradient dx may be dy: the last read
- * of a row of dy precedes the write of that row of dx. Four rows are summed at a time, which hides
- * the latency of additions and saves memory traffic. Each row's sum has the same bits as if the row
- * were summed alone. */
+ * Forward saves mean and rstd; backward reads them and x. The gradient dx may be dy, because a row
+ * of dy is read for the last time before the same row of dx is written. Four rows are summed at a
+ * time, which hides the latency of additions and saves memory traffic. Each row's sum is
+ * bit-identical to the sum of the row alone. */
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
@@ -40,8 +40,8 @@ INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *sh
         sums[k] = sum_lanes(sum[k]);
 }
 
-/* Return rstd from a row's sum of squares. If the sum overflows, return NaN: 1 / infinity would
- * hide the overflow. */
+/* Return rstd from a row's sum of squares. If the sum has overflowed, return NaN, because 1 /
+ * infinity would hide the overflow. */
 INLINE float reciprocal_deviation(float squares, const cgp__cpu_norm *a) {
     return squares < INFINITY ? 1.0f / sqrtf(squares / (float)a->width + a->eps) : NAN;
 }
@@ -88,8 +88,9 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
     }
 }
 
-/* Process four rows, or one row. A separate call per group of rows frees vector registers: a loop
- * over all rows would keep constants in registers that the last loop over a row needs. */
+/* Process four rows, or one row. Each group of rows has a separate call, which frees vector
+ * registers. A loop over all rows would keep constants in registers that the last loop over a row
+ * needs. */
 INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four,
                     bool centred) {
     const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */
@@ -139,7 +140,8 @@ INLINE void backward_sums(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, i
         const int64_t left = width - c;
         const bool part = left < LANES;
         const vec weight = part ? load_part(a->weight + c, left) : load(a->weight + c);
-        vec dw = load(dweight + c), db = centred ? load(dbias + c) : dw; /* padded */
+        /* dweight and dbias are padded, so full vectors may be loaded. */
+        vec dw = load(dweight + c), db = centred ? load(dbias + c) : dw;
         for (int k = 0; k < count; k++) {
             const int64_t at = k * width + c;
             const vec d = part ? load_part_as(type, dy, at, left) : load_as(type, dy, at);

@@ -9,8 +9,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 /* exchange_span() swaps blocks of `span` across the diagonal. After spans 1, 2, 4, ... lane j of
- * r[i] holds the former lane i of r[j]. LOWER and UPPER are the lane numbers of a shuffle of `a`
- * and `b`, in which the lanes of `b` follow those of `a`. */
+ * r[i] holds the former lane i of r[j]. LOWER and UPPER are lane numbers for a shuffle of `a` and
+ * `b`; the numbers of b's lanes follow the numbers of a's lanes. */
 #define LOWER(lane, span) ((lane) & (span) ? (lane) + LANES - (span) : (lane))
 #define UPPER(lane, span) ((lane) & (span) ? (lane) + LANES : (lane) + (span))
 #define FOUR(PICK, from, span)                                                                     \

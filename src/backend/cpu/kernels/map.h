@@ -10,7 +10,7 @@
 typedef vec of_one(vec a, float constant);
 typedef vec of_two(vec a, vec b, float constant);
 
-/* Prefetch about a page ahead of the loop. */
+/* Prefetch operands about a page ahead of the loop. */
 INLINE void prefetch_ahead(cgp_dtype type, const void *from, int64_t i) {
     __builtin_prefetch(cgp__cpu_at(type, from, i + 1024));
 }
@@ -48,8 +48,8 @@ INLINE void map_two(cgp_dtype type, void *to, const void *a, const void *b, int6
 }
 
 /* Define the kernels of an elementwise op from forward_of(x, slope) and backward_of(operand, dy,
- * slope). The operand is x for ELEMENTWISE and y for _OF_Y. For _OF_DY it is dy, because neither x
- * nor y is needed. */
+ * slope). The operand is x for ELEMENTWISE and y for ELEMENTWISE_OF_Y. For ELEMENTWISE_OF_DY it is
+ * dy, because neither x nor y is needed. */
 #define ELEMENTWISE(name) ELEMENTWISE_OF(name, CGP__CPU_READS_X)
 #define ELEMENTWISE_OF_Y(name) ELEMENTWISE_OF(name, CGP__CPU_READS_Y)
 #define ELEMENTWISE_OF_DY(name) ELEMENTWISE_OF(name, CGP__CPU_READS_DY)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* philox.h -- Philox4x32-10 (Salmon et al. 2011; base/rng.c) for LANES / 2 counters at once, with
- * the same bits.
+/* philox.h -- Philox4x32-10 (Salmon et al. 2011) for LANES / 2 counters at once. The result is
+ * bit-identical to base/rng.c.
  *
- * A 32-bit word of the state is in the low half of a 64-bit lane. The high half holds garbage of
- * the last product, which a widening multiplication does not read. */
+ * A 32-bit word of the state is in the low half of a 64-bit lane. The high half holds a part of the
+ * last product that is not needed; a widening multiplication does not read the high half. */
 #ifndef CGP_SRC_CPU_PHILOX_H
 #define CGP_SRC_CPU_PHILOX_H
 
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
-/* Compute the random words of elements 4 block .. 4 block + 2 LANES - 1, in order. */
+/* Compute the random words of elements 4 x `block` .. 4 x `block` + 2 LANES - 1, in order. */
 INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uint64_t block) {
     const wvec iota = WIDE_IOTA, zero = {0};
     wvec c0 = iota + block, c1 = zero + group;
@@ -32,7 +32,8 @@ INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uin
     words[1] = (uvec)WIDE_HIGH(low, high);
 }
 
-/* Compute the dropout factors, mask->scale or 0, of the elements that start at 4 block. */
+/* Compute the dropout factors, which are mask->scale or 0, of the elements that start at element 4
+ * x `block`. */
 INLINE void dropout_factors(vec factors[2], const cgp__cpu_mask *mask, uint32_t group,
                             uint64_t block) {
     uvec words[2];

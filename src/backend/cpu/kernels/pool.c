@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- pooling over an image [H, W, C], one row of y or dx at a time: first down the columns,
- * then across them.
+/* pool.c -- pooling over an image [H, W, C], one row of y or dx at a time. A row is first reduced
+ * down the columns, then across the columns.
  *
  *     sum, mean   t(w) = sum over rows of x
  *                 y(j) = sum over columns of t; mean: / pixels of the window
@@ -10,15 +10,16 @@
  *                 y(j) = maximum of t; argmax = u + v
  *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
  *
- * Among equal elements, the first in row order is the maximum; a NaN is larger than all numbers. t
- * is f32, in `scratch`: every element of y and dx is rounded once, when it is stored. Down the
- * columns, a row is one long vector, even if it has few channels. Across the columns, WIDE vectors
- * of channels are processed at a time, and t may be read up to WIDE - 1 vectors past its end. */
+ * Among equal elements, the first in row order is the maximum; a NaN counts as larger than all
+ * numbers. The row t is f32 in `scratch`, so every element of y and dx is rounded only once, when
+ * it is stored. Down the columns, a row is one long vector, even if it has few channels. Across the
+ * columns, WIDE vectors of channels are processed at a time, and t may be read up to WIDE - 1
+ * vectors past its end. */
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
-#define WIDE 4     /* vectors */
-#define AHEAD 2048 /* elements of t per step */
+#define WIDE 4     /* number of vectors of channels that are processed at a time */
+#define AHEAD 2048 /* number of elements of t that are computed per step */
 
 /* A range of indices begin .. end - 1. */
 typedef struct span {
@@ -77,8 +78,8 @@ INLINE float reciprocal(side s, int64_t i) {
             function(__VA_ARGS__, e_, 1, (end)-e_);                                                \
     } while (0)
 
-/* Return the end of the elements of t to compute next. It is at least `needed`. Usually AHEAD
- * elements are computed at a time: they stay in the L1 cache until they are read. */
+/* Return the end of the elements of t to compute next, which is at least `needed`. Usually AHEAD
+ * elements are computed at a time, so that they stay in the L1 cache until they are read. */
 INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
     if (needed <= done) return done;
     const int64_t end = done + AHEAD > needed ? done + AHEAD : needed;
@@ -146,8 +147,8 @@ void CGP__CPU_NAME(pool_sum)(const cgp__cpu_pool *p, void *y, int64_t i) {
     CALL_TYPED(p->type, sum_row, p, y, i);
 }
 
-/* Handle one window over the whole row, with one channel: all pixels get the window's gradient,
- * t[0]. */
+/* Handle the case of one window over the whole row and one channel, in which all pixels get the
+ * window's gradient t[0]. */
 INLINE void sum_back_whole(cgp_dtype type, const cgp__cpu_pool *p, void *dx, bool mean) {
     const side across = across_of(p->attributes);
     const float factor = mean ? reciprocal(across, 0) : 1.0f;
@@ -225,7 +226,7 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
 }
 
 /* Compute y or, with u, the argmax. If elements of two columns are equal, the element in the
- * earlier row is first. */
+ * earlier row is the maximum. */
 INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
                        const cgp_op_windows *g, span columns, int64_t first, int64_t c, int count,
                        int64_t left) {
@@ -294,7 +295,7 @@ void CGP__CPU_NAME(pool_argmax)(const cgp__cpu_pool *p, float *argmax, int64_t i
     CALL_TYPED(p->type, argmax_row, p, argmax, i);
 }
 
-/* Compute pixel (row, column) of dx, which is in the windows (rows, columns). */
+/* Compute pixel (row, column) of dx. The windows that contain the pixel are `rows` x `columns`. */
 INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int64_t row,
                            int64_t column, span rows, span columns, int64_t c, int count,
                            int64_t left) {

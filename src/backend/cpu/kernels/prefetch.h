@@ -7,11 +7,11 @@
 
 #define LINE 64 /* bytes in a cache line */
 
-/* Lines to prefetch, in runs. */
+/* A stream of cache lines to prefetch, in runs of contiguous lines. */
 typedef struct prefetch_stream {
     /* Next line and end of the current run. */
     const char *at, *end;
-    /* Number of lines left; number of lines per call. */
+    /* Number of lines left, and number of lines per call. */
     int64_t count, each;
     /* Bytes from the end of a run to the beginning of the next run, and to the end of the next
      * run. */

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864): pairs (a, b) of
- * columns, rotated by an angle.
+/* rotary.c -- rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864), which rotates
+ * each pair (a, b) of columns by an angle.
  *
  *     y_a = a cos - b sin      y_b = b cos + a sin
  *
- * Cosines and sines are computed again for each row; a table would cost more, because it takes
+ * Cosines and sines are computed again for each row. A table would cost more time, because it takes
  * cache space. The cosines and sines of a row serve all heads of all samples. They are computed in
  * double with IEEE operations, and rounded once:
  *
  *     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)       cos r = 1 - r^2 / 2 + r^4 C(r^2)       Taylor, error < 3e-14
  *
- * n mod 4 determines which of the two series is the cosine, which is the sine, and their signs. The
- * cosine of -angle has the same bits as the cosine of angle, and its sine is the exact negative. */
+ * n mod 4 determines which of the two series is the cosine, which is the sine, and their signs. For
+ * -angle, the cosine is bit-identical to the cosine of angle, and the sine is the exact negative of
+ * the sine of angle. */
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
@@ -67,7 +68,7 @@ INLINE dvec pick_double(wvec mask, dvec x, dvec otherwise) {
     return (dvec)((mask & (wvec)x) | (~mask & (wvec)otherwise));
 }
 
-/* Return x, negated if bit 1 of n is set. */
+/* Return x or, if bit 1 of n is set, -x. */
 INLINE dvec signed_by(wvec n, dvec x) {
     return (dvec)((wvec)x ^ (n & 2) << 62);
 }

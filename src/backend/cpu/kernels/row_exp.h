@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* row_exp.h -- the maximum of a row, and the sum of its exponentials. The sum is f32 in 4 LANES
- * lanes, which keeps each partial sum short, and double across the lanes. */
+/* row_exp.h -- the maximum of a row, and the sum of its exponentials. The sum is kept in 4 LANES
+ * f32 lanes, which keeps each partial sum short. The lanes are added up in double. */
 #ifndef CGP_SRC_CPU_ROW_EXP_H
 #define CGP_SRC_CPU_ROW_EXP_H
 

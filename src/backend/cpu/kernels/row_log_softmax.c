@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* row_log_softmax.c -- the log of the softmax of each row.
+/* row_log_softmax.c -- computes the log of the softmax of each row.
  *
  *     y = (x - m) - log sum exp(x - m), m = max x        dx = dy - exp(y) sum dy
  *
- * y may be x, dx may be dy: a row's sums are complete before the row is written. */
+ * y may be x, and dx may be dy, because a row's sums are complete before the row is written. */
 #include "backend/cpu/kernels/row_exp.h"
 
 INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t width) {

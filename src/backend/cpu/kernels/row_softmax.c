@@ -3,8 +3,8 @@
  *
  *     y = exp(x - m) / sum exp(x - m), m = max x        dx = y (dy - sum dy y)
  *
- * y may be x, dx may be dy: a row's sums are complete before the row is written. Exponentials are
- * not stored but computed twice, so that y is rounded only once. */
+ * y may be x, and dx may be dy, because a row's sums are complete before the row is written.
+ * Exponentials are not stored but computed twice, so that y is rounded only once. */
 #include "backend/cpu/kernels/row_exp.h"
 
 INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t width) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.h -- the column sums of a block of rows. */
+/* rows.h -- computes the column sums of a block of rows. */
 #ifndef CGP_SRC_CPU_ROWS_H
 #define CGP_SRC_CPU_ROWS_H
 
 #include "backend/cpu/kernels/vec.h"
 
-/* Add to partial[c] the sum over rows of x[row, c], for c < width, padded. Adding four rows at a
- * time saves loads and stores. */
+/* Add to partial[c] the sum of x[row, c] over the rows, for all c below the padded width. Adding
+ * four rows at a time saves loads and stores. */
 INLINE void add_block(cgp_dtype type, float *partial, const void *x, int64_t rows, int64_t width,
                       int64_t stride) {
     int64_t row = 0;

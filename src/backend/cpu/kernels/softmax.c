@@ -6,11 +6,13 @@
  * Backward, s holds the recomputed scores, dp = dy v^T:
  *     p = exp(scale (s - max) - log_sum)      s := p keep      dp := scale p (keep dp - delta)
  *
- * max and log_sum are saved separately: one f32 for both would lose log_sum if scores are large.
+ * max and log_sum are saved separately, because one f32 for both would lose log_sum if scores are
+ * large.
  *
  * Keys outside the mask get 0, so that GEMMs may use full tiles. Tiles begin at multiples of 64, so
- * lane l of a sum adds the keys l, l + LANES, ... of the sequence and depends on the query's own
- * keys alone. Rows are padded: full vectors are read and written, and the padding is masked. */
+ * lane l of a sum adds the keys l, l + LANES, ... of the sequence. So a sum depends only on the
+ * query's own keys. Rows are padded; full vectors are read and written, and the padding is
+ * masked. */
 #include "backend/cpu/kernels/philox.h"
 
 #include <math.h>
@@ -59,7 +61,7 @@ static float row_exp(float *s, span x, float max, float scale) {
     return sum_lanes(sum);
 }
 
-/* Replace s by factor s keep. `block` is the Philox block of column 0. */
+/* Replace each s by factor x s x keep. `block` is the Philox block of column 0. */
 INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask, uint32_t group,
                       uint64_t block) {
     if (!mask) {

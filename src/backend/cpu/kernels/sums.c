@@ -3,8 +3,9 @@
  *
  *     y = a + b          sum[c] = or += ((P0 + P1) + P2) + ...          out[i] = a[i] . b[i]
  *
- * Each P is the sum of 64 rows in ascending order, starting from zero: rounding errors grow more
- * slowly than in one long sum. Columns are independent, so threads divide the columns. */
+ * Each P is the sum of 64 rows in ascending order, starting from zero. So rounding errors grow more
+ * slowly than in one long sum. Columns are independent of each other, so threads divide the
+ * columns. */
 #include "backend/cpu/kernels/rows.h"
 
 INLINE void add(cgp_dtype type, cgp_dtype b_type, void *y, const void *a, const void *b,
@@ -54,7 +55,7 @@ void CGP__CPU_NAME(convert)(cgp_dtype to_type, void *to, cgp_dtype from_type, co
         convert(CGP_F32, CGP_BF16, to, from, n);
 }
 
-#define CHUNK 1024 /* columns whose partial and total sums fit the L1 cache */
+#define CHUNK 1024 /* number of columns whose partial and total sums fit the L1 cache */
 
 /* For the first block, copy `partial` to `whole`; for later blocks, add it. Then clear `partial`.
  * Columns are padded to LANES. */
@@ -124,7 +125,7 @@ void CGP__CPU_NAME(row_dots)(float *out, cgp_dtype type, const void *a, const vo
     FOR_TYPE(type, dots, out, a, b, rows, width, stride);
 }
 
-#define SQUARES 16 /* number of independent sums, for every vector width */
+#define SQUARES 16 /* number of independent sums, the same for every vector width */
 
 void CGP__CPU_NAME(sum_squares)(double *sum, const float *x, int64_t n) {
     double sums[SQUARES] = {0};
@@ -140,7 +141,7 @@ void CGP__CPU_NAME(sum_squares)(double *sum, const float *x, int64_t n) {
         *sum += sums[k];
 }
 
-/* The exponent of infinity and NaN has all bits set. */
+/* Find values that are not finite: their exponent has all bits set. */
 void CGP__CPU_NAME(find_nonfinite)(int64_t *at, const float *x, int64_t n) {
     const ivec exponent = (ivec){0} + 0x7f800000;
     ivec any = {0};

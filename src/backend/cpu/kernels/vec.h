@@ -3,9 +3,9 @@
  * which is x86-64 without AVX2, and neon).
  *
  * Vectors are explicit, because a loop that the compiler vectorises ends in scalar code, and scalar
- * and vector functions round differently. Here a tail is loaded into a zeroed vector and runs
- * through the same vector code. Products and sums contract to an FMA only in multiply_add(); v1 has
- * no FMA and rounds twice. */
+ * and vector functions round differently. Here the tail of a loop is loaded into a zeroed vector
+ * and runs through the same vector code. A product and a sum are contracted to an FMA only in
+ * multiply_add(); v1 has no FMA, so there the result is rounded twice. */
 #ifndef CGP_SRC_CPU_VEC_H
 #define CGP_SRC_CPU_VEC_H
 
@@ -26,8 +26,8 @@
 #define LANES 4
 #endif
 
-/* Rows of the GEMM's micro-tile. With 3 vectors of columns, the micro-tile fills the registers: 32
- * (v4), 16 (v3), and 16 (v1) or 32 (neon) of 4 lanes each. */
+/* Number of rows of the GEMM's micro-tile. With 3 vectors of columns, the micro-tile fills the
+ * vector registers, of which there are 32 (v4 and neon) or 16 (v3 and v1). */
 #ifdef CGP_ISA_neon
 #define MICRO_ROWS 8
 #elif LANES == 4
@@ -39,7 +39,8 @@
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef float halfvec __attribute__((vector_size(2 * LANES)));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES))); /* also a mask: each lane 0 or -1 */
+typedef int32_t ivec __attribute__((vector_size(4 * LANES))); /* also serves as a mask, in which
+                                                               * each lane is 0 or -1 */
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
 typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 lanes of 64 bits */
 
@@ -96,8 +97,8 @@ INLINE void store(float *to, vec x) {
     memcpy(to, &x, sizeof x);
 }
 
-/* Load the first n <= LANES lanes; the others are 0. Masks are used because a memcpy may become a
- * call, which spills all vectors of the surrounding loop. */
+/* Load the first n <= LANES lanes; the others are 0. Masked loads are used instead of memcpy, which
+ * may become a call that spills all vectors of the surrounding loop. */
 INLINE vec load_part(const float *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
@@ -145,13 +146,14 @@ INLINE hvec low_halves(uvec x) {
 #elif LANES == 4
     return __builtin_convertvector(x, hvec);
 #else
-    const __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x); /* per 128-bit half */
+    const __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x); /* packs within each 128-bit
+                                                                         * half */
     return (hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
 #endif
 }
 
-/* Apply cgp__bf16_from_float() to each lane, in integer arithmetic: every instruction set gives the
- * same bits. */
+/* Apply cgp__bf16_from_float() to each lane. It uses integer arithmetic, so every instruction set
+ * gives the same bits. */
 INLINE hvec narrow(vec x) {
     /* NOLINTNEXTLINE(misc-redundant-expression): x != x if x is NaN */
     const uvec bits = (uvec)x, nan = (uvec)(ivec)(x != x);
@@ -159,7 +161,7 @@ INLINE hvec narrow(vec x) {
     return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);
 }
 
-/* Load the first n <= LANES bf16 elements; only AVX-512 has masks for them. */
+/* Load the first n <= LANES bf16 elements. Only AVX-512 has masked loads for these. */
 INLINE hvec load_part_bf16(const uint16_t *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);
@@ -228,8 +230,9 @@ INLINE void store_left(cgp_dtype type, void *to, int64_t i, vec x, int64_t left,
 #define FOR_TYPE(type, function, ...)                                                              \
     ((type) == CGP_BF16 ? function(CGP_BF16, __VA_ARGS__) : function(CGP_F32, __VA_ARGS__))
 
-/* Like FOR_TYPE, but with a separate function for each type: in one function, the constants of both
- * types would compete for registers. TYPED defines the functions, CALL_TYPED calls one. */
+/* Like FOR_TYPE, but with a separate function for each type. In one function, the constants of both
+ * types would compete for registers. TYPED defines the functions, and CALL_TYPED calls one of
+ * them. */
 #define TYPED(name, parameters, ...)                                                               \
     static __attribute__((noinline)) void name##_f32 parameters {                                  \
         name(CGP_F32, __VA_ARGS__);                                                                \
@@ -290,7 +293,7 @@ INLINE wvec multiply_wide(wvec a, wvec b) {
 #endif
 }
 
-/* Return a b + c, rounded once; v1 rounds twice. */
+/* Return a b + c, rounded once (v1 rounds twice). */
 INLINE vec multiply_add(vec a, vec b, vec c) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -337,8 +340,8 @@ INLINE float max_lanes(vec x) {
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
- * Adding 1.5 2^23 rounds n and leaves n in the low bits of the sum. Adding 127 more turns these
- * bits into the exponent of 2^n. */
+ * The addition of 1.5 2^23 rounds n and leaves n in the low bits of the sum. The addition of 127
+ * turns these bits into the exponent of 2^n. */
 INLINE vec exp_parts(vec x, vec *scale) {
     const vec shift = splat(0x1.8p23f + 127.0f);
     const vec shifted = multiply_add(x, splat(0x1.715476p0f), shift);
@@ -384,8 +387,8 @@ INLINE vec log_one_plus(vec e) {
     return 2.0f * q * sum;
 }
 
-/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; beyond, erf(x) rounds to 1 or -1. Q
- * interpolates erf(x) / x at Chebyshev points; the absolute error is below 2e-7. */
+/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84. For larger |x|, erf(x) rounds to 1 or
+ * -1. Q interpolates erf(x) / x at Chebyshev points; the absolute error is below 2e-7. */
 INLINE vec erf_vec(vec x) {
     static const float q[] = {
         0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,

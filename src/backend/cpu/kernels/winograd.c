@@ -11,8 +11,8 @@
  *            0  1  0 -1          0    0    1
  *
  *
- * Vectors hold channels, which are contiguous; sums are f32, also for bf16. The 16 elements of a
- * transformed tile are in 16 matrices. Pixels outside an image are zeros. */
+ * Vectors hold channels, which are contiguous. Sums are f32, also for bf16. The 16 elements of a
+ * transformed tile are in 16 different matrices. Pixels outside an image are zeros. */
 #include "backend/cpu/gemm/block.h"
 #include "backend/cpu/kernels/load_transposed.h"
 
@@ -43,8 +43,8 @@ INLINE void transform_four(vec to[SIDE], const vec d[SIDE]) {
     to[3] = d[1] - d[3];
 }
 
-/* Prefetch a row's pixels for the tile that is TILES_AHEAD tiles ahead: the first vector of each of
- * its two new columns. */
+/* Prefetch a row's pixels for the tile that is TILES_AHEAD tiles ahead. The first vector of each of
+ * that tile's two new columns is prefetched. */
 INLINE void prefetch_two(cgp_dtype type, const void *row, int64_t column, int64_t step,
                          bool write) {
     for (int j = 0; j < 2; j++) {
@@ -74,7 +74,7 @@ INLINE four_rows rows_from(cgp_dtype type, const cgp__winograd_row *r, int64_t c
     return f;
 }
 
-/* Load B^T times the pixels of column j; zeros if the column is outside the image. */
+/* Load the pixels of column j multiplied by B^T, or zeros if the column is outside the image. */
 INLINE void load_column(cgp_dtype type, vec to[SIDE], const four_rows *f, int64_t j, bool inside,
                         int64_t n) {
     vec d[SIDE];
@@ -83,7 +83,8 @@ INLINE void load_column(cgp_dtype type, vec to[SIDE], const four_rows *f, int64_
     transform_four(to, d);
 }
 
-/* Store the 16 elements of a tile, from B^T times its columns. */
+/* Store the 16 elements of a transformed tile, which are computed from B^T times the tile's
+ * columns. */
 INLINE void store_tile(float *to, int64_t matrix, vec columns[SIDE][SIDE], int64_t n) {
     UNROLL for (int i = 0; i < SIDE; i++) {
         const vec d[SIDE] = {columns[0][i], columns[1][i], columns[2][i], columns[3][i]};
@@ -242,8 +243,8 @@ INLINE void widen_three(vec to[SIDE], vec a, vec b, vec c) {
     to[3] = c;
 }
 
-/* Store 16 elements of a vector of columns of row p in the micro-panels of 16 matrices [k,
- * columns]. */
+/* For a vector of columns of row p, store the 16 transformed elements in the micro-panels of 16
+ * matrices [k, columns]. */
 INLINE void store_weights(float *to, int64_t matrix, const vec w[9], int64_t p, int64_t column,
                           int64_t k) {
     float *at = to + column / NR * NR * k + p * NR + column % NR;
@@ -260,7 +261,7 @@ INLINE void store_weights(float *to, int64_t matrix, const vec w[9], int64_t p, 
     }
 }
 
-/* Return the columns including the padding of the last micro-panel. */
+/* Return the number of columns including the padding of the last micro-panel. */
 INLINE int64_t padded_columns(int64_t columns) {
     return (columns + NR - 1) / NR * NR;
 }
@@ -279,7 +280,8 @@ static void weights_of_rows(float *to, int64_t matrix, const cgp__winograd_filte
     }
 }
 
-/* Transform up to LANES rows, which are stored as columns, with the taps in reverse order. */
+/* Transform up to LANES rows of a filter whose rows are stored as columns, with the taps in reverse
+ * order. */
 static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_filter *f, int64_t p,
                                int64_t n) {
     for (int64_t column = 0; column < padded_columns(f->columns); column += LANES) {

@@ -27,8 +27,8 @@ static cgp_status add_forward(const cgp_kernel *kernel, const cgp_kernel_args *a
     return CGP_OK;
 }
 
-/* Process the last input first: both inputs may be one value, and the gradients of a value's uses
- * are added from the last use to the first. */
+/* Process the last input first. Both inputs may be the same value, and the gradients of a value's
+ * uses are added from the last use to the first. */
 static cgp_status add_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     for (int k = CGP_OP_MAX_INPUTS - 1; k >= 0; k--)
         cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[k], args->dy,

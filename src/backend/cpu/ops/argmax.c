@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argmax.c -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. */
+/* argmax.c -- y[row] = the first c with the largest x[row, c]; a NaN never counts as the
+ * largest. */
 #include "backend/cpu/cpu.h"
 
 #include "base/bf16.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- tiled attention, as in FlashAttention (Dao et al. 2022, arXiv:2205.14135): y =
- * softmax(scale q k^T) v per head. Each head of k and v serves a group of heads of q.
+ * softmax(scale q k^T) v per head. Each key/value head serves a group of query heads.
  *
- * A tile is 64 queries of one head of one sample; a matrix of R x S is never stored. Unlike a tile
- * of FlashAttention, a tile here holds whole rows of scores, so no online softmax is needed. Each
- * thread has its own scratch memory. In forward, a thread takes heads of q. In backward, it takes a
- * head of k with its group of heads of q, and sums the gradients over the group.
+ * A tile is 64 queries of one head of one sample; a matrix of all R x S scores is never stored.
+ * Unlike a tile of FlashAttention, a tile here holds whole rows of scores, so no online softmax is
+ * needed. Each thread has its own scratch memory. In forward, a thread takes query heads. In
+ * backward, a thread takes a key/value head with its group of query heads, and sums the gradients
+ * over the group.
  *
  *                 keys begin .. first .. end    S  [64, end - begin]: a tile and its keys
  *     queries          [\#######\  ]            dP  likewise: the gradient of P
@@ -20,16 +21,16 @@
  *             dv += (P keep)^T dy      dk += dS^T q      dq = dS k
  *
  * Products with a triangular operand skip its zeros, one micro-tile at a time. Without a window and
- * with more than two tiles, k and v are packed once for all tiles of queries. With a window this
- * does not pay, because a tile reads only few keys.
+ * with more than two tiles, k and v are packed once for all tiles of queries. With a window,
+ * packing does not pay, because a tile reads only few keys.
  *
  * q, k, v and their gradients are strided views of rows. The first queries that attend to a key
- * overwrite its dk and dv, unless gradients are to be added there; later queries add. In bf16, dk
- * and dv are summed in f32 in the workspace and rounded once.
+ * overwrite the key's dk and dv, unless gradients are to be added to these; later queries add. In
+ * bf16, dk and dv are summed in f32 in the workspace and rounded once.
  *
- * A causal row's y depends on its own keys alone: P v is split into blocks of keys as if its tile
- * had 64 queries. If several inputs are one value, they share one gradient, and v's gradient is
- * written first. */
+ * If attention is causal, a row of y depends only on its own keys, because P v is split into blocks
+ * of keys as if the row's tile had 64 queries. If several inputs are the same value, they share one
+ * gradient, and v's gradient is written first. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/operands.h"
@@ -46,13 +47,15 @@
 
 typedef struct sizes {
     int64_t rows, keys;
-    /* `depth`: columns of a head of q and k. `width`: columns of a head of v and y. */
+    /* `depth`: number of columns of q and k per head. `width`: number of columns of v and y per
+     * head. */
     int64_t depth, width;
-    /* Number of heads of q per head of k. */
+    /* Number of query heads per key/value head. */
     int64_t group;
     /* Maximum number of queries in a tile, and of keys that a tile reads. */
     int64_t tile, tile_keys;
-    /* Operands are packed once for all tiles: k^T and v in forward; k^T, v^T and k in backward. */
+    /* True: operands are packed once for all tiles. These are k^T and v in forward, and k^T, v^T
+     * and k in backward. */
     bool packs;
     /* Row strides, in elements. */
     int64_t q, k, v, y, s;
@@ -76,7 +79,8 @@ static sizes sizes_of(const cgp_kernel_spec *spec) {
     z.packs = g->window == 0 && z.rows > PACKED_TILES * TILE;
     z.tile = cgp__min(z.rows, TILE);
     z.tile_keys = g->window > 0 ? cgp__min(z.keys, g->window + 2 * TILE) : z.keys;
-    /* Pad each row by one more vector: rows at a power-of-two distance would share cache sets. */
+    /* Pad each row by one more vector, because rows at a power-of-two distance would share cache
+     * sets. */
     z.s = cgp__cpu_padded(z.tile_keys) + 16;
     return z;
 }
@@ -126,7 +130,7 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
 
 /* items_of() returns the number of items of work; an item is one head of one sample. block_of()
  * returns the number of items in a block. An item takes about R S (depth + 16) scalar operations, a
- * product that may not fit 64 bits. */
+ * number that may not fit 64 bits. */
 static int64_t items_of(const cgp_kernel_spec *spec) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);
@@ -145,7 +149,7 @@ static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
 
 /* --- runs --- */
 
-/* One head of queries of one sample; pointers are to its row 0. */
+/* A query head of one sample. Pointers point to row 0 of the head. */
 typedef struct head {
     const cgp_kernel *kernel;
     sizes z;
@@ -153,9 +157,9 @@ typedef struct head {
     void *y;
     float *max, *log_sum;
     const void *dy;
-    /* Gradients; NULL: no gradient is needed. */
+    /* Addresses of the gradients; NULL: no gradient is needed. */
     void *dq, *dk, *dv;
-    /* The first write to dq, dk or dv adds instead of overwriting. */
+    /* True: the first write to dq, dk or dv adds instead of overwriting. */
     bool add_q, add_k, add_v;
     /* f32 sums of dk [S, depth] and dv [S, width]; NULL if dk and dv are f32 themselves. */
     float *summed_k, *summed_v;
@@ -167,7 +171,8 @@ typedef struct head {
     float *s, *dp, *delta;
     /* Workspace of the GEMMs. */
     void *gemm_workspace;
-    /* Dropout mask. Its `group` is for query 0; query i has `group` + i. NULL: no dropout. */
+    /* Dropout mask. Its field `group` is the group of query 0; query i has `group` + i. NULL: no
+     * dropout. */
     const cgp__cpu_mask *mask;
     /* The next head, whose operands are prefetched; NULL: there is none. */
     const struct head *next;
@@ -193,7 +198,7 @@ static tile tile_of(const head *h, int64_t first) {
     return t;
 }
 
-/* The rows of queries that the next tile reads, and their head. After the last tile there are no
+/* The query rows that the next tile reads, and their head. After the last tile, there are no such
  * rows. */
 typedef struct ahead {
     const head *head;
@@ -207,8 +212,8 @@ static ahead ahead_of(const head *h, const tile *t) {
     return h->next ? (ahead){h->next, 0, h->next->z.tile} : (ahead){&none, 0, 0};
 }
 
-/* Return the rows of x to prefetch. This operand of the next tile's head has `width` columns per
- * head. */
+/* Return the rows of x to prefetch. x is an operand of the next tile's head, with `width` columns
+ * per head. */
 static cgp__cpu_prefetch rows_of(const ahead *a, const void *x, int64_t width, int64_t stride) {
     const cgp_dtype type = a->head->z.type;
     const int64_t element = (int64_t)cgp_dtype_bytes(type);
@@ -226,7 +231,8 @@ static cgp__triangle causal(const head *h, cgp__triangle triangle) {
     return cgp_spec_attention(&h->kernel->spec)->causal ? triangle : CGP__DENSE;
 }
 
-/* Compute s [rows, keys] = x y^T, where rows of x and y are `depth` long: q k^T or dy v^T. */
+/* Compute s [rows, keys] = x y^T, which is q k^T or dy v^T. Rows of x and y have `depth`
+ * elements. */
 static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth, cgp__matrix x,
                           cgp__matrix y, const float *packed, cgp__cpu_prefetch next,
                           cgp__cpu_prefetch after) {
@@ -270,8 +276,8 @@ static void multiply_keys(const head *h, const tile *t, const float *s, int64_t 
                              .next_rows = {next}});
 }
 
-/* Compute dx [keys, depth] = s^T y, or add the product to dx, which is dv or dk. The rows of y
- * belong to queries. */
+/* Compute dx [keys, depth] = s^T y, or add the product to dx. Here dx is dv or dk, and the rows of
+ * y belong to queries. */
 static void multiply_queries(const head *h, const tile *t, const float *s, int64_t depth,
                              cgp__matrix y, cgp_dtype type, void *dx, int64_t stride, bool add,
                              cgp__cpu_prefetch next) {
@@ -423,7 +429,7 @@ static void take_scratch(head *h, char *scratch) {
     h->delta = (float *)(void *)(scratch + summed_bytes(&h->z));
 }
 
-/* Return head `number` of q, with its addresses. */
+/* Return the query head with this number, with its addresses. */
 static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, char *scratch) {
     const cgp_kernel_args *args = call->args;
     const cgp_op_attention *g = cgp_spec_attention(&call->kernel->spec);
@@ -454,7 +460,7 @@ static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, c
     return h;
 }
 
-/* Run one head of q, with its dropout mask. */
+/* Run one query head, with its dropout mask. */
 static void run_head(const cgp__cpu_call *call, head *h, int64_t sample, int64_t number) {
     cgp__cpu_mask mask;
     if (cgp__cpu_mask_of(&mask, call->kernel, call->args, sample)) {
@@ -514,8 +520,8 @@ static void end_sums(const head *h) {
 
 /* --- items --- */
 
-/* Return head i, counted over the heads of q of all samples, and set `next` to the head to
- * prefetch. */
+/* Return head i, counted over the query heads of all samples, and set its field `next` to the head
+ * to prefetch. */
 static head next_head_of(const cgp__cpu_call *call, int64_t i, head *next, char *scratch) {
     const cgp_kernel_spec *spec = &call->kernel->spec;
     const int64_t heads = cgp_spec_attention(spec)->heads;
@@ -538,7 +544,8 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
     }
 }
 
-/* Run heads of k and v; each runs the heads of q in its group in order. */
+/* Run items begin .. end - 1. An item is a key/value head, for which the query heads of its group
+ * run in order. */
 static void backward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binary.c -- MULTIPLY and SUBTRACT: elementwise ops of two inputs. They save nothing; one pass
+/* binary.c -- MULTIPLY and SUBTRACT, the elementwise ops of two inputs. They save nothing. One pass
  * computes both gradients. */
 #include "backend/cpu/ops/elementwise.h"
 

@@ -7,9 +7,10 @@
  *     row positions[i] of the cache = k[i], v[i]     for all samples; then
  *     y[i] = attention of q[i] to the rows from the start of its window to positions[i]
  *
- * A tile is a run of samples at consecutive positions within one aligned group of 64. Its first key
- * and the split of P v are the same as in attention.c for those 64 queries. A row of y is therefore
- * computed by the same operations in the same order as there. Threads take heads. */
+ * A tile is a run of samples at consecutive positions within one aligned group of 64 positions. The
+ * tile's first key and the split of P v are the same as in attention.c for those 64 queries. So a
+ * row of y is computed by the same operations in the same order as in attention.c. Threads take
+ * heads. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/operands.h"
@@ -19,7 +20,8 @@
 #define TILE 64
 
 typedef struct sizes {
-    /* `depth`: columns of a head of q and k. `width`: columns of a head of v and y. */
+    /* `depth`: number of columns of q and k per head. `width`: number of columns of v and y per
+     * head. */
     int64_t depth, width;
     /* Row strides, in elements. */
     int64_t k, v, s;
@@ -34,7 +36,8 @@ static sizes sizes_of(const cgp_kernel_spec *spec) {
     z.v = g->kv_heads * z.width;
     z.rows = cgp__min(spec->n, TILE);
     z.keys = g->window > 0 ? cgp__min(g->keys, g->window + 2 * TILE) : g->keys;
-    /* Pad each row by one more vector: rows at a power-of-two distance would share cache sets. */
+    /* Pad each row by one more vector, because rows at a power-of-two distance would share cache
+     * sets. */
     z.s = cgp__cpu_padded(z.keys) + 16;
     return z;
 }
@@ -157,7 +160,7 @@ static void run_tile(const tile *t, int64_t number) {
 
 /* --- runs --- */
 
-/* Run items begin .. end - 1. An item is a head of q. */
+/* Run items begin .. end - 1. An item is a query head. */
 static void heads_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;

@@ -2,7 +2,7 @@
 /* channel_norm.c -- BATCH_NORM (Ioffe and Szegedy 2015, arXiv:1502.03167) and INSTANCE_NORM
  * (Ulyanov et al. 2016, arXiv:1607.08022): normalise each channel to mean 0 and variance 1, over
  * all rows of a set. GROUP_NORM (Wu and He 2018, arXiv:1803.08494) normalises several channels
- * together, which form a `part`.
+ * together; these channels form a `part`.
  *
  *     sets: one with the rows of all samples (BATCH_NORM), or one per sample (the others)
  *     y = (x - mean) rstd weight + bias     rstd = 1 / sqrt(variance + eps)     h = (x - mean) rstd
@@ -22,7 +22,7 @@
  *
  * The workspace first holds the sums of each group of wide rows, in double, for columns 0 .. width
  * - 1. The factors of each column follow. Each set begins with a new group, and groups are added in
- * order, so that the bits depend on the set alone. */
+ * order, so the bits of results depend only on the set. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/operands.h"
 #include "backend/running_stats.h"
@@ -31,7 +31,7 @@
 #include <math.h>
 #include <string.h>
 
-#define WIDE 256       /* maximum elements of a wide row made of several rows */
+#define WIDE 256       /* maximum number of elements of a wide row that is made of several rows */
 #define CHUNK 512      /* maximum columns of an item */
 #define MIN_COLUMNS 64 /* columns of an item that is not divided further */
 #define GROUP 131072   /* approximate elements of an item, or of all items that share its rows */
@@ -40,14 +40,14 @@ enum { MEAN, SCALE, SHIFT, SLOPE, FACTORS };
 
 /* Sizes that follow from a spec. */
 typedef struct layout {
-    /* Number of sets, and of rows in a set. */
+    /* Number of sets, and number of rows in a set. */
     int64_t sets, rows;
     int64_t channels, copies, width;
-    /* Number of means in a set, and of channels that share a mean. */
+    /* Number of means in a set, and number of channels that share a mean. */
     int64_t parts, each;
-    /* Number of wide rows in a set, and of elements after them. */
+    /* Number of wide rows in a set, and number of elements after the wide rows. */
     int64_t wide, rest;
-    /* Number of wide rows in a group, and of groups in a set. */
+    /* Number of wide rows in a group, and number of groups in a set. */
     int64_t group, groups;
 } layout;
 
@@ -59,8 +59,8 @@ static layout layout_of(const cgp_kernel_spec *spec) {
                 .channels = channels,
                 .parts = spec->op == CGP_OP_GROUP_NORM ? cgp_spec_norm(spec)->groups : channels};
     l.each = channels / l.parts;
-    /* Make as many copies as fit, with a multiple of 16 elements in all. Make one copy if none
-     * fit. */
+    /* Put as many copies of the channels into a wide row as fit, with a multiple of 16 elements in
+     * total. If none fit, use one copy. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -104,8 +104,8 @@ typedef struct norm {
     bool backward;
 } norm;
 
-/* Return the number of columns of an item. It is small enough for four items per thread, because
- * all rows of a small image are in a single group. */
+/* Return the number of columns of an item. It is small enough for four items per thread, which
+ * matters because all rows of a small image are in a single group. */
 static int64_t columns_at_once(const layout *l, int threads) {
     const int64_t want = cgp__ceil_div(4 * (int64_t)threads, l->sets * cgp__max(l->groups, 1));
     const int64_t even = cgp__ceil_div(cgp__ceil_div(l->width, want), MIN_COLUMNS) * MIN_COLUMNS;
@@ -317,14 +317,15 @@ static void set_channel(const norm *w, int64_t set, int64_t c, double mean, doub
     factor_of(w, set, SLOPE)[c] = 0.0f;
 }
 
-/* Return rstd, or NaN if the variance or one of its sums of squares overflows f32: 1 / infinity
- * would hide the overflow. */
+/* Return rstd. If the variance or one of its sums of squares overflows f32, return NaN, because 1 /
+ * infinity would hide the overflow. */
 static double reciprocal_deviation(const norm *w, double variance) {
     if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)cgp_spec_norm(&w->kernel->spec)->eps);
 }
 
-/* Merge the mean and the sum of squared differences of a part, whose channels begin at c. */
+/* Merge the means and the sums of squared differences of a part's channels, which begin at channel
+ * c. */
 static void merge_part(double to[2], const double *sums, int64_t c, const layout *l) {
     to[0] = sums[c];
     to[1] = sums[l->width + c];
@@ -415,7 +416,7 @@ static void set_backward(const norm *w, int64_t set) {
     }
 }
 
-/* Set dweight to the sum of dy h and dbias to the sum of dy, or add the sums; go through the sets
+/* Set dweight to the sum of dy h and dbias to the sum of dy, or add these sums. The sets are added
  * in order. */
 static void set_gradients(const norm *w) {
     const layout *l = &w->l;

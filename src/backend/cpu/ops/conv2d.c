@@ -20,7 +20,7 @@
  * conv2d_winograd.c runs convolutions with a Winograd `tile`, if this is faster.
  *
  * Threads take blocks of pixels, each with its own padded rows, or ranges of columns. The result is
- * the same either way, because the division of k depends on its size alone. */
+ * the same in both cases, because the division of k depends only on the size of k. */
 #include "backend/cpu/ops/conv2d.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/windows.h"
@@ -48,8 +48,8 @@ static int64_t depth_of(const cgp__output_positions *g) {
     return segments_at_once(g) * part_of_segment(g);
 }
 
-/* Bytes of each buffer in a thread's workspace: padded rows, windows, pixel offsets, micro-panels
- * of b, sums. */
+/* These functions return the bytes of each buffer in a thread's workspace: padded rows, windows,
+ * pixel offsets, micro-panels of b, sums. */
 static int64_t padded_bytes(const cgp__output_positions *g) {
     return cgp__padded_rows_bytes(g, CGP__WINDOW_PIXELS, CGP_F32);
 }
@@ -169,8 +169,8 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Return the number of runs in a block, which is at least half of the number that fits. Choose the
- * number for which the busiest thread multiplies and packs the fewest rows of micro-panels. */
+/* Return the number of runs in a block, which is at least half of the number that fits. The number
+ * is chosen so that the busiest thread multiplies and packs the fewest rows of micro-panels. */
 static int64_t runs_at_once(const cgp__output_positions *g, int64_t panels, int threads) {
     const int64_t all = cgp__output_runs(g),
                   most = cgp__output_runs_per_block(g, CGP__WINDOW_PIXELS);

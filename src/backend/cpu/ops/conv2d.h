@@ -6,8 +6,8 @@
 #include "backend/convolution.h"
 #include "backend/cpu/cpu.h"
 
-/* `to` is set to the convolution of x plus bias, or the convolution is added to it. `spec` is a
- * CONV2D from an image [H, W, in] to [OH, OW, out]. */
+/* The arguments of a convolution. `to` is set to the convolution of x plus bias, or the convolution
+ * is added to `to`. `spec` is a CONV2D from an image [H, W, in] to [OH, OW, out]. */
 typedef struct cgp__cpu_convolution {
     const cgp_kernel_spec *spec;
     const void *x;
@@ -30,7 +30,8 @@ void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 
-/* Return the workspace of the three functions in bytes; the direction of the spec selects one. */
+/* Return the bytes of workspace of one of the three functions; the direction of the spec selects
+ * the function. */
 int64_t cgp__cpu_convolve_bytes(const cgp_kernel_spec *spec, int threads);
 
 /* Run a pointwise CONV2D or CONV_TRANSPOSE2D as a LINEAR. cgp__cpu_pointwise_workspace() returns

@@ -3,9 +3,9 @@
  *
  * The GEMMs are the same as in conv2d.c. An element is summed in the order of gemm/tiles.h, and k
  * is divided as in gemm/tiles.c. The GEMM of dW divides k into blocks of pixels. Padded rows are in
- * bf16. Blocks of `a` are packed from these rows, one part of k at a time. A step of 32 of k may
- * cross from one run of a window to the next. Operand b is packed once for all blocks: weights at
- * the start, and dy for each block of pixels of dW. */
+ * bf16. Blocks of `a` are packed from these rows, one part of k at a time. A step of 32 along k may
+ * cross from one run of a window to the next run. Operand b is packed once and used for all blocks.
+ * Weights are packed at the start; dy is packed for each block of pixels of dW. */
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
 #include "backend/cpu/ops/windows.h"
@@ -15,7 +15,7 @@
 #define KC 1024
 /* Maximum rows of dW in a block. */
 #define MC 256
-/* Work that is worth waking another thread, in products of 32 x 32 x 32. */
+/* The least work for which it pays to wake another thread, in products of 32 x 32 x 32. */
 #define MIN_PARALLEL_WORK 500
 
 static int64_t round_up(int64_t n) {
@@ -26,7 +26,8 @@ static int64_t depth_of(const cgp__output_positions *g) {
     return g->kernel_height * g->segment;
 }
 
-/* Return the size of equal parts of k of at most KC; all but the last are full steps. */
+/* Return the size of the parts if k is divided into equal parts of at most KC. All parts except the
+ * last consist of full steps. */
 static int64_t part_of(int64_t k) {
     return round_up(cgp__ceil_div(k, cgp__ceil_div(k, KC)));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_depthwise.c -- depthwise convolution: each channel is a group, weight [KH, KW, C].
+/* conv2d_depthwise.c -- depthwise convolution, in which each channel is a group; weight [KH, KW,
+ * C].
  *
  * A row of the result is computed directly (kernels/depthwise.c) from a list of taps, without
  * windows or GEMM. For the gradient of the input, a row of pixels is divided into `stride` classes

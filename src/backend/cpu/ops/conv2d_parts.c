@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d_parts.c -- convolutions with groups or a dilation, divided into parts that have neither.
  *
- * A group is a convolution of its own channels. A dilation of d divides the pixels into classes
- * modulo d, as in the algorithme a trous (Holschneider et al. 1989): outputs a, a + L, a + 2 L ..
- * read pixels r, r + d, r + 2 d .., which are the neighbours of an image without dilation:
+ * A group is a separate convolution of the group's channels. A dilation of d divides the pixels
+ * into classes modulo d, as in the algorithme a trous (Holschneider et al. 1989). Outputs a, a + L,
+ * a + 2 L .. read pixels r, r + d, r + 2 d .., and among these pixels alone the convolution has no
+ * dilation:
  *
  *     pixel a stride - top + u d + L k stride     L = d / gcd(stride, d)
  *           = r + d (m + u + k stride / gcd)      r = (a stride - top) mod d
@@ -16,8 +17,8 @@
 
 /* A class of pixels along one side. */
 typedef struct side {
-    /* First pixel, distance between pixels, and number of pixels: in the image, and in the
-     * result. */
+    /* First pixel, distance between pixels, and number of pixels of the class, in the image and in
+     * the result. */
     int64_t pixel, pixel_step, pixels, output, output_step, outputs;
     int64_t stride, front;
 } side;
@@ -73,7 +74,7 @@ static part part_of(const cgp_kernel_spec *spec, int64_t group, int64_t a, int64
     return p;
 }
 
-/* Return the number of parts of a group, and of the whole convolution. */
+/* These functions return the number of parts of a group, and of the whole convolution. */
 static int64_t parts_of_group(const cgp_op_windows *g) {
     return classes(g->stride_height, g->dilation_height, g->out_height) *
            classes(g->stride_width, g->dilation_width, g->out_width);
@@ -99,8 +100,8 @@ typedef struct pixels {
     cgp_dtype type;
     void *whole, *part;
     bool scatter;
-    /* First element in the whole tensor, and distances between images, rows and pixels, in
-     * elements. */
+    /* Index of the first element in the whole tensor, and distances in elements between images,
+     * rows and pixels. */
     int64_t first, image, row, pixel;
     /* Rows, columns and channels of the part. */
     int64_t height, width, channels;

@@ -3,12 +3,13 @@
  * out] = (windows of x)^T dy.
  *
  * The gradient is summed over blocks of pixels in order. The pixels of a block are the k of a GEMM,
- * and their windows are in padded rows (padded_rows.c). Windows are packed from there as blocks of
- * `a`, whose rows are rows of dW.
+ * and their windows are in padded rows (padded_rows.c). Windows are packed from the padded rows as
+ * blocks of `a`, whose rows correspond to rows of dW.
  *
  * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
- * to divide, so threads take blocks of pixels instead. Each has its own padded rows and its own
- * sums, which are added to dW in the order of blocks. Both ways give the same bits. */
+ * to divide, so threads take blocks of pixels instead. Each thread has its own padded rows and its
+ * own sums, which are added to dW in the order of blocks. The results of both ways are
+ * bit-identical. */
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/windows.h"
 
@@ -44,8 +45,8 @@ typedef struct pixel_block {
     bool add;
     /* x and dy of the block to prefetch. */
     cgp__cpu_prefetch prefetch[2];
-    /* Size of an item: its rows of dW, which are in one segment, and its micro-panels of
-     * columns. */
+    /* Size of an item: its number of rows of dW, which are in one segment, and its number of
+     * micro-panels of columns. */
     int64_t rows, micro_panels;
     /* Thread 0's buffers of `bytes` bytes; the buffers of the other threads follow. */
     char *buffers;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_winograd.c -- Winograd convolution (Lavin and Gray 2016, arXiv:1509.09308): 3 x 3, stride
- * 1, by tiles of 2 x 2 output pixels, with 16 products per tile instead of 36 (kernels/winograd.c).
+/* conv2d_winograd.c -- Winograd convolution (Lavin and Gray 2016, arXiv:1509.09308) with a 3 x 3
+ * kernel and stride 1. It computes tiles of 2 x 2 output pixels, with 16 products per tile instead
+ * of 36 (kernels/winograd.c).
  *
  *     y, dx     U = G w G^T, packed     V = B^T d B of a block of tiles     M[i] = V[i] U[i]
  *               y = A^T M A
  *     dw        V, Z = A dy A^T of a block of tiles     dU[i] += V[i]^T Z[i]     dw = G^T dU G
  *
  * With many tiles, U is computed once, and blocks of tiles follow one after the other. With few
- * tiles, V is computed once, and panels of columns follow one after the other. The U of one panel
- * stays in the cache; all of U is far larger than the image. dx is the convolution of dy with the
- * filter rotated by 180 degrees. An output pixel depends only on its tile, whose place in the image
- * is fixed. It depends neither on other samples nor on the number of threads. Threads take blocks
- * or panels. */
+ * tiles, V is computed once, and panels of columns follow one after the other. In this case U is
+ * far larger than the image, but the U of one panel stays in the cache. dx is the convolution of dy
+ * with the filter rotated by 180 degrees. The result for an output pixel depends only on its tile,
+ * whose place in the image is fixed. So the result depends neither on other samples nor on the
+ * number of threads. Threads take blocks or panels. */
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/winograd.h"
 
@@ -37,7 +38,8 @@ typedef struct convolution {
     cgp_dtype type;
     void *to;
     bool add;
-    /* Number of columns in a part; first column and number of columns of the current part. */
+    /* Number of columns in a part, and the first column and number of columns of the current
+     * part. */
     int64_t part, column, columns;
     /* Number of runs in a block. */
     int64_t runs;
@@ -151,8 +153,8 @@ static void blocks_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Return the number of runs in a block: fewer if there are several threads, so that each thread
- * gets blocks. */
+/* Return the number of runs in a block. It is smaller if there are several threads, so that each
+ * thread gets blocks. */
 static int64_t runs_of_block(const convolution *p, bool little) {
     const int64_t runs = cgp__winograd_runs_at_once(&p->tiles), threads = p->device->threads;
     if (threads == 1 || little) return runs;

@@ -4,9 +4,9 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/winograd.h"
 
-/* Computes dU for some rows (channels of x) at a time. With many tiles, it goes through blocks of
- * tiles for one part of the rows. With few tiles, it computes V and Z once and then goes through
- * panels of rows. */
+/* The state of a weight gradient, which computes dU for some rows (channels of x) at a time. With
+ * many tiles, it goes through blocks of tiles for each part of the rows. With few tiles, it
+ * computes V and Z once and then goes through panels of rows. */
 typedef struct weight_gradient {
     cgp_device *device;
     cgp__winograd_image x, dy;

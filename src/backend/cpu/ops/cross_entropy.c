@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- softmax cross-entropy: computes the loss of each row, then adds up the losses
- * in order. Saves each row's maximum and log_sum. The gradient dx may overwrite the logits. */
+/* cross_entropy.c -- softmax cross-entropy. Forward computes the loss of each row, then adds up the
+ * losses in order. It saves each row's maximum and log_sum. The gradient dx may overwrite the
+ * logits. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/operands.h"
 

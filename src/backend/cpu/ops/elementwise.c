@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ only in
+/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. The ops differ only in
  * their kernel, which defines whether backward reads x, y or neither. */
 #include "backend/cpu/ops/elementwise.h"
 

@@ -5,11 +5,11 @@
  *
  * The weight is stored as W (transposed = 1) or as W^T; strides describe the layout to the GEMM.
  * Nothing is saved. The kernels overwrite y, and overwrite dx or add to it. The first micro-batch
- * overwrites dW and dbias, and the others add to them. dW is computed in its storage layout, so
- * that its rows are written along memory. W, dW and the biases are f32; x, y and their gradients
- * have the spec's type. In bf16, by AVX512_BF16 or AMX (tiles.h), W is rounded to bf16 when it is
- * packed. W is packed in each call, or once for many calls: prepacked weights (FBGEMM, Khudia et
- * al. 2021, arXiv:2101.05615). */
+ * overwrites dW and dbias, and the others add to them. dW is computed in the layout in which it is
+ * stored, so that its rows are written along memory. W, dW and the biases are f32; x, y and their
+ * gradients have the spec's type. In bf16, by AVX512_BF16 or AMX (tiles.h), W is rounded to bf16
+ * when it is packed. W is packed in each call, or once for many calls as prepacked weights (FBGEMM,
+ * Khudia et al. 2021, arXiv:2101.05615). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
@@ -113,7 +113,8 @@ static int64_t packed_bytes(const cgp_kernel_spec *spec, int *layout) {
     const cgp_op_linear *g = cgp_spec_linear(spec);
     const bool forward = spec->direction == CGP_OP_FORWARD;
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return 0;
-    /* Strides do not distinguish the layouts if the weight has one row or column. */
+    /* The layout is derived from `transposed`, because strides do not distinguish the layouts if
+     * the weight has only one row or column. */
     *layout = forward == g->transposed ? CGP__PREPACKED_ROWS : CGP__PREPACKED_COLUMNS;
     return forward ? cgp__tiles_packed_bytes(g->out, g->in)
                    : cgp__tiles_packed_bytes(g->in, g->out);

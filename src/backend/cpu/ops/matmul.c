@@ -4,13 +4,13 @@
  *
  *     da = dy b^T        db = a^T dy        or their transposes, to write along rows
  *
- * With many matrices, threads take matrices, each with its own workspace; with few, all threads
- * share each GEMM. Either way, an element is summed in the GEMM's order over blocks of k (gemm.h).
- * db is computed before da, because both may be gradients of one value. */
+ * With many matrices, each thread takes matrices, with its own workspace. With few matrices, all
+ * threads share each GEMM. Either way, an element is summed in the GEMM's order over blocks of k
+ * (gemm.h). db is computed before da, because both may be gradients of the same value. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 
-/* Work that is worth waking another thread, in vector-by-scalar FMAs. */
+/* The least work for which it pays to wake another thread, in vector-by-scalar FMAs. */
 #define MIN_PARALLEL_WORK 2000000
 
 /* An operand or a result: [rows, columns] in the product, and whether it is stored transposed. */
@@ -29,7 +29,7 @@ static cgp__matrix matrix_of(cgp_dtype type, operand x, int64_t index) {
     return x.transposed ? cgp__columns(type, at, x.rows) : cgp__rows(type, at, x.columns);
 }
 
-/* `count` products: each sets c to a b, or adds a b to c. */
+/* A batch of `count` products. Each sets c to a b, or adds a b to c. */
 typedef struct batch {
     cgp_device *device;
     int64_t count;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* padded_rows.c -- copies the input rows of a block of output pixels, padded with zeros, and lists
- * the offsets of their windows: the indirection buffer of indirect convolution (Dukhan 2019,
- * arXiv:1907.02129). */
+ * the offsets of the windows in this copy. The list is the indirection buffer of indirect
+ * convolution (Dukhan 2019, arXiv:1907.02129). */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
@@ -69,7 +69,7 @@ static int64_t image_row(const cgp__output_positions *g, int64_t run) {
     return run / g->parts % g->out_height;
 }
 
-/* Return how many padded rows a run adds to the padded rows of earlier runs. */
+/* Return how many padded rows a run needs that earlier runs of the block do not have. */
 static int64_t fresh_rows(const cgp__output_positions *g, int64_t first, int64_t run) {
     return run == first || image_row(g, run) == 0 ? g->kernel_height : g->step_height;
 }

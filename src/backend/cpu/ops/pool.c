@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c -- MAX_POOL, AVERAGE_POOL, and MEAN, which is an average pool. Kernels of the kernel table
- * compute rows of y or dx. Nothing is saved. */
+ * (kernels.h) compute rows of y or dx. Nothing is saved. */
 #include "backend/cpu/ops/pool.h"
 
 #include "backend/cpu/operands.h"
@@ -94,13 +94,13 @@ const cgp__cpu_op cgp__cpu_mean[CGP_OP_DIRECTIONS] = {
 /* --- MAX_POOL backward: the argmax of each window, then the rows of dx ---
  *
  * The argmax and dx are computed for a block of rows at a time, so that the argmax, in the
- * workspace of a thread, stays in the cache. The argmax of a window in two blocks is computed for
- * each of these blocks, so an element's sum does not depend on where a block ends. */
+ * workspace of a thread, stays in the cache. If a window lies in two blocks, its argmax is computed
+ * for each of them, so an element's sum does not depend on where a block ends. */
 
-#define WINDOWS 65536 /* maximum of windows x channels in a block, unless one row has more */
+#define WINDOWS 65536 /* maximum number of windows x channels in a block, unless one row has more */
 
-/* Return the rows of a block of dx: a multiple of the stride, so that few windows are in two
- * blocks. */
+/* Return the number of rows of a block of dx. It is a multiple of the stride, so that few windows
+ * lie in two blocks. */
 static int64_t max_rows(const cgp_op_windows *g) {
     const int64_t stride = g->stride_height;
     const int64_t fit = WINDOWS / ((int64_t)g->out_width * g->in) * stride;

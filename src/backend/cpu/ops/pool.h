@@ -2,7 +2,7 @@
 /* pool.h -- windows over images, run row by row, for pools and UPSAMPLE.
  *
  *     large side   height x width           the pixels
- *     small side   out_height x out_width   a pixel for each window */
+ *     small side   out_height x out_width   one pixel for each window */
 #ifndef CGP_SRC_CPU_POOL_H
 #define CGP_SRC_CPU_POOL_H
 
@@ -15,7 +15,7 @@ typedef struct cgp__cpu_pooling {
     const void *from;
     void *to;
     bool mean, add;
-    /* The result is on the large side. */
+    /* True: the result is on the large side. */
     bool to_large;
     /* The kernel that computes one row of `to`. */
     void (*row)(const cgp__cpu_pool *pool, void *to, int64_t row);

@@ -9,7 +9,7 @@ static void position_range(const void *work, int64_t begin, int64_t end, int thr
     const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
     for (int64_t e = begin, n; e < end; e += n) {
-        const int64_t at = e % size; /* offset in the sample */
+        const int64_t at = e % size; /* offset of the elements in their sample */
         n = size - at < end - e ? size - at : end - e;
         call->kernel->device->kernels->add(type, cgp__cpu_at(type, call->args->y, e),
                                            cgp__cpu_at(type, call->args->x[0], e), CGP_F32,
@@ -22,7 +22,7 @@ static cgp_status position_forward(const cgp_kernel *kernel, const cgp_kernel_ar
     return CGP_OK;
 }
 
-/* Sum dy over samples: each sample counts as one row. */
+/* Sum dy over the samples. Each sample counts as one row. */
 static cgp_status position_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_sum_rows(kernel->device, args->dparam[0], kernel->spec.type, args->dy, kernel->spec.n,
                       cgp__cpu_sample_size(kernel), !args->first);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rotary.c -- ROTARY: rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864) of rows of
- * heads. Threads take positions: the cosines and sines of a position serve that row of all samples,
- * unless each sample has its own positions. */
+ * heads. Threads take positions. The cosines and sines of a position serve the row at this position
+ * in all samples, unless each sample has its own positions. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/operands.h"
 #include "backend/rotary.h"
@@ -33,7 +33,8 @@ static void rotary_range(const void *work, int64_t begin, int64_t end, int threa
     const cgp_kernel_spec *spec = &r->call.kernel->spec;
     const cgp__cpu_kernels *kernels = r->call.kernel->device->kernels;
     const cgp_op_rotary *g = cgp_spec_rotary(spec);
-    /* If pairs are interleaved, reads may go one vector past the end: hence the 16 extra floats. */
+    /* If pairs are interleaved, reads may go one vector past the end, so there are 16 extra
+     * floats. */
     _Alignas(64) float cosines[CGP__ROTARY_PAIRS + 16], sines[CGP__ROTARY_PAIRS + 16];
     cgp__cpu_rotation row = {.type = spec->type,
                              .heads = g->heads,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- SOFTMAX and LOG_SOFTMAX: rows of probabilities, or of their logs; threads take rows.
- * They save nothing; backward reads y. */
+/* softmax.c -- SOFTMAX and LOG_SOFTMAX compute rows of probabilities, or rows of logs of
+ * probabilities. Threads take rows. The ops save nothing; backward reads y. */
 #include "backend/cpu/cpu.h"
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {

@@ -4,7 +4,7 @@
  * take blocks of j. */
 #include "backend/cpu/cpu.h"
 
-/* Number of j per item: a multiple of every instruction set's vector length. */
+/* Number of values of j per item, which is a multiple of every instruction set's vector length. */
 #define COLUMNS 16
 
 typedef struct exchange {

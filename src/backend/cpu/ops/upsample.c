@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* upsample.c -- UPSAMPLE: each pixel becomes a block of equal pixels; dx sums a block.
+/* upsample.c -- UPSAMPLE: each pixel becomes a block of equal pixels; dx is the sum of dy over a
+ * block.
  *
  * This is average pooling with forward and backward exchanged, and sums in place of means. y is the
  * large side, and each pixel of x corresponds to a window of y. */

@@ -9,8 +9,8 @@
 #include "backend/cpu/gemm/block.h"
 #include "backend/cpu/ops/conv2d.h"
 
-/* Maximum output pixels in a block. For y and dx, pixels are rows of c (compare MC). For dW, pixels
- * are the k of the GEMM (compare KC). */
+/* Maximum number of output pixels in a block. For y and dx, pixels are rows of c, so the number is
+ * like MC. For dW, pixels are the k of the GEMM, so the number is like KC. */
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
 
@@ -24,7 +24,7 @@ typedef struct cgp__output_positions {
     int64_t kernel_height, kernel_width, stride_height, stride_width;
     int64_t top, left;
     /* The fields below are set by cgp__output_positions_set(). */
-    /* Number of output pixels in a run, which stays within one output row; number of runs in an
+    /* Number of output pixels in a run, which stays within one output row, and number of runs in an
      * output row. */
     int64_t run, parts;
     /* Pixels from one window to the next in the padded rows. Padded rows leave out pixels that no
@@ -106,8 +106,8 @@ typedef struct cgp__window_gemm {
 /* Set `at` to the offsets of the pixels of runs first .. first + count - 1. */
 void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count, int64_t *at);
 
-/* Return the number of micro-panels of columns in an item: all of them, if there are enough blocks
- * for the threads. */
+/* Return the number of micro-panels of columns in an item. It is the number of all micro-panels if
+ * there are enough blocks for the threads. */
 static inline int64_t cgp__columns_at_once(int64_t all, int64_t blocks, int threads) {
     if (blocks >= 2 * threads) return all;
     return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
@@ -124,7 +124,8 @@ void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, c
                               const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads);
 
-/* conv2d_winograd.c: Winograd convolution, 3 x 3 and stride 1; arguments are as in conv2d.h. */
+/* conv2d_winograd.c: Winograd convolution, for 3 x 3 kernels and stride 1; arguments are as in
+ * conv2d.h. */
 bool cgp__winograd_applies(const cgp_op_windows *s);
 void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace);
 void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,

@@ -11,13 +11,15 @@
 /* Maximum elements of one matrix of U or dU in a part. The part's 16 matrices then take at most 18
  * MiB. */
 #define CGP__WINOGRAD_PART 294912
-/* Number of columns of U, or rows of dU, in a panel: 16 matrices of 256 x 48 take 0.75 MiB. */
+/* Number of columns of U, or rows of dU, in a panel. For example, 16 matrices of 256 x 48 take 0.75
+ * MiB. */
 #define CGP__WINOGRAD_PANEL CGP__GEMM_NR
 
 /* The tiles of the output pixels of n images, in runs within a row of tiles. */
 typedef struct cgp__winograd_tiling {
     int64_t n, height, width;
-    /* Number of rows of tiles in an image, of tiles in a run, and of runs in a row. */
+    /* Number of rows of tiles in an image, number of tiles in a run, and number of runs in a
+     * row. */
     int64_t rows, run, parts;
 } cgp__winograd_tiling;
 
@@ -132,8 +134,9 @@ static inline int64_t cgp__winograd_images_at_once(const cgp__winograd_tiling *t
     return t->parts > 1 ? 0 : cgp__max(CGP__WINOGRAD_TILES / t->run, 1) / t->rows;
 }
 
-/* Return whether to transform all tiles once and then process panels of a filter's side, one after
- * the other. The U or dU of a panel stays in a cache, and threads take panels. */
+/* Return whether all tiles are transformed once, and then panels of one side of the filter are
+ * processed one after the other. The U or dU of a panel stays in a cache, and threads take
+ * panels. */
 static inline bool cgp__winograd_by_panels(const cgp__winograd_tiling *t, int64_t side,
                                            int threads) {
     const int64_t panels = cgp__ceil_div(side, CGP__WINOGRAD_PANEL);

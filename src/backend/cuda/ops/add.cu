@@ -17,8 +17,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                false, stream, sum_of<T>{spec->attributes.slope});
 }
 
-/* Process the last input first: if both inputs are one value, its gradients are added from the last
- * use to the first. */
+/* Process the last input first. If both inputs are the same value, its gradients must be added from
+ * the last use to the first. */
 template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argmax.cu -- y[row] = the first c with the largest x[row, c]. A NaN is never larger. One thread
- * block per row. */
+/* argmax.cu -- y[row] = the first c with the largest x[row, c]. A NaN never counts as larger. There
+ * is one thread block per row. */
 #include "backend/cuda/map.cuh"
 
 #include <math.h>

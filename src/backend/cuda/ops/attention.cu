@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.cu -- FlashAttention (Dao et al. 2022, arXiv:2205.14135) with online softmax (Milakov
  * and Gimelshein 2018, arXiv:1805.02867): y = softmax(scale q k^T) v per head. Scores exist only in
- * tiles of 64 queries by 64 keys, never as R x S. A head of k and v serves a group of heads of q.
+ * tiles of 64 queries by 64 keys, never as R x S. A key/value head serves a group of query heads.
  *
  *                keys
  *             [#\          ]      # a tile of scores, 4 x 4 per thread
@@ -11,7 +11,8 @@
  *     forward, dq    a thread block has a tile of queries and loops over their keys
  *     dk, dv         it has a tile of keys and loops over the heads of the group and their queries
  *
- * If this gives too few thread blocks for the GPU, each has 16 queries, or 16 keys, of the tile.
+ * If this gives too few thread blocks for the GPU, each thread block has only 16 queries, or 16
+ * keys, of a tile.
  *
  * Forward, for each tile of keys in order:
  *
@@ -25,8 +26,8 @@
  *     dv = (p keep)^T dy                     dk = ds^T q      dq = ds k
  *
  * Scores are recomputed twice, once for dk and dv and once for dq, so that one thread block owns
- * each gradient element. If two inputs are one value, its gradient is written first as dv, then dk,
- * then dq.
+ * each gradient element. If several inputs are the same value, its gradient is written as dv first,
+ * then added to as dk, then as dq.
  *
  * GEMMs are chains of FMAs in ascending order. Scores run over the depth, y and dq over the keys,
  * and dk and dv over the heads and their queries. rowsum(p) of a tile adds groups of four keys in
@@ -82,7 +83,7 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
     if (threadIdx.x % WARP == 0) a.delta[i] = sum;
 }
 
-/* Replace s by exp(scale (s - m) - log(sum)) in the tile whose first query is `query`, also for
+/* Replace s by exp(scale (s - m) - log(sum)) in the tile whose first query is `query`, even for
  * masked keys. This step is separate from softmax_backward() because fewer registers are in use
  * before dp is computed. */
 template <class S, class T>
@@ -100,7 +101,7 @@ __device__ static inline void probabilities(const attention<T> &a, const head<T>
     }
 }
 
-/* Replace s by p keep and dp by ds, after probabilities(). */
+/* Replace s by p keep and dp by ds. Called after probabilities(). */
 template <class S, class T>
 __device__ static inline void softmax_backward(const attention<T> &a, const head<T> &h,
                                                int query, int key, float (*s)[4],
@@ -145,8 +146,8 @@ __global__ void __launch_bounds__(S::THREADS) queries_tile(attention<T> a) {
     put_rows<COLUMNS, S>(h, a.q.dx + h.q_at, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
 }
 
-/* A thread owns the same elements of dv and dk. If dv and dk are the same gradient, dv is written
- * first. R is the shape of the rows of dv and dk. */
+/* Compute dv and dk. A thread owns the same elements of both. If dv and dk are the same gradient,
+ * dv is written first. R is the shape of the rows of dv and dk. */
 template <int COLUMNS, class S, class R, class T>
 __global__ void __launch_bounds__(S::THREADS) keys_tile(attention<T> a) {
     static_assert((int)S::THREADS == (int)R::THREADS && (int)S::BN == (int)R::BM, "one tile");
@@ -222,7 +223,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                                  : run_forward<WIDE>(a, stream);
 }
 
-/* A thread block computes the same head columns of dk and dv. */
+/* Compute dk and dv. A thread block computes the same columns of a head in both. */
 template <int COLUMNS, class T>
 static cudaError_t run_backward(const attention<T> &a, int columns, cudaStream_t stream) {
     if (a.k.dx || a.v.dx)

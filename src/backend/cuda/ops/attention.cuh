@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.cuh -- tiles of FlashAttention (Dao et al. 2022, arXiv:2205.14135): 64 queries by 64
  * keys, with online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867). attention.cu and
- * cached_attention.cu use them. */
+ * cached_attention.cu use these tiles. */
 #ifndef CGP_SRC_CUDA_ATTENTION_CUH
 #define CGP_SRC_CUDA_ATTENTION_CUH
 
@@ -12,8 +12,8 @@
 
 using namespace gemm;
 
-/* The threads of a row of scores are neighbours in a warp. With more unrolling, the kernels for dk
- * and dv would spill registers. */
+/* Tile shape of scores. The threads of a row of scores are neighbours in a warp. With more
+ * unrolling, the kernels for dk and dv would spill registers. */
 typedef shape<64, 64, 16, 4, 4, 0, 16, 4> scores;
 static_assert((int)scores::ACROSS == (int)LANES, "sums and maxima of a row are those of lanes");
 
@@ -36,17 +36,18 @@ enum {
     WARP = 32
 };
 
-/* A matrix that is always read with bounds checks: the interior path would need more registers. */
+/* A matrix that is always read with bounds checks, because a path for interior tiles would need
+ * more registers. */
 template <class T> struct by_quads : matrix<T> {};
 
 /* --- operands --- */
 
-/* q, k or v. `at` is the address of row 0 of the first head of the first sample. */
+/* Operand q, k or v. `at` is the address of row 0 of the first head of the first sample. */
 template <class T> struct operand {
     const T *at;
     /* NULL: no gradient is needed. */
     T *dx;
-    /* Number of elements from one row to the next; number of columns of a head. */
+    /* Number of elements from one row to the next, and number of columns of a head. */
     int64_t stride;
     int columns;
     /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
@@ -66,7 +67,7 @@ template <class T> struct attention {
     int64_t y_stride;
     bool dy_quads, dy_vectors, y_vectors;
     float *max, *log_sum, *delta;
-    /* `group` heads of q share a head of k. `window` is 0 if there is no window. */
+    /* `group` query heads share a key/value head. `window` is 0 if there is no window. */
     int heads, group, rows, keys, window;
     bool causal;
     int64_t n;
@@ -90,7 +91,7 @@ __device__ static inline matrix<T> rows_of(const operand<T> &x, int64_t first, i
     return {x.at + first, x.stride, rows, x.columns, x.quads};
 }
 
-/* Set head `number` of a sample; called by one thread. */
+/* Set `head` to head number `number` of a sample. Called by one thread. */
 template <class T>
 __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_t sample,
                                        int number) {
@@ -107,9 +108,9 @@ __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_
     h->dy = {a.dy + h->y_at, a.y_stride, a.rows, a.v.columns, a.dy_quads};
 }
 
-/* Set the head and tile of a thread block. The grid covers all tiles of the `length` rows of every
- * `step`-th head of q; a tile has `rows` rows. `reversed`: the last tiles, which may have the most
- * keys, run first. */
+/* Set the head and tile of a thread block. The grid covers all tiles of the `length` rows of the
+ * query heads 0, `step`, 2 `step` ..; a tile has `rows` rows. `reversed`: the last tiles, which may
+ * have the most keys, run first. */
 template <class T>
 __device__ static inline void find_head(head<T> *h, const attention<T> &a, int length, int step,
                                         int columns, bool reversed, int rows = TILE) {
@@ -125,8 +126,8 @@ __device__ static inline void find_head(head<T> *h, const attention<T> &a, int l
     __syncthreads();
 }
 
-/* Queries of the tile at `query` attend to key tiles that begin in [begin_key(), end_key()). The
- * key tiles are the same for all queries of an aligned block of 64. */
+/* Queries of the tile that begins at `query` attend to the key tiles that begin in [begin_key(),
+ * end_key()). These key tiles are the same for all queries of an aligned block of 64. */
 template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
     const int first = query / TILE * TILE;
     return a.window > 0 && first >= a.window ? (first - a.window + 1) / TILE * TILE : 0;
@@ -136,8 +137,8 @@ template <class T> __device__ static inline int end_key(const attention<T> &a, i
     return a.causal ? query + 1 : a.keys;
 }
 
-/* Query tiles that begin in [begin_query(), end_query()) attend to keys of the tile at `key`. The
- * query tiles are the same for all keys of an aligned block of 64. */
+/* The query tiles that begin in [begin_query(), end_query()) attend to keys of the tile that begins
+ * at `key`. These query tiles are the same for all keys of an aligned block of 64. */
 template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
     return a.causal ? key / TILE * TILE : 0;
 }
@@ -186,9 +187,9 @@ __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) 
             {s[0][j], s[1][j], s[2][j], s[3][j]}};
 }
 
-/* Add tile^T x to the S::BM rows of sums, for rows `first` .. first + 63 and COLUMNS columns of x.
- * Callers write the tile without a barrier after it: this function has a barrier before it reads
- * the tile. */
+/* Add tile^T x to the S::BM rows of sums, for rows `first` .. `first` + 63 and COLUMNS columns of
+ * x. Callers need no barrier after they have written the tile, because this function has a barrier
+ * before it reads the tile. */
 template <int COLUMNS, class S = scores, class T>
 __device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
                                        const matrix<T> &x, int first, int column, quad *shared,
@@ -308,8 +309,8 @@ static inline bool are_vectors(const T *at, int64_t stride, int64_t columns) {
     return (uintptr_t)at % 16 == 0 && stride % elements == 0 && columns % elements == 0;
 }
 
-/* Set operand `part`: 0 is q, 1 is k, 2 is v. If fused, one input has the columns of q, k and v, in
- * this order. */
+/* Set operand `part`, where 0 is q, 1 is k and 2 is v. If fused, one input has the columns of q, k
+ * and v, in this order. */
 template <class T>
 static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int part,
                              int64_t stride, int64_t columns) {
@@ -332,7 +333,7 @@ template <class T>
 static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t depth = (g->fused ? g->out : g->in) / g->heads, width = g->out / g->heads;
-    const int64_t row = 3 * g->out; /* row stride if fused */
+    const int64_t row = 3 * g->out; /* distance of rows if q, k and v are fused */
     attention<T> a = {};
     a.q = operand_of<T>(spec, args, 0, g->fused ? row : g->in, depth);
     a.k = operand_of<T>(spec, args, 1, g->fused ? row : g->kv_heads * depth, depth);

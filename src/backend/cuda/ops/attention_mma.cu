@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_mma.cu -- FlashAttention-2 (Dao 2023, arXiv:2307.08691) in bf16 on tensor cores:
- * attention.cu has the formulas. Operands of an mma are bf16, so p keep and ds are rounded.
+/* attention_mma.cu -- FlashAttention-2 (Dao 2023, arXiv:2307.08691) in bf16 on tensor cores.
+ * attention.cu has the formulas. Operands of an mma are bf16, so p keep and ds are rounded to bf16.
  *
  *     forward, dq    a warp has 16 queries; tiles of 64 keys pass through shared memory
  *     dk, dv         a warp has 16 keys; tiles of queries pass, for each head of the group
@@ -8,9 +8,9 @@
  * The kernel for dk and dv computes s^T = k q^T and dp^T = v dy^T, because the registers of p^T and
  * ds^T then have the layout of the next mma's operands.
  *
- * Sums run over blocks of 16 in ascending order: scores over the depth, y and dq over the keys, dk
- * and dv over the heads and their queries. The hardware adds the products of such a block. For
- * rowsum(p) of a tile, each of four lanes adds 16 keys, and then the lanes are added as a tree.
+ * Sums run over blocks of 16 in ascending order. Scores are sums over the depth, y and dq over the
+ * keys, dk and dv over the heads and their queries. The hardware adds the products of such a block.
+ * For rowsum(p) of a tile, each of four lanes adds 16 keys, and then the lanes are added as a tree.
  *
  * ptxas 13.0 reports no spills. Registers on sm_80, sm_90 and sm_100, and shared memory in KiB
  * (tests/cuda/test_cuda_nvcc.sh prints them):
@@ -61,9 +61,9 @@ __device__ static inline void softmax_backward(float *s, float *dp, float keep, 
     *s = p * keep;
 }
 
-/* Number of keys in a step of the kernel for dq. Numbers of queries in a tile, and in a step, of
- * the kernel for dk and dv. For wide heads the numbers are smaller, to save registers and shared
- * memory. */
+/* KEY_STEP: number of keys in a step of the kernel for dq. The other two: numbers of queries in a
+ * tile and in a step of the kernel for dk and dv. For wide heads these numbers are smaller, to save
+ * registers and shared memory. */
 template <int D> constexpr int KEY_STEP = D == NARROW ? 32 : 16;
 template <int D> constexpr int QUERY_TILE = D == NARROW ? 64 : 32;
 template <int D> constexpr int QUERY_STEP = D == NARROW ? 32 : 16;
@@ -135,7 +135,8 @@ __device__ static inline void transposed_factors_of(float (&factors)[4],
                                                     const attention<bf16> &a,
                                                     const head<bf16> &h, int number, int query,
                                                     int key) {
-    const int own = key % 4; /* number of this lane's pair, and index of its key in its group */
+    const int own = key % 4; /* number of this lane's pair, which is also the index of its key in
+                              * its group of keys */
 #pragma unroll
     for (int i = 0; i < 4; i++)
         factors[i] = 1.0f;
@@ -157,8 +158,8 @@ __device__ static inline void transposed_factors_of(float (&factors)[4],
     }
 }
 
-/* Set masked elements of a step of 8 N queries; rows g and g + 8 are keys `key` and key + 8 of the
- * tile. */
+/* Set masked elements of a step of 8 N queries to a value. Rows g and g + 8 are keys `key` and
+ * `key` + 8 of the tile. */
 template <int N>
 __device__ static inline void set_masked_keys(float (&x)[N][4], const attention<bf16> &a,
                                               const head<bf16> &h, int query, int key,
@@ -173,7 +174,8 @@ __device__ static inline void set_masked_keys(float (&x)[N][4], const attention<
         }
 }
 
-/* Return whether queries `query` to query + queries - 1 attend to the warp's keys. */
+/* Return whether all queries `query` .. `query` + `queries` - 1 attend to all of the warp's
+ * keys. */
 __device__ static inline bool sees_all(const attention<bf16> &a, const head<bf16> &h, int query,
                                        int queries) {
     const int last = query + queries - 1;
@@ -227,8 +229,8 @@ __device__ static inline void load_queries(keys_shared<D> *shared, int half,
         to.of[row] = stats_of(a, h.saved + (int64_t)other * a.rows, query + row);
 }
 
-/* A thread owns the same elements of dv and dk. If dv and dk are the same gradient, dv is written
- * first. */
+/* Compute dv and dk. A thread owns the same elements of both. If dv and dk are the same gradient,
+ * dv is written first. */
 template <int D> __global__ void __launch_bounds__(MMA_THREADS) keys_mma(attention<bf16> a) {
     enum { N = QUERY_STEP<D> / MMA_N };
     DYNAMIC_SHARED(keys_shared<D>, shared);

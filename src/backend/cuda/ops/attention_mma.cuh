@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_mma.cuh -- tiles of FlashAttention-2 (Dao 2023, arXiv:2307.08691) on tensor cores, for
- * bf16 and heads of up to 128 columns. attention_mma.cu and cached_attention.cu use them.
+ * bf16 and heads of up to 128 columns. attention_mma.cu and cached_attention.cu use these tiles.
  *
  * A thread block has four warps, and a warp has 16 rows of a tile of 64 x 64 scores. Rows of q, k,
  * v and dy lie in shared memory, padded with zeros to D = 64 or 128 columns. An mma multiplies a 16
@@ -8,7 +8,7 @@
  * layout of an operand of the next mma, and only need rounding to bf16.
  *
  * An mma never combines two rows. The products of a row are always added in the same order,
- * whatever its address, its tile and the number of rows. A masked score adds zeros. */
+ * whatever the row's address, its tile and the number of rows. A masked score only adds zeros. */
 #ifndef CGP_SRC_CUDA_ATTENTION_MMA_CUH
 #define CGP_SRC_CUDA_ATTENTION_MMA_CUH
 
@@ -22,7 +22,8 @@ enum { MMA_THREADS = 128, MMA_ROWS = 16 };
 template <int D> constexpr int ROW_STRIDE = D + CHUNK;
 template <int D> constexpr int TILE_ELEMENTS = (D + CHUNK) * TILE;
 
-/* Thread blocks per multiprocessor for which ptxas leaves registers, in forward and for dq. */
+/* Number of thread blocks per SM for which ptxas leaves registers, in the kernels for forward and
+ * for dq. */
 template <int D> constexpr int BLOCKS = D == NARROW ? 3 : 2;
 
 /* First row of this warp in a tile. */
@@ -41,7 +42,8 @@ __device__ static inline void copy_elements(bf16 *to, const bf16 *from, int left
     *(eight *)(void *)to = elements;
 }
 
-/* Start to load rows `first` to first + ROWS - 1 of x; `vectors`: they are aligned for cp.async. */
+/* Start to load rows `first` .. `first` + ROWS - 1 of x. `vectors`: the rows are aligned for
+ * cp.async. */
 template <int D, int ROWS>
 __device__ static inline void load_rows(bf16 *to, const matrix<bf16> &x, bool vectors,
                                         int first) {
@@ -191,16 +193,16 @@ __device__ static inline void factors_of(float (&factors)[4], const attention<T>
     }
 }
 
-/* Return whether queries `query` to query + 15 attend to keys `key` to key + keys - 1, so that no
- * score is masked. All lanes get the same result. */
+/* Return whether all queries `query` .. `query` + 15 attend to all keys `key` .. `key` + `keys` -
+ * 1, so that no score is masked. All lanes get the same result. */
 template <class T>
 __device__ static inline bool is_interior(const attention<T> &a, int query, int key, int keys) {
     return seen_from(a, query, key).end >= keys &&
            seen_from(a, query + MMA_ROWS - 1, key).begin <= 0;
 }
 
-/* Set masked elements of a step of 8 N keys; rows g and g + 8 are queries `query` and query + 8.
- * Rows after the last query are not masked: their results are not stored. */
+/* Set masked elements of a step of 8 N keys to a value. Rows g and g + 8 are queries `query` and
+ * `query` + 8. Rows after the last query are not masked, because their results are not stored. */
 template <int N, class T>
 __device__ static inline void set_masked(float (&x)[N][4], const attention<T> &a, int query,
                                          int key, float value) {
@@ -294,8 +296,8 @@ __device__ static inline void load_keys(const two_tiles<D> &tiles, int half,
     commit_copies();
 }
 
-/* Compute the rows of a tile over the keys before `end`. In each step the next tile of keys is
- * loaded into the other half of shared memory, which all warps have read before the barrier. */
+/* Compute the rows of a tile over all keys before `end`. In each step, the next tile of keys is
+ * loaded into the other half of shared memory; all warps have read this half before the barrier. */
 template <int D>
 __device__ static inline void attend(const attention<bf16> &a, const head<bf16> &h, int end,
                                      bf16 *shared, forward_rows<D> *rows) {

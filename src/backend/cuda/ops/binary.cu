@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binary.cu -- elementwise ops of two inputs of one shape. They save nothing.
+/* binary.cu -- elementwise ops of two inputs of the same shape. They save nothing.
  *
  *     multiply    y = x[0] x[1]       dx[0] = dy x[1]    dx[1] = dy x[0]
  *     subtract    y = x[0] - x[1]     dx[0] = dy         dx[1] = -dy

@@ -14,11 +14,12 @@
  * Sums are added in the order of `cpu` (ops/channel_norm.c draws the layout). Several rows make one
  * wide row, whose columns are summed separately. Blocks of 32 wide rows are summed in float. Then
  * the blocks of a group, the groups, and the copies of a channel are merged in order, in double
- * (Chan, Golub, LeVeque 1979). The bits of a set depend on that set alone.
+ * (Chan, Golub, LeVeque 1979). The bits of a set's results depend only on that set.
  *
  * The kernels:
  *
- *     sum_groups      both sums of each column and group: a thread sums a block, a warp merges
+ *     sum_groups      makes both sums of each column and group; a thread sums a block, a warp
+ *                     merges
  *     make_factors    the sums of each channel and, except for GROUP_NORM, its factors
  *     part_factors    GROUP_NORM: the sums and factors of each part
  *     part_weights    GROUP_NORM: dweight and dbias, over the sets in order
@@ -27,27 +28,29 @@
 
 #include "backend/cuda/running_stats.cuh"
 
-constexpr int WIDE = 256;      /* maximum elements of a wide row made of several rows */
+constexpr int WIDE = 256;      /* maximum number of elements of a wide row that is made of several
+                                * rows */
 constexpr int CHUNK = 512;     /* maximum width by which GROUP is divided */
-constexpr int GROUP = 131072;  /* approximate elements of a group */
-constexpr int WARP = 32;       /* columns or channels of a thread block */
-constexpr int BLOCK_ROWS = 32; /* wide rows of a block, which is summed in float */
-constexpr int ROW_BLOCKS = 16; /* blocks of rows that a thread block sums together */
-constexpr int TILE = 32;       /* sums that a thread block loads together */
-constexpr int LOADERS = 8;     /* threads per channel that load sums */
-constexpr int APPLY_ROWS = 8;  /* wide rows that a thread writes */
+constexpr int GROUP = 131072;  /* approximate number of elements of a group */
+constexpr int WARP = 32;       /* number of columns or channels of a thread block */
+constexpr int BLOCK_ROWS = 32; /* number of wide rows of a block, which is summed in float */
+constexpr int ROW_BLOCKS = 16; /* number of blocks of rows that a thread block sums together */
+constexpr int TILE = 32;       /* number of sums that a thread block loads together */
+constexpr int LOADERS = 8;     /* number of threads per channel that load sums */
+constexpr int APPLY_ROWS = 8;  /* number of wide rows that a thread writes */
 
 enum { SCALE, SHIFT, SLOPE, FACTORS };
 
 /* Sizes that follow from a spec. */
 struct layout {
-    /* Number of sets; number of rows in a set. */
+    /* Number of sets, and number of rows in a set. */
     int64_t sets, rows;
-    /* Number of wide rows in a set; number of wide rows in a group; number of groups in a set. */
+    /* Number of wide rows in a set, number of wide rows in a group, and number of groups in a
+     * set. */
     int64_t wide, group, groups;
     /* `rest` is the number of elements after the last wide row. */
     int channels, copies, width, rest;
-    /* Number of means in a set; number of channels that share a mean. */
+    /* Number of means in a set, and number of channels that share a mean. */
     int parts, each;
 };
 
@@ -216,7 +219,8 @@ template <class T, bool BACKWARD>
 static __global__ void __launch_bounds__(WARP *ROW_BLOCKS)
     sum_groups(channel_norm w, const T *x, const T *dy) {
     __shared__ sums part[ROW_BLOCKS][WARP];
-    __shared__ double fraction[ROW_BLOCKS][WARP]; /* 0: no rows */
+    /* The fraction of each block; 0: the block has no rows. */
+    __shared__ double fraction[ROW_BLOCKS][WARP];
     const layout &l = w.l;
     const int lane = (int)threadIdx.x, own = (int)threadIdx.y;
     const int column = (int)blockIdx.y * WARP + lane;
@@ -245,8 +249,8 @@ static __global__ void __launch_bounds__(WARP *ROW_BLOCKS)
 
 /* --- factors --- */
 
-/* Return rstd, or NaN if the variance or one of its sums of squares overflows f32: 1 / infinity
- * would hide the overflow. */
+/* Return rstd. If the variance or one of its sums of squares overflows f32, return NaN, because 1 /
+ * infinity would hide the overflow. */
 __device__ static inline double reciprocal_deviation(const channel_norm &w, double variance) {
     if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)w.eps);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* concat.cu -- concatenates inputs as columns of y, with one launch for each input. Gradients are
- * written from the last input to the first, because two inputs may be one value. */
+ * written from the last input to the first, because two inputs may be the same value. */
 #include "backend/cuda/ops/columns.cuh"
 
 template <class T>

@@ -6,9 +6,10 @@
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * With a stride of s, dx is s x s GEMMs, one for each class (i mod s, j mod s) of pixels. Pixels of
- * a class use the same taps of the kernel, and dy has no gaps for them, so no GEMM multiplies zeros
- * that the stride inserts. A pointwise convolution (1 x 1, stride 1) is LINEAR.
+ * With a stride of s, dx is computed by s x s GEMMs, one for each class (i mod s, j mod s) of
+ * pixels. All pixels of a class use the same taps of the kernel and read dy without gaps, so no
+ * GEMM multiplies zeros that the stride would insert. A pointwise convolution (1 x 1, stride 1) is
+ * LINEAR.
  *
  * With a dilation, windows have gaps. Groups of channels are convolved directly (grouped.cuh).
  *
@@ -18,8 +19,8 @@
  *
  * In f32 the k ranges are the blocks of k of the cpu backend, at most 512 deep. A range is a number
  * of full segments of windows, or one of the equal parts of a segment. For dW, a range is a number
- * of full rows of pixels, or one of the equal parts of a row. In bf16 tensor cores multiply, with
- * prepacked weights, which are bf16 copies (gemm_mma.cuh). */
+ * of full rows of pixels, or one of the equal parts of a row. In bf16, tensor cores multiply; they
+ * read prepacked weights, which are bf16 copies (gemm_mma.cuh). */
 #include "backend/convolution.h"
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/gemm_mma.cuh"
@@ -28,7 +29,8 @@
 
 using namespace gemm;
 
-/* Maximum elements of a k range; maximum pixels of a part of an output row. */
+/* Maximum number of elements of a k range, and maximum number of pixels of a part of an output
+ * row. */
 enum { DEPTH = 512, RUN = 256 };
 
 /* --- LINEAR --- */

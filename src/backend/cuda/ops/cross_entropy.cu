@@ -6,8 +6,9 @@
  *     loss = w (log_sum + (max - x[target]) + s (x[target] - mean(x)))
  *     dx[c] = scale w (exp((x[c] - max) - log_sum) - (1 - s) (c == target) - s / classes)
  *
- * The loss and dx are 0 in an ignored row. max and log_sum are saved separately for every row:
- * their f32 sum would lose log_sum if logits are large. The gradient dx may share x's memory. */
+ * The loss and dx are 0 in an ignored row. max and log_sum are saved separately for every row,
+ * because their f32 sum would lose log_sum if logits are large. The gradient dx may share x's
+ * memory. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"
@@ -68,8 +69,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     return set_loss(args, rows, stream);
 }
 
-/* One thread block per row. A thread loads several logits before it writes, because dx may be x:
- * loads after a store would wait for the store. */
+/* Compute dx. There is one thread block per row. A thread loads several logits before it writes,
+ * because dx may be x, and loads after a store would wait for the store. */
 template <class T>
 __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets, const T *weights,
                                     const float *maxima, const float *log_sums, int64_t classes,

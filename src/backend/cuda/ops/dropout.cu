@@ -3,8 +3,9 @@
  * 2015): y = x mask, dx = dy mask. Outside training, both ops copy x to y, or do nothing if x and y
  * share memory.
  *
- * The mask is recomputed, not saved. One call of the generator makes four random words, enough for
- * a quad: four elements of DROPOUT or four channels of DROPOUT2D. y may share x's memory. */
+ * The mask is recomputed, not saved. One call of the generator makes four random words. These are
+ * enough for a quad, which is four elements of DROPOUT or four channels of DROPOUT2D. y may share
+ * x's memory. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rng.cuh"
 
@@ -47,7 +48,7 @@ __global__ void dropout_elements(T *to, const T *from, int64_t n, int64_t size, 
     }
 }
 
-/* A thread owns a quad of channels and handles every `step`-th row. */
+/* Apply DROPOUT2D. A thread owns a quad of channels, and handles the rows that are `step` apart. */
 template <class T>
 __global__ void dropout_channels(T *to, const T *from, int64_t n, int64_t rows, int64_t width,
                                  bool add, bool packed, dropout_rule rule) {

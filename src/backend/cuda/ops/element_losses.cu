@@ -12,9 +12,9 @@
  *                  |d| - beta / 2 elsewhere                      slope = sign(d)
  *     WEIGHTED_MEAN x t                                          slope = t
  *
- * dx = scale slope. Losses are float and are summed in double: first the elements of each sample,
- * in the order that rows.cuh gives for a buffer, then the samples in order. The gradient dx may
- * share x's memory. */
+ * dx = scale slope. Losses are float and are summed in double. First the elements of each sample
+ * are added, in the order that rows.cuh defines for a buffer, and then the samples in order. The
+ * gradient dx may share x's memory. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"

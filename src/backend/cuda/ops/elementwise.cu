@@ -12,12 +12,12 @@
  *     tanh       y = tanh(x)                             dx = dy (1 - y) (1 + y)
  *
  * P of gelu_tanh is the logistic function of 2 u. With e = exp(-|v|), which cannot overflow, the
- * logistic function of v is 1 / (1 + e) for v >= 0 and e / (1 + e) for v < 0. Small values lose no
- * precision to cancellation.
+ * logistic function of v is 1 / (1 + e) for v >= 0 and e / (1 + e) for v < 0. In this form, small
+ * values lose no precision to cancellation.
  *
- * The output y may share x's memory, dx may share dy's. Backward of relu, sigmoid and tanh reads y,
- * backward of scale reads neither x nor y, and the others read x. The order of operations and the
- * bits are the same as in the cpu backend. */
+ * The output y may share x's memory, and dx may share dy's memory. Backward of relu, sigmoid and
+ * tanh reads y, backward of scale reads neither x nor y, and the others read x. The order of
+ * operations and the bits are the same as in the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 
@@ -43,7 +43,7 @@ struct gelu {
     }
 };
 
-/* Clamp x to [-FAR, FAR], so that no power of x overflows. Beyond FAR, e is 0 and P is constant.
+/* Clamp x to [-FAR, FAR], so that no power of x overflows. For |x| > FAR, e is 0 and P is constant.
  * NaN stays NaN. */
 __device__ static inline float limited(float x) {
     return x > FAR ? FAR : x < -FAR ? -FAR : x;

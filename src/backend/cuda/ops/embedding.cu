@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.cu -- y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows.
  *
- * Backward sorts the rows by id, and equal ids by row number, with a stable LSD radix sort (Knuth,
- * The Art of Computer Programming 3, 5.2.5) in one thread block. It takes O(rows) time for each
- * digit of 4 bits of the largest id. Then the thread block of an id's first row owns the id's row
- * of dweight, and adds all rows of the id in order. Rows of dweight without an id are only cleared,
- * in the first micro-batch. */
+ * Backward sorts the rows by id, and rows with equal ids by row number, with a stable LSD radix
+ * sort (Knuth, The Art of Computer Programming 3, 5.2.5) in one thread block. The sort takes
+ * O(rows) time for each digit (4 bits) of the largest id. Then the thread block of an id's first
+ * row owns the id's row of dweight, and adds all rows with this id in order. Rows of dweight
+ * without an id are only cleared, in the first micro-batch. */
 #include "backend/cuda/map.cuh"
 
 enum { EMBEDDING_BLOCK = 128, SORTERS = 512, DIGIT_BITS = 4, DIGITS = 1 << DIGIT_BITS };
@@ -117,7 +117,7 @@ __device__ static inline void sort_by_digit(keyed *__restrict__ to, From from, i
     __syncthreads();
 }
 
-/* Return the end of the range of an id that has row `at`: a binary search. */
+/* Return the end of the range of the id that has row `at`, by binary search. */
 __device__ static inline int64_t end_of_id(const keyed *sorted, int64_t at, int64_t rows) {
     const int32_t id = sorted[at].id;
     int64_t inside = at, end = rows;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* function.cu -- FUNCTION and FUNCTION_OF_Y: y = f(x), dx = dy f', elementwise, for the functions
- * of cgpipe/ext/ops/function.h. The output y may share x's memory, dx may share dy's.
+ * of cgpipe/ext/ops/function.h. The output y may share x's memory, and dx may share dy's memory.
  *
  * With e = exp(-|v|), which cannot overflow, the logistic function of v is 1 / (1 + e) for v >= 0
  * and e / (1 + e) below. The order of operations and the bits are the same as in the cpu
@@ -140,8 +140,8 @@ struct forward_of {
     }
 };
 
-/* Return a limit of HARDTANH, rounded to the type of y. Return NaN for an infinite limit, so that
- * no y reaches the limit: comparisons with NaN are false. */
+/* Return a limit of HARDTANH, rounded to the type of y. For an infinite limit, return NaN.
+ * Comparisons with NaN are false, so no y reaches such a limit. */
 template <class T> __device__ static inline float reached(float limit) {
     T rounded;
     store(&rounded, 0, limit);

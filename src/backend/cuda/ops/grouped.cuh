@@ -12,7 +12,7 @@
 
 namespace grouped {
 
-/* Output pixels in a partial sum of dW. */
+/* Number of output pixels in a partial sum of dW. */
 enum { RANGE = 512 };
 
 /* One side of the windows. */
@@ -24,7 +24,7 @@ struct side {
         return i * stride + u * dilation - front;
     }
 
-    /* Return the window with a pixel at its tap u; -1: there is none. */
+    /* Return the window that has pixel p at its tap u; -1: there is none. */
     __device__ int window(int p, int u) const {
         const int from = p + front - u * dilation, i = from / stride;
         return from >= 0 && i * stride == from && i < windows ? i : -1;
@@ -34,7 +34,7 @@ struct side {
 struct sizes {
     side down, across;
     int64_t n;
-    /* Channels of x and y, and channels of a group. */
+    /* Numbers of channels of x and of y, and of a group in x and in y. */
     int in, out, group_in, group_out;
 };
 
@@ -108,7 +108,7 @@ template <class T> static __global__ void backward(sizes s, operands<T> p, int64
     }
 }
 
-/* Return the elements of the weight. */
+/* Return the number of elements of the weight. */
 static inline int64_t weight_elements(const sizes &s) {
     return (int64_t)s.down.kernel * s.across.kernel * s.group_in * s.out;
 }

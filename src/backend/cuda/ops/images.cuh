@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* images.cuh -- images [n, H, W, C], and windows over them.
  *
- * A thread block handles part of one image row. Index divisions are therefore few, and either
- * 32-bit or the same for all threads of the block. */
+ * A thread block handles part of one image row. So there are few index divisions, and each is
+ * either 32-bit or the same for all threads of the block. */
 #ifndef CGP_SRC_CUDA_IMAGES_CUH
 #define CGP_SRC_CUDA_IMAGES_CUH
 

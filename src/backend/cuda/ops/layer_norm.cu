@@ -6,13 +6,13 @@
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy
  *
- * RMS_NORM is not `centred`: it omits mean, bias and the sum of g. rstd is NaN if the sum of
- * squares overflows.
+ * RMS_NORM is not `centred`, which means that it omits mean, bias and the sum of g. If the sum of
+ * squares overflows, rstd is NaN.
  *
- * Forward saves mean and rstd; backward reads them and x. The gradient dx may share dy's memory:
- * dweight and dbias are computed first, and the sums of a row are complete before dx is written. A
- * thread block reads its rows once, if shared memory can hold them (rows.cuh). The order of
- * operations and the bits are the same as in the cpu backend. */
+ * Forward saves mean and rstd; backward reads them and x. The gradient dx may share dy's memory,
+ * because dweight and dbias are computed first, and the sums of a row are complete before dx is
+ * written. A thread block reads its rows once, if shared memory can hold them (rows.cuh). The order
+ * of operations and the bits are the same as in the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -43,8 +43,8 @@ template <int ROWS, class T> __device__ static inline operands<T> block_of(opera
     return a;
 }
 
-/* Return rstd from a row's sum of squares. If the sum overflows, return NaN: 1 / infinity would
- * hide the overflow. */
+/* Return rstd from a row's sum of squares. If the sum has overflowed, return NaN, because 1 /
+ * infinity would hide the overflow. */
 __device__ static inline float reciprocal_deviation(float squares, float width, float eps) {
     return squares < INFINITY ? 1.0f / sqrtf(squares / width + eps) : NAN;
 }
@@ -182,7 +182,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                        stream, a);
 }
 
-/* Return the number of sums of a block of rows. */
+/* Return the number of sums that a block of rows has. */
 static int64_t block_sums(const cgp_kernel_spec *spec) {
     return (spec->op == CGP_OP_LAYER_NORM ? 2 : 1) * spec->attributes.out;
 }

@@ -3,14 +3,15 @@
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
- * The weight is stored as W (transposed = 1) or as W^T: its rows run across k or along it. Nothing
- * is saved. The kernels overwrite y, and overwrite dx or add to it. The first micro-batch
- * overwrites dW and dbias; later micro-batches add to them. dW is computed in its storage layout.
+ * The weight is stored as W (transposed = 1), with rows across k, or as W^T, with rows along k.
+ * Nothing is saved. The kernels overwrite y, and overwrite dx or add to it. The first micro-batch
+ * overwrites dW and dbias; later micro-batches add to them. dW is computed in the layout in which
+ * it is stored.
  *
- * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h), with prepacked weights (FBGEMM:
- * Khudia et al. 2021, arXiv:2101.05615): bf16 copies of weight and bias. Otherwise gemm_mma.cuh
- * computes them, from the copy of the weight. In tf32, cuBLASLt reads the weights themselves; GEMMs
- * that it cannot compute run as in f32. */
+ * In bf16, cuBLASLt computes the GEMMs if it can (gemm_lt.h). It uses prepacked weights (FBGEMM:
+ * Khudia et al. 2021, arXiv:2101.05615), which are bf16 copies of weight and bias. Otherwise
+ * gemm_mma.cuh computes the GEMMs from the copy of the weight. In tf32, cuBLASLt reads the f32
+ * weights themselves; GEMMs that it cannot compute run as in f32. */
 #include <initializer_list>
 
 #include "backend/cuda/gemm_lt.h"
@@ -27,7 +28,7 @@ static bool all_fit(const cgp_kernel_spec *spec) {
 }
 
 /* Compute c [m, n] = a [m, k] times a weight, which is stored as n rows along k or as k rows across
- * it. */
+ * k. */
 template <class T>
 static cudaError_t times_weight(const matrix<T> &a, const T *weight, bool along,
                                 const output<plain_rows, T> &c, void *workspace,
@@ -217,8 +218,8 @@ static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_ar
     return by_type<bias_gradient<float>, bias_gradient<bf16>>(spec, args, stream);
 }
 
-/* Plans align operands to 64 bytes, but other callers may not. The plug-in's kernels then compute
- * the GEMM. */
+/* Run the GEMM of a kernel. Plans align operands to 64 bytes, but other callers may not. Without
+ * this alignment, the plug-in's own kernels compute the GEMM. */
 cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     cgp_kernel_spec linear;

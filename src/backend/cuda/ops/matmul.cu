@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.cu -- batched y [M, N] = a [M, K] b [K, N]; each of a and b may be stored transposed.
+/* matmul.cu -- batched matrix product y [M, N] = a [M, K] b [K, N]; each of a and b may be stored
+ * transposed.
  *
  *     da = dy b^T        db = a^T dy        or their transposes, if a or b is stored so
  *
- * A launch computes up to MOST matrices; blockIdx.z is the number of the matrix. If matrices are
- * few and small with a deep k, each gets its own launch, which can use serial split-K.
- * The order of additions is the same in both cases. db is computed before da, because both may be
- * gradients of one value. */
+ * A launch computes up to MOST matrices; blockIdx.z is the number of the matrix. If there are only
+ * few small matrices with a deep k, each gets a separate launch, which can use serial split-K. The
+ * order of additions is the same in both cases. db is computed before da, because both may be
+ * gradients of the same value. */
 #include "backend/cuda/gemm_mma.cuh"
 
 using namespace gemm;
@@ -15,7 +16,7 @@ namespace {
 
 template <class T> using results = output<batched_rows, T>;
 
-/* Maximum matrices of a launch: enough to fill any device. */
+/* Maximum number of matrices of a launch, which is enough to fill any device. */
 enum { MOST = 4096 };
 
 /* --- launches --- */
@@ -56,7 +57,7 @@ template <class T> batched<T> matrices_of(const operand<T> &x) {
     return {{matrix_of(x.at, rows, columns, columns)}, rows * columns};
 }
 
-/* A product for each matrix: it sets c to a b, or adds a b to c. */
+/* A batch of products, one for each matrix. A product sets c to a b, or adds a b to c. */
 template <class T> struct product {
     operand<T> a, b;
     T *c;

@@ -8,7 +8,7 @@
  *     maximum   y = the first maximum by rows; a NaN is larger than any number
  *     back      dx = sum, by rows, of dy(i, j) over the windows whose maximum is this pixel
  *
- * Values, and the order in which sums are added, are the same as in `cpu`. Backward of MAX_POOL
+ * Results, and the order in which sums are added, are the same as in `cpu`. Backward of MAX_POOL
  * stores the argmax of all windows in its workspace. */
 #include "backend/cuda/ops/images.cuh"
 

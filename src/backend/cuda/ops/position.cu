@@ -32,7 +32,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return pass_dy<T>(spec, args, 0, stream);
 }
 
-/* Sum dy over samples: each sample counts as one row. */
+/* Sum dy over the samples. Each sample counts as one row. */
 template <class T>
 __global__ void position_weight(float *dweight, const T *dy, int64_t n, int64_t size,
                                 bool add) {

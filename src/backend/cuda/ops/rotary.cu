@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rotary.cu -- rotary position embedding (Su et al. 2021, arXiv:2104.09864). It rotates pairs (a,
  * b) of columns by an angle per row: y_a = a cos - b sin, y_b = b cos + a sin. The gradient is dy
- * rotated back. Cosine and sine are computed by the same operations as in the cpu kernel: in
- * double, rounded once.
+ * rotated back. Cosine and sine are computed by the same operations as in the cpu kernel, in
+ * double, and are rounded once.
  *
  * A thread handles one pair at one position, or one column that is not rotated, in every head of a
- * sample. The output y may share x's memory, dx may share dy's. */
+ * sample. The output y may share x's memory, and dx may share dy's memory. */
 #include "backend/cuda/cuda.cuh"
 #include "backend/rotary.h"
 
@@ -39,7 +39,7 @@ __device__ static inline double polynomial(double z, const double *c) {
 /*     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)      cos r = 1 - r^2 / 2 + r^4 C(r^2)
  *
- * Adding 1.5 2^52 rounds n and leaves it in the low bits of the sum. */
+ * The addition of 1.5 2^52 rounds n and leaves n in the low bits of the sum. */
 __device__ static inline angle angle_of(float angle) {
     const double s[] = {-1.0 / 6,     1.0 / 120,       -1.0 / 5040,
                         1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800},
@@ -71,7 +71,7 @@ template <class T> __global__ void rotary_rows(rotary<T> a) {
         FOR_EACH(i, a.rows * each) {
             const int64_t row = i / each, pair = i % each;
             const int64_t at = (sample * a.rows + row) * a.heads * a.width;
-            if (pair >= half) { /* a column that is not rotated */
+            if (pair >= half) { /* this thread handles a column that is not rotated */
                 for (int64_t h = 0; h < a.heads; h++)
                     put(a.to, at + h * a.width + half + pair, a.add,
                         load(a.from, at + h * a.width + half + pair));

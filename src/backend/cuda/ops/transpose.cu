@@ -5,7 +5,7 @@
  * contiguous runs. */
 #include "backend/cuda/cuda.cuh"
 
-/* Side of a square, in elements; number of rows that a thread block copies together. */
+/* Side of a square in elements, and number of rows that a thread block copies together. */
 enum { SIDE = 32, ROWS = BLOCK / SIDE };
 
 /* Dimensions of `from`. There is a line for each pair of indices along a and b. */
@@ -13,7 +13,8 @@ struct sides {
     int64_t i, b, j, c, lines;
 };
 
-/* Return the offset of a line in `from`. The second function returns the offset in `to`. */
+/* The first function returns the offset of a line in `from`, the second the offset of a line in
+ * `to`. */
 __device__ static inline int64_t line_of_from(const sides &s, int64_t line) {
     return (line / s.b * s.i * s.b + line % s.b) * s.j * s.c;
 }

@@ -16,8 +16,8 @@
  * Each step of 32 of k loads four tiles and multiplies four times. Tiles at the edges are padded
  * with zeros, computed in full and stored in part.
  *
- * A range configures the tiles when it begins and releases them when it ends, on the thread that
- * runs it. Between calls, the system therefore has no tile state to save. */
+ * The thread that runs a range configures the tiles when the range begins, and releases them when
+ * it ends. So between calls, the system has no tile state to save. */
 #define FIRST(p) (2 * (p))
 #define SECOND(p) (2 * (p) + 1)
 #define in_pairs(x) (x)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512.c -- GEMM in bf16 by AVX512_BF16, for processors without AMX; the results have the same
- * bits.
+/* avx512.c -- GEMM in bf16 by AVX512_BF16, for processors without AMX. The results are
+ * bit-identical to those of AMX.
  *
  * A lane of VDPBF16PS adds a pair of products to its sum: first the product of the upper halves,
  * then the product of the lower halves. Each addition is an FMA that rounds to nearest even and
  * treats denormals as 0. In a step of 32 of k, AMX has two chains of products, of even and of odd
- * k, and adds both to the sum. So a pair here is two even k or two odd k, and each sum has two
- * accumulators:
+ * k, and adds both to the sum. So here a pair consists of two even k or of two odd k, and each sum
+ * has two accumulators:
  *
  *     pair            0      1      2      3    ..    15
  *     upper half    k 0    k 1    k 4    k 5        k 29        even: pairs 0, 2, 4, ...
  *     lower half    k 2    k 3    k 6    k 7        k 31        odd:  pairs 1, 3, 5, ...
  *
- * A step of a square multiplies 32 rows, MR at a time, by two vectors of columns. Its sums are kept
- * in memory, so that `a` and `b` are read once; sums are loaded and stored once per 16 products.
- * The final additions use plain AVX-512. Denormals are off in MXCSR only while squares are
- * multiplied. */
+ * A step of a square (32 x 32 sums) multiplies 32 rows, MR at a time, by two vectors of columns.
+ * The sums are kept in memory, so that `a` and `b` are read only once. A sum is loaded and stored
+ * once per 16 products. The final additions use plain AVX-512. Denormals are off in MXCSR only
+ * while squares are multiplied. */
 #define SECOND(p) (4 * ((p) / 2) + (p) % 2)
 #define FIRST(p) (SECOND(p) + 2)
 #define in_pairs(x) interleave_fours(x)
@@ -32,7 +32,7 @@ static inline __m512i interleave_fours(__m512i x) {
 
 #include "backend/cpu/kernels/bf16/range.h"
 
-#define DENORMALS_OFF 0x8040u /* bits of MXCSR: denormal results and operands are 0 */
+#define DENORMALS_OFF 0x8040u /* bits of MXCSR that make denormal results and operands 0 */
 
 static void set_control(unsigned control) {
     MEMORY();
@@ -104,8 +104,8 @@ static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, con
 
 /* --- one row --- */
 
-/* b is not packed, because memory bandwidth limits the speed. Each step multiplies ROW_WIDTH
- * columns, and prefetches the same number of columns AHEAD elements later. */
+/* With one row, b is not packed, because memory bandwidth limits the speed. Each step multiplies
+ * ROW_WIDTH columns, and prefetches as many columns AHEAD elements later. */
 #define ROW_WIDTH 64
 #define ROW_VECTORS (ROW_WIDTH / TILE_ROWS)
 #define AHEAD 128

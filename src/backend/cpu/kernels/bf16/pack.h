@@ -46,7 +46,7 @@ INLINE __m512i round_two(__m512 low, __m512 high) {
     return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* Load n <= 32 elements in order, starting at i. */
+/* Load n <= 32 elements in order, starting at element i. */
 INLINE __m512i load_along(cgp_dtype type, const void *from, int64_t i, int64_t n) {
     if (type == CGP_BF16)
         return _mm512_maskz_loadu_epi16(halves_below(n), (const uint16_t *)from + i);
@@ -196,8 +196,8 @@ static void pack_b(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t 
 
 /* --- packing lines made of runs --- */
 
-/* Contiguous elements within a step of k. `from` is the address that element 0 of the step would
- * have. */
+/* A piece: contiguous elements within a step of k. `from` is the address that element 0 of the step
+ * would have. */
 typedef struct piece {
     __mmask32 mask;
     int64_t from;

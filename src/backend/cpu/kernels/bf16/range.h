@@ -3,8 +3,8 @@
  * b [k, n] for a block of rows of `a` and a range of columns of `b`.
  *
  * Squares of 32 x 32 sums are always computed in full, with zeros at the edges of c; only the part
- * within c is stored. A panel's sums are stored after the next panel's multiplication is issued, so
- * that the processor overlaps the two. The file that includes this header defines the
+ * within c is stored. A panel's sums are stored after the instructions that multiply the next
+ * panel, so that the processor overlaps the two. The file that includes this header defines the
  * multiplication. */
 #ifndef CGP_SRC_CPU_BF16_RANGE_H
 #define CGP_SRC_CPU_BF16_RANGE_H
@@ -14,8 +14,8 @@
 /* Sums of 32 x 32 elements of c. */
 typedef float square[SIDE][SIDE];
 
-/* Prefetches of each step: the part of b that is packed next, and the square of c that is stored
- * next. */
+/* The prefetches of each step: for the part of b that is packed next, and for the square of c that
+ * is stored next. */
 typedef struct prefetches {
     prefetch_stream b, c;
 } prefetches;
@@ -86,8 +86,8 @@ static void finish(const corner *p, square sums) {
 
 /* --- a range of columns --- */
 
-/* Return the depth of b that is packed at a time, small enough for the L1 cache: k in equal parts
- * of at most CGP__TILE_KC. */
+/* Return the depth of the part of b that is packed at a time. k is divided into equal parts of at
+ * most CGP__TILE_KC, so that a part fits the L1 cache. */
 INLINE int64_t depth_of(int64_t k) {
     const int64_t parts = (k + CGP__TILE_KC - 1) / CGP__TILE_KC;
     return steps_of((k + parts - 1) / parts) * SIDE;
