@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a captured module with the same module in PyTorch, in float64. Norms over few values
-amplify small differences, so PyTorch's own float32 may exceed the bound. Then four times the
-difference between PyTorch's float32 and float64 is allowed. That difference is the largest of 16
-runs, because a single run may be lucky. All runs but the first change inputs and parameters by a
-rounding error."""
+amplify small differences, so PyTorch's own float32 results may exceed the bound. In that case, the
+bound becomes four times the difference between PyTorch's float32 and float64 results. The
+difference is the largest of 16 runs, because a single run may have unusually small errors. Every
+run but the first changes inputs and parameters by rounding errors."""
 
 import copy
 
@@ -36,13 +36,13 @@ def run(module, inputs, weights):
 
 
 def nudge(tensor):
-    """Return a float tensor whose elements move by at most a rounding."""
+    """Return a copy of a float tensor with each element changed by at most one rounding error."""
     return (tensor * (1 + torch.randint(-1, 2, tensor.shape) * 2.0 ** -23)
             if tensor.is_floating_point() else tensor)
 
 
 def nudged(module):
-    """Return a copy of a module whose parameters move by at most a rounding."""
+    """Return a copy of a module with each parameter changed by at most one rounding error."""
     copied = copy.deepcopy(module)
     with torch.no_grad():
         for p in copied.parameters():
@@ -51,8 +51,8 @@ def nudged(module):
 
 
 class Step:
-    """A forward and backward of a module, with outputs, gradients by name and running statistics by
-    name."""
+    """The results of a module's forward and backward: outputs, and gradients and running statistics
+    by name."""
 
     def __init__(self, net, owner, inputs, weights):
         outputs, found = run(net, inputs, weights)
@@ -92,8 +92,8 @@ def compare(test, module, *inputs, chunks=1, devices=("cpu",), outputs=OUTPUTS,
         check("outputs", i, outputs)
     for name, expected in exact.gradients.items():
         test.assertIsNotNone(ours.gradients[name], name)
-        # Smaller gradients are zero except for rounding, like the gradient of a bias before a batch
-        # norm.
+        # Skip gradients that are zero except for rounding, like the gradient of a bias before a
+        # batch norm.
         if float(expected.abs().max()) > 1e-6:
             check("gradients", name, gradients)
     for name in exact.states:

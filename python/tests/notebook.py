@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run a notebook's cells in order in one namespace, and show the value of each cell's last
-expression. Jupyter is not needed.
+"""Run a notebook's cells in order in one namespace, and store the value of each cell's last
+expression as the cell's output. Jupyter is not needed.
 
     python3 python/tests/notebook.py python/tutorial.ipynb      writes the outputs into the file
 
@@ -19,7 +19,8 @@ import tempfile
 
 
 def run(notebook):
-    """Return the notebook's code cells, each with its outputs; None for a skipped cell."""
+    """Return a list of (code cell, outputs) for the notebook. The outputs of a skipped cell are
+    None."""
     names = {"__name__": "__main__"}
     return [_run_cell(cell, names) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of random modules: norms, attention, images, and the first and last parts of modules of
+"""Parts of random modules: norms, attention, images, and the first and last parts of modules with
 several inputs and outputs."""
 
 import torch
@@ -50,7 +50,7 @@ def fixed_norm(pick, shape):
     module[1].eval()
     if pick.random() < 0.3:
         module[1].requires_grad_(False)
-    module[1].train = lambda mode=True: module[1]  # as detection models freeze their norms
+    module[1].train = lambda mode=True: module[1]  # detection models freeze norms this way
     return module
 
 
@@ -242,13 +242,14 @@ def products(pick, shape):
         lambda m, x: torch.linalg.norm(m.a(x), dim=-1, keepdim=True) * x]))
 
 
-# --- the first part: of several inputs ---
+# --- the first part, which takes the inputs ---
 
 def embedded(pick, function, **options):
     return Fn(function, table=nn.Embedding(VOCABULARY, 4, **options), a=nn.Linear(4, 4))
 
 
-#: Construct, kinds of the inputs ("float", "ids", "mask", "keep"), and a function of pick.
+#: Each entry has the construct's name, the kinds of the inputs ("float", "ids", "mask", "keep"),
+#: and a function of ``pick`` that returns the part.
 FIRST = [
     ("integer inputs", ["ids"], lambda pick: embedded(pick, pick.choice([
         lambda m, i: m.table(i), lambda m, i: m.table((i + 1) % VOCABULARY),
@@ -290,7 +291,8 @@ FIRST = [
     lambda m, i, x: m.a(m.table(i)) + x)),
 ]
 
-#: The last part: construct, and a function of (module, x), whose module has a layer of x.
+#: Last parts. Each entry has the construct's name and a function of (module, x); the module has a
+#: layer ``a`` that takes x.
 LAST = [
     ("several outputs", lambda m, x: (m.a(x), x * 2)),
     ("several outputs", lambda m, x: (m.a(x), m.a(x).mean(-1))),

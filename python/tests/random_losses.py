@@ -8,7 +8,7 @@ __all__ = ["LOSSES", "Loss"]
 
 
 def _rows(y):
-    """Return [N, classes]: the last dimension of an output as classes."""
+    """Return an output as [N, classes]; its last dimension counts as classes."""
     return y.flatten(0, -2)
 
 
@@ -44,7 +44,8 @@ def _squares(y, target):
     return F.mse_loss(y, target)
 
 
-#: Names, functions of (output, target), and functions that draw a target for an output.
+#: Each entry has a name, a function of (output, target), and a function that draws a target for an
+#: output.
 LOSSES = [
     ("mse", _squares, _values),
     ("mse as a sum", lambda y, t: F.mse_loss(y, t, reduction="sum") / y.shape[0], _values),
@@ -66,11 +67,11 @@ LOSSES = [
 
 
 class Loss:
-    """A loss of the outputs of a random module: one of LOSSES of the first output that has a
-    gradient, and the mean of each other one."""
+    """A loss for a random module: one of LOSSES on the first output that has a gradient, plus 0.3
+    times the mean of each other output that has a gradient."""
 
     def __init__(self, pick, gradients):
-        """``gradients``: for each output, whether it has a gradient."""
+        """``gradients`` says for each output whether it has a gradient."""
         self.name, self._function, self._target = pick.choice(LOSSES)
         self._kept = [i for i, has_gradient in enumerate(gradients) if has_gradient]
 

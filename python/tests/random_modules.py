@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random modules, composed of the parts of random_parts.py and random_layers.py, and changes of
-modules after a step."""
+"""Random modules, composed of the parts of random_parts.py and random_layers.py; and random changes
+that a test makes to a module after a step."""
 
 import copy
 
@@ -14,9 +14,10 @@ __all__ = ["CHANGES", "Drawn", "draw"]
 class Drawn:
     """A random module with its inputs.
 
-    module      an nn.Sequential that takes a tensor, or a tuple of several
-    kinds       of the inputs: "float", "ids", "mask" or "keep"; shapes: of a sample of each
-    constructs  names of the parts that it has
+    module      an nn.Sequential that takes a tensor, or a tuple of several tensors
+    kinds       the kind of each input: "float", "ids", "mask" or "keep"
+    shapes      the shape of a sample of each input
+    constructs  the names of the constructs that the module contains
     """
 
     def __init__(self, pick):
@@ -50,7 +51,7 @@ class Drawn:
     # --- inputs and shapes ---
 
     def inputs(self, samples):
-        """Return inputs of this number of samples."""
+        """Return inputs with this number of samples."""
         found = []
         for kind, shape in zip(self.kinds, self.shapes):
             x = torch.randn(samples, *shape)
@@ -58,13 +59,13 @@ class Drawn:
                 x = torch.randint(0, VOCABULARY, (samples, *shape))
             elif kind != "float":
                 x = torch.rand(samples, *shape) < 0.7
-                x[:, 0] = kind == "keep"  # attention to nothing is NaN
+                x[:, 0] = kind == "keep"  # attention to no key gives NaN
                 x = x if kind == "mask" else x.float()
             found.append(x)
         return found[0] if len(found) == 1 else tuple(found)
 
     def shape(self):
-        """Return the shape of a sample of the result so far."""
+        """Return the shape of one sample of the module's result."""
         return tuple(self._call(self.module, self.inputs(4)).shape[1:])
 
     def _call(self, module, x):
@@ -72,7 +73,8 @@ class Drawn:
             return copy.deepcopy(module)(x)
 
     def _append(self, part):
-        """Append a part, if a result [N, ...] of some size and of two features or more follows."""
+        """Append a part if the module's result is then finite, not too large, and has shape [N,
+        ...] with at least two features. Return whether the part was appended."""
         longer = nn.Sequential(*self.module, part)
         try:
             for samples in (4, 5):
@@ -81,7 +83,7 @@ class Drawn:
                     good = x.shape[:1] == (samples,) and 1 < x.dim() < 5 and x[0].numel() < 600
                     if not good or not bool(torch.isfinite(x.float()).all()) or x.shape[-1] < 2:
                         return False
-        except (RuntimeError, IndexError):  # the part does not take this shape
+        except (RuntimeError, IndexError):  # the part refuses this shape
             return False
         if isinstance(y, torch.Tensor) and (min(y.shape[1:]) < 2 or y.shape[-1] < 3):
             return False
@@ -111,8 +113,8 @@ class Drawn:
         return self._part(shape)
 
     def _part(self, shape):
-        """Return a part: one of three of a construct for this rank alone, else of any construct,
-        which have equal chances."""
+        """Return a random part. With probability 2/3 its construct suits all ranks; otherwise the
+        construct is only for some ranks. Constructs of one kind have equal chances."""
         pick = self.pick
         found = {True: {}, False: {}}
         for construct, ranks, make in PARTS:
@@ -226,7 +228,8 @@ def _weights(pick, module):
     return pick.choice([rebind, write, load])
 
 
-#: Functions of (pick, module) that return a change, a function of a module; None: not of this one.
+#: Functions of (pick, module). Each returns a change, which is a function of a module, or None if
+#: this module cannot change in that way.
 CHANGES = {"mode": _mode, "requires_grad": _freeze, "values of a buffer": _write_buffer,
            "another buffer": _replace_buffer, "attribute": _attribute, "hook": _hook,
            "submodule": _submodule, "weights": _weights}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of random modules: for each construct, functions that return a small module.
 
-A part takes a tensor [N, *shape] and returns another. Its construct's name says what it is about.
-Ranks are the number of dimensions of a sample: 1 rows [C], 2 sequences [T, C],
-3 images [C, H, W]."""
+A part takes a tensor [N, *shape] and returns another tensor. The name of a construct says what its
+parts test. A rank is the number of dimensions of a sample: 1 for rows [C], 2 for sequences [T, C],
+3 for images [C, H, W]."""
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,15 @@ from torch.utils.checkpoint import checkpoint
 
 __all__ = ["ALL", "IMAGES", "PARTS", "ROWS", "Fn", "mix", "parameter", "part", "with_layers"]
 
-#: Construct, ranks, and a function of (pick, shape) that returns a module.
+#: Each entry has the construct's name, its ranks, and a function of (pick, shape) that returns a
+#: module.
 PARTS = []
 ALL, ROWS, IMAGES = (1, 2, 3), (1, 2), (3,)
 
 
 class Fn(nn.Module):
-    """Call ``function(module, ...)``, with parts of the module by name. Each has a class of its
-    own: modules of one class fall back together."""
+    """Call ``function(module, ...)``. The other arguments become attributes of the module. Each
+    instance has its own class, because modules of one class fall back to PyTorch together."""
 
     def __new__(cls, *_, **__):
         return super().__new__(type("Fn", (cls,), {}) if cls is Fn else cls)
@@ -38,7 +39,7 @@ class Fn(nn.Module):
 
 
 def part(construct, ranks=ALL):
-    """Register a function of (pick, shape)."""
+    """Decorate a function of (pick, shape): add it to PARTS."""
     def register(function):
         PARTS.append((construct, ranks, function))
         return function
@@ -46,15 +47,15 @@ def part(construct, ranks=ALL):
 
 
 def simple(construct, functions, ranks=ALL):
-    """Register functions of (module, x); the module has layers a and b, a parameter p of the last
-    dimension, and a scalar s."""
+    """Add functions of (module, x) to PARTS. The module has layers ``a`` and ``b``, a parameter
+    ``p`` as long as the last dimension, and a scalar parameter ``s``."""
     for function in functions:
         PARTS.append((construct, ranks, lambda pick, shape, function=function: with_layers(
             pick, shape, function)))
 
 
 def mix(pick, shape):
-    """Return a layer with parameters whose result has the same shape."""
+    """Return a layer with parameters; its result has the shape of its input."""
     if len(shape) == 3:
         kernel = pick.choice([1, 3])
         return nn.Conv2d(shape[0], shape[0], kernel, padding=kernel // 2, bias=pick.random() < 0.7)
@@ -71,7 +72,7 @@ def with_layers(pick, shape, function):
 
 
 def no_grad(function):
-    """Return ``function`` under torch.no_grad()."""
+    """Return a function that calls ``function`` under torch.no_grad()."""
     def call(m, x):
         with torch.no_grad():
             return function(m, x)
@@ -115,7 +116,7 @@ def frozen(pick, shape):
 # --- custom backwards, hooks ---
 
 class Reverse(torch.autograd.Function):
-    """The identity, whose gradient is negative."""
+    """The identity; its backward multiplies the gradient by -0.5."""
 
     @staticmethod
     def forward(ctx, x):
@@ -127,7 +128,7 @@ class Reverse(torch.autograd.Function):
 
 
 class Square(torch.autograd.Function):
-    """A square whose gradient is clipped."""
+    """A weighted square; its backward clips the gradient."""
 
     @staticmethod
     def forward(ctx, x, weight):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers for the tests: NumPy (tests skip without it) and small models."""
+"""Helpers for the tests: import NumPy (tests are skipped without NumPy), and make small models."""
 
 import copy
 import pathlib
@@ -17,7 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def graph(width=16, layers=4, classes=3, loss=True, dropout=0.0):
-    """Return a multilayer perceptron as a graph: linear and gelu in each layer."""
+    """Return the graph of a multilayer perceptron, as a dictionary. Each layer has a linear and a
+    gelu."""
     values = [{"dtype": "f32", "shape": [width]}]
     inputs = [{"name": "x", "value": 0}]
     nodes, parameters = [], []
@@ -61,14 +62,14 @@ def model(**options):
 
 
 def batch(samples, width=16, classes=3, seed=0):
-    """Return x [N, width] f32 and labels [N] i32."""
+    """Return a random mini-batch: x [N, width] f32 and labels [N] i32."""
     rng = numpy.random.default_rng(seed)
     return (rng.standard_normal((samples, width), dtype=numpy.float32),
             rng.integers(0, classes, samples, dtype=numpy.int32))
 
 
 def without(value, *path):
-    """Return a copy of nested containers without one entry."""
+    """Return a copy of nested containers without the entry at this path."""
     value = copy.deepcopy(value)
     inner = value
     for key in path[:-1]:

@@ -28,7 +28,8 @@ if not CC:
 
 
 def run_c(lines):
-    """Compile and run a main() of these lines; return the words that it prints, a list per line."""
+    """Compile and run a program whose main() has these lines. Return a list of words for each line
+    that the program prints."""
     with tempfile.TemporaryDirectory() as directory:
         source, program = os.path.join(directory, "abi.c"), os.path.join(directory, "abi")
         with open(source, "w") as file:
@@ -39,7 +40,7 @@ def run_c(lines):
 
 
 def prototypes_of_headers():
-    """Return the headers' prototypes without parameter names, by function."""
+    """Return the headers' prototypes by function name, without parameter names."""
     text = subprocess.run([CC, "-E", "-P", "-DCGP_API=TAKEN", "-I", str(INCLUDE), "-"],
                           input=HEADERS, check=True, capture_output=True, text=True).stdout
     found = {}
@@ -61,7 +62,7 @@ def without_name(argument):
 
 
 def declared():
-    """Return the prototypes of _c."""
+    """Yield the prototypes that cgpipe._c declares."""
     for line in filter(None, _c.PROTOTYPES.splitlines()):
         returned, name, arguments = re.fullmatch(r"(.*?)(cgp_\w+)\((.*)\)", line).groups()
         yield name, plain(returned), [plain(a) for a in arguments.split(",")]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""where() and masked_fill() of captured modules drop what is not chosen, be it infinite or NaN:
-outputs and gradients equal PyTorch's."""
+"""where() and masked_fill() of captured modules drop the elements that are not chosen, even
+infinite or NaN ones. Outputs and gradients equal PyTorch's."""
 
 import copy
 import unittest
@@ -15,7 +15,8 @@ from torch import nn
 
 
 class Choice(nn.Module):
-    """Call ``function(module, x, keep)``; keep: integers, 1 where an element is chosen."""
+    """Call ``function(module, x, keep)``. The input ``keep`` has integers: 1 where an element is
+    chosen."""
 
     def __init__(self, function):
         super().__init__()
@@ -26,7 +27,7 @@ class Choice(nn.Module):
         return self.b(self.function(self, x, keep > 0))
 
 
-#: Functions, and whether the engine runs their choices.
+#: Functions, and whether the engine (not PyTorch) runs their where() or masked_fill().
 CHOICES = {
     "missing inputs": (lambda m, x, k: m.a(x.masked_fill(~k, 0.0)), False),
     "missing inputs, moved": (lambda m, x, k: m.a(torch.where(k, x.tanh() * 2, 1.0)), False),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that are None or zeros, unused results, masks, checkpoints, numbers of samples: each as
-in PyTorch. And what a proof reports."""
+"""Captured modules treat None or zero gradients, unused results, masks, checkpoints and numbers of
+samples as PyTorch does. Also test what the proof of a capture reports."""
 
 import contextlib
 import copy
@@ -24,7 +24,8 @@ from cgpipe.torchgpipe import GPipe
 
 
 class Part(nn.Module):
-    """Call ``function(module, x)``; layers a and b, and a batch norm."""
+    """Call ``function(module, x)``. The module has layers ``a`` and ``b``, and a batch norm
+    ``norm``."""
 
     def __init__(self, function):
         super().__init__()
@@ -54,7 +55,7 @@ def not_three(m, x):
     return m.a(x)
 
 
-#: Functions that the engine runs, and functions that PyTorch runs.
+#: ENGINE has functions that the engine runs, PYTORCH functions that PyTorch runs.
 ENGINE = {
     "baddbmm": lambda m, x: torch.baddbmm(
         m.a(x).view(-1, 2, 4) @ x.view(-1, 4, 2), m.b(x).view(-1, 2, 4), x.view(-1, 4, 2),
@@ -127,7 +128,7 @@ class Exact(unittest.TestCase):
         model = GPipe(nn.Sequential(Part(not_three)), [1])
         model(torch.randn(4, 8))
         self.assertRegex(model.report(), "proof: .* for 4 and 2 samples")
-        with self.assertRaisesRegex(ValueError, "three samples"):  # the module's own exception
+        with self.assertRaisesRegex(ValueError, "three samples"):  # raised by the module
             model(torch.randn(3, 8))
         taken = cgpipe.from_torch(nn.Sequential(Part(not_three)), (torch.randn(4, 8),))
         with self.assertRaisesRegex(ArgumentError, "another number of samples than 3"):
@@ -148,7 +149,8 @@ class Exact(unittest.TestCase):
 
     def test_a_checkpoint_is_run_again_with_other_roundings(self):
         for reentrant in (False, True):
-            # Roundings explain no difference, so the proof runs the module with others.
+            # With EXACT = 0, rounding explains no difference, so the proof runs the module again
+            # with other rounding errors.
             with self.subTest(reentrant=reentrant), mock.patch.object(proof, "EXACT", 0.0):
                 def function(m, x, reentrant=reentrant):
                     return checkpoint(lambda x: torch.tanh(F.dropout(m.b(x), 0.5)), m.a(x),
@@ -292,7 +294,7 @@ class Exact(unittest.TestCase):
             module = nn.Sequential(*layers, Part(function), nn.Linear(8, 3))
             return cgpipe.from_torch(module, (torch.randn(4, 8),))
         self.assertNotIn("not provable", far(lambda m, x: m.a(x)).report())
-        # 1e-4 of one layer's gradient is found, however many layers there are.
+        # An error of 1e-4 in one layer's gradient is found, however many layers there are.
         with mock.patch.dict(ops.OPS, {"detach": lambda t, x: x}):
             with self.assertRaisesRegex(CaptureError, "8.b: the gradient of its result differs"):
                 far(lambda m, x: m.a(x) + 1e-4 * m.b(x).detach())

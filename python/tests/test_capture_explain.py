@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An explanation lists what of a module runs where, and why, in the user's names. Odd modules and
-inputs run, or are refused by name."""
+"""An explanation lists which parts of a module run where, and why, by the user's names. Odd modules
+and inputs either run, or are refused with a message that names them."""
 
 import collections
 import contextlib
@@ -21,7 +21,7 @@ from cgpipe.torchgpipe import GPipe
 from cgpipe.torchgpipe.balance import balance_by_size
 
 PAGES = pathlib.Path(__file__).resolve().parents[2] / "docs"
-#: Words of PyTorch's insides, and of this package's.
+#: Words for internals of PyTorch and of this package; messages must not contain them.
 INSIDE = (r"torch\.(_|export|fx)|[Gg]uard|data-dependent expr|symbol|tracing|proxy|aten|u0"
           r"|specializ|Whole|Flat|_Walk|Traceback|subclass|Dynamo")
 Named = collections.namedtuple("Named", "a b")
@@ -87,7 +87,8 @@ def on_meta():
 
 X, IDS = torch.ones(4, 8), torch.ones(4, 3, dtype=torch.long)
 
-#: Modules that run: what makes them, inputs, and what PyTorch runs of them: (path, op, text).
+#: Modules that run. Each entry has a function that makes the module, its inputs, and the parts that
+#: PyTorch runs, as (path, op, text).
 RUN = {
     "hook": (hooked, (X,), [("0", "", "forward hooks")]),
     "autograd.Function": (part(lambda m, x: Reverse.apply(m.lin(x))), (X,),
@@ -127,7 +128,8 @@ RUN = {
     "a tensor": (plain, X, []),
 }
 
-#: Modules and inputs that are refused: what makes them, inputs, the path and the text.
+#: Modules and inputs that are refused. Each entry has a function that makes the module, its inputs,
+#: and the path and text of the message.
 REFUSED = {
     "lazy": (lambda: nn.Sequential(nn.LazyLinear(8)), (X,), "0.weight", "uninitialized"),
     "half": (lambda: plain().half(), (X,), "0.weight", "float32 is expected, got float16"),

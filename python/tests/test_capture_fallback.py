@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that cannot be captured run by PyTorch inside the pipeline: with PyTorch's gradients, and
-the same bits in all layouts."""
+"""PyTorch runs modules that cannot be captured inside the pipeline. They have PyTorch's gradients,
+and are bit-equal in all layouts."""
 
 import copy
 import random
@@ -258,7 +258,8 @@ class Fallback(unittest.TestCase):
                    "batch_norm without its count": Uncounted(8)}
         x = torch.randn(6, 8, 4)
         for name, module in modules.items():
-            # Statistics of 4 numbers would multiply roundings.
+            # Statistics over only 4 numbers would amplify rounding errors, so a linear layer makes
+            # 16.
             module = nn.Sequential(nn.Sequential(nn.Linear(4, 16)), module)
             with self.subTest(name):
                 eager, model = copy.deepcopy(module), GPipe(copy.deepcopy(module), [1, 1], chunks=2)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fault of the translator is shown, and not hidden by PyTorch that runs the module instead."""
+"""A fault of the translator is reported. The capture does not hide the fault by letting PyTorch run
+the module."""
 
 import unittest
 import warnings

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that is rewritten as a functional one has the graph that PyTorch's functionalization
-gives."""
+"""If a capture rewrites a program without writes in place, the graph equals the graph after
+PyTorch's functionalization."""
 
 import unittest
 from unittest import mock
@@ -16,7 +16,7 @@ IMAGE = (2, 3, 8, 8)
 
 
 class Residual(nn.Module):
-    """A block as in torchvision, with writes in place."""
+    """A residual block as in torchvision, with writes in place."""
 
     def __init__(self):
         super().__init__()
@@ -102,7 +102,7 @@ def loss_of(function):
     return Layers(lambda m, x: function(m.a(x), x.sigmoid()))
 
 
-#: Modules that are rewritten, and the shapes of their inputs.
+#: Modules that a capture rewrites itself, and the shapes of their inputs.
 REWRITTEN = {
     "a residual block": (nn.Sequential(Residual(), Residual()), IMAGE),
     "a norm in eval mode": (nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3).eval()), IMAGE),
@@ -137,7 +137,7 @@ REWRITTEN = {
 }
 
 
-#: Modules of which PyTorch forgets lines, as it replaces ops by those that they consist of.
+#: Modules for which PyTorch loses source lines, because it replaces ops by simpler ops.
 WITHOUT_LINES = {"shapes", "a number of samples"}
 
 
@@ -195,7 +195,7 @@ def to_an_argument(m, x):
 
 @torch.library.custom_op("cgpipe_test::clone", mutates_args={"y"})
 def doubling(y: torch.Tensor) -> torch.Tensor:
-    """Write to a tensor, by the name of an op that does not."""
+    """Write to a tensor, in an op whose name, clone, promises no write."""
     y.mul_(2)
     return y + 1
 
@@ -211,7 +211,7 @@ def by_another_library(m, x):
     return m.a(x) * y * z
 
 
-#: Modules that PyTorch functionalizes.
+#: Modules that a capture does not rewrite, so that PyTorch functionalizes them.
 OTHERS = {
     "after a dropout that keeps all": after_an_identity,
     "to an argument": to_an_argument,
@@ -227,8 +227,8 @@ class Functional(unittest.TestCase):
         torch.manual_seed(3)
 
     def graphs(self, module, shape):
-        """Return whether a capture has rewritten the program, and its graph, without and with
-        PyTorch's functionalization."""
+        """Return whether a capture rewrote the program itself, and two graphs: from that capture,
+        and from a capture by PyTorch's functionalization."""
         own = functional.rewrite
         x = shape if isinstance(shape, torch.Tensor) else torch.randn(shape)
         found = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of an element in captured modules: outputs and gradients equal PyTorch's, also where a
-function bends."""
+"""Elementwise functions in captured modules: outputs and gradients equal PyTorch's, even at points
+where a function has no derivative."""
 
 import unittest
 
@@ -27,7 +27,7 @@ MODULES = {
                     nn.Mish)},
 }
 
-# Functions of positive numbers too.
+# Functions that are tested on positive numbers only.
 POSITIVE = {
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "log": torch.log, "reciprocal": torch.reciprocal,
     "a number by a tensor": lambda x: 2.5 / x, "half a power": lambda x: x ** 0.5,
@@ -55,7 +55,7 @@ FUNCTIONS = {
     "softmax by hand": lambda x: x.exp() / x.exp().sum(-1, keepdim=True),
 }
 
-# Functions, and points where they bend.
+# Functions, and the points at which they have no derivative.
 BENDS = {
     "relu6": (F.relu6, [0, 6]), "hardtanh": (F.hardtanh, [-1, 1]),
     "clamp": (lambda x: x.clamp(-1, 1), [-1, 1]), "clamp_min": (lambda x: x.clamp_min(0.1), [0.1]),
@@ -91,7 +91,8 @@ class Function(nn.Module):
 
 
 class Several(nn.Module):
-    """Modules side by side, each with its own input and output: one capture for all."""
+    """Modules side by side, each with its own input and output, so that one capture tests all of
+    them."""
 
     def __init__(self, named):
         super().__init__()
@@ -103,7 +104,7 @@ class Several(nn.Module):
 
 
 class PReLUs(nn.Module):
-    """Slopes by channel of images and of rows."""
+    """Two PReLUs with a slope per channel: one on images, one on rows."""
 
     def __init__(self):
         super().__init__()
@@ -119,7 +120,8 @@ class Functions(unittest.TestCase):
         torch.manual_seed(5)
 
     def check(self, named, draw):
-        """Compare modules or functions; a failure names the number of its input or output."""
+        """Compare modules or functions with PyTorch. A failure names the number of the input or
+        output."""
         compare(self, Several(named), *(draw() for _ in named))
 
     def test_modules(self):

@@ -30,7 +30,7 @@ CONVOLUTIONS = {
 
 
 class With(nn.Module):
-    """A function of a parameter and of the inputs."""
+    """A module that calls a function of its parameter and its inputs."""
 
     def __init__(self, function, *shape):
         super().__init__()
@@ -40,7 +40,8 @@ class With(nn.Module):
         return self.function(self.parameter, *inputs)
 
 
-# Functions of a parameter, its shape, and the shape of the input.
+# Each entry has a function of a parameter and an input, the parameter's shape, and the input's
+# shape.
 PARAMETERS = {
     "a class token": (lambda p, x: torch.cat([p.expand(x.shape[0], -1, -1), x], 1), [1, 1, 12],
                       ROWS),

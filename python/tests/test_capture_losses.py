@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captured losses: three steps of SGD over micro-batches equal PyTorch's over the mini-batch."""
+"""Captured losses: three steps of SGD over micro-batches equal three steps of PyTorch over the
+mini-batch."""
 
 import copy
 import unittest
@@ -27,7 +28,7 @@ def of_images():
 
 
 class Penalized(nn.Module):
-    """Returns a loss with a penalty of the weights, which is added once, not for each sample."""
+    """A module that returns a loss. It adds a penalty on the weights once, not for each sample."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +47,8 @@ class Losses(unittest.TestCase):
 
     def compare(self, loss, target, module=None, shape=ROWS, precision="f32", bound=1e-5,
                 fallback=False, chunks=3):
-        """Train a module by PyTorch and by a pipeline of two stages and uneven micro-batches."""
+        """Train a module by PyTorch and by a pipeline with two stages and micro-batches of unequal
+        size."""
         module = module or net()
         theirs, x = copy.deepcopy(module), torch.randn(shape)
         model = cgpipe.from_torch(module, (x,), loss=loss, example_target=target,
@@ -102,7 +104,7 @@ class Losses(unittest.TestCase):
         classes = torch.randint(0, 3, (N,))
         weights, pixels = torch.tensor([0.2, 1.5, 3.0]), torch.randint(0, 3, (N, 4, 3))
         pixels[:, 1] = 255
-        pixels[:3, 2:] = 255  # uneven micro-batches have other sums of weights
+        pixels[:3, 2:] = 255  # so micro-batches have unequal sums of weights
         for loss in (nn.CrossEntropyLoss(label_smoothing=0.2), nn.CrossEntropyLoss(weights),
                      nn.CrossEntropyLoss(weights, reduction="sum")):
             with self.subTest(loss=loss):
@@ -151,7 +153,7 @@ class Losses(unittest.TestCase):
                      nn.NLLLoss(reduction="sum")):
             with self.subTest(loss=loss):
                 self.compare(lambda y, t: loss(F.log_softmax(y, 1), t), target)
-                self.compare(lambda y, t: loss(F.logsigmoid(y), t), target)  # not normalized
+                self.compare(lambda y, t: loss(F.logsigmoid(y), t), target)  # unnormalized input
         self.compare(lambda y, t: nn.NLLLoss(weights)(nn.LogSoftmax(1)(y), t), pixels, of_images(),
                      IMAGES)
         self.compare(lambda y, t: F.nll_loss(F.log_softmax(y, 2), t), pixels, of_images(), IMAGES)
@@ -210,7 +212,7 @@ class Losses(unittest.TestCase):
         self.compare(lambda y, t: -y.log_softmax(1).mean() * 2, classes)
 
     def test_losses_of_what_pytorch_runs(self):
-        """PyTorch runs one op, a module, and the whole module, whose trace fails."""
+        """PyTorch runs one op, one submodule, and a whole module whose trace fails."""
         functions = [lambda x: x.cumsum(-1), lambda x: x.sin() * (1 if float(x.sum()) > 0 else 2),
                      lambda x: x * len(x) ** 0.5]
         target = torch.randn(N, 3)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A captured module has PyTorch's gradients and outputs, or is refused by name. The modules here
-stop gradients, write through views, cast, have backwards or hooks of their own, branch on the
-number of samples, or change after their capture."""
+"""A captured module has PyTorch's gradients and outputs, or is refused with a message that names
+the cause. The modules here stop gradients, write through views, cast, have custom backwards or
+hooks, branch on the number of samples, or change after their capture."""
 
 import copy
 import random
@@ -202,7 +202,8 @@ class Masked(nn.Module):
 
 
 class Configured(nn.Module):
-    """A module whose numbers are in objects, lists, a function and its class."""
+    """A module whose forward reads settings from objects, lists, a function attribute and the
+    class."""
 
     power = 1.0
 
@@ -219,7 +220,7 @@ class Configured(nn.Module):
 
 
 class Text(str):
-    """A text that cannot be compared."""
+    """A string whose comparison raises an exception."""
 
     __hash__ = str.__hash__
 
@@ -258,7 +259,7 @@ class Changes(unittest.TestCase):
 
     def test_a_module_that_stays_as_it_is_is_captured_once(self):
         x = torch.randn(4, 80, 80)
-        model = GPipe(nn.Sequential(Masked(80, 80)), [1])  # the mask is compared by its version
+        model = GPipe(nn.Sequential(Masked(80, 80)), [1])  # the mask's version counter is compared
         pipeline = cgpipe.Pipeline(cgpipe.from_torch(Masked(80, 80), (x,)), batch=4,
                                    external_loss=True)
         with mock.patch.object(runtime, "capture", wraps=runtime.capture) as capture:

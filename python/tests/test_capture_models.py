@@ -44,8 +44,9 @@ class Models(unittest.TestCase):
         torch.manual_seed(5)
 
     def once(self, make, shape, **options):
-        """Compare, with up to three draws. Other rounding may move the input of one of a million
-        ReLUs to the other side of 0. Gradients then exceed the bound although the ops are right."""
+        """Compare, with up to three random draws. Different rounding may move the input of one of a
+        million ReLUs to the other side of 0. Then gradients exceed the bound although the ops are
+        right."""
         for attempt in range(3):
             try:
                 return compare(self, make(), torch.randn(shape), **options)
@@ -104,11 +105,11 @@ class Models(unittest.TestCase):
 
 
 class Training(unittest.TestCase):
-    """The losses of twenty steps follow PyTorch's."""
+    """The losses of twenty steps are close to PyTorch's."""
 
     def follow(self, module, draw, loss, optimizer, chunks=1, **options):
-        """Compare losses with PyTorch's in float64, within 2e-5 or four times the largest error of
-        PyTorch's float32 so far."""
+        """Compare each loss with PyTorch's in float64. The bound is 2e-5, or four times the largest
+        error of PyTorch's float32 up to this step."""
         torch.manual_seed(6)
         single, double = copy.deepcopy(module), copy.deepcopy(module).double()
         layers = len(module)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipeline.evaluate() and predict() of captured modules give what module.eval() gives."""
+"""Pipeline.evaluate() and predict() of captured modules give the results of module.eval()."""
 
 import copy
 import unittest
@@ -16,7 +16,7 @@ from torch import nn
 
 
 class Layer(nn.Module):
-    """A layer and its forward, a function of the module and its input."""
+    """A linear layer whose forward is a given function of the module and its inputs."""
 
     def __init__(self, forward, **children):
         super().__init__()
@@ -43,7 +43,7 @@ class Dropped(nn.Dropout):
 
 
 class Statistics(nn.Module):
-    """A batch norm of one's own."""
+    """A custom batch norm."""
 
     def __init__(self):
         super().__init__()
@@ -76,7 +76,7 @@ def sequence(forward, **children):
     return nn.Sequential(nn.Linear(6, 6), Layer(forward, **children), nn.Linear(6, 3))
 
 
-#: Modules whose evaluation needs no graph of its own.
+#: Modules whose training graph also serves evaluation.
 SHARED = {
     "F.dropout in the module's mode": lambda: sequence(
         lambda m, x: F.dropout(m.a(x), 0.5, m.training)),
@@ -87,7 +87,7 @@ SHARED = {
     "a path that is the same": lambda: sequence(
         lambda m, x: F.relu(m.a(x)) if m.training else m.a(x).relu()),
 }
-#: Modules whose evaluation takes another path.
+#: Modules whose forward takes another path in evaluation.
 OTHER = {
     "a factor in training": lambda: sequence(lambda m, x: m.a(x) * 3 if m.training else m.a(x)),
     "a factor in evaluation": lambda: sequence(
@@ -114,7 +114,7 @@ OTHER = {
     "an average over runs": lambda: sequence(
         lambda m, x: m.a(x) if m.training else sum(m.a(x * k) for k in (0.5, 1, 1.5)) / 3),
 }
-#: Modules that PyTorch runs, and layers of PyTorch's own.
+#: Modules that PyTorch runs, custom layers and layers of PyTorch.
 RUN_BY_TORCH = {
     "drop path": lambda: nn.Sequential(nn.Linear(6, 6), DropPath(), nn.Linear(6, 3)),
     "a dropout of one's own": lambda: nn.Sequential(nn.Linear(6, 6), Dropped(0.4), nn.Linear(6, 3)),
@@ -156,7 +156,8 @@ class Evaluation(unittest.TestCase):
             torch.testing.assert_close(training.predict(*inputs), expected, rtol=1e-4, atol=1e-5)
 
     def run_all(self, table, number):
-        """Train and evaluate each module; ``number``: of pipelines beside the one that trains."""
+        """Train and evaluate each module. ``number`` is the expected number of extra pipelines for
+        evaluation."""
         for name, make in table.items():
             with self.subTest(name):
                 torch.manual_seed(3)
@@ -259,7 +260,7 @@ class Evaluation(unittest.TestCase):
         for table, name in ((SHARED, "a path that is the same"), (OTHER, "a factor in training")):
             module = table[name]()
             with pipeline(module) as training:
-                training.plan._options.ranks = 2  # as far as an evaluation can see
+                training.plan._options.ranks = 2  # pretend that there are two ranks
                 training.hooks = [module.register_state_dict_pre_hook(ranks._refuse)]
                 x, _ = data()
                 if table is SHARED:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captured ops that move or mix elements within a sample, ops on sequences and volumes, and
-attention with masks: outputs and gradients equal PyTorch's, and PyTorch runs no part."""
+attention with masks. Outputs and gradients equal PyTorch's, and no part falls back to PyTorch."""
 
 import unittest
 
@@ -63,7 +63,7 @@ FUNCTIONS = {
 }
 
 
-#: Choices between tensors that a layer has made, and which are finite.
+#: Choices between results of a layer, which are finite.
 CHOICES = {
     "where": (lambda x: torch.where(torch.arange(12) % 3 == 0, x, -2.0), [ROWS]),
     "where of two": (lambda x, y: torch.where(torch.arange(5)[:, None] < 3, x, y), [ROWS, ROWS]),
@@ -81,7 +81,8 @@ class AfterLayer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of tokens with a mask of theirs, which ``mask(tokens, kept)`` makes."""
+    """Attention between tokens, with a mask that ``mask(tokens, kept)`` computes from the
+    tokens."""
 
     def __init__(self, mask, kv_heads=4):
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captured ops, also spelled in other ways: outputs, gradients and statistics equal PyTorch's."""
+"""Captured ops, in each of their spellings: outputs, gradients and statistics equal PyTorch's."""
 
 import pathlib
 import re
@@ -80,7 +80,7 @@ FUNCTIONS = {
 
 
 class Attention(nn.Module):
-    """Attention in one of several spellings."""
+    """Attention, written in one of several ways."""
 
     def __init__(self, spelling, heads=2, kv_heads=2, width=8):
         super().__init__()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof of a capture alone. One static check at a time, or a part of a translation, is removed,
-and a module that needs it is captured. The proof must refuse the capture; UNSEEN has the checks
-that no proof can replace.
+"""Test the proof of a capture without the static checks. Each test removes one check, or one part
+of a translation, and captures a module that needs it. The proof must refuse the capture. UNSEEN
+lists the checks that the proof cannot replace.
 
---table prints what the proof says about each."""
+--table prints the proof's message for each check."""
 
 import contextlib
 import random
@@ -38,7 +38,7 @@ class Stop(nn.Module):
 
 
 class Deep(nn.Module):
-    """A layer inside of others, which changes the output by less than 1 %."""
+    """A layer nested in other layers; it changes the output by less than 1 %."""
 
     def __init__(self, function):
         super().__init__()
@@ -110,12 +110,12 @@ def hooked():
 
 
 def without(*names):
-    """Let checks do nothing, each a function "module.name"."""
+    """Return patches that turn checks off; each check is a function "module.name"."""
     return [mock.patch(f"cgpipe.torch.{name}", lambda *_, **__: None) for name in names]
 
 
 def without_findings(text):
-    """Let a trace be watched, but for the findings with a text."""
+    """Return a patch that watches a trace, but ignores findings that contain this text."""
     @contextlib.contextmanager
     def watching(module):
         try:
@@ -133,7 +133,7 @@ def nothing(*_):
 
 
 class _Torch:
-    """PyTorch without the tag of random ops."""
+    """PyTorch without the tag that marks random ops."""
 
     Tag = types.SimpleNamespace(nondeterministic_seeded=None)
 
@@ -148,7 +148,8 @@ def embedding(t, weight, ids, *_):
 EMBEDDING = OPS["embedding"]
 CASTS = without("elementwise.need", "walk._check_result")
 
-#: The removed check, a module, and its input (None: a row of 8 floats a sample).
+#: Each entry has patches that remove a check, a function that makes a module, and the module's
+#: input. None stands for an input of 8 floats per sample.
 CHECKS = {
     "detach": ([mock.patch.dict(OPS, detach=lambda t, x: x)],
                lambda: Stop(lambda m, y, x: m.b(x) * y.detach()), None),
@@ -199,14 +200,15 @@ CHECKS = {
                                   torch.tensor([[0, 1], [3, 2]])),
 }
 
-#: Checks that the proof cannot replace, and why.
+#: Checks that the proof cannot replace, with the reason.
 UNSEEN = {
     "integers of other samples": "a proof has one micro-batch",
 }
 
 
 def spread(module, x):
-    """Return how much PyTorch differs from itself if samples are permuted, and with two threads."""
+    """Return how much PyTorch's result changes if the samples are permuted and another number of
+    threads is used."""
     order, threads = torch.randperm(len(x)), torch.get_num_threads()
 
     def run(x):
@@ -228,13 +230,14 @@ class Proof(unittest.TestCase):
         torch.manual_seed(1)
 
     def outcome(self, name):
-        """Return what the proof says about a module if the check is removed; None: nothing."""
+        """Remove a check and capture its module. Return the proof's message; None if the proof
+        accepts the module."""
         patches, make, x = CHECKS[name]
         x = torch.randn(2, 8) if x is None else x
         with contextlib.ExitStack() as stack:
             for patch in patches:
                 stack.enter_context(patch)
-            capture(make(), (x.clone(),), fallback=False, verify=False)  # no other check
+            capture(make(), (x.clone(),), fallback=False, verify=False)  # no other check fails
             try:
                 capture(make(), (x.clone(),), fallback=False, verify=True)
             except CaptureError as error:
@@ -251,7 +254,7 @@ class Proof(unittest.TestCase):
         module, x = Stop(lambda m, y, x: F.layer_norm(y + 300, [8])), torch.randn(2, 8)
         self.assertEqual(spread(module, x), 0)
         found = capture(module, (x,), fallback=False).proof
-        self.assertGreater(found.repeats, 0)  # something differs by more than is always allowed
+        self.assertGreater(found.repeats, 0)  # a difference exceeds the fixed bound
         self.assertEqual(found.unprovable, [])
         with mock.patch("cgpipe.torch.proof_cuts.MOVED", 0), self.assertRaises(CaptureError):
             capture(module, (x,), fallback=False)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random modules train like PyTorch's, or are refused by name: outputs or losses, gradients,
-buffers and weights of three steps of SGD, for two numbers of samples. GPipe trains most of them; a
-third is captured with a loss for a Pipeline.
+"""Random modules train as in PyTorch, or are refused with a message that names the cause. Each test
+compares outputs or losses, gradients, buffers and weights of three steps of SGD, with two numbers
+of samples. GPipe trains two thirds of the modules. A Pipeline trains the others, which are captured
+with a loss.
 
-CGP_TEST_SEED repeats a run; CGP_TEST_MODULES is their number [40]."""
+CGP_TEST_SEED repeats a run. CGP_TEST_MODULES is the number of modules; the default is 40."""
 
 import collections
 import copy
@@ -26,9 +27,9 @@ from cgpipe.torchgpipe import GPipe
 SEED = int(os.environ.get("CGP_TEST_SEED", random.SystemRandom().randrange(2 ** 32)))
 COUNT = int(os.environ.get("CGP_TEST_MODULES", 40))
 
-#: Differences that are allowed, relative to a tensor's norm: outputs and buffers, and gradients.
+#: Allowed differences of tensors by kind, relative to a tensor's norm.
 BOUNDS = {"output": 1e-5, "buffer": 1e-5, "gradient": 1e-4, "weight": 1e-5}
-#: A tensor that roundings change by more than this is not compared; runs that show it.
+#: A tensor is not compared if rounding errors change it by more than UNLIKE in one of RUNS runs.
 UNLIKE, RUNS = 1e-2, 12
 
 
@@ -37,19 +38,19 @@ def as_tuple(x):
 
 
 def parts_of(x, samples):
-    """Return micro-batches of an input, each of a number of samples, but for the last one."""
+    """Cut an input into micro-batches of ``samples`` samples; the last one may be smaller."""
     parts = [part.split(samples) for part in as_tuple(x)]
     return [part if isinstance(x, tuple) else part[0] for part in zip(*parts)]
 
 
 def moved(x):
-    """Return a float tensor moved by a few roundings."""
+    """Return a copy of a float tensor with each element changed by a few rounding errors."""
     return x * (1 + 4 * 2.0 ** -23 * (2 * torch.rand_like(x) - 1)) if x.is_floating_point() else x
 
 
 class Training:
-    """Three steps of a module. ``call``: a function of an input; ``module``: the same module;
-    ``move``: move inputs and weights by roundings."""
+    """Three steps of a module. The function ``call`` takes an input and runs ``module``. If
+    ``move`` is true, inputs and weights change by rounding errors."""
 
     def __init__(self, case, call, module, move=False):
         self.found, self.case, self.move = {}, case, move
@@ -87,18 +88,18 @@ class Training:
 
 
 class LossTraining:
-    """Three steps of a module with a loss. ``step``: a function of inputs and a target, which
-    returns the loss and leaves gradients; ``update``: apply them."""
+    """Three steps of a module with a loss. The function ``step`` takes inputs and a target, returns
+    the loss and leaves gradients. The function ``update`` applies the gradients."""
 
     def __init__(self, case, module, step, update):
         self.found = {}
         for i, (x, target) in enumerate(zip(case.inputs, case.targets)):
             loss = torch.as_tensor(step(x, target), dtype=torch.float32).detach().clone()
             if not loss.isfinite():
-                break  # a pipeline refuses to update the weights
+                break  # a pipeline refuses updates after such a loss
             tensors = {"output loss": loss}
             for name, p in module.named_parameters():
-                # A pipeline has gradients of 0 where PyTorch has none.
+                # A pipeline has a gradient of 0 where PyTorch has no gradient.
                 tensors[f"gradient {name}"] = (torch.zeros_like(p) if p.grad is None
                                                else p.grad.clone())
             update()
@@ -113,7 +114,7 @@ def size(x):
 
 
 class Case:
-    """A random module, and what is done with it."""
+    """A random module, with its inputs, loss or change, and layout."""
 
     def __init__(self, seed):
         torch.manual_seed(seed)
@@ -122,7 +123,7 @@ class Case:
         drawn.module.train(pick.random() < 0.7)
         self.chunks, self.wants = pick.choice([1, 1, 2]), pick.random() < 0.8
         least = 2 * self.chunks
-        # A path that depends on the number of samples needs micro-batches of one size.
+        # If forward branches on the number of samples, all micro-batches must have the same size.
         step = self.chunks if "samples in forward" in drawn.constructs else 1
         sizes = [step * pick.randint(least // step, 5 + least // step) for _ in range(2)]
         self.inputs = [drawn.inputs(n) for n in (*sizes, sizes[0])]
@@ -150,28 +151,30 @@ class Case:
             sizes = [len(as_tuple(x)[0]) for x in self.inputs]
             single = any(size % -(-max(sizes) // self.chunks) == 1 for size in sizes)
             if single or "samples in forward" in self.drawn.constructs:
-                # A pipeline refuses another path, and a batch norm a single sample.
+                # A pipeline refuses a forward that takes another path, and a batch norm refuses a
+                # single sample. So all steps get the same number of samples.
                 self.inputs[1] = self.inputs[2]
                 outputs[1] = outputs[2]
             self.batch = max(len(as_tuple(x)[0]) for x in self.inputs)
             self.targets = [self.loss.target(of_step) for of_step in outputs]
 
     def weights(self, step, outputs):
-        """Return the gradients of a step's outputs."""
+        """Return the gradients that the test passes for a step's outputs."""
         if step not in self._weights:
             self._weights[step] = [torch.randn(y.shape) for y in outputs]
         return self._weights[step]
 
     def eager(self, move=False):
-        """Return a training by PyTorch. ``move``: with other roundings."""
+        """Return a training by PyTorch. If ``move`` is true, its rounding errors differ."""
         module = copy.deepcopy(self.drawn.module)
-        if move:  # a product in bfloat16 rounds differently if its input has other strides
+        if move:  # contiguous inputs change the rounding of products in bfloat16
             for layer in module:
                 layer.register_forward_pre_hook(lambda _, args: tuple(
                     x.contiguous() if torch.is_tensor(x) else x for x in args))
 
         def call(x):
-            # A pipeline has micro-batches of one size, GPipe as many as the batch gives.
+            # The micro-batches of a Pipeline keep their planned size; GPipe cuts each batch into
+            # ``chunks`` micro-batches.
             samples = -(-(len(as_tuple(x)[0]) if self.loss is None else self.batch) // self.chunks)
             outputs = [as_tuple(module(part)) for part in parts_of(x, samples)]
             return tuple(torch.cat(parts) for parts in zip(*outputs))
@@ -206,15 +209,15 @@ class Case:
             return LossTraining(self, module, step, pipeline.update), model
 
     def gpipe(self):
-        """Return a training by the engine, and the pipeline."""
+        """Return a training by GPipe, and the GPipe module."""
         module = copy.deepcopy(self.drawn.module)
         balance = [1] * (self.stages - 1) + [self.layers - self.stages + 1]
         model = GPipe(module, balance, chunks=self.chunks, checkpoint=self.mode)
         return Training(self, model, module), model
 
     def differences(self, found, expected):
-        """Return the tensors that differ, and how much more than is allowed. ``expected``: a
-        training by PyTorch."""
+        """Compare a training with ``expected``, a training by PyTorch. Return the tensors that
+        differ by more than is allowed, with a text that has the difference and the bound."""
         found, wrong, others = found.found, {}, []
         for name, want in expected.found.items():
             scale = max(size(want), 1e-3 * self._largest(expected.found, name)) or 1.0
@@ -231,7 +234,8 @@ class Case:
 
     @staticmethod
     def _largest(tensors, name):
-        """Return the size of the largest gradient of a tensor's module, in this step."""
+        """Return the largest norm of a gradient in this tensor's module and step; 0 if the tensor
+        is not a gradient."""
         if not name.startswith("gradient"):
             return 0.0
         path, step = name.split(", ")[0].rpartition(".")[0], name.split(", ")[1]
@@ -268,7 +272,8 @@ class Modules(unittest.TestCase):
         self.assertLessEqual(refused, max(1, 0.02 * COUNT))
 
     def verdict(self, case):
-        """Return how a module runs; fail if it does not train as in PyTorch."""
+        """Return who runs the module: "engine", "part", "PyTorch" or "refused". Fail if it does not
+        train as in PyTorch."""
         expected = case.eager()
         try:
             found, model = case.gpipe() if case.loss is None else case.pipeline()

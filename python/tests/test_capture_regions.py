@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch runs an op that the engine does not cover alone: the engine runs the rest of the module,
-gradients are PyTorch's, and the bits are equal in all layouts."""
+"""PyTorch runs only the ops that the engine lacks, and the engine runs the rest of the module.
+Gradients equal PyTorch's, and results are bit-equal in all layouts."""
 
 import copy
 import unittest
@@ -21,7 +21,8 @@ LAYOUTS = [([3], "never"), ([1, 2], "always"), ([2, 1], "except_last"), ([1, 1, 
 
 
 class Part(nn.Module):
-    """Call ``function(module, y, x)`` between two linear layers; y is the first one's result."""
+    """Call ``function(module, y, x)`` between two linear layers. y is the first layer's result on
+    x."""
 
     def __init__(self, function):
         super().__init__()
@@ -48,7 +49,8 @@ def glued(module, y, x):
     return y.view(y.shape[0], 4, 2).cumsum(1).flatten(1)
 
 
-# For each function: the ops that PyTorch runs (None: they are not told), and how many regions.
+# Each entry has a function, the ops that PyTorch runs, and the number of regions that PyTorch runs.
+# None stands for ops that the test does not compare.
 ALONE = {
     "cumsum": (lambda m, y, x: y.cumsum(1) * m.scale, "cumsum", 1),
     "sort": (lambda m, y, x: y.sort(1).values - x, "sort", 1),
@@ -77,7 +79,7 @@ ALONE = {
 
 
 def torchs(model):
-    """Return the ops that PyTorch runs."""
+    """Return the names of the ops that PyTorch runs."""
     return [p.op for p in model._captured.places if p.where == "PyTorch"]
 
 
@@ -230,7 +232,7 @@ class Regions(unittest.TestCase):
 
     def test_the_report_has_the_memory_that_autograd_keeps(self):
         class Product(nn.Module):
-            def forward(self, x):  # keeps the result and its factor, at 4 bytes a number
+            def forward(self, x):  # autograd keeps two tensors of 4-byte numbers
                 return (x.cumsum(1) * x.detach().cumsum(1)).cumsum(1)
         for module, width, kept in ((Product(), 64, "512 B"), (Product(), 1024, "8 KiB"),
                                     (Part(on_data), 8, "96 B")):
@@ -249,7 +251,7 @@ class Regions(unittest.TestCase):
             options = {"stages": 2, "balance": [2, 1], "chunks": 4, "batch": 12,
                        "recompute": recompute}
             plan = cgpipe.plan(model, **options)
-            first, second = plan.devices  # two micro-batches of 3 samples in flight
+            first, second = plan.devices  # 2 micro-batches of 3 in flight
             self.assertEqual((first.outside_bytes, second.outside_bytes), (2 * kept[3], 0))
             line = f"outside the plan: PyTorch in regions keeps up to {2 * kept[3]:,} bytes"
             self.assertIn(f"{line} on cpu:0 (measured)\n", str(plan))

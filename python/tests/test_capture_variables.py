@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables outside of a module that its forward, or a loss, reads: a change counts in the next
-step, or is refused by name."""
+"""Test variables outside a module that its forward, or a loss, reads. After a change, the next step
+uses the new value or is refused with the variable's name."""
 
 import argparse
 import contextlib
@@ -32,7 +32,7 @@ def times_scale(y):
 
 
 def scaled(function):
-    """Decorate a function: multiply by SCALE."""
+    """Decorate a function: multiply its result by SCALE."""
     @functools.wraps(function)
     def call(*args):
         return function(*args) * SCALE
@@ -40,7 +40,7 @@ def scaled(function):
 
 
 class Base(nn.Module):
-    """A module whose subclasses reach SCALE in several ways."""
+    """A base class; each subclass reads the global SCALE in another way."""
 
     def __init__(self):
         super().__init__()
@@ -110,7 +110,8 @@ class Factor(Base):
 
 
 class Unscaled(Base):
-    """A module that shares a function with Factor, and reads no variable by it."""
+    """A module that shares a function with Factor. In this module the function reads no
+    variable."""
 
     def forward(self, x):
         return self.shared(self.a(x))
@@ -141,11 +142,11 @@ class Ancestor(nn.Module):
 
 
 class Derived(Ancestor):
-    """A module whose base class has its attribute."""
+    """A module that reads an attribute of its base class."""
 
 
 class Scaled:
-    """An object that is called, and a loss as a method."""
+    """A callable object that also has a loss as a method."""
 
     def __init__(self):
         self.factor = 1.0
@@ -158,7 +159,7 @@ class Scaled:
 
 
 class Slots:
-    """An object without a dictionary."""
+    """An object with __slots__ and no __dict__."""
 
     __slots__ = ("factor",)
 
@@ -168,7 +169,7 @@ class Slots:
 
 @contextlib.contextmanager
 def changed(container, key, value):
-    """Set an item of a container for a while."""
+    """Set an item of a container; restore the old value at the end of the block."""
     before, container[key] = container[key], value
     try:
         yield
@@ -183,7 +184,7 @@ class Variables(unittest.TestCase):
 
         def forward(module, y, x):
             nonlocal calls
-            calls += 1  # what forward itself assigns is not compared
+            calls += 1  # variables that forward assigns are not compared
             return times_scale(y) * factor * POWERS["first"]
         module = Stop(forward)
         model = GPipe(nn.Sequential(copy.deepcopy(module)), [1])

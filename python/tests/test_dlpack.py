@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in the memory of devices: DLPack in both directions, and views of a pipeline's memory.
+"""Tensors in device memory: DLPack in both directions, and views of a pipeline's memory.
 
-Most tests need no GPU: `cuda-host` of the build is the pipelines' device, and the views of one
-pipeline are the inputs of another. CGPIPE_GPU=1 also tests PyTorch's tensors on a GPU."""
+Most tests need no GPU: the pipelines run on the build's backend `cuda-host`, and views of one
+pipeline are the inputs of another pipeline. CGPIPE_GPU=1 also tests PyTorch's tensors on a GPU."""
 
 import ctypes
 import gc
@@ -32,13 +32,13 @@ def pipeline(*devices, **options):
 
 
 def on_host(array):
-    """Return an array as a DeviceTensor in host memory, which other libraries can read."""
+    """Return a DeviceTensor with the memory of a NumPy array, which other libraries can read."""
     return dlpack.DeviceTensor(array, (dlpack.CPU, 0), array.shape, str(array.dtype),
                                array.ctypes.data)
 
 
 class Producer:
-    """A DeviceTensor that keeps the streams that it was asked for, and may have strides."""
+    """A DeviceTensor that notes the stream of each __dlpack__() call, and may have strides."""
 
     def __init__(self, tensor, strides=None):
         self.tensor, self.strides, self.streams = tensor, strides, []
@@ -80,7 +80,7 @@ class Capsules(unittest.TestCase):
         del reader
         capsule = on_host(numpy.zeros(3, dtype=numpy.float32)).__dlpack__()
         self.assertEqual(len(dlpack._exported), before + 1)
-        del capsule  # no library took it
+        del capsule  # no library has consumed it
         gc.collect()
         self.assertEqual(len(dlpack._exported), before)
 
@@ -105,7 +105,7 @@ class Views(unittest.TestCase):
             p.parameters_changed()
             numpy.testing.assert_array_equal(view, p.parameter("0.weight"))
             self.assertNotEqual(p.evaluate(x, y), before)
-        self.assertTrue(numpy.isfinite(view).all())  # the view keeps the memory
+        self.assertTrue(numpy.isfinite(view).all())  # the view keeps the memory alive
 
     @needs_cuda_host
     def test_a_view_of_device_memory(self):

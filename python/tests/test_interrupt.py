@@ -85,7 +85,7 @@ class Interrupts(unittest.TestCase):
         self.assertEqual(worker.call(lambda: 3), 3)
 
     def test_the_gil_is_released_during_a_step(self):
-        # A slow step: the thread has time to count.
+        # The step is slow, so that the thread has time to count.
         with mock.patch.dict(os.environ, {"CGP_FAULT": "delay:0F0:1"}):
             pipeline = cgpipe.Pipeline(support.model(), batch=16)
         with pipeline:

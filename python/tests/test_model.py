@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and tensors: read, returned and refused values."""
+"""Models and tensors: values that they read, return and refuse."""
 
 import gc
 import json

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: each word value of an option has its effect, and a value that does not fit is refused,
-never ignored."""
+"""Options: each keyword value has its effect, and an unsuitable value is refused, never ignored."""
 
 import os
 import tempfile
@@ -24,7 +23,7 @@ def again(made):
 
 
 def computed(made):
-    """Return the actions of each device, without transfers."""
+    """Return the compute actions of each device, without transfers."""
     return [[str(action) for action in made.actions(device) if len(action.kind) == 1]
             for device in range(made.devices)]
 
@@ -43,7 +42,7 @@ class Schedules(unittest.TestCase):
                 continue
             plan = planned(schedule=name)
             self.assertEqual(plan.schedule.name, name)
-            if name not in ("zb-1p", "zb-2p"):  # these two depend on the plan's FLOPs
+            if name not in ("zb-1p", "zb-2p"):  # these depend on the plan's FLOPs
                 self.assertEqual(computed(plan.schedule), computed(cgpipe.schedule(name, 2, 4)))
             with cgpipe.Pipeline(plan) as pipeline:
                 self.assertGreater(pipeline.step(*support.batch(16)), 0)
@@ -206,7 +205,7 @@ class Words(unittest.TestCase):
 
 
 class Balances(unittest.TestCase):
-    """A balance by time or size gets the plan's options."""
+    """Balancing by time or size uses the plan's options."""
 
     def asked(self, **options):
         """Return the options that a plan balanced by time passes to cgp_profile_steps(), as a

@@ -43,7 +43,7 @@ class Package(unittest.TestCase):
             for node in ast.walk(ast.parse(path.read_text())):
                 if (isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
                         and path.parent == PACKAGE):
-                    inner = node.name in ("run",)  # nested in methods
+                    inner = node.name in ("run",)  # functions nested in methods
                     self.assertTrue(inner or ast.get_docstring(node),
                                     f"{path.name}: {node.name}: a docstring is expected")
                     self.assertIsNotNone(

@@ -131,7 +131,7 @@ class Outputs(unittest.TestCase):
         from math import erf
 
         with cgpipe.Pipeline(support.model(layers=2), stages=2, chunks=2, batch=4) as pipeline:
-            x, y = support.batch(11)  # more samples than the planned batch
+            x, y = support.batch(11)  # more samples than the planned mini-batch
             p = pipeline.state_dict()
             hidden = x @ p["0.weight"].T + p["0.bias"]
             hidden = hidden * 0.5 * (1 + numpy.vectorize(erf)(hidden / math.sqrt(2)))
@@ -233,7 +233,7 @@ class Parameters(unittest.TestCase):
                 self.assertEqual((other.updates, other.step(*support.batch(8))), (1, expected))
             with cgpipe.Pipeline(support.model(),
                                  batch=8) as other, self.assertRaises(errors.FormatError):
-                other.load(run)  # from another optimizer
+                other.load(run)  # the checkpoint has another optimizer's states
             with self.assertRaises(errors.FileError):
                 pipeline.load(os.path.join(directory, "none"))
 
@@ -291,7 +291,7 @@ class Lives(unittest.TestCase):
         pipeline = cgpipe.Pipeline(support.model(), stages=2, batch=8)
         call = pipeline._worker.call
 
-        def overtaken(*arguments):  # as if another thread closed the pipeline first
+        def overtaken(*arguments):  # simulates another thread that closes first
             pipeline._worker.call = call
             pipeline.close()
             return call(*arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules, plans and optimizers, without a pipeline."""
+"""Test schedules, plans and optimizers without a pipeline."""
 
 import unittest
 

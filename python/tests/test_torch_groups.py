@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of parameters with a learning rate and weight decay of their own, beside PyTorch's
+"""Compare groups of parameters, each with its own learning rate and weight decay, with PyTorch's
 param_groups."""
 
 import copy
@@ -33,7 +33,7 @@ def captured(net, **options):
 
 
 def groups(net):
-    """The head learns faster, norms and biases do not decay."""
+    """Return groups in which the head learns faster, and norms and biases do not decay."""
     parameters = dict(net.named_parameters())
     flat = [name for name, p in parameters.items() if p.ndim < 2 and not name.startswith("5.")]
     head = [name for name in parameters if name.startswith("5.")]
@@ -78,7 +78,7 @@ class Groups(unittest.TestCase):
                         mine.step()
                     self.steps(expected, theirs, range(5), scheduler)
                     self.close(net, expected)
-                    # the state goes there and back, in the middle of a training
+                    # In mid-training, exchange the optimizer state with PyTorch in both directions.
                     state = copy.deepcopy(training.optimizer.state_dict())
                     again = copy.deepcopy(expected)
                     other = kind(groups(again), weight_decay=0.1, **options)

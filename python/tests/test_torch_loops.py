@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common training loops of PyTorch, each beside the same loop without cgpipe."""
+"""Compare common training loops of PyTorch with and without cgpipe."""
 
 import copy
 import tempfile
@@ -61,8 +61,8 @@ class Loops(unittest.TestCase):
             torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, msg=lambda m: f"{name}: {m}")
 
     def both(self, loop, net=layers):
-        """Run loop(module) with GPipe and without; compare the weights and what it returns. Batch
-        norms use their statistics: in training those of micro-batches would differ."""
+        """Run loop(module) with and without GPipe; compare the weights and the returned values.
+        Batch norms are in eval mode, because statistics of micro-batches would differ."""
         net_of_torch = net()
         mine = gpipe(net())
         for part in (net_of_torch, mine):
@@ -115,7 +115,7 @@ class Loops(unittest.TestCase):
                 if i == 3:
                     saved = copy.deepcopy((net.state_dict(), optimizer.state_dict(),
                                            scheduler.state_dict()))
-                if i == 5:  # go back
+                if i == 5:  # go back to step 3
                     for of, state in zip((net, optimizer, scheduler), saved):
                         of.load_state_dict(state)
                 x, y = data(i)
@@ -135,7 +135,7 @@ class Loops(unittest.TestCase):
             optimizer = torch.optim.SGD([{"params": parameters[2:-2]},
                                          {"params": parameters[-2:], "lr": 0.5}], lr=0.05)
             for i in range(4):
-                if i == 2:  # the first layers learn from here on
+                if i == 2:  # unfreeze the first layers
                     for p in parameters[:2]:
                         p.requires_grad_(True)
                     optimizer.add_param_group({"params": parameters[:2], "lr": 0.01})
@@ -195,7 +195,7 @@ class Loops(unittest.TestCase):
 
 
 class States(unittest.TestCase):
-    """The weights of a pipeline in the module's layout."""
+    """A pipeline's state_dict() has the weights in the module's layout."""
 
     def same(self, got, expected):
         self.assertEqual(list(got), list(expected))
@@ -209,7 +209,7 @@ class States(unittest.TestCase):
             for i in range(2):
                 training.step(*data(i))
             self.same(training.state_dict(), net.state_dict())
-            other.load_state_dict(training.state_dict())  # plain PyTorch
+            other.load_state_dict(training.state_dict())  # into a plain PyTorch module
             before = copy.deepcopy(other.state_dict())
             training.step(*data(3))
             training.load_state_dict(before)

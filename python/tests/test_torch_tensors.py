@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch tensors are used without a copy, as are weights of modules. PyTorch may be imported
-before or after the library, with two OpenMP runtimes in one process."""
+"""The library uses PyTorch tensors and the weights of modules without copies. PyTorch may be
+imported before or after cgpipe, although the process then has two OpenMP runtimes."""
 
 import copy
 import os
@@ -115,7 +115,7 @@ class Modules(unittest.TestCase):
         weight, gradient = module[0].weight.data, module[0].weight.grad
         expected = weight.clone(), gradient.clone()
         pipeline.close()
-        others = [captured() for _ in range(3)]  # these would reuse freed memory
+        others = [captured() for _ in range(3)]  # would reuse freed memory
         self.assertEqual(len(others), 3)
         for found, wanted in zip((weight, gradient), expected):
             torch.testing.assert_close(found, wanted, rtol=0, atol=0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training loops of PyTorch's users, beside PyTorch: accumulation, clipping, states of optimizers,
-learning rate schedulers."""
+"""Compare typical training loops with PyTorch: accumulation, clipping, optimizer states, learning
+rate schedulers."""
 
 import copy
 import tempfile
@@ -121,7 +121,7 @@ class Beside(unittest.TestCase):
                     optimizer = theirs(other.parameters(), lr=0.5, **options)
                     optimizer.load_state_dict(training.optimizer.state_dict())
                     other.load_state_dict(net.state_dict())
-                    for i in range(2, 4):  # in PyTorch
+                    for i in range(2, 4):  # continue in PyTorch
                         steps_of_torch(other, optimizer, i)
                         steps_of_torch(alone, only, i)
                     state = copy.deepcopy(optimizer.state_dict())
@@ -129,7 +129,7 @@ class Beside(unittest.TestCase):
                     training.parameters_changed()
                     training.optimizer.load_state_dict(state)
                     self.same(training.optimizer.state_dict(), state)
-                    for i in range(4, 6):  # and back
+                    for i in range(4, 6):  # continue in the pipeline
                         training.step(*images(16, i))
                         steps_of_torch(alone, only, i)
                     self.close(net, alone)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Balances of nn.Sequentials: optimal cuts, by the engine's or PyTorch's times or by computed
-bytes. The module does not change."""
+"""Balances of nn.Sequential modules: cuts are optimal, by times of the engine or of PyTorch, or by
+computed bytes. Balancing does not change the module."""
 
 import unittest
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from cgpipe import errors
 from cgpipe.torchgpipe import GPipe, balance
 from cgpipe.torchgpipe.balance import balance_by_size, balance_by_time
 
-# A clock that only the layers advance, whatever else the machine does.
+# A simulated clock that only the layers advance, so that the machine's load does not matter.
 clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
 
 
@@ -108,7 +108,8 @@ class ByTime(unittest.TestCase):
 
 class BySize(unittest.TestCase):
     def test_parameters_and_saved_values_are_weighed(self):
-        # Parameters of 2, 6, 12, 20, 30 and 42 x 10^4 numbers: 70 and 42 is the best cut.
+        # Parameters of 2, 6, 12, 20, 30 and 42 x 10^4 numbers: the best cut gives sums of 70 and
+        # 42.
         growing = nn.Sequential(*[nn.Linear(100 * i, 100 * (i + 1)) for i in range(1, 7)])
         self.assertEqual(balance_by_size(2, growing, torch.rand(1, 100)), [5, 1])
         shrinking = nn.Sequential(*[nn.Linear(100 * (i + 1), 100 * i) for i in range(6, 0, -1)])

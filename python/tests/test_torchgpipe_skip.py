@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Skips by name: declarations, matching and values, with and without GPipe."""
+"""Skips by name: their declarations, matching and values, with and without GPipe."""
 
 import copy
 import threading

@@ -34,7 +34,7 @@ def images(norm=True):
 
 
 def pair(module, balance, **options):
-    """Return a module, and a GPipe of a copy of it."""
+    """Return a module, and a GPipe made from a copy of the module."""
     return module, GPipe(copy.deepcopy(module), balance, **options)
 
 
@@ -212,7 +212,8 @@ class Batches(Comparing):
                 self.same_gradients(model, module)
 
     def test_micro_batches_are_torch_chunks(self):
-        """A batch norm shows the micro-batches: it normalizes each one separately."""
+        """A batch norm shows how a mini-batch is cut, because it normalizes each micro-batch
+        separately."""
         for samples, chunks in ((8, 4), (7, 4), (5, 3), (9, 2)):
             module, model = pair(nn.Sequential(nn.BatchNorm2d(2)), [1], chunks=chunks)
             x = torch.randn(samples, 2, 3, 3)
@@ -339,7 +340,7 @@ class Modes(Comparing):
         z = x.detach().clone().requires_grad_()
         module(x).square().sum().backward()
         y = model(z)
-        model(2 * z)  # a second forward before the backward is harmless here
+        model(2 * z)  # a second forward before backward is harmless
         y.square().sum().backward()
         self.same_gradients(model, module)
         self.close(z.grad, x.grad)
@@ -448,8 +449,8 @@ class Autograd(Comparing):
         self.same_gradients(model, module)
 
     def test_inplace_operations_are_right(self):
-        """torchgpipe's recomputation refuses the first operation and computes a wrong result for
-        the second operation."""
+        """In-place operations have the module's gradients. torchgpipe's recomputation refuses the
+        first of the operations below and computes a wrong result for the second."""
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
         model = GPipe(copy.deepcopy(module), [1, 1], checkpoint="always")
@@ -538,7 +539,7 @@ class Skips(Comparing):
 
 
 class Steps(Comparing):
-    """The losses of 20 steps follow PyTorch's within 2e-5."""
+    """The losses of 20 steps differ from PyTorch's by at most 2e-5."""
 
     def follow(self, module, balance, make, batch, loss, **options):
         module, model = pair(module, balance, **options)
@@ -581,7 +582,7 @@ class Steps(Comparing):
                     lambda: (torch.rand(6, 3, 5, 5), torch.rand(6, 3, 5, 5)), F.mse_loss, chunks=3)
 
     def test_readme_of_torchgpipe(self):
-        """A script after torchgpipe's README, with one line changed: the import."""
+        """A script from torchgpipe's README runs with only the import changed."""
         torch.manual_seed(0)
         a, b, c, d = nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2)
         loader = [torch.rand(16, 4) for _ in range(5)]
@@ -600,7 +601,7 @@ class Steps(Comparing):
 
 
 def is_mapped(address):
-    """Return whether an address is in this process's memory."""
+    """Return whether an address is mapped in this process."""
     with open("/proc/self/maps") as maps:
         ranges = [line.split()[0].split("-") for line in maps]
     return any(int(begin, 16) <= address < int(end, 16) for begin, end in ranges)
@@ -608,8 +609,8 @@ def is_mapped(address):
 
 class LargeOutputs(Comparing):
     def test_they_are_the_modules_and_leave_no_gap(self):
-        """The memory of a 2 MiB output returns to the system with its last tensor; loss and
-        gradients equal the module's."""
+        """The memory of a 2 MiB output returns to the system when its last tensor is deleted. Loss
+        and gradients equal the module's."""
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4096))
         model = GPipe(copy.deepcopy(module), balance=[1, 1], chunks=4)

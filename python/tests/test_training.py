@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training as in PyTorch's loops: gradient accumulation, zero_grad, clipping."""
+"""Training loops in PyTorch's style: gradient accumulation, zero_grad, clipping."""
 
 import math
 import unittest
@@ -17,7 +17,7 @@ def pipeline(**options):
 
 
 def parts(x, y, *ends):
-    """Cut a mini-batch at these samples."""
+    """Cut a mini-batch into parts that end before the samples ``ends``."""
     begins = [0, *ends]
     return [(x[b:e], y[b:e]) for b, e in zip(begins, [*ends, len(x)])]
 
@@ -44,7 +44,7 @@ class Accumulation(unittest.TestCase):
                 training.step(*part, update=False)
                 gradients.append(training.gradient("1.weight"))
                 training.zero_grad()
-            for last in (False, True):  # the last step may update, or update() may be called
+            for last in (False, True):  # update in the last step, or by update()
                 for part, update in zip(parts(x, y, 5), (False, last)):
                     training.step(*part, update=update)
                 if not last:
@@ -56,7 +56,7 @@ class Accumulation(unittest.TestCase):
                 with self.assertRaises(errors.StateError):
                     training.update()
                 training.set_parameter("1.weight", before)
-                for i in range(8):  # the other parameters as well
+                for i in range(8):  # restore the other parameters as well
                     if training.model.parameters[i].name != "1.weight":
                         training.set_parameter(i, self.start[i])
 
@@ -85,12 +85,12 @@ class Accumulation(unittest.TestCase):
             whole.update()
             cut.backward(numpy.ones_like(cut.forward(x[:8])))
             self.assertEqual(cut.forward(x[8:]).shape, (8, 3))
-            with self.assertRaises(errors.StateError):  # a backward is due
+            with self.assertRaises(errors.StateError):  # backward must come first
                 cut.update()
             cut.backward(numpy.ones((8, 3), numpy.float32))
             cut.update()
             self.assertEqual(cut.weights_sha256, whole.weights_sha256)
-            # zero_grad() between forward and backward, as many loops of PyTorch have it
+            # Many PyTorch loops call zero_grad() between forward and backward.
             for training, again in ((whole, False), (cut, True)):
                 if again:
                     training.backward(numpy.ones_like(training.forward(x[:8])))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorial runs, and its outputs equal the stored outputs except for numbers, which may be
-times. The pages' Python blocks run too."""
+"""The tutorial runs. Its outputs equal the stored outputs, except for numbers, some of which are
+measured times. The Python blocks of the documentation run too."""
 
 import contextlib
 import io

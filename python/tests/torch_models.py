@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchgpipe's benchmarks, implemented as nn.Sequentials: ResNet-101 flattened, AmoebaNet-D and
+"""The models of torchgpipe's benchmarks as nn.Sequential modules: ResNet-101, AmoebaNet-D, and a
 U-Net with skips."""
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from cgpipe.torchgpipe.skip import Namespace, pop, skippable, stash
 
 @skippable(stash=["identity"])
 class Keep(nn.Module):
-    """Keep a block's input."""
+    """Stash a block's input for its Residual."""
 
     def forward(self, x):
         yield stash("identity", x)
@@ -23,7 +23,7 @@ class Keep(nn.Module):
 
 @skippable(pop=["identity"])
 class Residual(nn.Module):
-    """Add a block's input, converted to the result's shape."""
+    """Add the block's stashed input, which ``downsample`` converts to the result's shape."""
 
     def __init__(self, downsample=None):
         super().__init__()
@@ -36,7 +36,7 @@ class Residual(nn.Module):
 
 
 def resnet(blocks=(3, 4, 23, 3), width=64, classes=1000):
-    """Return a flattened ResNet with bottlenecks: 11 layers per block."""
+    """Return a ResNet with bottlenecks as a flat nn.Sequential; each block is 11 layers."""
     layers = [("conv1", nn.Conv2d(3, width, 7, 2, 3, bias=False)), ("bn1", nn.BatchNorm2d(width)),
               ("relu", nn.ReLU()), ("maxpool", nn.MaxPool2d(3, 2, 1))]
     channels = width
@@ -68,7 +68,7 @@ def _bottleneck(name, channels, planes, stride):
 
 @skippable(stash=["skip"])
 class Stash(nn.Module):
-    """Keep a level's result."""
+    """Stash a level's result for its PopCat."""
 
     def forward(self, x):
         yield stash("skip", x)
@@ -77,8 +77,8 @@ class Stash(nn.Module):
 
 @skippable(pop=["skip"])
 class PopCat(nn.Module):
-    """Concatenate a level's result and the input, which is zero-padded at the bottom and right to
-    its size."""
+    """Concatenate the stashed result of a level and the input. The input is first zero-padded at
+    the bottom and right to the size of that result."""
 
     def forward(self, x):
         skip = yield pop("skip")
@@ -97,7 +97,7 @@ def _stack(layers, convs, channels, middle, out, dropout):
 
 
 def unet(convs=2, base=32, depth=5, dropout=0.1):
-    """Return a flattened U-Net of ``depth`` levels: 4 layers per convolution."""
+    """Return a U-Net of ``depth`` levels as a flat nn.Sequential; each convolution is 4 layers."""
     layers, spaces = [], [Namespace() for _ in range(depth)]
     for i in range(depth):
         c = base << i
@@ -122,7 +122,8 @@ def _relu_conv(channels, out, kernel=1, stride=1, padding=0):
 
 
 class FactorizedReduce(nn.Module):
-    """Halve an image by two convolutions; the second convolution's input is shifted by a pixel."""
+    """Halve an image by two convolutions with stride 2. The second convolution's input is shifted
+    by a pixel."""
 
     def __init__(self, channels, out):
         super().__init__()
@@ -164,8 +165,8 @@ REDUCTION = ([("max", 0), ("average", 0), ("none", 2), ("3x3", 1), ("1x7", 2), (
 
 
 class Cell(nn.Module):
-    """A cell of five sums of two operations each. It takes the results of the two previous cells,
-    and returns its own and the previous result."""
+    """An AmoebaNet cell: five sums of two operations each. It takes the results of the two previous
+    cells. It returns its own result and the previous cell's result."""
 
     def __init__(self, before, previous, c, reduces, reduced_before):
         super().__init__()
@@ -187,7 +188,7 @@ class Cell(nn.Module):
 
 
 class Classify(nn.Module):
-    """Classify an image."""
+    """Pool the last cell's result, and compute logits."""
 
     def __init__(self, channels, classes, size):
         super().__init__()
@@ -199,7 +200,7 @@ class Classify(nn.Module):
 
 
 def amoebanetd(layers=18, width=208, classes=1000, pool=7):
-    """Return AmoebaNet-D(layers, width): three groups of normal cells."""
+    """Return AmoebaNet-D(layers, width), which has three groups of normal cells."""
     found = [("stem1", nn.Sequential(nn.ReLU(), nn.Conv2d(3, width // 4, 3, 2, 1, bias=False),
                                      nn.BatchNorm2d(width // 4)))]
     c = before = previous = width // 4

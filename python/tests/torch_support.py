@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch for the tests that need it, and parts of modules that a graph cannot express. Tests skip
-without PyTorch, or with a version that cannot capture modules."""
+"""Import PyTorch for the tests that need it, and define functions that a graph cannot express. The
+tests are skipped without PyTorch, or with a version that cannot capture modules."""
 
 import sys
 
@@ -16,7 +16,7 @@ if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
 
 
 class Function(torch.nn.Module):
-    """A function of tensors as a module."""
+    """A module that calls a function of tensors."""
 
     def __init__(self, function):
         super().__init__()
@@ -27,7 +27,7 @@ class Function(torch.nn.Module):
 
 
 def gradients(model, x, chunks=1):
-    """Return outputs and gradients of a forward for each chunk, and one backward."""
+    """Run one forward for each micro-batch and one backward; return outputs and gradients."""
     x = x.clone().requires_grad_()
     y = torch.cat([model(part) for part in x.chunk(chunks)])
     y.square().sum().backward()
@@ -35,7 +35,8 @@ def gradients(model, x, chunks=1):
 
 
 def same(test, found, expected, name):
-    """Check outputs and gradients against PyTorch's; None: no gradient."""
+    """Check outputs and gradients against PyTorch's. An expected None means that there must be no
+    gradient."""
     for a, b in zip(found, expected):
         if b is None:
             test.assertIsNone(a, name)
@@ -53,7 +54,8 @@ class Reverse(torch.autograd.Function):
         return -gradient
 
 
-#: As modules keep it: taken before a trace watches calls of it.
+#: Modules may hold such a reference. It was taken before a trace watches calls of
+#: ``Reverse.apply``.
 HELD = Reverse.apply
 
 

@@ -6,16 +6,16 @@
 
 DIR is a checkout of torchgpipe v0.0.7. Its tests are copied to a temporary directory. In the copies
 `torchgpipe` becomes `cgpipe.torchgpipe`, and imports of internal names are left out. A test that
-uses an internal name, directly or by a helper of its file, does not run. The public names are the
-names in torchgpipe's documentation:
+uses an internal name, directly or by a helper of its file, does not run. Public names are the names
+in torchgpipe's documentation:
 
     torchgpipe           GPipe, is_checkpointing, is_recomputing
     torchgpipe.balance   balance_by_time, balance_by_size
     torchgpipe.skip      skippable, stash, pop, Namespace, verify_skippables
 
 torchgpipe_expected.txt, beside this file, has a line for each test that does not run or does not
-pass, with the reason. The program fails if the results differ from that list. A listed test that
-passes is a difference too."""
+pass, with the reason. The program fails if the results differ from this file, for example if a
+listed test passes."""
 
 import ast
 import os
@@ -34,9 +34,8 @@ PUBLIC = {
     "torchgpipe.skip": {"skippable", "stash", "pop", "Namespace", "verify_skippables"},
 }
 
-# torchgpipe's tests are for pytest 5. Version 7 removed warns(None), which records any warning.
-# Without torch's list of known warnings, a test that expects no warnings would see warnings of
-# other packages.
+# torchgpipe's tests are for pytest 5. pytest 7 removed warns(None), which records any warning; this
+# conftest.py restores it.
 CONFTEST = '''
 import warnings
 import pytest
@@ -60,8 +59,8 @@ def manual_seed_zero():
 
 
 def rewrite(source):
-    """Return a test file with its public names imported from cgpipe.torchgpipe, and its internal
-    names."""
+    """Import a test file's public names from cgpipe.torchgpipe. Return the new text, and the
+    internal names that the file imports."""
     lines, internal = source.splitlines(), set()
     for node in ast.parse(source).body:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("torchgpipe"):
@@ -79,8 +78,9 @@ def names_in(node):
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         for function in (n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)):
-            names |= {a.arg for a in function.args.args}  # fixtures
-    # monkeypatch.setattr('torchgpipe.skip.portal...') names an internal module in a string.
+            names |= {a.arg for a in function.args.args}  # arguments are fixtures
+    # A call like monkeypatch.setattr('torchgpipe.skip.portal...') names an internal module in a
+    # string.
     texts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)
              and isinstance(n.value, str)]
     return names | {text for text in texts
@@ -88,8 +88,8 @@ def names_in(node):
 
 
 def internal_tests(source, internal):
-    """Return the tests of a file that use an internal name, directly or by other definitions of the
-    file."""
+    """Return the tests of a file that use an internal name, directly or through other definitions
+    in the file."""
     uses, automatic = {}, set()
     for node in ast.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -108,7 +108,7 @@ def internal_tests(source, internal):
 
 
 def copy_tests(source, target):
-    """Copy the tests; return the internal tests as {path: names}."""
+    """Copy the tests; return the tests that use internal names, as {path: names}."""
     found = {}
     for path in sorted((source / "tests").rglob("test_*.py")):
         relative = path.relative_to(source / "tests")
@@ -141,7 +141,7 @@ def run(target, tests, options):
     for case in ElementTree.parse(report).iter("testcase"):
         kinds = {child.tag: child for child in case}
         skip = kinds.get("skipped")
-        # An expected failure of torchgpipe that fails counts as passed.
+        # A test that torchgpipe marks as an expected failure, and that fails, counts as passed.
         skipped = skip is not None and skip.get("type") != "pytest.xfail"
         outcome = ("failed" if "failure" in kinds or "error" in kinds
                    else "skipped" if skipped else "passed")
@@ -150,7 +150,7 @@ def run(target, tests, options):
 
 
 def read_expected():
-    """Return {test: (word, reason)} of the list."""
+    """Read torchgpipe_expected.txt; return {test: (expected outcome, reason)}."""
     expected = {}
     for line in EXPECTED.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -160,7 +160,7 @@ def read_expected():
 
 
 def compare(internal, results):
-    """Return the differences from the list, as lines."""
+    """Return a line for each difference from torchgpipe_expected.txt."""
     expected = read_expected()
     internals = {test for test, (word, _) in expected.items() if word == "internal"}
     differences = [f"{test}: uses internal names, and is not listed"

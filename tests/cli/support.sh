@@ -8,7 +8,7 @@
 set -u
 export LC_ALL=C
 unset CGP_LOG CGP_FAULT CGP_LIMITS CGP_PLUGIN_PATH POSIXLY_CORRECT
-export CGP_GPU_FILE=/nowhere # no line about a GPU of this machine
+export CGP_GPU_FILE=/nowhere # hide GPUs of this machine
 
 set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # make paths absolute, because the test changes its directory
 source_dir=$1 program=$2/cgpipe
@@ -28,8 +28,8 @@ run() {
     code=$?
 }
 
-# check NAME COMMAND... : run the command, which tests a condition. If it fails, show the program's
-# last output.
+# check NAME COMMAND... : run the command, which tests a condition. If the command fails, show the
+# last output of cgpipe.
 check() {
     local name=$1
     shift
@@ -39,8 +39,8 @@ check() {
     fi
 }
 
-# Return true if an error line of `cgpipe COMMAND ..` begins with "cgpipe: ", and no name of another
-# command follows.
+# Return true if an error line of `cgpipe COMMAND ..` begins with "cgpipe: ", and the name of
+# another command does not follow.
 names_itself() { # COMMAND LINE
     local name=${2#cgpipe: }
     [ "$name" != "$2" ] || return 1
@@ -51,8 +51,8 @@ names_itself() { # COMMAND LINE
     esac
 }
 
-# fails CODE LINE WORDS... : run the program; expect this exit code, no output, no new files, and
-# one line on stderr. It is "cgpipe: LINE"; if LINE ends in "...", only the text before "..." is
+# fails CODE LINE WORDS... : run the program. Expect this exit code, no output, no new files, and
+# the single line "cgpipe: LINE" on stderr. If LINE ends in "...", only the text before "..." is
 # compared.
 fails() {
     local expected_code=$1 expected="cgpipe: $2"
@@ -87,7 +87,7 @@ widest() { awk 'length > m { m = length } END { print m }' "$@"; }
 lines() { [ "$(wc -l <"$2")" -eq "$1" ]; }
 value() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" "$2" | head -n 1; }
 
-keys() { # keys FILE KEY... : check that the JSON file has all keys
+keys() { # keys FILE KEY... : return true if the JSON file has all keys
     local file=$1 key
     shift
     for key in "$@"; do
@@ -95,7 +95,7 @@ keys() { # keys FILE KEY... : check that the JSON file has all keys
     done
 }
 
-# 24 KB of text with some regularity.
+# Make text.txt: 24 KB of text that a small model can learn.
 for i in $(seq 1 400); do
     echo "the $i. line says that $((i * 7)) follows $((i * 7 - 1)) and so on"
 done >text.txt

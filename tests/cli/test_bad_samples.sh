@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_bad_samples.sh SOURCE_DIR BUILD_DIR -- a sample that cannot be used ends a training with exit
-# code 4. The steps before it are saved. Once the data are repaired, the resumed run ends with the
-# weights of a run on good data.
+# test_bad_samples.sh SOURCE_DIR BUILD_DIR -- a bad sample ends a training with exit code 4. The
+# steps before the bad sample are saved. If the data are repaired and the run is resumed, it ends
+# with the weights of a run on good data.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
@@ -10,8 +10,8 @@ sha() { grep ^weights_sha256 "$out"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 numbers() { seq "$@" | tr "\n" " "; }
 
-# The tokens are 10 and 48 to 57, with two bytes each. The identity of the data covers the first and
-# the last 64 KiB of a file, so bytes between them can be repaired.
+# The files have tokens of two bytes each, with the numbers 10 and 48 to 57. The identity of the
+# data covers the first and the last 64 KiB of a file, so bytes between these parts can be repaired.
 seq 1 14200 | iconv -f LATIN1 -t UTF-16LE >good.bin
 seq 200 240 | iconv -f LATIN1 -t UTF-16LE >good-val.bin
 spoil() { printf '\377\377' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; } # FILE BYTE
@@ -53,7 +53,7 @@ check "a bad token in the first step: exit code 4" exits 4
 check "a bad token in the first step: told" grep -q "^cgpipe: step 1: $PWD/train.bin: at byte [0-9]*: expected a token below 40, got [0-9]* (.*)\$" "$err"
 check "a bad token in the first step: no run is left" test ! -e first
 
-# --- in a validation, which follows the save of its step ---
+# --- in a validation, which runs after the step was saved ---
 
 bad_validation() { # NAME STEP OPTION...
     local name=$1 step=$2
@@ -74,7 +74,7 @@ bad_validation "a bad token of the last validation" 9
 check "each validation is in the line of its step" \
     test "$(grep '"validation_loss":[0-9.]*}$' whole/metrics.jsonl | sed 's/,.*//' | tr '\n' ' ')" = '{"step":3 {"step":6 {"step":9 '
 
-# --- samples of a plug-in: it cannot make one sample, and the model refuses another ---
+# --- a plug-in that cannot make a sample, or makes one that the model refuses ---
 
 cc -O1 -shared -fPIC -o mine.so -I"$source_dir/include" "$source_dir/tests/support/model_plugin.c" -L"$build_dir" -lcgpipe_data -lcgpipe -lm
 plugin="./mine.so:layers=1 --data plugin --batch 16 --steps 6 --save-every 0"

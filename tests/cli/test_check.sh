@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_check.sh SOURCE_DIR BUILD_DIR -- cgpipe check compares a step in one stage with a step in
-# several.
+# several stages.
 source "$(dirname "$0")/support.sh"
 
 small=gpt2:layers=2,width=16,heads=2,seq=8,vocab=32
@@ -13,7 +13,8 @@ for case in "$small --stages 2 --schedule zb-v --dropout 0.1" "$small --stages 3
     check "check $case: as JSON" test "$(jq -c '[.same, .gradients_different, .first_different]' check.json)" = '[true,0,null]'
 done
 
-# Weight gradients that are added from the last micro-batch to the first differ by rounding.
+# A schedule may add weight gradients from the last micro-batch to the first. Then they differ by
+# rounding from the usual order.
 echo '0F0,0F1,0F2,0I0,0I1,0I2,0W2,0W1,0W0' >descends.csv
 run check $small --schedule descends.csv --batch 3 --json check.json
 check "another order: exit code 1" exits 1
@@ -30,8 +31,8 @@ check "many inputs and outputs: all are compared" has ", 3 outputs, 13 gradients
 run bench ./many.so --stages 2 --batch 4 --steps 2
 check "many inputs: bench" exits 0
 
-# A model gives the same results if values of inner layers become outputs before its logits.
-widened() { # MODEL FILE: write its graph, with two more outputs in front
+# A model gives the same results if values of inner layers become outputs, in front of the logits.
+widened() { # MODEL FILE : write the model's graph to FILE, with two more outputs in front
     "$program" export "$1" --out "$work/graph.json" >"$out" 2>"$err" && jq '.outputs = [.nodes[0].output, .nodes[-2].output] + .outputs' "$work/graph.json" >"$2"
 }
 lines_of() { grep -E '^(weights_sha256|validation)' "$out"; }
@@ -66,7 +67,7 @@ fails 2 "--sample: expected a model from tokens [T] to logits [T, V], got gpt2, 
 jq '.outputs = [0]' wide.json >input.json
 fails 1 "./input.json: outputs[0]: layer lm_head, output: is an input of the model, not a result" check ./input.json
 
-# The tokens of --data random are within the range of the input and of the output.
+# --data random draws tokens that are valid for both the model's input and its targets.
 "$program" export gpt2:layers=1,width=16,heads=2,seq=8,vocab=40,tied=0 --out small.json 2>"$err" >"$out"
 jq '(.parameters[] | select(.name == "transformer.wte.weight").shape) = [30, 16] | (.nodes[0].attributes.size) = 30' small.json >narrow.json
 run train ./narrow.json --data random --batch 4 --steps 2 --run random
@@ -77,8 +78,8 @@ check "frozen parameters have no gradient to compare" exits 0
 fails 2 "check: MODEL is missing (cgpipe check gpt2:layers=2)" check
 fails 2 "--stages 9: the model has 6 layers ..." check $small --stages 9
 
-# Let a step fail, in one stage or in two. Under the address sanitizer a leak would print more
-# lines.
+# Let a step fail, in one stage or in two stages. Under the address sanitizer, a leak would print
+# more lines.
 for stages in 1 2; do
     export CGP_FAULT=fail:$((stages - 1))F0
     run check $small --stages $stages --batch 2 --chunks 1

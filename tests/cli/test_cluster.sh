@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files are measured between threads, used in
-# simulations, and refused if they do not fit. (Between hosts: test_mpi_hosts.)
+# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files. Here they are measured between threads.
+# (test_mpi_hosts measures them between hosts.) They are used in simulations, and refused if they do
+# not fit.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -68,7 +69,8 @@ fails 2 "--cluster: cannot be with --latency or --transfer, which it replaces (l
     schedule gpipe --cluster four.json --message-bytes 1M --latency 1
 fails 1 "four.json: devices: expected 5 or more, one for each stage's, got 4" \
     schedule gpipe --stages 5 --cluster four.json --message-bytes 1M
-# refused LINE JQ : a plan in 4 stages fails with the file as changed by the filter
+# refused LINE JQ : change the cluster file by the jq filter; check that a plan in 4 stages fails
+# with this line
 refused() {
     jq "$2" four.json >bad.json
     fails 1 "bad.json: $1" plan $model --stages 4 --batch 1 --chunks 1 --costs costs.json --cluster bad.json
@@ -97,9 +99,9 @@ fails 1 "pipe: is not a regular file" plan $model --stages 2 --costs costs.json 
 fails 1 "pipe: is not a regular file" plan $model --stages 2 --costs pipe
 fails 1 "missing.json: cannot be read ..." plan $model --stages 2 --costs costs.json --cluster missing.json
 
-# --- devices that are not here ---
+# --- plans for devices that this machine does not have ---
 
-# A stage of n layers takes n x the FLOPs of a layer / speed.
+# The time of a stage of n layers is n times the FLOPs of one layer, divided by the speed.
 gpt2=gpt2:layers=8,width=64,heads=2,seq=16,vocab=64
 run plan $gpt2 --batch 4 --chunks 1 --tflops 1 --json one.json
 check "plan --tflops: exit code 0" exits 0

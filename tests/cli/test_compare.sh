@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_compare.sh SOURCE_DIR BUILD_DIR -- train --digest-every writes the same digests for every
-# layout, killed and resumed or not. cgpipe compare names the first step and tensor that differ, and
-# the settings; it refuses damaged files. The reader on the page reads the file.
+# layout, even if the run is killed and resumed. cgpipe compare names the first step and tensor that
+# differ, and the settings that differ. It refuses damaged files. The Python reader in
+# docs/reference/digests.md reads digests.bin.
 source "$(dirname "$0")/support.sh"
 
 words="gpt2:layers=3,width=32,heads=2,seq=16 --data $work/files/text.txt --batch 8 --chunks 4 --seed 1 --quiet"
@@ -53,7 +54,7 @@ check "resumed: ended" [ "$code" = 0 ]
 run compare one resumed
 check "resumed from an earlier step: equal" [ "$code" = 0 ]
 check "resumed: every step once" cmp one/digests.bin resumed/digests.bin
-head -c $(($(head -1 one/digests.bin | wc -c) + 20000)) one/digests.bin >resumed/digests.bin # as if a crash had lost the rest
+head -c $(($(head -1 one/digests.bin | wc -c) + 20000)) one/digests.bin >resumed/digests.bin # simulates a crash
 run train --resume --from-step 12 --run resumed --steps $steps --quiet
 check "resumed after a crash: ended" [ "$code" = 0 ]
 run compare one resumed
@@ -67,19 +68,19 @@ check "started again: two records" [ "$(python3 reader.py early/digests.bin | wc
 CGP_FAULT=kill:0F0@3 run train $words --steps 6 --digest-every 1 --save-every 0 --run early --overwrite
 run train --resume --run early --steps 2 --digest-every 0 --quiet
 check "started again without digests: none" [ ! -s early/digests.bin ]
-# --- resumed, with a file that does not fit or is damaged ---
+# --- resumed, with a digests.bin that does not fit or is damaged ---
 
 run train $words --steps 3 --digest-every 1 --run sgd --optimizer sgd
 rm -r killed
 run train $words --steps 12 --digest-every 1 --run killed --save-every 4 --keep 0
-resume_with() { # EVERY COMMAND.. : resume a copy from step 8, whose file went through the command
+resume_with() { # EVERY COMMAND.. : pass digests.bin of a copy through COMMAND; resume from step 8
     rm -rf again
     cp -r killed again
     "${@:2}" <killed/digests.bin >again/digests.bin
     run train --resume --from-step 8 --run again --steps 12 --digest-every "$1" --quiet
 }
 steps_of() { python3 reader.py "$1/digests.bin" | cut -d' ' -f1 | paste -sd' '; }
-spoil() { # NUMBER : change a byte of the record that has NUMBER records after it
+spoil() { # NUMBER : change a byte in the record before the last NUMBER records
     cat >spoilt
     printf X | dd of=spoilt bs=1 seek=$(($(wc -c <spoilt) - $1 * record - 60)) conv=notrunc 2>/dev/null
     cat spoilt
@@ -159,7 +160,7 @@ fails 1 "short/digests.bin and four/digests.bin have no digested step in common 
 
 # --- damaged files ---
 
-damage() { # COMMAND.. : a copy of the run whose file went through a command
+damage() { # COMMAND.. : copy the run, with digests.bin filtered through COMMAND
     rm -rf damaged
     cp -r four damaged
     "$@" <four/digests.bin >damaged/digests.bin

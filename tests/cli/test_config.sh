@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_config.sh SOURCE_DIR BUILD_DIR -- run files. Options in --config mean the same as on the
-# command line, which overrides them. Errors name file, line and option. `cgpipe config` writes a
-# file that repeats the run.
+# test_config.sh SOURCE_DIR BUILD_DIR -- run files. An option in the --config file means the same as
+# on the command line; the command line overrides the file. Errors name file, line and option.
+# `cgpipe config` writes a file that repeats a run.
 source "$(dirname "$0")/support.sh"
 
 weights() { sha256sum "$1/latest/weights.safetensors" | cut -d ' ' -f 1; }
@@ -12,7 +12,7 @@ options_of() { jq -S .options "$1/run.json"; }
 # --- same meaning as on the command line ---
 
 cat >whole.yaml <<END
-# every kind of value, in YAML's ways to write it
+# This file has every kind of value, in all spellings that YAML allows.
 ---
 "model": $model
 data: [text.txt, short.txt]     # paths
@@ -21,7 +21,7 @@ run: from-file
 steps: 4
 batch: 8
 chunks: 2
-balance: [2, 3]                 # stages follow
+balance: [2, 3]                 # sets the number of stages
 schedule: 'zb-h1'
 optimizer: sgd
 momentum: .5
@@ -61,7 +61,7 @@ check "a run file in another directory: paths are the caller's" same_weights els
 
 # --- the command line overrides the file ---
 
-options() { # options NAMES WORDS... : print the values of these options
+options() { # options NAMES WORDS... : plan, and print the values of these options
     local names=$1
     shift
     run "$@" --json options.json
@@ -80,7 +80,8 @@ check "check takes it" exits 0
 run profile --config small.yaml --repeats 1
 check "profile takes it, as far as it has the options" exits 0
 
-# An option on the command line also drops options of the file that depend on its old value.
+# An option on the command line also drops those options of the file that depend on the file's value
+# of that option.
 printf '%b' "model: $model\nbalance: [2, 3]\nepochs: 3\nsave-every: 1ep\noptimizer: sgd\nlr: 0.5\nmomentum: 0.8\nnesterov: true
 lr-schedule: step\nlr-step-size: 5\nlr-gamma: 0.5\nschedule: zb-v\nbatch: 8\nchunks: 2\n" | sed '2s/.*/stages: 2\nvirtual: 2/' >dropped.yaml
 check "--optimizer drops the other one's constants" \
@@ -176,7 +177,7 @@ fails 2 "train: --data is missing (--data FILE, or --data random or shapes)" tra
 
 # --- cgpipe config ---
 
-repeats() { # repeats RUN WHAT: the file of a run repeats its weights, and then itself
+repeats() { # RUN WHAT : the written file gives the weights of RUN, and the same file again
     run config "$1"
     check "$2: exit code 0" exits 0
     cp "$out" again.yaml

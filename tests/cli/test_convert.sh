@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_convert.sh SOURCE_DIR BUILD_DIR -- published weights become a run that can be sampled,
-# trained and converted back. No failure leaves half-written files. (test_weights compares the
-# outputs of the networks with PyTorch's.)
+# test_convert.sh SOURCE_DIR BUILD_DIR -- published weights are converted to a run that can be
+# sampled, trained and converted back. A failure leaves no half-written files. (test_weights
+# compares the outputs of the networks with PyTorch's.)
 #
 # If PYTHON (python3) has torch, transformers and safetensors, they read the written files.
 source "$(dirname "$0")/support.sh"
@@ -42,7 +42,7 @@ check "a run becomes a file" exits 0
 run convert plain.safetensors from-file --model $gpt2
 check "the file becomes the same run" same_weights run from-file
 
-# --- a file with torchvision's layouts ---
+# --- a file with torchvision's tensor layouts ---
 
 run convert "$weights/resnet20/resnet20.safetensors" images --model $resnet
 check "torchvision's names: exit code 0" exits 0
@@ -70,7 +70,7 @@ run convert classifier-directory classifier-dropout --overwrite
 run convert classifier-dropout classifier-directory --overwrite
 check "its dropout goes there and back" has '"attention_probs_dropout_prob": 0.1' classifier-directory/config.json
 
-# Every model can be written, with its running statistics.
+# Every model can be converted to weights, including its running statistics.
 for case in "unet:B=1,C=4,depth=2,image=32 shapes:size=32,masks=1" "amoebanetd:L=3,D=8,image=32,classes=10 shapes:size=32"; do
     read -r model_text data <<<"$case"
     run train "$model_text" --data "$data" --batch 4 --steps 1 --run "run-${model_text%%:*}"
@@ -143,7 +143,7 @@ run convert start first --from-step 0
 run convert first first-run
 check "convert --from-step 0: the weights that were converted" same_weights first-run run
 fails 2 "sample: --tokenizer PATH is missing (the tokenizer of the run's data, $PWD/tokens.bin)" sample start --from-step 0
-cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # the data are now a text of bytes; no tokenizer has so few tokens
+cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # the data are now bytes of text
 run sample start --from-step 0 --prompt '#$' --length 20 --temperature 0
 check "sample --from-step 0: their text" cmp -s "$out" sampled
 printf x >>start/step-00000002/weights.safetensors
@@ -156,7 +156,7 @@ check "train --from-step 0: from the start" has "resumed      after step 0 of 3"
 check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
 fails 2 "--from-step: expected a run, got directory" convert directory to --from-step 0
 
-# Test a note that does not name the data.
+# A checkpoint's note may not name the data of the run.
 note_becomes() { # note_becomes RUN SED-SCRIPT: edit the note and update the checksums
     local file=$1/latest/checkpoint.json
     sed -i "/\"note\"/$2" "$file"
@@ -219,9 +219,9 @@ check "--overwrite replaces a run" same_weights run run-gpt2-bf16
 run convert images one.safetensors --overwrite
 check "--overwrite replaces a file" exits 0
 
-# --- nothing is half-written ---
+# --- no output is half-written ---
 
-# Limit files to 16 KiB; ignore the signal, so that writes fail as on a full disk.
+# Limit file sizes to 16 KiB, and ignore SIGXFSZ, so that writes fail as on a full disk.
 cramped() {
     (trap '' XFSZ; ulimit -f 16; timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$program" convert "$@" >"$out" 2>"$err" </dev/null)
     code=$?
@@ -234,7 +234,7 @@ for arguments in "directory full" "run full" "images full.safetensors"; do
     check "no room, $arguments: nothing is left" eval '[ ! -e full ] && [ ! -e full.safetensors ]'
 done
 
-run convert "$weights/gpt2" there # the old directory must not change
+run convert "$weights/gpt2" there # must not change the old directory
 run train --resume --run there --data tokens.bin --batch 4 --chunks 2 --steps 2 --optimizer sgd
 run convert there there-directory
 run convert images there.safetensors
@@ -255,12 +255,13 @@ run convert run there-directory --overwrite
 check "weights that cannot be replaced: exit code 1" exits 1
 check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-directory/config.json
 
-# Kill the program at moments between its start and some time after the end of an undisturbed run.
-# If run.json or config.json exists, all other files must exist too. Every second time an existing
-# output is replaced. The test counts the kills that interrupt a half-written output.
+# Kill `cgpipe convert` after different times. The longest time exceeds the duration of an
+# undisturbed conversion. If run.json or config.json exists after a kill, all other files must exist
+# too. Every second conversion replaces an existing output. The test counts the kills that interrupt
+# writing.
 run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
 run convert large large-directory
-both() { # both MICROSECONDS: convert both ways at once; kill after this time, 0: never
+both() { # both MICROSECONDS: convert both ways at once; kill both after this time; 0: never
     "$program" convert large-directory killed --overwrite >/dev/null 2>&1 & pid=$!
     "$program" convert large killed-directory --overwrite >/dev/null 2>&1 & other=$!
     if [ "$1" -gt 0 ]; then

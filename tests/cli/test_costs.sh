@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_costs.sh SOURCE_DIR BUILD_DIR -- costs of layers: measure, write and read them, and balance
-# by them.
+# test_costs.sh SOURCE_DIR BUILD_DIR -- measure, write and read costs of layers, and balance by
+# them.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -42,7 +42,7 @@ check "profile without --peak: null in JSON" test "$(jq .peak_flops without.json
 
 # --- balances ---
 
-# Make the first layer by far the most expensive, then the last.
+# Make the first layer by far the most expensive; then, in another file, the last layer.
 dearest() { jq ".layers[$1].forward_seconds = [1000, 1000]" costs.json >"dearest$1.json"; }
 dearest 0
 dearest 6
@@ -59,7 +59,7 @@ grep -v ' available$' "$out" >flops.txt
 run plan $costed --stages 2
 check "plan: by FLOPs unless told otherwise" \
     cmp -s flops.txt <(grep -v ' available$' "$out") # free memory changes between runs
-# vocabulary 4096, width 32: nearly all parameters are in the first and the last layer
+# With vocabulary 4096 and width 32, nearly all parameters are in the first and the last layer.
 run plan gpt2:layers=3,width=32,heads=2,seq=1,vocab=4096 --stages 3 --balance size --batch 1
 check "plan --balance size: parameters" has "balance 2,4,1" "$out"
 run train $model --data text.txt --batch 4 --steps 3 --stages 2 --balance time --sample 0
@@ -111,8 +111,9 @@ fails 2 "--ops: expected one run to measure, got --grid" bench gpt2 --grid --ops
 
 # --- several micro-batch sizes ---
 
-# With one stage, the time of a step is a sum. Forward of each layer takes 1, 2 and 14 s for
-# micro-batches of 1, 4 and 16; nothing else takes time.
+# With one stage, the time of a step is the sum of the layers' times. In this file, the forward of
+# each layer takes 1, 2 and 14 s for micro-batches of 1, 4 and 16 samples. The update of each layer
+# takes 0.5 s, and nothing else takes time.
 jq '.layers[] |= (.forward_seconds = [1, 2, 14] | .input_seconds = [0, 0, 0] | .weight_seconds = [0, 0, 0] | .update_seconds = 0.5)' \
     sizes.json >line.json
 for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do
@@ -121,14 +122,15 @@ for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do
         "(.run_seconds_simulated - ${case#*:} | fabs) < 0.001 and (.step_seconds_simulated - ${case#*:} - 3.5 | fabs) < 0.001" plan.json
 done
 check "plan --costs: with the update" has "simulated step 210.0000 s without the optimizer, 213.5000 s with it, bubble" "$out"
-# Read old files, which have one micro-batch size: times are proportional to the size, and the
-# update takes no time.
+# Old costs files have times for one micro-batch size and none for the update. Times for other sizes
+# are then proportional to the size.
 jq 'del(.cgpipe_costs) | .samples = 4 | .layers[] |= (del(.update_seconds) | with_entries(.value |= if type == "array" then .[1] else . end))' \
     line.json >old.json
 run plan $costed --batch 16 --chunks 2 --costs old.json --json plan.json
 check "plan --costs: an older file" jq -e '.run_seconds_simulated == 56 and .step_seconds_simulated == null' plan.json
 check "plan --costs: without the update" has "simulated step 56.0000 s without the optimizer, bubble" "$out"
-# With micro-batches of one the first layer is the most expensive, with larger ones the last.
+# In this file, the first layer is the most expensive for micro-batches of 1 sample, and the last
+# layer for larger micro-batches.
 jq '.layers[0].forward_seconds = [100, 100, 100] | .layers[6].forward_seconds = [1, 50, 1000]' line.json >crossing.json
 run plan $costed --stages 2 --batch 16 --chunks 16 --balance time --costs crossing.json
 check "plan --balance time: by the times of micro-batches of one" has "balance 1,6" "$out"
@@ -137,7 +139,8 @@ check "plan --balance time: by those of sixteen" has "balance 6,1" "$out"
 
 # --- costs of a model of another size ---
 
-# Forward takes 1, 10 and 100 s in embedding, blocks (their mean) and the rest; the update 2 s.
+# In this file, forward takes 1 s in each embedding layer, 10 s in a block (the mean of three), and
+# 100 s in each layer after the blocks. The update of each layer takes 2 s.
 jq '.samples = [1] | .layers[] |= with_entries(.value |= if type == "array" then .[:1] else . end)
     | .layers[] |= (.input_seconds = [0] | .weight_seconds = [0] | .recompute_seconds = [0] | .update_seconds = 2)
     | .layers[:2][].forward_seconds = [1] | .layers[5:][].forward_seconds = [100]
@@ -146,7 +149,8 @@ run plan gpt2:layers=6,width=32,heads=2,seq=16,vocab=64 --batch 1 --chunks 1 --c
 check "plan --costs: blocks of another depth" jq -e '.run_seconds_simulated == 262 and .step_seconds_simulated == 282' plan.json
 check "plan --costs: is said" has "costs: 7 layers measured on $(jq -r .model small.json) are used for this model's 10 layers; the times of 0 are scaled by FLOPs" "$out"
 check "plan --costs: is said in JSON" jq -e '.costs_reused | test("are used for this model.s 10 layers")' plan.json
-# Twice the vocabulary: only embedding and head differ, the head has twice the FLOPs.
+# This model has twice the vocabulary. So only embedding and head differ from the measured layers,
+# and the head has twice the FLOPs.
 run plan gpt2:layers=3,width=32,heads=2,seq=16,vocab=128 --batch 1 --chunks 1 --costs small.json --json plan.json
 check "plan --costs: scaled by FLOPs" jq -e '(.run_seconds_simulated - 332 | fabs) < 1' plan.json
 check "plan --costs: what is scaled is said" has "are used for this model's 7 layers; the times of 2 are scaled by FLOPs" "$out"

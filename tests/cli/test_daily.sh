@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_daily.sh SOURCE_DIR BUILD_DIR -- everyday use: the amount of output, the form of errors,
-# help, suggestions for unknown words, several paths for --data, and memory in suitable units.
+# test_daily.sh SOURCE_DIR BUILD_DIR -- everyday use: the amount of output, the form of error
+# messages, help, suggestions for unknown words, several paths for --data, and memory sizes in
+# suitable units.
 source "$(dirname "$0")/support.sh"
 
 small="--batch 8 --steps 2"
@@ -29,7 +30,7 @@ for word in "memory per device" "device:0   F0 F1" "simulated bubble" "dropout 0
 done
 check "--verbose is not the run's" test -z "$(grep -E '"(verbose|quiet)": (true|false)' <(jq .options v/run.json))"
 
-# Resume a run with every change that is reported: batch, micro-batch, device, precision, data,
+# Resume a run with all changes that are reported: batch, micro-batch, device, precision, data, and
 # number of steps.
 run train $model --data text.txt $small --chunks 8 --lr-schedule cosine --run w
 rm w/metrics.jsonl
@@ -158,8 +159,9 @@ meant --num-workers --workers
 meant --shcedule --schedule
 meant --device --devices
 meant --num-devices --devices
-# If a word is an option of another program and also an abbreviation, the meaning in the other
-# program is suggested. All other abbreviations are accepted.
+# Some words are an option of another program and also an abbreviation of an option of cgpipe. For
+# these, the message suggests the option that has the other program's meaning. All other
+# abbreviations are accepted.
 fails 2 "--min-lr: unknown option (did you mean --min-lr-ratio?)" plan $model --lr-schedule cosine --min-lr=1e-5
 fails 2 "--threads: unknown option (did you mean --threads-per-device?)" plan $model --threads 2
 meant --dev --validation
@@ -167,9 +169,9 @@ run plan $model --dev 2 --min-lr-r 0.5 --lr-sched cosine --json abbreviated.json
 check "abbreviations are taken" test "$code$(value stages abbreviated.json)$(value min_lr_ratio abbreviated.json)" = 020.5
 fails 2 "--zzz: unknown option" plan $model --zzz
 fails 2 "--output: unknown option (did you mean --out?)" tokenize --tokenizer x --output x
-fails 2 "--output: unknown option" plan $model --output x # no such option here, so no suggestion
+fails 2 "--output: unknown option" plan $model --output x # `plan` has no similar option
 fails 2 "--max-new-tokens: unknown option (did you mean --length?)" sample r --max-new-tokens 5
-# Every suggestion is an option that some command accepts.
+# Check that each suggestion in the table is an option of some command.
 sed -n 's/^    {",\(.*\),", CLI_OPTION_\([A-Z0-9_]*\)},$/\2 \1/p' "$source_dir/cli/options/near.c" >meanings
 check "the table of meanings is read" test "$(wc -l <meanings)" -ge 30
 taken=$(for command in train supervise stop diagnose sample config tokenize convert devices plan profile check bench schedule; do

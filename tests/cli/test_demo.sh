@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `make demo` does what it promises: it learns and samples, and gives the same weights in one stage
-# and in two stages. In bf16, losses are within 1 % of f32 at each of 100 steps.
+# `make demo` learns and samples as documented, and gives the same weights in one stage and in two
+# stages. In bf16, the loss of each of 100 steps is within 1 % of the loss in f32.
 #
 #     bash test_demo.sh SOURCE_DIR BUILD_DIR [STEPS]
 #
-# STEPS is 200; .ci/nightly runs the demo's own 1,200.
+# STEPS is 200 by default; .ci/nightly runs 1,200 steps, as the demo itself does.
 set -u
 source_dir=$1
 build_dir=$2
@@ -45,14 +45,15 @@ done
 check "one stage and two give the same weights" \
     [ "$(grep weights_sha256 "$temp/out-short-1")" = "$(grep weights_sha256 "$temp/out-short-2")" ]
 
-# Train once with this processor's loops, which may use AVX512_BF16 or AMX, and once with the loops
-# that every processor has. The mean difference from f32 is 0.01 %. With truncation to bf16 instead
-# of rounding it would be 0.08 %. (Without --warmup, single steps differ hundreds of times as much,
-# also between two runs in f32: bench/losses.py.)
+# Train in bf16 with this processor's kernels, which may use AVX512_BF16 or AMX, and again with the
+# kernels that every processor has. The mean difference of the losses from f32 is 0.01 %. If numbers
+# were truncated to bf16 instead of rounded, it would be 0.08 %. (Without --warmup, the losses of
+# single steps differ by hundreds of times as much. So do the losses of two runs in f32; see
+# bench/losses.py.)
 losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$temp/run-$1/metrics.jsonl"; }
 demo bf16 2 100 --precision bf16
 runs=bf16
-if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then # elsewhere both runs are the same
+if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then # on other processors both runs are the same
     CGP_CPU_ISA=v3 demo bf16-v3 2 100 --precision bf16
     runs="bf16 bf16-v3"
 fi

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends with memory and
-# capabilities, transports, plug-ins, and why a plug-in is missing, as text and as JSON. Also tests
-# which directories are searched for plug-ins.
+# capabilities, transports, plug-ins, and why a plug-in is missing, as text and as JSON. The test
+# also checks which directories are searched for plug-ins.
 source "$(dirname "$0")/support.sh"
 plugins=$2/tests/plugins
-# Print a line for each plug-in that this build did not make.
+# List the plug-ins that this build did not make, with the reason of each.
 not_built=$(grep -o 'X("[^"]*", "[^"]*")' "$2/generated/not_built.h" | sed 's/X("\(.*\)", "\(.*\)")/\1: was not built: \2/')
 
 line() { grep -E "^$1" "$out" | tr -s ' '; }
@@ -56,13 +56,13 @@ export CGP_PLUGIN_PATH=$plugins/abi:$plugins/good
 fails 2 "device: expected cpu, ref or good, got \"abi\"; plug-in $plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 2, got 100 ..." \
     plan gpt2:layers=1,width=32,heads=2,seq=16 --devices abi
 
-# Without hardware, the backend's count() returns the reason.
+# If the hardware of a backend is missing, its count() returns the reason.
 export CGP_PLUGIN_PATH=$plugins/away
 run devices --json away.json
 check "a backend without hardware says why" grep -qxE "away +unavailable: away: no driver of it here \(from $plugins/away/libcgpipe-away.so\)" "$out"
 check "the same as JSON" test "$(jq -c '.backends[2] | [.name, .reason, .devices]' away.json)" = '["away","away: no driver of it here",[]]'
 
-# Nothing in the current directory is opened, whatever its name.
+# No file in the current directory is opened as a plug-in, whatever its name.
 unset CGP_PLUGIN_PATH
 cp "$plugins/good/libcgpipe-good.so" . && mkdir -p cgpipe && cp "$plugins/good/libcgpipe-good.so" cgpipe/
 for path in "" . ./ cgpipe :; do
@@ -71,7 +71,8 @@ for path in "" . ./ cgpipe :; do
 done
 rm -r cgpipe libcgpipe-good.so
 
-# If a plug-in is not found, the message has its name, the directories, and the fix.
+# If a plug-in is not found, the message has the plug-in's name, the searched directories, and the
+# fix.
 places="$work/bin/plugins, $work/lib/cgpipe, $work/lib/plugins" path="name the plug-in's directory in CGP_PLUGIN_PATH"
 fails 2 "device: expected cpu or ref, got \"cuda\": no libcgpipe-cuda.so in $places (build cgpipe where nvcc is, or $path)" plan $model --devices cuda:0
 fails 2 "transport: expected inproc, got \"mpi\": no libcgpipe-mpi.so in $places (install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or $path)" \
@@ -80,8 +81,9 @@ CGP_PLUGIN_PATH=$plugins/away fails 2 "device: expected cpu, ref or away, got \"
     plan $model --devices toy
 fails 2 "device: expected cpu or ref, got \"cpuu\" (did you mean cpu?)" plan $model --devices cpuu
 
-# Plug-ins are found next to the program, from any directory; then next to the library.
-opens() { # NAME FILE... : exactly these files are opened
+# Plug-ins are searched first next to the program and then next to the library, whatever the current
+# directory is.
+opens() { # NAME FILE... : check that exactly these plug-ins are opened
     check "$1" test "$code $(grep -o "[^ (]*/libcgpipe-[a-z-]*\.so" "$out" | sort -u | xargs)" = "0 ${*:2}"
 }
 good=libcgpipe-good.so away=libcgpipe-away.so
@@ -125,7 +127,8 @@ if [ "$(id -u)" = 0 ]; then
     opens "unless the program is that user's, too" "$work/bin/plugins/$good"
 fi
 
-# The build's own plug-ins are found; cuda-host, a fake GPU, is not among them.
+# The program of the build finds the build's plug-ins, except cuda-host, which is a fake GPU for
+# tests.
 unset LD_LIBRARY_PATH
 program=$built
 run devices

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_diagnose.sh SOURCE_DIR BUILD_DIR -- cgpipe diagnose names the failed rank from the files that
-# ranks wrote, and refuses other files. (test_mpi_faults has files of real faults,
-# test_fuzz_diagnosis damaged ones.)
+# test_diagnose.sh SOURCE_DIR BUILD_DIR -- cgpipe diagnose finds the failed rank in the files that
+# ranks wrote, and refuses other files. (test_mpi_faults tests files of real faults, and
+# test_fuzz_diagnosis damaged files.)
 source "$(dirname "$0")/support.sh"
 
-# Write the file of one of three ranks. DEVICE is its device, {"state": ...}; HEARD has the age of each
-# rank's last heartbeat.
+# Write the diagnosis file of one of three ranks. DEVICE is the state of the rank's device,
+# {"state": ...}. HEARD has the age of each rank's last heartbeat.
 file_of() { # RANK REASON DEVICE HEARD
     mkdir -p run/diagnosis
     jq -n --arg reason "$2" --argjson rank "$1" --argjson device "$3" --argjson heard "$4" '

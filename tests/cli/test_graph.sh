@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the graph of a model. Used as MODEL,
-# the graph gives the same plans and weights as that model, bit for bit, and its runs resume. It
-# contains no code: custom ops come from --plugin.
+# test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the graph of a model. If the graph file
+# is used as MODEL, it gives the same plans and weights as that model, bit for bit. Runs of a graph
+# file can be resumed. The file contains no code; custom ops come from --plugin.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
-# plan_of MODEL... : print a plan's report without the model's name and file, and without --dropout,
-# because a graph file has dropout in its nodes
+# plan_of MODEL... : print the report of a plan. Leave out the model's name and file. Also leave out
+# --dropout, because a graph file has dropout in its nodes.
 plan_of() { "$program" plan "$@" --json - --quiet | jq -S 'del(.model, .model_sha256, .dropout)'; }
 
 for spec in gpt2:layers=2,width=16,heads=2,vocab=256,seq=16,tied=1 resnet:depth=8,image=16,classes=4 \
@@ -88,7 +88,7 @@ fails 2 "run.yaml: line 4: plugin: applies to one start only (give --plugin on t
 sed 's/"swish"/".\/mine.so"/' mine.json >path.json
 fails 1 "./path.json: nodes[1]: custom: unknown custom op ./mine.so ..." plan ./path.json
 jq '.model_path = "'"$PWD"'/mine.so"' file/run.json >edited && cp edited file/run.json
-fails 2 "gpt2.json: differs from the file of the run ..." train --resume --run file --steps 8 # the run has no usable path, and the file of that name here differs
+fails 2 "gpt2.json: differs from the file of the run ..." train --resume --run file --steps 8 # the gpt2.json here is another graph
 fails 1 "no.json: cannot be read (No such file or directory)" plan no.json
 
 finish

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Image data sets on the command line: which errors are reported and how, and what training prints.
+# Image data sets on the command line. The test checks which errors are reported and how, and what
+# training prints.
 #
 #     bash test_images.sh SOURCE_DIR BUILD_DIR
 source "$(dirname "$0")/support.sh"
@@ -49,7 +50,7 @@ fails 1 '--data shapes: has 10 classes, expected the 7 of resnet (classes=10 in 
 fails 1 '--data text.txt: gives tokens, expected f32 [32, 32, 3], the input "images" of resnet (...' \
     train $resnet --data text.txt
 
-# --- training prints the metrics of its kind of target ---
+# --- training prints the metrics that suit the kind of target ---
 small="--batch 8 --chunks 2 --steps 2 --evaluate-every 1"
 run train $resnet --data shapes:validation=20 $small --run labels --json labels.json
 check "train on shapes: exit code 0" exits 0
@@ -64,7 +65,7 @@ check "train on masks: IoU of all images" grep -q "^validation .* over 20 images
 check "train on masks: JSON" keys masks.json validation_loss validation_images iou
 check "train on masks: no top-1" test "$(grep -c top1 masks.json)" -eq 0
 
-# --- a run resumes with the next images, in other stages too ---
+# --- a run resumes with the next images, even with another number of stages ---
 run train $resnet --data shapes:validation=20 --batch 8 --chunks 2 --steps 4 --run whole --json whole.json
 run train $resnet --data shapes:validation=20 --batch 8 --chunks 2 --steps 2 --run parts
 run train --resume --run parts --steps 4 --stages 2 --json parts.json
@@ -72,7 +73,7 @@ check "resumed on shapes: exit code 0" exits 0
 check "resumed on shapes: the same weights" \
     test "$(value weights_sha256 parts.json)" = "$(value weights_sha256 whole.json)"
 
-# --- CIFAR and MNIST, of black images ---
+# --- CIFAR and MNIST files with black images ---
 mkdir arrays
 for i in 1 2 3 4 5; do head -c 3073 /dev/zero >arrays/data_batch_$i.bin; done
 head -c 6146 /dev/zero >arrays/test_batch.bin
@@ -91,7 +92,7 @@ run train --data mnist:arrays --resume --run cifar --steps 3
 check "resumed with another set: refused" exits 1
 check "resumed with another set: the reason" has "data: differ from the run's" "$err"
 
-# --- a file of that name ---
+# --- a data path that begins with a known prefix, but is a file ---
 cp text.txt shapes
 run train $model --data ./shapes --batch 4 --steps 1 --run file
 check "./shapes is a text file" exits 0

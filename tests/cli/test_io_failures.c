@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_io_failures.c -- run the program while one file call fails, or while a call kills the
- * process (tests/support/fail_calls.c). Each run hits the n-th call of one kind; runs cover every
- * n, kind and error. Then run the program again without a fault.
+ * process (tests/support/fail_calls.c). In each run, the fault is in call number n of one kind of
+ * call. The runs cover every n, kind and error. Then run the program again without a fault.
  *
  *     before       undisturbed     fault                      again
  *     ──────► copy ──────────► expected
@@ -37,23 +37,23 @@ enum { WORDS = 32, CAPACITY = 1 << 16, PERMILLE = 200, SHOWN = 2000 };
 
 typedef struct scenario scenario;
 
-/* Return what is wrong with the files after the fault; NULL: nothing is wrong. `code` is the
- * program's exit code. */
+/* A function that checks the files after a fault. It returns what is wrong, or NULL if nothing is
+ * wrong. `code` is the program's exit code. */
 typedef const char *look(const char *fault, int code);
 
 struct scenario {
     const char *name;
-    const char *before[4]; /* commands that make the initial files; then NULL */
-    void (*leave)(void);   /* create leftovers of dead processes; may be NULL */
+    const char *before[4]; /* commands that make the initial files; NULL-terminated */
+    void (*leave)(void);   /* creates leftovers of dead processes, or NULL */
     const char *command, *again;
-    look *after; /* may be NULL */
-    int code;    /* exit code without a fault; 1: the command changes nothing */
+    look *after; /* checks the files after a fault; may be NULL */
+    int code;    /* exit code without a fault; if 1, the command changes nothing */
 };
 
-static char work[64];                    /* directory of the test, on a tmpfs if there is one */
-static const char *faults;               /* CGP_TEST_FAULTS */
+static char work[64];                    /* the test's directory, on a tmpfs if there is one */
+static const char *faults;               /* the value of CGP_TEST_FAULTS */
 static uint64_t draw;                    /* state of the random generator */
-static int cases, failures, outcomes[3]; /* succeeded, refused, killed */
+static int cases, failures, outcomes[3]; /* counts: succeeded, refused, killed */
 static char output[CAPACITY], errors[CAPACITY];
 
 /* --- files --- */
@@ -66,7 +66,8 @@ static const char *in_work(const char *name) {
     return path;
 }
 
-/* Return the content of a file, zero-terminated; NULL: no such file. Owned. */
+/* Return the content of a file, zero-terminated, or NULL if there is no such file. The caller frees
+ * it. */
 static char *slurp(const char *path, size_t *size) {
     struct stat info;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -161,7 +162,8 @@ static int run(const char *directory, const char *command, const char *fault) {
 
 /* --- expectations --- */
 
-/* Remove text that differs between runs: each piece from `from` to the next character in `ends`. */
+/* Remove text that differs between runs. Each removed piece begins with `from` and ends before the
+ * next character in `ends`. */
 static void cut(char *text, const char *from, const char *ends) {
     for (char *at = text; (at = strstr(at, from));) {
         char *end = at + strlen(from);
@@ -175,7 +177,7 @@ static json_t *parsed(const char *text) {
     return root ? root : json_null();
 }
 
-/* Compare two JSON texts (run.json, --json output or checkpoint.json), without members that depend
+/* Compare two JSON texts: run.json, --json output or checkpoint.json. Leave out members that depend
  * on time, directory or the number of starts. */
 static bool same_members(const char *one, const char *other) {
     static const char *const keys[] = {"model", "weights_sha256", "updates", "version",
@@ -206,8 +208,8 @@ static bool same_bytes(const char *path, char *one, size_t size, char *other, si
         ends_with(path, "/checkpoint.json"))
         return same_members(one, other);
     if (ends_with(path, "/checkpoint.sha256"))
-        return size == other_size; /* the digest differs, because checkpoint.json does */
-    if (ends_with(path, "/trace.json")) return json_is_object(parsed(one)); /* its times differ */
+        return size == other_size; /* differs, because checkpoint.json differs */
+    if (ends_with(path, "/trace.json")) return json_is_object(parsed(one)); /* times differ */
     return size == other_size && memcmp(one, other, size) == 0;
 }
 
@@ -225,10 +227,11 @@ static char difference[700];
 static enum {
     MORE,
     LESS
-} asked;           /* MORE: entries only in the result; LESS: only in the expected tree */
-static bool again; /* the program was started a second time */
+} asked;           /* what compare() looks for: entries that the result has too many, or lacks */
+static bool again; /* true after the program's second start */
 
-/* After a failed deletion an entry may remain until some later start saves a checkpoint. */
+/* Return true if the result may have this extra entry. If a deletion fails, the entry remains until
+ * a later start saves a checkpoint. */
 static bool may_be_more(const char *path) {
     const char *step = strstr(path, "/step-");
     char latest[256] = "";
@@ -240,12 +243,14 @@ static bool may_be_more(const char *path) {
     return strncmp(step + 1, latest, strlen(latest)) < 0;
 }
 
-/* A second start without steps writes no trace. */
+/* Return true if the result may lack this entry. The second start may have no step to run, and then
+ * writes no trace. */
 static bool may_be_missing(const char *path) {
     return again && ends_with(path, "/trace.json");
 }
 
-/* Assert that each entry of `tree` is in other_tree, with the same content. */
+/* Compare one entry of `tree` with the entry of the same path in `other_tree`; note any difference.
+ * (A callback of nftw.) */
 static int compare_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
     char there[1024], one[256] = "", other[256] = "";
     struct stat found;
@@ -281,8 +286,8 @@ static const char *compare(const char *got, const char *expected) {
 
 /* --- a fault --- */
 
-/* Get the path of the failed call from the report, "failed start:.. /tmp/x/case/run/..". It is ""
- * if the call was never made. */
+/* Get the path of the failed call from the report of fail_calls, such as "failed start:..
+ * /tmp/x/case/run/..". `path` becomes "" if the program never made the call. */
 static void hit(char path[512]) {
     char line[CAPACITY];
     read_text(in_work("report"), line);
@@ -290,8 +295,9 @@ static void hit(char path[512]) {
     (void)sscanf(line, "failed %*s %511[^\n]", path);
 }
 
-/* Return true if the message names the file of the failed call: by the first part of its path below
- * the directory. For a temporary file, the message names the file that it would have replaced. */
+/* Return true if the message names the file of the failed call. The first component of the path
+ * below the test's directory is enough. For a temporary file, the message must name the file that
+ * the temporary file would have replaced. */
 static bool names_file(const char *path) {
     static const char *const beside[] = {"out.json", "trace.json", "tokens.bin",
                                          "weights.safetensors", "text.txt"};
@@ -305,24 +311,25 @@ static bool names_file(const char *path) {
     return strstr(errors, "run") || strstr(errors, "directory");
 }
 
-/* If stat() of an entry fails, the program assumes the worst case: it refuses, without the system's
- * reason. */
+/* Return NULL if the message has the system's reason and names the file. If stat() of an entry
+ * fails, the program refuses without the system's reason. */
 static const char *says_why(const char *path, const char *fault) {
     const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
     if (!*errors) return "it fails without a word";
-    if (strstr(errors, "has a run already")) return NULL; /* valid: the directory has a run */
+    if (strstr(errors, "has a run already")) return NULL; /* correct: there is a run */
     if (!strstr(errors, reason) && strncmp(fault, "stat:", 5) != 0)
         return "it does not say the reason";
     return names_file(path) ? NULL : "it does not name the file";
 }
 
-/* Return what is wrong with the program's response to the fault; NULL: nothing is wrong. */
+/* Run the program with a fault and then again without it. Return what is wrong, or NULL if nothing
+ * is wrong. */
 static const char *judge(const scenario *s, const char *fault) {
     char path[512];
     const int code = run("case", s->command, fault);
     hit(path);
     const bool killed = strstr(fault, "KILL") != NULL;
-    if (!*path) return NULL; /* this run made fewer calls than n */
+    if (!*path) return NULL; /* the program made fewer than n calls */
     cases++;
     outcomes[killed ? 2 : code ? 1 : 0]++;
     if (killed ? code != 128 + SIGKILL : code > 1) return "it ends by another signal or code";
@@ -396,8 +403,7 @@ static void try_all(const scenario *s) {
     if (run("expected", s->command, "none:0:EIO") != s->code)
         fail_msg("%s: %s", s->command, errors);
     read_text(in_work("report"), report);
-    assert_true(count_of(report, "stat") >
-                0); /* fail_calls is loaded and sees the program's calls */
+    assert_true(count_of(report, "stat") > 0); /* shows that fail_calls sees the program's calls */
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         for (int n = 1; n <= count_of(report, kinds[k].kind); n++) {
             for (int h = 0; h < 5 && kinds[k].how[h]; h++) {
@@ -445,8 +451,8 @@ static const char *weights_are_whole(const char *fault, int code) {
                : "weights.safetensors is neither the old one nor the new one";
 }
 
-/* A directory without config.json is not a directory of weights and cannot be loaded. A kill may
- * leave such a directory. A failure may not, if the directory held weights before. */
+/* A directory without config.json cannot be loaded as weights. A kill may leave such a directory.
+ * An error must not leave one if the directory held weights before. */
 static const char *directory_is_whole(const char *fault, int code) {
     const bool there = is_there("directory/config.json");
     (void)fault;
@@ -457,8 +463,8 @@ static const char *directory_is_whole(const char *fault, int code) {
     return code == 1 && was && !there ? "both the old weights and the new ones are lost" : NULL;
 }
 
-/* A failure leaves the old run or the new run. After a kill, the next start may first have to
- * restore one of them; that start is then refused, because a run exists. */
+/* An error leaves the old run or the new run. After a kill, the next start first restores one of
+ * the two runs if necessary. That start is then refused, because a run exists. */
 static const char *run_is_whole(const char *fault, int code) {
     static const char weights[] = "run/latest/weights.safetensors";
     (void)fault;
@@ -469,14 +475,15 @@ static const char *run_is_whole(const char *fault, int code) {
     return is_there("run/run.json") && old_or_new(weights) ? NULL : "both runs are lost";
 }
 
-/* The run must not start from step 0 because its checkpoint was overlooked. */
+/* The program must not overlook the run's checkpoint and start from step 0. */
 static const char *goes_on(const char *fault, int code) {
     (void)fault;
     if (code != 0 || strstr(output, "resumed      after step 2")) return NULL;
     return "it begins anew";
 }
 
-/* Create leftovers of dead processes: half a checkpoint, half a deletion, an unfinished line. */
+/* Create leftovers of dead processes: an incomplete checkpoint, an incomplete deletion, and an
+ * unfinished line in metrics.jsonl. */
 static void leave_halves(void) {
     static const char *const directories[] = {".cgpipe-step-00000003-999999999-0.tmp",
                                               ".cgpipe-step-00000001-999999999-1.gone"};
@@ -520,7 +527,7 @@ static const scenario from_step = {
     .again = "train --resume --run run --from-step 1 --steps 2",
 };
 
-/* Only --overwrite may replace existing files. */
+/* Without --overwrite, the program must not replace existing files. */
 static const scenario refused = {
     .name = "refused",
     .before = {TO_HALF},

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_kills.sh SOURCE_DIR BUILD_DIR -- 200 SIGKILLs, or as many as fit in 300 s, at random moments.
-# After each kill, the run resumes in another layout. It ends with the same bits as an undisturbed
-# run.
+# test_kills.sh SOURCE_DIR BUILD_DIR -- kill trainings with SIGKILL at random moments, 200 times or
+# as often as possible in 300 s. After each kill, the run resumes in another layout. At the end, the
+# run is bit-identical to an undisturbed run.
 #
-# The duration of start-up is measured first. Moments are uniform between the start of the process
-# and some steps after start-up, so kills hit start-up, steps and saves. When a run has finished, it
-# is checked, and the next run begins. CGP_TEST_SEED=N repeats layouts and moments, but not the work
-# that is killed.
+# The test first measures the duration of start-up. The moments of kills are uniform between the
+# start of the process and some steps after start-up, so kills hit start-up, steps and saves. When a
+# run has finished, it is checked, and the next run begins. CGP_TEST_SEED=N repeats layouts and
+# moments, but a kill may then hit another action.
 source "$(dirname "$0")/support.sh"
 
 seed=${CGP_TEST_SEED:-$((${EPOCHREALTIME/./} % 1000000007))}
@@ -26,7 +26,7 @@ sha() { sed -n 's/^weights_sha256 //p' "$1"; }
 losses() { sed 's/,"seconds".*"bubble":[^,}]*//' "$1/metrics.jsonl"; }
 starts() { grep -cs '"date"' "$1/run.json"; }
 
-# Print a balance: the layers of each of 1 .. 4 stages.
+# Print a random balance: the number of layers of each stage, for 1 to 4 stages.
 draw_balance() {
     local stages=$((1 + $(below 4))) left=$layers balance="" size
     while [ "$stages" -gt 1 ]; do
@@ -42,9 +42,9 @@ draw_layout() {
         "--recompute $(one_of never always except_last selective always+selective except_last+selective)"
 }
 
-# --- the next start ---
+# --- checks after a kill ---
 
-# Every checkpoint is intact, by sha256sum and by loading it.
+# Check that every checkpoint is intact: sha256sum accepts it, and the program can load it.
 whole_checkpoints() {
     local directory
     for directory in "$1"/step-*; do
@@ -54,7 +54,8 @@ whole_checkpoints() {
     done
 }
 
-# metrics.jsonl has the lines 1, 2 .. up to the latest checkpoint, and any later ones in order.
+# Check that metrics.jsonl has the lines of steps 1, 2 .. in order, at least up to the latest
+# checkpoint. The last line may be incomplete.
 whole_metrics() {
     local latest
     latest=$(readlink "$1/latest") || return 0
@@ -65,7 +66,7 @@ whole_metrics() {
         END {exit !(last >= least)}' "$1/metrics.jsonl"
 }
 
-# Only the last process may have left temporary files, if it opened the run.
+# Check that no process but the last one has left temporary files.
 only_own_leftovers() {
     [ -z "$(find "$1" -name '.cgpipe-*' ! -name "*-$2-*")" ]
 }

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_kinds.sh SOURCE_DIR BUILD_DIR -- --data refuses files of other kinds. The message names the
-# kind of file and the right command. Nothing is trained by mistake, and no file is left.
+# test_kinds.sh SOURCE_DIR BUILD_DIR -- --data refuses files that are neither text nor tokens. The
+# message names the kind of file and the right command. No model is trained on such a file by
+# mistake, and no file is left.
 source "$(dirname "$0")/support.sh"
 
 train="train $model --batch 4 --steps 1 --run none --data"
@@ -35,7 +36,7 @@ bytes '\x80\x02}q\0' >old.pkl
 fails 1 "old.pkl: is a Python pickle, expected text (another file than old.pkl)" $train old.pkl
 tar -cf a.tar text.txt
 fails 1 "a.tar: is a tar archive, expected text (tar -xf a.tar, then its files)" $train a.tar
-for damage in 3 100; do # a truncated archive is not text either
+for damage in 3 100; do # truncated archives are refused too
     gzip -c text.txt | head -c $damage >cut.gz
     fails 1 "cut.gz: is compressed by gzip, ..." $train cut.gz
 done
@@ -47,7 +48,7 @@ use="--tokenizer $source_dir/tests/data/tokenizer"
 fails 1 "a.gz: is compressed by gzip, expected text (gunzip -c a.gz >text.txt)" tokenize $use --out a.bin a.gz
 fails 1 "a.npy: is a NumPy array, ..." tokenize $use a.npy
 
-# --- other texts ---
+# --- texts in other encodings ---
 
 iconv -f UTF-8 -t UTF-16 text.txt >wide.txt
 fails 1 "wide.txt: is text in UTF-16, expected UTF-8 (iconv -f UTF-16 -t UTF-8 wide.txt >text.txt; tokens have a name that ends in .bin)" $train wide.txt
@@ -77,7 +78,7 @@ fails 1 "wide.bin: is tokens of 4 bytes or more by its zeros, ..." train gpt2:la
 printf '\x88\xd8\x34\x01\x01\0\0\0' | cat - narrow.bin >shard.dat
 fails 1 "shard.dat: is a token file of llm.c, expected text (--data shard.dat, renamed to end in .bin)" $train shard.dat
 
-# nanoGPT's directory
+# A directory that nanoGPT prepared.
 mkdir -p char && cp narrow.bin char/train.bin && cp narrow.bin char/val.bin && cp a.pkl char/meta.pkl && cp text.txt char/input.txt
 fails 1 "char/train.bin: is a token file by its name, expected text in a directory (--data char/train.bin --validation char/val.bin)" $train char
 

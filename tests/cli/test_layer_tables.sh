@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_layer_tables.sh SOURCE_DIR BUILD_DIR -- tables of layers: their plans, the profiles that
-# convert makes tables of, what is refused; and plan --layout, the stages for other trainers.
+# test_layer_tables.sh SOURCE_DIR BUILD_DIR -- layer tables. The test checks plans of layer tables,
+# profiles of other planners that `convert` turns into tables, and refused tables. It also checks
+# `plan --layout`, which prints stages for other trainers.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
 header=name,inputs,forward_seconds,input_seconds,weight_seconds,parameter_bytes,saved_bytes,output_bytes
 cat > layers.csv <<END
-# four layers
+# Make a table of four layers.
 $header
 a,, 1,1,1, 4000,1000,400
 b,, 1,1,1, 4000,1000,400
@@ -18,7 +19,8 @@ END
 fails 1 "layers.csv: line 6: weight_seconds: expected 0, as the layer has no parameter_bytes, got \"1\"" plan layers.csv
 sed -i 's/^d,c a, 1,1,1/d,c a, 1,2,0/' layers.csv
 
-# Two stages of two layers: F takes 2, B takes 4, and 1f1b takes (M + 1) x 6.
+# There are two stages of two layers. Per micro-batch, F takes 2 s and B takes 4 s, so 1f1b with M
+# micro-batches takes (M + 1) x 6 s.
 run plan layers.csv --stages 2 --chunks 4 --json plan.json
 check "plan: exit code 0" exits 0
 check "plan: seconds" jq -e '.run_seconds_simulated == 30' plan.json
@@ -37,7 +39,7 @@ read -ra words < <(grep '^cgpipe plan' table)
 run "${words[@]:1}"
 check "search: the command can be run" exits 0
 
-# As the costs of another model.
+# Use a layer table as the costs of another model.
 run plan gpt2:layers=2,width=32,heads=2,seq=16,vocab=64 --stages 2 --batch 4 --chunks 4 --costs layers.csv
 check "costs: as many layers" exits 1
 check "costs: the message" has "layers.csv: expected 6 layers, got 4" "$err"
@@ -45,7 +47,7 @@ check "costs: the message" has "layers.csv: expected 6 layers, got 4" "$err"
 run plan gpt2:layers=2,width=32,heads=2,seq=16,vocab=64 --stages 2 --batch 4 --chunks 4 --costs six.csv --json six.json
 check "costs: of a model" jq -e '.run_seconds_simulated > 0' six.json
 
-# What is refused.
+# Commands that need kernels, and invalid tables, are refused.
 for command in train bench check profile export; do
     arguments=()
     [ "$command" = train ] && arguments=(--data random --run run)
@@ -69,7 +71,7 @@ refuse 'line 2: inputs: expected names of earlier rows, each once, got "b"' "$he
 refuse 'line 3: inputs: expected names of earlier rows, each once, got "a"' "$header" a,,1,1,1,4,4,4 'b,a a,1,1,1,4,4,4'
 refuse 'line 3: name: expected 1 to 80 bytes without blanks, ...' "$header" a,,1,1,1,4,4,4 a,,1,1,1,4,4,4
 
-# Profiles of other planners.
+# Convert profiles of other planners to layer tables.
 tab=$'\t'
 cat > graph.txt <<END
 node3 -- ReLU(inplace) -- forward_compute_time=1.000, backward_compute_time=2.000, activation_size=[100.0; 20.0], parameter_size=0.000 -- stage_id=0
@@ -118,7 +120,7 @@ check "Piper: the table" cmp piper.csv expected.csv
 sed 's/vanilla/chocolate/' piper.json > other.json
 fails 1 'other.json: nodes[0].TMPCs: expected a choice "vanilla" for 1 device' convert other.json other.csv
 
-# Stages for other trainers.
+# Print the stages for other trainers.
 layout() { # EXPECTED-LINES ARGUMENTS
     run plan "${@:2}"
     check "layout: ${*:2}" test "$(tail -n "$(wc -l <<<"$1")" "$out")" = "$1"

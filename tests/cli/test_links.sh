@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_links.sh SOURCE_DIR BUILD_DIR -- in a run's directory only the run's own files change. Links
-# below it are never followed, and files with other names stay. Anything but a regular file is
-# refused without blocking.
+# test_links.sh SOURCE_DIR BUILD_DIR -- cgpipe changes only the run's own files in a run's
+# directory. It never follows links inside the directory, and keeps files with other names. A pipe
+# or socket in place of a file is refused without blocking.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --keep 0 --save-every 3"
@@ -68,7 +68,7 @@ for file in weights.safetensors checkpoint.json checkpoint.sha256; do
     rm -r a moved
 done
 
-if [ "$(id -u)" -ne 0 ]; then # root ignores modes
+if [ "$(id -u)" -ne 0 ]; then # root may read all files
     cp -r kept a
     chmod 0 a/step-00000006
     run train --resume --run a --steps 8
@@ -244,7 +244,7 @@ for option in "--resume --steps 8" "--resume --from-step 3 --steps 8" "--overwri
     rm kept/restarts.jsonl
 done
 rm -r a
-truncate -s 257M kept/digests.bin # larger than any file that is read into memory
+truncate -s 257M kept/digests.bin # too large to be read into memory
 cp -al kept a
 run train --resume --steps 8 --run a
 check "a large file with hard links: exit code 0" exits 0
@@ -281,7 +281,7 @@ printf '{"model": [%s[]]}' "$(printf '[],%.0s' {1..100000})" >a/run.json
 CGP_LIMITS=json=20000000 fails 1 "a/run.json: expected JSON that takes at most 19 MiB of memory, ..." sample a
 rm -r a
 cp -r kept a
-truncate -s 20G a/metrics.jsonl # the run's lines, then zeros
+truncate -s 20G a/metrics.jsonl # appends zeros to the run's lines
 run train --resume --run a --steps 8
 check "metrics.jsonl of 20 GB: exit code 0" exits 0
 check "metrics.jsonl of 20 GB: the lines of the run are left" lines 8 a/metrics.jsonl

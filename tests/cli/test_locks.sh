@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_locks.sh SOURCE_DIR BUILD_DIR -- two processes in one directory, on one host or two, with or
-# without file locks. Neither process changes files that the other process writes.
+# test_locks.sh SOURCE_DIR BUILD_DIR -- two processes use one directory, on one host or two hosts,
+# with or without file locks. Neither process changes files that the other process writes.
 #
 # fail_calls.c disables locks, sets the host name, and stops or kills a process in the middle of its
 # work.
 source "$(dirname "$0")/support.sh"
 preload=$(find "$2/tests" -maxdepth 1 -name 'libfail_calls.so')
 
-# background NAME SETTING.. -- WORDS.. : start the program with settings of fail_calls for the files
-# of this test; $process is its pid.
+# background NAME SETTING.. -- WORDS.. : start the program in the background, with these settings of
+# fail_calls for the files of this test. $process is the program's pid.
 background() {
     local name=$1 settings=()
     shift
@@ -26,11 +26,11 @@ finished() { # NAME PROCESS
     code=$?
     out=$work/$1-out err=$work/$1-err
 }
-here() { # SETTING.. -- WORDS.. : run to the end
+here() { # SETTING.. -- WORDS.. : like background, but wait for the program
     background here "$@"
     finished here $process
 }
-until_stopped() { # PROCESS : wait for at most 30 s
+until_stopped() { # PROCESS : wait until it is stopped, at most 30 s
     for _ in $(seq 1500); do
         case $(sed 's/.*) //' "/proc/$1/stat") in T*) return 0 ;; esac
         sleep 0.02
@@ -109,7 +109,7 @@ check "without locks: no lock is left" test "$(left run)" = "$entries"
 
 # --- a lock whose process was killed ---
 
-killed() { # SETTING.. : train in a new run and be killed in a save, which leaves the lock
+killed() { # SETTING.. : train in a new run; kill the training in a save, so that its lock remains
     rm -rf run
     background first "$@" FAIL_CALL=sync:9:STOP -- train $words --resume --run run
     first=$process
@@ -128,15 +128,15 @@ goes_on "killed"
 killed FAIL_LOCKS=none
 here -- train $words --resume --run run
 goes_on "killed, with locks now"
-for pid in $$ 1; do # pids of living processes, which have another start time
+for pid in $$ 1; do # living processes with another start time
     killed FAIL_LOCKS=none
     sed -i "s/-$first-/-$pid-/; s/ $first / $pid /" run/lock
     here FAIL_LOCKS=none -- train $words --resume --run run
     goes_on "another process has its pid"
 done
 
-# Two processes take over the lock at once. One of them stops or dies between the two calls of a
-# takeover.
+# Two processes take over the lock of a dead process at once. One of the two stops or dies between
+# the two system calls of the takeover.
 killed FAIL_LOCKS=none
 background second FAIL_LOCKS=none FAIL_CALL=rename:2:STOP -- train $words --resume --run run
 second=$process
@@ -182,10 +182,10 @@ for name in run "a user's run \$(date)"; do
     check "another host, $name: its temporary entries stay, with a warning" grep -q "/.cgpipe-.*elsewhere-.* stays: a process of another host" "$err"
 done
 
-# The lock of a living process is deleted: that process detects this and ends, without changing
-# files of the new owner.
+# If a user deletes the lock of a living process, this process detects the deletion and ends. It
+# changes no files of the lock's new owner.
 rm -rf run
-background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # it stops while it writes the line of step 2
+background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # stopped in the line of step 2
 first=$process
 until_stopped $first
 rm run/lock
@@ -221,7 +221,7 @@ else
     echo "skipped: no rights for a pid namespace"
 fi
 
-# --- another object with the lock's name ---
+# --- a file of another kind with the lock's name ---
 
 echo mine >"$work/mine"
 for kind in "ln -s $work/mine" "mkdir" "mkfifo" "touch"; do

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# test_names.sh -- file names with bytes that control a terminal: control characters and invalid
-# UTF-8 are never printed unchanged. Run with: SOURCE_DIR BUILD_DIR
+# test_names.sh -- file names may contain control characters and invalid UTF-8, which could control
+# a terminal. cgpipe never prints them unchanged. Run with: SOURCE_DIR BUILD_DIR
 . "$(dirname "$0")/support.sh"
 
 e=$(printf 'e\033[2J\a\233x')     # clears the screen, rings the bell; 0x9b is a control character in Latin-1
@@ -14,7 +14,7 @@ clean() {
 }
 shows() { has "$shown" "$1"; }
 
-u=$(printf 'e\033[2J\a')x # UTF-8, which run.json requires of data paths
+u=$(printf 'e\033[2J\a')x # valid UTF-8, because run.json requires it in data paths
 cp text.txt "$u.txt"
 run train "$tiny" --data "$u.txt" --batch 2 --chunks 1 --steps 2 --run "$e" --trace "$e.json,$e.txt2.txt"
 check "a run whose names have escape characters goes" exits 0
@@ -48,7 +48,7 @@ for words in "train $tiny --data missing$e" "sample missing$e" "stop missing$e" 
     check "and the command fails" test "$code" -ne 0
 done
 
-# Costs of a model have a maximum length for its number of layers.
+# A costs file must not be longer than a limit, which depends on the model's number of layers.
 head -c 1000000 /dev/zero | tr '\0' '[' >large.json
 run plan "$tiny" --stages 2 --balance time --costs large.json
 check "costs that are too long for the model are not read" exits 1

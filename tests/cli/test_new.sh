@@ -29,7 +29,7 @@ fails 2 "new: NAME is missing (cgpipe new model mine)" new model
 fails 2 "new: expected model NAME, got data (cgpipe new model mine)" new data x
 fails 2 "more: unexpected argument after model" new model x more
 
-# A directory without write permission, and a full disk: no file is left.
+# If the directory is not writable, or the disk is full, no file is left.
 if [ "$(id -u)" -ne 0 ]; then
     mkdir closed && chmod 500 closed
     (cd closed && ! "$program" new model x 2>/dev/null)

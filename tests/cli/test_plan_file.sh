@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_plan_file.sh SOURCE_DIR BUILD_DIR -- plan files: what --plan-out writes and --plan reads, which
-# options win, what is refused. Trainings whose defaults exceed --memory-limit.
+# test_plan_file.sh SOURCE_DIR BUILD_DIR -- plan files: what --plan-out writes and --plan reads,
+# which options take precedence, and what is refused. The test also runs trainings whose default
+# plan would exceed --memory-limit.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

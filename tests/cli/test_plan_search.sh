@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_plan_search.sh SOURCE_DIR BUILD_DIR -- plan --search: its table, the commands that it prints,
-# what it refuses.
+# test_plan_search.sh SOURCE_DIR BUILD_DIR -- plan --search: the table and the commands that it
+# prints, and what it refuses.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
 model=gpt2:layers=4,width=32,heads=2,seq=16,vocab=64
 
-# Plan the last command of the output instead of training.
+# Take the last command of the output, and plan with its options instead of training.
 plan_command() { # FILE
     local words
     read -ra words < <(grep -o 'cgpipe train .*' "$1")

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_plugin.sh SOURCE_DIR BUILD_DIR -- a model plug-in is accepted as MODEL by every command. Runs
-# store its SHA-256. Code is loaded only from a path on the command line. A plug-in that violates
-# the contract is refused.
+# test_plugin.sh SOURCE_DIR BUILD_DIR -- every command accepts a model plug-in as MODEL. Runs store
+# the SHA-256 of the plug-in. Code is loaded only from a path on the command line. A plug-in that
+# violates the interface contract is refused.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
-# plugin FILE DEFINITIONS... : build tests/support/model_plugin.c.
+# plugin FILE DEFINITIONS... : build FILE from tests/support/model_plugin.c with these macros.
 plugin() {
     local file=$1
     shift
@@ -71,8 +71,8 @@ check "run.json has the file's SHA-256" \
 check "so has the checkpoint" test "$(jq -r '.note | fromjson | .model_sha256' parts/latest/checkpoint.json)" = "$(jq -r .model_sha256 parts/run.json)"
 run train --resume --run parts --steps 26 "$PWD/mine.so"
 check "resume: MODEL as an operand, by another path" exits 0
-# Mini-batches of a validation are weighted by their numbers of targets. With 16 16 16 1 or 16 4 0 0
-# targets, the loss equals that of one mini-batch with all samples.
+# The validation loss weights each mini-batch by its number of targets. With 16 16 16 1 or 16 4 0 0
+# targets in four mini-batches, the loss equals the loss of a single mini-batch with all samples.
 for labelled in 49 20; do
     export UNLABELLED=$labelled
     run $train --run labelled --overwrite --json parts.json
@@ -147,7 +147,8 @@ fails 2 "--dropout 0.1: mine.so has none (leave it out)" plan ./mine.so --dropou
 
 # --- plug-ins that break the contract ---
 
-# refused DEFINITION LINE [KEYS]: build a plug-in; `plan` fails with this line.
+# refused DEFINITION LINE [KEYS]: build a plug-in with this macro; check that `plan` fails with this
+# line.
 refused() {
     plugin bad.so "$1"
     fails "${4:-2}" "./bad.so: $2" plan "./bad.so${3:-}"

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_program.sh SOURCE_DIR BUILD_DIR -- the program as a user meets it.
+# test_program.sh SOURCE_DIR BUILD_DIR -- a user's view of the program: help, usage errors, and
+# every command.
 #
-# A failure prints one clear line on standard error, exits with code 2 (usage) or 1, and leaves
-# nothing half-written.
+# After a failure, cgpipe prints one clear line on standard error, exits with code 2 (usage) or 1,
+# and leaves no half-written file.
 source "$(dirname "$0")/support.sh"
 
 small="--batch 8 --steps 4"
@@ -324,7 +325,8 @@ check "one stage and two: the same last loss" \
 for file in weights.safetensors optimizer.safetensors; do
     check "one stage and two: the same $file" cmp one/step-00000004/$file two/step-00000004/$file
 done
-# The note contains the options, so it and the checksum over all files differ.
+# The checkpoint's note contains the run's options, so the note and the checksum of checkpoint.json
+# differ.
 check "one stage and two: the same checkpoint.json" test \
     "$(grep -vE '"(note|sha256_above)":' one/step-00000004/checkpoint.json)" = \
     "$(grep -vE '"(note|sha256_above)":' two/step-00000004/checkpoint.json)"
@@ -453,7 +455,8 @@ check "bench --grid: 42 rows" \
 check "bench --grid: the log's figures" has "6.44" "$out"
 check "bench --grid: every cell at most 0.9 of the log's" \
     test "$(awk '/never|except_last/ && $6 > 0.9' "$out" | wc -l)" -eq 0
-# Check a memory bound of the experiment: $1 stages, $2 chunks, $3 recompute mode, $4 bound in GiB.
+# Check that the planned memory is within a bound. The arguments are stages, chunks, recompute mode,
+# and the bound in GiB.
 at_max() {
     awk -v k="$1" -v m="$2" -v mode="$3" -v bound="$4" \
         '$1 == k && $2 == m && $3 == mode {seen = 1; if ($4 > bound) bad = 1} END {exit !seen || bad}' "$out"
@@ -474,8 +477,8 @@ run bench gpt2 --model $small_model --stages 2 --chunks 2 --batch 4 --steps 4 --
 check "bench: exit code 0" exits 0
 check "bench: balance of 16 layers" has "balance 8,8" "$out"
 check "bench --json: all keys" keys bench.json $plan_keys $run_keys log_activation_gib
-# The times between actions, and from a message to its receiver, are above zero and below the time
-# of a step.
+# Check that measured overheads are above zero and below the time of a step. One overhead is the
+# time between two actions. The other is the time from a message's arrival until its receiver runs.
 within_step() { # FILE KEY...
     local file=$1 key
     shift

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tests the recipes in recipes/ and the options that they use: --epochs, options in epochs, learning
-# rates. Stopping and resuming changes no bit, and runs of the former --recipe can be resumed.
+# Test the recipes in recipes/ and the options that they use: --epochs, values in epochs, learning
+# rates. Stopping and resuming changes no bit. Runs that an older version began with --recipe can be
+# resumed.
 #
 #     bash test_recipe.sh SOURCE_DIR BUILD_DIR
 build=$(cd "$2" && pwd)
@@ -82,8 +83,8 @@ check "a run of 0.1.0 that was edited is refused" grep -q "momentum is 0.8.*, th
 
 # --- on a directory of images ---
 
-# There are 10 classes of 5 images. 10 images are for validation, so an epoch has 40 images, in 5
-# mini-batches of 8.
+# There are 10 classes with 5 images each. 10 of the images are for validation, so an epoch has 40
+# images in 5 mini-batches of 8.
 "$build/tests/draw_directory" images 5 40
 check "a directory of images" test "$(ls images | wc -l)" -eq 10
 fails 2 "--batch 41: expected at most the 40 samples of an epoch" \
@@ -106,7 +107,7 @@ run train $resnet $common --lr 0.4 --run warm
 check "a larger rate: exit code 0" exits 0
 check "a larger rate: begins with 0.1 for the first epoch's 5 steps" test "$(rates_of warm | head -n 2 | tr '\n' ' ')" = "5 0.1 10 0.4 "
 
-# The images come in the order of a run without a stop.
+# A resumed run reads the images in the same order as a run without a stop.
 run train $resnet ${common/images:images/images:images\/} --minutes 0.0001 --run killed
 run train --resume --run killed --json killed.json
 check "stopped and resumed: exit code 0" exits 0
@@ -116,7 +117,7 @@ same() { test "$(grep -o "\"$1\": *\"[0-9a-f]*\"" whole.json)" = "$(grep -o "\"$
 check "stopped and resumed: the same weights" same weights_sha256
 check "stopped and resumed: the same running statistics" same state_sha256
 
-# Resume with steps instead of the run's epochs.
+# A run that began with --epochs may be resumed with --steps.
 run train --resume --run killed --steps 47 --json more.json
 check "--steps anew takes the place of a run's epochs" test "$code $(value steps more.json) $(value epochs more.json)" = "0 47 null"
 finish

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the only record of a run. If run.json is edited
-# after a checkpoint, the run is refused; the message names the option that has the effect of the
-# edit. Values that run.json cannot hold are refused too.
+# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the only record of a run's options. If run.json
+# is edited after a checkpoint, resuming is refused, and the message names the command-line option
+# to use instead. Values that are not valid in run.json are refused too.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --save-every 2 --interval 3 --clip 1 --nesterov
@@ -22,7 +22,7 @@ rm -r kept
 run train $words --steps 8 --run kept --minutes 0.000001
 run train --resume --run kept --minutes 0.000001
 
-# --- an edit is refused; the message names the option that has its effect ---
+# --- an edit is refused; the message names the option to use instead ---
 
 refused() { # SED MESSAGE
     kept
@@ -77,7 +77,7 @@ run train --resume --run a
 check "the same number in other digits, versions, dates: exit code 0" exits 0
 check "the same number in other digits, versions, dates: the same weights" test "$(sha)" = "$whole"
 
-# --- a change by the command line is not an edit, also after failed starts ---
+# --- a change by the command line is not an edit, even after failed starts ---
 
 kept
 export CGP_FAULT=fail:1F0
@@ -94,7 +94,7 @@ run train --resume --run a --lr 0.002
 run train --resume --run a --lr 0.003
 run train --resume --run a
 unset CGP_FAULT
-edit a '0,/"lr": 0.003/s//"lr": 0.002/' # edits the options, but not the list of starts
+edit a '0,/"lr": 0.003/s//"lr": 0.002/' # changes the options only
 run train --resume --run a
 check "edited after three starts that failed: told" has "the checkpoint was written with 0.003" "$err"
 kept
@@ -102,7 +102,7 @@ run train --resume --run a --lr 0.002 --keep 0
 run train --resume --run a --from-step 2 --steps 9
 check "an older checkpoint of a run that was changed: exit code 0" exits 0
 
-# --- faults change numbers too ---
+# --- run.json records injected faults, because they change numbers ---
 
 kept
 check "no fault: none in run.json" jq -e 'has("plugins") or any(.starts[]; has("fault") or has("plugins")) | not' a/run.json >/dev/null
@@ -164,7 +164,8 @@ for value in '[null]' '[{}]' '[1.5]' '"many"' '[2, [3]]'; do
         train --resume --run a
 done
 
-# A list may be long. Only the plan with this list is refused, not the file.
+# A list in run.json may be long. The plan refuses this balance of 3,000 stages; run.json itself is
+# accepted.
 kept
 tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": [$(printf '1, %.0s' $(seq 2999))1]/" >b && mv b a/run.json
 run train --resume --run a
@@ -172,7 +173,8 @@ check "a balance of 3000 stages is read" has "stages 3000: the model has 5 layer
 
 # --- runs of cgpipe 0.1.0, which have other keys: rate, rate_schedule, device_memory .. ---
 
-# The second start of the old run had --rate 0.003 --steps 6 and failed before a checkpoint.
+# The second start of the old run had the options --rate 0.003 --steps 6, and failed before it saved
+# a checkpoint.
 old() { rm -rf old && cp -r "$source_dir/tests/data/run-0.1/run" old; }
 cp "$source_dir/tests/data/run-0.1/text.txt" old.txt
 old

@@ -1,16 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_resume.sh SOURCE_DIR BUILD_DIR -- a stopped run resumes as if it had not been stopped.
+# test_resume.sh SOURCE_DIR BUILD_DIR -- a run that is stopped and resumed gives the results of an
+# undisturbed run.
 source "$(dirname "$0")/support.sh"
 
-# This training has all kinds of state: moments, the key of dropout, the step of the learning rate,
-# the order of the data.
+# This training has all kinds of state: optimizer moments, the key of the dropout masks, the step of
+# the learning rate schedule, and the order of the data.
 training="$model,tied=1 --data text.txt --batch 8 --chunks 4 --dropout 0.1 --clip 1 --warmup 3
     --lr-schedule cosine --evaluate-every 4 --save-every 3"
 
 sha() { sed -n 's/^weights_sha256 //p' "$out"; }
 files() { find "$1" -type f -exec sha256sum {} + | sort; }
-# Print losses and learning rates of metrics.jsonl, without times.
+# Print the lines of metrics.jsonl without times, so that losses and learning rates can be compared.
 losses() { sed 's/,"seconds".*"bubble":[^,}]*//' "$1/metrics.jsonl"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 one_to() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
@@ -22,8 +23,8 @@ check "tied=1: run.json has it" has 'seq=16,tied=1"' straight/run.json
 
 # --- 10 = 5 + resume + 5, in any layout ---
 
-# With --steps 5 the cosine schedule would differ, so the run is stopped to get the checkpoint of
-# step 5.
+# With --steps 5 the cosine schedule would differ. So a run with --steps 10 is stopped to get the
+# checkpoint of step 5.
 stop_after() { # STEPS RUN OPTIONS...
     local steps=$1 directory=$2
     shift 2
@@ -59,7 +60,7 @@ for layout in "--stages 2" "--stages 3 --schedule gpipe" "--balance 1,4 --recomp
         cmp "run-$number/latest/optimizer.safetensors" straight/latest/optimizer.safetensors &&
         echo same)" = same
 done
-# A run resumes only with the same form of schedule and the same table.
+# Resume a run of zb-v with a schedule table, and then with another schedule.
 stop_after 5 run-v --stages 2 --schedule zb-v
 check "run.json: two stages on a device" has '"virtual": 2' run-v/run.json
 "$program" schedule zb-h1 --stages 2 --chunks 4 --csv >own.csv
@@ -173,7 +174,7 @@ cp -r kept threads
 run train --resume --run threads --threads-per-device 2
 check "other threads: the same bits" test "$(sha)" = "$whole"
 
-# --- run directories with parts of a run ---
+# --- run directories in which files are missing ---
 
 mkdir empty-run
 run train $training --steps 10 --resume --run empty-run
@@ -335,9 +336,9 @@ check "without --save-every: ten" test "$(ls -d tenths/step-* | wc -l)" -eq 10
 check "--evaluate-every 4 of 7, and the last" \
     test "$(grep validation_loss three/metrics.jsonl | sed 's/,.*//' | tr '\n' ' ')" = '{"step":4 {"step":7 '
 
-# --- epochs count the samples seen, for any batch size ---
+# --- an epoch is a number of samples, whatever the batch size ---
 
-head -c 3217 text.txt >epochs.txt # 201 windows: 10 steps of 20, or 25 of 8
+head -c 3217 text.txt >epochs.txt # 201 sequences: 10 steps of 20, or 25 steps of 8
 note() { jq -r .note "$1/latest/checkpoint.json" | jq -c "$2"; }
 in_epochs="--epochs 3 --evaluate-every 1ep --save-every 1ep --keep 0 --lr-schedule milestones --lr-milestones 1ep,2ep --warmup 0"
 run train $model --data epochs.txt --validation 0.004 --batch 20 --run epochs ${in_epochs/3/1}
@@ -380,7 +381,7 @@ check "sample from a run that was killed: exit code 0" exits 0
 plain="--batch 8 --steps 4"
 run train $model --data text.txt $plain --run text
 bytes=$(sha)
-iconv -f LATIN1 -t UTF-16LE text.txt >tokens.bin # a 16-bit token each
+iconv -f LATIN1 -t UTF-16LE text.txt >tokens.bin # one 16-bit token per byte
 run train $model,vocab=256 --data tokens.bin $plain --run tokens
 check "a token file: exit code 0" exits 0
 check "a token file: tokens, not bytes" has "sequences of 16 tokens" "$out"
@@ -391,7 +392,7 @@ run train $model,vocab=100 --data tokens.bin $plain --run large
 check "a token above the vocabulary: exit code 4" exits 4
 check "a token above the vocabulary: told by name" has "tokens.bin: " "$err"
 {
-    printf '\210\330\064\001\001\000\000\000' # 20240520, version 1
+    printf '\210\330\064\001\001\000\000\000' # llm.c's header: 20240520, version 1
     printf "\\$(printf %o $(($(wc -c <text.txt) & 255)))\\$(printf %o $(($(wc -c <text.txt) >> 8)))\\0\\0"
     head -c 1012 /dev/zero
     cat tokens.bin

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU let the run
-# finish the current step, save, and print how to resume. A second SIGINT or SIGTERM ends the
-# process at once, and the saved files stay intact. If the reader of the output goes away, the run
-# ends in the same way.
+# test_signals.sh SOURCE_DIR BUILD_DIR -- after SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGXCPU, a
+# training finishes the current step, saves, and prints how to resume. A second SIGINT or SIGTERM
+# ends the process at once, and the saved files stay intact. If the process that reads the output
+# ends, the training also finishes the step and saves.
 source "$(dirname "$0")/support.sh"
 set -m # without job control, background jobs ignore SIGINT
 
@@ -12,20 +12,21 @@ sha() { sed -n 's/^weights_sha256 //p' "$1"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 one_to() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
 
-# Slow down the steps, so that a run still lasts for seconds after this script has detected a step.
+# Slow down the steps, so that a training still runs for seconds after this script has detected a
+# step.
 slow=delay:0F0:0.15
 
-# start RUN WORDS... : start a run of slow steps in the background.
+# start RUN WORDS... : start a training with slow steps in the background.
 start() {
     local directory=$1
     shift
     CGP_FAULT=$slow "$program" train $words --run "$directory" "$@" >"$out" 2>"$err" </dev/null &
     process=$!
-    # Until exec, the process is a copy of this shell. A signal would run the shell's trap, which
-    # deletes $work.
+    # Wait for exec. Before exec, the process is a copy of this shell, and a signal would run the
+    # shell's trap, which deletes $work.
     while [ "/proc/$process/exe" -ef "/proc/$$/exe" ]; do :; done
 }
-told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # standard error has this many lines, besides those about the delay
+told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # NUMBER : so many lines on stderr, without those on the delay
 
 # until_has TEXT FILE : wait for the text in the file, at most 120 s.
 until_has() {
@@ -39,13 +40,13 @@ until_has() {
 finished() {
     wait -f "$process" 2>/dev/null
     code=$?
-    while [ $code -eq 147 ]; do # 147: stopped, but it will continue
+    while [ $code -eq 147 ]; do # 147: stopped; it will continue
         wait -f "$process" 2>/dev/null
         code=$?
     done
 }
 
-saved() { # RUN : all checkpoints are complete
+saved() { # RUN : check that all checkpoints are complete
     local directory
     for directory in "$1"/step-*; do
         (cd "$directory" && sha256sum -c --quiet checkpoint.sha256) || return 1
@@ -86,7 +87,8 @@ for hundredths in 00 01 02 03 05 08 12 20; do
     sleep "0.$hundredths"
     kill -INT "$process" 2>/dev/null
     finished
-    # A signal kills the program before it installs its handlers, and has no effect after the run.
+    # The exit code is 130 even before the program installs its signal handlers. A signal after the
+    # end has no effect.
     check "SIGINT after 0.$hundredths s: 130 or done ($code)" \
         test "$code" -eq 130 -o "$code" -eq 0
     [ -e phase ] && check "SIGINT after 0.$hundredths s: nothing half-written" \
@@ -96,7 +98,7 @@ for hundredths in 00 01 02 03 05 08 12 20; do
 done
 
 start first --steps 12
-until_has '^memory ' "$out" # before the run begins or just after
+until_has '^memory ' "$out" # just before or after the first step
 kill -INT "$process"
 finished
 check "SIGINT at the beginning: exit code 130" exits 130
@@ -114,7 +116,7 @@ check "SIGTERM while sampling: exit code 130" exits 130
 check "SIGTERM while sampling: not to its end" test "$(wc -c <"$out")" -lt 1000000
 check "SIGTERM while sampling: told" has "cgpipe: SIGTERM: stopped after step 2 of 2, which is saved" "$err"
 
-# The delay also applies to the evaluation's mini-batches.
+# The delay also slows down the mini-batches of an evaluation.
 start evaluating --steps 2 --validation 0.5 --save-every 0
 until_has 'step 2/2' "$out"
 kill -TERM "$process"
@@ -123,7 +125,7 @@ check "SIGTERM while evaluating: exit code 130" exits 130
 check "SIGTERM while evaluating: no loss" test -z "$(grep '^validation' "$out")"
 check "SIGTERM while evaluating: saved" saved evaluating
 
-# --- an ignored signal stays ignored, as nohup requires ---
+# --- a signal that the parent ignores stays ignored, as nohup requires ---
 
 for signal in INT HUP; do
     (trap '' "$signal" && exec "$program" train $words --run "ignored-$signal" --steps 12) >"$out" 2>"$err" &
@@ -155,7 +157,7 @@ check "SIGHUP, SIGHUP, SIGTERM: the step it was in is saved" saved hangup
 run train --resume --run hangup
 check "SIGHUP, SIGHUP, SIGTERM: resumed, the same weights" test "$(sha "$out")" = "$whole"
 
-# --- the reader has gone ---
+# --- the reader of the output has ended ---
 
 closed() { # NAME RUN LINES WORDS... : sets $code to the program's exit code
     local name=$1 directory=$2 count=$3
@@ -198,7 +200,7 @@ check "the JSON has no reader: all steps" test "$(steps json)" = "$(one_to 2)"
 words="$words --validation 0"
 start twice --steps 1000 --save-every 1
 until_has sha256 twice/latest/checkpoint.json
-kill -STOP "$process" # stop the run, so that both signals arrive together
+kill -STOP "$process" # stopped, so that both signals arrive together
 kill -INT "$process"
 kill -TERM "$process"
 kill -CONT "$process"

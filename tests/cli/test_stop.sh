@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_stop.sh SOURCE_DIR BUILD_DIR -- after cgpipe stop, the training saves and ends after its next
-# step. Resumed, it gives the same weights. Without a training the command is refused. A leftover
-# request ends no training.
+# test_stop.sh SOURCE_DIR BUILD_DIR -- after `cgpipe stop`, the training saves and ends after its
+# next step. If it is resumed, it gives the weights of an undisturbed run. The command is refused if
+# no training runs. A stop request that is left over from an earlier training does not end a later
+# one.
 source "$(dirname "$0")/support.sh"
 
 words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch 32 --chunks 4 --seed 1"
@@ -63,7 +64,7 @@ check "another host: exit code 0" exits 0
 check "another host: says what is not known" has 'stop         requested; whether a training runs in one is unknown: it was last started on far\x1baway, ' "$out"
 check "another host: the request is there" test -f one/stop
 
-# --- another object with the request's name ---
+# --- a file of another kind with the request's name ---
 
 mkdir straight/stop
 CGP_FAULT=delay:0F0:0.3 "$program" train --resume --run straight --steps 16 >train-out 2>train-err </dev/null &

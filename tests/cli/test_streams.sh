@@ -1,25 +1,25 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_streams.sh SOURCE_DIR BUILD_DIR -- closed or unwritable standard streams, and a limit on file
-# sizes. No output gets into a file of the run, no step is lost, no temporary file is left, and
-# failed writes are reported.
+# test_streams.sh SOURCE_DIR BUILD_DIR -- trainings with closed or unwritable standard streams, and
+# with a limit on file sizes. No output is written into a file of the run, no step is lost, and no
+# temporary file is left. Failed writes are reported.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --save-every 3"
 sha() { sed -n 's/^weights_sha256 //p' "$out"; }
-whole() { [ "$(jq -r .step "$1/metrics.jsonl" | tr '\n' ' ')" = "1 2 3 4 5 6 " ]; } # RUN: six lines for six steps
+whole() { [ "$(jq -r .step "$1/metrics.jsonl" | tr '\n' ' ')" = "1 2 3 4 5 6 " ]; } # RUN : has six lines
 left() { ls -d "$1"/.cgpipe-* 2>/dev/null; }
 
 run train $words --steps 8 --run straight
 sha=$(sha)
-resumed() { # NAME RUN : resumes to the weights of a run without a fault
+resumed() { # NAME RUN : check that RUN resumes to the weights of an undisturbed run
     run train --resume --run "$2" --steps 8
     check "$1: resumed, the same weights" test "$(sha)" = "$sha"
 }
 
 # --- closed, as under cron and daemons ---
 
-closed() { # NAME COMMAND... : with the streams in $closes closed
+closed() { # NAME COMMAND... : run COMMAND with the streams in $closes closed
     local name=$1
     shift
     eval '"$@"' "$closes"
@@ -37,7 +37,7 @@ done
 
 # --- a full disk ---
 
-full() { # NAME WORDS... : with a full device as standard output
+full() { # NAME WORDS... : train with a full device as standard output
     local name=$1
     shift
     : >"$out"

@@ -1,22 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_supervise.sh SOURCE_DIR BUILD_DIR -- cgpipe supervise restarts a command after failures, with
-# other numbers of ranks, until the command succeeds, is stopped, or makes no progress. None of the
-# command's processes outlives cgpipe supervise, however that ends.
+# test_supervise.sh SOURCE_DIR BUILD_DIR -- `cgpipe supervise` restarts a command after failures,
+# with other numbers of ranks, until the command succeeds, is stopped, or makes no progress. No
+# process of the command outlives `cgpipe supervise`, however `cgpipe supervise` ends.
 source "$(dirname "$0")/support.sh"
 libraries=$2 # $ORIGIN does not work without /proc
 set -m # without job control, background jobs ignore SIGINT
 
-mark=31$$ # seconds that this test's processes sleep: a number that identifies them
+mark=31$$ # sleeping for this unusual number of seconds identifies this test's processes
 left() { pgrep -f "sleep $mark" >/dev/null; }
-gone() { # within 5 s
+gone() { # wait at most 5 s until no such process is left
     for _ in $(seq 250); do
         left || return 0
         sleep 0.02
     done
     return 1
 }
-until_file() { # FILE : wait until it exists, at most 20 s.
+until_file() { # FILE : wait until FILE exists, at most 20 s.
     for _ in $(seq 1000); do
         [ -e "$1" ] && return 0
         sleep 0.02
@@ -46,7 +46,7 @@ fails 2 "supervise: --from-step would go back to that step at every restart (lea
     supervise -- cgpipe train --resume --run r --from-step=3
 fails 2 "--max-restarts: unknown option (did you mean --restarts?)" supervise --max-restarts 3 -- true
 
-# --- how it ends ---
+# --- how cgpipe supervise ends ---
 
 mkdir r
 run supervise --backoff 0.01 --run r -- sh -c 'printf "%s\n" "$@" >"$0"' "a file" "two  words" '*' '{run}' ''
@@ -56,7 +56,7 @@ check "the command ended well: supervise is silent" empty "$err"
 run supervise --backoff 0.01 --run r -- sh -c 'read -r line || echo "nothing: $line"'
 check "standard input has nothing" has "nothing: " "$out"
 
-ends() { # NAME CODE COMMAND... : after one start
+ends() { # NAME CODE COMMAND... : check that supervise ends after one start
     local name=$1 expected=$2
     shift 2
     rm -f started
@@ -114,7 +114,7 @@ took=$(($(ms) - begun))
 check "back-off: a second at least without an option ($took ms)" test $took -ge 1000
 "$program" supervise --backoff 1000 --run r -- sh -c 'exit 1' >"$out" 2>"$err" </dev/null &
 process=$!
-until_said() { # TEXT : at most 20 s
+until_said() { # TEXT : wait for this message, at most 20 s
     for _ in $(seq 1000); do
         grep -q "$1" "$err" && return 0
         sleep 0.02
@@ -191,7 +191,7 @@ done
 # --- without /proc ---
 
 hidden() { LD_LIBRARY_PATH=$libraries unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"; }
-if hidden "$program" --version >/dev/null 2>&1; then # impossible in an unprivileged container, and under a sanitizer, which reads /proc
+if hidden "$program" --version >/dev/null 2>&1; then # needs privileges, and no sanitizer, which would read /proc
     hidden "$program" supervise --run r -- sh -c 'exit 0' >"$out" 2>"$err" </dev/null
     code=$?
     check "without /proc: exit code 0" exits 0
@@ -227,5 +227,5 @@ check "a killed training: exit code 0" exits 0
 check "a killed training: goes on from a checkpoint" grep -q ' exit code 137; restart 1 of 3 from step [1-9]' "$err"
 check "a killed training: the weights of one that was not" test "$(grep ^weights_sha256 "$out")" = "$whole"
 
-pkill -KILL -f "^sleep $mark" # left by a failed test
+pkill -KILL -f "^sleep $mark" # in case a check failed
 finish

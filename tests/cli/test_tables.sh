@@ -1,20 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_tables.sh SOURCE_DIR BUILD_DIR -- the published tables (bench/tables.py): planned memory
-# stays below the published figures; simulated speed-ups equal what bubble and balance allow.
+# test_tables.sh SOURCE_DIR BUILD_DIR -- the tables that bench/tables.py reproduces from
+# publications. Planned memory stays below the published figures. Simulated speed-ups equal the
+# speed-ups that bubble and balance allow.
 source "$(dirname "$0")/support.sh"
 for needed in jq python3; do
     command -v $needed >/dev/null || { echo "skip: needs $needed"; exit 77; }
 done
 
-# table NAME FILE: plan and simulate a table; write its cells to FILE.
+# table NAME FILE: plan and simulate the cells of a table; write the results to FILE.
 table() {
     BUILD=${program%/*} PLAN_ONLY=1 RESULTS=. PYTHONDONTWRITEBYTECODE=1 python3 "$source_dir/bench/tables.py" "$1" >"$out" 2>"$err"
     check "$1: exit code 0" test $? = 0
     mv results*.json "$2"
 }
 
-# largest KEY CELL FILE: print the largest value over the plans of a cell, in GiB.
+# largest KEY CELL FILE: print the largest value of KEY over the plans of a cell, in GiB.
 largest() { jq "[.cells[$2].plans[].$1] | max / 1073741824" "$3"; }
 at_max() { jq -en "$1 <= $2" >/dev/null; }
 about() { jq -en "($1 - $2) | fabs <= $3" >/dev/null; }
@@ -49,7 +50,8 @@ done
 
 # --- speed ---
 
-# A ResNet whose layer times are its operations at 10 GFLOP/s; all of forward is recomputed.
+# Make costs of a ResNet: each layer takes its FLOPs at 10 GFLOP/s, and recomputing a layer takes as
+# long as its forward.
 run profile resnet101 --batch 1 --repeats 1 --peak 10 --json costs.json
 check "profile resnet101: exit code 0" exits 0
 jq '.copy_bytes_per_second = 1e10
@@ -59,23 +61,24 @@ jq '.copy_bytes_per_second = 1e10
 COSTS=even.json table resnet101-speed speed.json
 speedup() { jq ".cells[$1].$2.speedup" speed.json; }
 check "resnet101-speed: naive-1 is the unit" about "$(speedup 0 own_balance_simulated)" 1 1e-9
-# F, I and W take about the same time. One of two micro-batches also runs R, so the ratio is 2 x 3 /
-# (2 x 3 + 1) = 6/7.
+# F, I, W and R take about the same time. One of two micro-batches also runs R, so the speed-up is 2
+# x 3 / (2 x 3 + 1) = 6/7.
 check "resnet101-speed: pipeline-1 recomputes every other micro-batch" \
     about "$(speedup 1 published_balance_simulated)" 0.857 0.005
-# With 8 stages, 3/4 of the time is not R, and 150 of 157 time slots are not bubble: 8 x 3/4 x
-# 150/157 = 5.73. The rest is lost to imbalance.
+# With 8 stages, R takes a quarter of the time, and 7 of 157 time slots are bubble. So the speed-up
+# is at most 8 x 3/4 x 150/157 = 5.73. The difference to 5.6 is due to imbalance.
 check "resnet101-speed: pipeline-8 with our balance" \
     about "$(speedup 4 own_balance_simulated)" 5.6 0.15
 check "resnet101-speed: better than the published balance" \
     at_max "$(speedup 4 published_balance_simulated)" "$(speedup 4 own_balance_simulated)"
-# Without recomputation a step is 4/3 times as fast, and without the bubble 157/150 times.
+# Without recomputation, a step is faster by a factor of 4/3; without the bubble, by a factor of
+# 157/150.
 check "resnet101-speed: without recomputation and bubble two fifths faster" \
     about "$(speedup 4 best_simulated) / $(speedup 4 own_balance_simulated)" 1.365 0.05
 check "resnet101-speed: under 22 GiB a device" \
     at_max "$(jq '.cells[4].best_simulated.largest_device_bytes' speed.json)" 23622320128
 check "resnet101-speed: published figures beside ours" test "$(jq '.cells[4].published["samples/s"]' speed.json)" = 411.662
-# Links at 1 MB/s.
+# With links of 1 MB/s, transfers take a visible part of the step.
 jq '.copy_bytes_per_second = 1e6' even.json >slow.json
 for links in even slow; do
     run plan resnet101 --batch 5400 --chunks 150 --stages 8 --recompute except_last --schedule gpipe \

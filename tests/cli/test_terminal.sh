@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_terminal.sh SOURCE_DIR BUILD_DIR -- progress on a terminal is one line that is overwritten,
-# at most as wide as the terminal. Elsewhere (TERM=dumb or none, a pipe) plain lines appear at
-# intervals.
+# test_terminal.sh SOURCE_DIR BUILD_DIR -- on a terminal, progress is shown in one line that is
+# overwritten and at most as wide as the terminal. In a pipe, or if TERM is "dumb" or unset, plain
+# lines appear at intervals.
 source "$(dirname "$0")/support.sh"
 command -v script >/dev/null || { echo "skipped: there is no script (of util-linux) to make a terminal"; exit 77; }
 unset COLUMNS
 
 words="$model --data text.txt --batch 8 --steps 4 --clip 1 --overwrite --run t"
 
-# in_terminal COLUMNS TERM WORDS... : write all output of the terminal, including \r, to $out. TERM
-# "-": unset.
-in_terminal() { # options as for cgpipe train
+# in_terminal COLUMNS TERM WORDS... : run cgpipe train in a terminal. Write all output, including
+# \r, to $out. If TERM is "-", the variable is unset.
+in_terminal() { # WORDS: options of cgpipe train
     local columns=$1 term=$2
     shift 2
     [ "$term" = - ] && term="env -u TERM" || term="env TERM=$term"
@@ -19,7 +19,7 @@ in_terminal() { # options as for cgpipe train
     code=$?
 }
 
-# Print the final lines; with `all`, also the overwritten lines.
+# Print the lines that the terminal shows at the end; with `all`, also the overwritten lines.
 shown() {
     local from='s/\r$//; s/.*\r\x1b\[K//'
     [ "${1-}" = all ] && from='s/\r$//; s/\r\x1b\[K/\n/g'
@@ -28,8 +28,8 @@ shown() {
 steps() { shown "${1-}" | grep -E '^step +[0-9]+\/'; }
 widest_step() { steps all | widest; }
 
-# shape REGEX... : the final lines match these expressions in order. An expression matches one or
-# more lines, and each line matches one.
+# shape REGEX... : check that the final progress lines match these regular expressions, one line
+# each, in order.
 shape() {
     local line
     while IFS= read -r line; do
@@ -70,7 +70,7 @@ check "a validation: it fits" test "$(widest_step)" -lt 80
 in_terminal 80 xterm "$words --lr 1e-5"
 check "a small rate is short" shape "step 4/4  $loss  lr 1e-5  .*"
 
-for minutes in 0.02 0.1 0.5; do # on a busy machine the first step may take longer
+for minutes in 0.02 0.1 0.5; do # a busy machine may need more time for a step
     in_terminal 80 xterm "$words --steps 1000000 --minutes $minutes"
     ! grep -q '1/1000000  .*  eta' "$out" || break
 done

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_tokenize.sh SOURCE_DIR BUILD_DIR -- cgpipe tokenize: from text to numbers and to files for
-# --data, and back.
+# test_tokenize.sh SOURCE_DIR BUILD_DIR -- `cgpipe tokenize` turns text into token numbers and into
+# files for --data, and back.
 source "$(dirname "$0")/support.sh"
 
 data=$1/tests/data/tokenizer
@@ -41,7 +41,8 @@ check "--decode --out writes bytes" cmp -s again.txt text.txt
 run tokenize $use --decode shard.bin
 check "llm.c's header is no token" test "$(wc -c <"$out")" -lt 30
 
-# Texts larger than a piece, with or without a place to split, give the same tokens as in one piece.
+# A text that is too large for one read is split into pieces, if possible at a suitable place. The
+# tokens equal those of the unsplit text.
 for i in 1 2 3 4 5 6; do cat text.txt text.txt text.txt text.txt text.txt text.txt text.txt text.txt; done >large.txt
 cat large.txt large.txt >larger.txt
 run tokenize $use --out larger.bin larger.txt
@@ -92,7 +93,7 @@ for special in "" --add-special-tokens; do
     check "sample uses a tokenizer.json $special" test "$(wc -c <"$out")" -ge 20
 done
 
-# A vocabulary of more than 65,536 needs llm.c's header and 4 bytes per token.
+# A vocabulary of more than 65,536 tokens needs llm.c's header and 4 bytes per token.
 awk 'BEGIN { for (i = 0; i < 65000; i++) printf ",{\"id\":%d,\"content\":\"<|%d|>\",\"single_word\":false,\"lstrip\":false," \
     "\"rstrip\":false,\"normalized\":false,\"special\":true}", 1162 + i, i }' >added.txt
 jq -c --slurpfile more <(printf '['; cut -c2- added.txt; printf ']') '.added_tokens += $more[0]' "$json/llama3.json" >large.json

@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_torch_tables.sh SOURCE_DIR BUILD_DIR -- PyTorch's own tables (tests/data/schedules) run. A
-# table with transfers has the same plan as the table without, and a step is bit-equal to one stage.
+# test_torch_tables.sh SOURCE_DIR BUILD_DIR -- schedule tables that PyTorch wrote
+# (tests/data/schedules) run. A table with transfers has the same plan as the table without
+# transfers. A step is bit-equal to a step in one stage.
 source "$(dirname "$0")/support.sh"
 
 tables=$1/tests/data/schedules
 model=gpt2:layers=6,width=8,heads=2,seq=4,vocab=16
 
-# VERSION NAME SIZE FORMAT: print one table as a file.
+# table VERSION NAME SIZE FORMAT: print one table of the file for this version of PyTorch.
 table() {
     awk -v head="# $2 $3 format=$4" '$0 == head { on = 1; next } /^$/ { on = 0 } on' "$tables/torch-$1.txt"
 }
@@ -18,8 +19,8 @@ plan_of() { # FILE DEVICES CHUNKS
         jq -S 'del(.command, .date, .schedule)'
 }
 
-# LoopedBFS runs its backwards from the last micro-batch to the first, so its bits differ from one
-# stage by rounding.
+# LoopedBFS runs its backwards from the last micro-batch to the first. So its results differ by
+# rounding from those of one stage, and the check is skipped.
 same_bits() { # FILE DEVICES CHUNKS NAME
     case $4 in *LoopedBFS*) return ;; esac
     run check $model --schedule "$1" --stages "$2" --batch "$3" --chunks "$3"
@@ -40,7 +41,7 @@ while read -r version name devices stages chunks; do
         same_bits comms.csv "$devices" "$chunks" "$version $name $format"
         plan_of comms.csv "$devices" "$chunks" >comms.json
         check "$version $name $format: a plan" test -s comms.json
-        # the hash differs, because it covers the table as given
+        # plan_sha256 differs, because it covers the table as given
         check "$version $name $format: the plan without transfers" cmp <(grep -v plan_sha256 plain.json) <(grep -v plan_sha256 comms.json)
     done
 done <<'LIST'
@@ -59,8 +60,8 @@ done <<'LIST'
 LIST
 check "tables with transfers" test "$tried" -ge 12
 
-# Metrics of a table are equal with and without transfers, except for buffers held by posted
-# receives.
+# A table has the same metrics with and without transfers, except for buffers that posted receives
+# occupy.
 table 2.15.0 ScheduleInterleaved1F1B "devices=4 stages=8 chunks=8" compute_comms >comms.csv
 run schedule --check comms.csv
 check "schedule --check: makespan and bubble" has "makespan     28.5, bubble 15.79 %" "$out"
@@ -68,7 +69,8 @@ check "schedule --check: makespan and bubble" has "makespan     28.5, bubble 15.
 run schedule --check written.csv
 check "schedule --csv-transfers: and again" has "makespan     28.5, bubble 15.79 %" "$out"
 
-# Training with a table with transfers gives the weights of the table without, and of one stage.
+# Training with a table that has transfers gives the same weights as the table without transfers,
+# and as one stage.
 weights() { find "$1/" -name '*.safetensors' -exec sha256sum {} + | sed 's/ .*//'; }
 train() { # RUN DEVICES SCHEDULE
     run train $model --data random --batch 4 --chunks 4 --steps 3 --stages "$2" --schedule "$3" --run "$1"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_trace.sh SOURCE_DIR BUILD_DIR -- measured steps: --trace of train and bench, schedule
-# --compare.
+# test_trace.sh SOURCE_DIR BUILD_DIR -- measured steps: the option --trace of train and bench, and
+# `cgpipe schedule --compare`.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -30,7 +30,7 @@ check "schedule --compare: measured" has "measured: " "$out"
 check "schedule --compare: two pictures of two devices and their rows of the table" \
     test "$(grep -c '^device:[01] ' "$out")" -eq 6
 check "schedule --compare: fits a page" test "$(widest "$out")" -le 120
-adds_up() { # the table's rows add up to 100, except for rounding
+adds_up() { # check that the table's rows add up to 100 %, except for rounding
     awk '/^where the time/ { on = 1 } on && (/^device:/ || /^all/) {
         sum = 0; for (i = 2; i <= NF; i++) { sum += $i; if ($i < 0) bad = 1 }
         if (NF != 8 || sum < 99.9 || sum > 100.1) bad = 1; rows++ } END { exit bad || rows != 3 }' "$1"

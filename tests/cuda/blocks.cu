@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.cu -- kernels for tests of barriers, shuffles and streams. */
+/* blocks.cu -- kernels for tests of barriers, shuffles and streams (see blocks.h). */
 #include "blocks.h"
 
 #include "backend/cuda/cuda.cuh"
 
 __global__ void order(int *seen, int *next) {
     for (int barrier = 0; barrier < 3; barrier++) {
-        /* one host thread runs all threads of the block */
+        /* not a race: one host thread runs all threads of the block */
         seen[3 * threadIdx.x + barrier] = next[0]++;
         __syncthreads();
     }

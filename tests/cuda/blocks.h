@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.h -- kernels with barriers, for tests of the code that runs them. */
+/* blocks.h -- kernels with barriers, for tests of the runtime that runs kernels. */
 #ifndef CGP_TESTS_CUDA_BLOCKS_H
 #define CGP_TESTS_CUDA_BLOCKS_H
 
@@ -10,20 +10,21 @@
 extern "C" {
 #endif
 
-/* Record the order in which threads pass each of three barriers: seen[3 t + barrier] is the
- * position of thread t in that order. */
+/* Record the order in which threads pass each of three barriers. `seen[3 t + barrier]` is the
+ * number of arrivals at barriers before thread t arrives at that barrier. */
 cudaError_t blocks_order(int *seen, int threads, cudaStream_t stream);
 /* Compute the sum of each row of x [blocks, threads], by shuffles and shared memory. */
 cudaError_t blocks_sum(const float *x, float *sums, int blocks, int threads, cudaStream_t stream);
-/* Exchange the lane numbers of 64 threads in three ways: out [3, 64]. */
+/* Exchange the lane numbers of 64 threads by three kinds of shuffle. `out` is [3, 64]. */
 cudaError_t blocks_shuffle(int *out, cudaStream_t stream);
-/* Set out[i] to the linear number of thread i, computed from its block index and thread index. */
+/* Each thread computes its linear number i from its block index and thread index, and sets `out[i]`
+ * to i. */
 cudaError_t blocks_numbers(int64_t *out, dim3 grid, dim3 block, cudaStream_t stream);
 /* The first `missing` threads skip a barrier, at which all other threads of the block (or warp)
  * wait. */
 cudaError_t blocks_miss(int threads, int missing, bool warp, cudaStream_t stream);
 cudaError_t blocks_empty(dim3 grid, dim3 block, cudaStream_t stream);
-/* x[i] = 2 x[i] + 1, `times` times. */
+/* Compute x[i] = 2 x[i] + 1 for all i, `times` times. */
 cudaError_t blocks_step(float *x, int n, int times, cudaStream_t stream);
 
 #ifdef __cplusplus

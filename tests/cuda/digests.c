@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digests.c -- print SHA-256 digests of what each kernel of a backend computes from fixed operands.
- * A GPU's must equal cuda-host's.
+ * The digests of a GPU must equal those of cuda-host.
  *
  *     cuda_digests BACKEND [1/N]
  *                      one line (digest, name) for each op, direction and case, for each update,
  *                      conversion and sum
  *
- * 1/N: only one of N cases of ops runs, because all cases take long under a sanitizer.
+ * With 1/N, only one of N cases of ops runs, because running all cases under a sanitizer takes
+ * long.
  *
  * Operands come from splitmix64, seeded by the names of ops, and do not depend on libm. A forward
  * digest covers y, saved values, accumulator and loss. A backward digest covers dx or dparam;
- * backward reads what forward saved. tools/gpu_check.sh compares the lines with digests.txt. */
+ * backward reads the values that forward saved. tools/gpu_check.sh compares the lines with
+ * digests.txt. */
 #include "../op/harness.h"
 
 static runner on;
-static int cases, every = 1; /* number of drawn cases; one of `every` cases runs */
+static int cases, every = 1; /* number of cases drawn; one in `every` cases runs */
 
 /* --- lines --- */
 
@@ -53,7 +55,7 @@ static const char *const directions[CGP_OP_DIRECTIONS] = {
     [CGP_OP_BACKWARD_WEIGHT] = "backward-weight",
 };
 
-/* Describe a case for digests.txt, shorter than case_text(): "gelu f32 #2, n 3, 1x3 -> 3". */
+/* Return a short description of a case for digests.txt: "gelu f32 #2, n 3, 1x3 -> 3". */
 static const char *name_of(const op_case *c, int number) {
     static char text[192];
     const cgp_op_attributes *g = &c->attributes;
@@ -89,7 +91,7 @@ static void print_direction(operands *o, cgp_op_direction direction, int number)
     hash_end(hash, "%s, %s", directions[direction], name_of(&o->c, number));
 }
 
-/* Commit the state, because op_run() does not. */
+/* Commit the running statistics, which op_run() does not, and print the state's digest. */
 static void print_commit(operands *o, int number) {
     const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
     const value_row row = row_of(o);
@@ -121,8 +123,8 @@ static void print_case(const op_case *c, int number, uint64_t *seed) {
     operands_destroy(&o);
 }
 
-/* Run a case that tensor cores compute, for sanitizers. It has no digest, because the GPU or
- * cuBLASLt decides how tensor cores add. */
+/* Run a case on tensor cores, only so that sanitizers check it. The case has no digest, because the
+ * order in which tensor cores add depends on the GPU and on cuBLASLt. */
 static void run_case(const op_case *c, uint64_t *seed) {
     operands o;
     operands_create_bent(&o, c, seed);
@@ -133,8 +135,8 @@ static void run_case(const op_case *c, uint64_t *seed) {
     operands_destroy(&o);
 }
 
-/* Print digests of an op. Rows and widths end inside a thread block, at its end, and just after
- * it. */
+/* Print digests of an op. Numbers of rows and widths are chosen so that data end inside a thread
+ * block, at its end, and just after its end. */
 static void print_op(cgp_op_kind op) {
     static const struct {
         int64_t rows, width, out;
@@ -171,7 +173,7 @@ static void print_grouped(cgp_op_kind op) {
     }
 }
 
-/* Print digests of every function, with a number of full vectors and a tail. */
+/* Print digests of every function of op FUNCTION, for a length with full vectors and a tail. */
 static void print_functions(void) {
     for (int i = 0; i < 2 * CGP_FUNCTIONS; i++) {
         uint64_t seed = seed_of("function") + (uint64_t)i;
@@ -199,7 +201,8 @@ static void print_ops(void) {
 
 enum { PARAM, GRAD, FIRST, SECOND, BUFFERS, N = 1027 };
 
-/* In these updates, second moments and RMSprop's first state must not be negative. */
+/* The tested updates. Second moments and RMSprop's first state must not be negative, because their
+ * roots are computed. */
 static const struct {
     const char *name;
     cgp_update update;
@@ -255,7 +258,8 @@ static void print_update(size_t i) {
     hash_end(hash, "update, %s", updates[i].name);
 }
 
-/* Print digests of a sum of squares, of the position of a nonfinite value, and of an addition. */
+/* Print digests of three results for `n` elements: a sum of squares, the position of a nonfinite
+ * value, and an addition. */
 static void print_sums(int64_t n) {
     const size_t bytes = (size_t)n * sizeof(float);
     float *x = malloc(bytes), *y = malloc(bytes);
@@ -286,8 +290,8 @@ static void print_sums(int64_t n) {
     free(y);
 }
 
-/* Convert all 16-bit patterns, including infinities and NaNs, each with various low bits below
- * it. */
+/* Print the digest of a conversion. The inputs have all patterns of the upper 16 bits, including
+ * infinities and NaNs, with various lower bits. */
 static void print_conversion(cgp_dtype to_type, cgp_dtype from_type) {
     enum { ALL = 1 << 16, ODD = ALL - 3 };
     static uint32_t from[ALL], to[ALL];

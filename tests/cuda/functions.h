@@ -20,7 +20,7 @@ float function_exp_minus_one(float x);
 float function_log_f32(float x);
 double function_log(double x);
 
-/* Compute the random words from which an op's dropout draws four elements. */
+/* Compute the random words that decide which of four elements an op's dropout keeps. */
 void function_dropout_words(uint32_t words[4], const cgp_step_values *values, uint32_t id,
                             int64_t sample, uint32_t group, uint32_t quad);
 

@@ -16,7 +16,7 @@ extern "C" int gemm_mma_k_ranges(int64_t k, bool of_rows, int64_t *depth) {
     return ranges.count;
 }
 
-/* A tile shape, split-K, and what a launch needs. */
+/* A way to compute a GEMM: tile shape, split-K, and the other arguments of a launch. */
 struct way {
     int shape, *semaphores;
     void *workspace;

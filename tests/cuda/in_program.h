@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* in_program.h -- the backend cuda-host, linked into the test so that its settings can be changed.
- * The test calls its entry point, as for a plug-in. */
+ * The test calls the backend's entry point, as the library does for a plug-in. */
 #ifndef CGP_TESTS_CUDA_IN_PROGRAM_H
 #define CGP_TESTS_CUDA_IN_PROGRAM_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* probe.cu -- see probe.h. Every sum is 16 products a[k] b[k] and c. Products of bf16 are exact. */
+/* probe.cu -- see probe.h. Every sum consists of c and 16 products a[k] b[k]. Products of bf16
+ * numbers are exact. */
 #include "probe.h"
 
 #include "../fakes/cuda/tensor_core_model.h"
@@ -14,7 +15,7 @@ __device__ static uint32_t pair_at(const bf16 *row, int k) {
     return (uint32_t)row[k] | (uint32_t)row[k + 1] << 16;
 }
 
-/* A warp has a tile. */
+/* Each warp multiplies one tile. */
 __global__ void multiply(const bf16 *a, const bf16 *b, float *d) {
     const int lane = (int)threadIdx.x, g = lane / 4, t = lane % 4 * 2;
     const bf16 *upper = a + blockIdx.x * A + g * MMA_K, *lower = upper + 8 * MMA_K;
@@ -31,7 +32,7 @@ __global__ void multiply(const bf16 *a, const bf16 *b, float *d) {
     to[8 * MMA_N + 1] = sums[3];
 }
 
-/* Operands in pinned memory, which a GPU reads and writes in place. */
+/* Operands in pinned host memory, which a GPU can read and write. */
 struct buffers {
     bf16 *a, *b;
     float *d;
@@ -68,7 +69,7 @@ cudaError_t probe_multiply(const uint16_t *a, const uint16_t *b, float *d, int t
 
 /* --- chosen operands --- */
 
-/* Operands of one sum. */
+/* The operands of one sum, c + the sum of a[k] b[k]. */
 struct dot {
     float a[MMA_K], b[MMA_K], c;
 };
@@ -89,13 +90,14 @@ static cudaError_t sum_of(const dot &x, float *sum) {
     return error;
 }
 
-/* Set product k to sign 2^-i. */
+/* Set product number `k` to `sign` times 2^-i. */
 static void set_power(dot *x, int k, float sign, int i) {
     x->a[k] = ldexpf(sign, -(i / 2));
     x->b[k] = ldexpf(1.0f, -(i - i / 2));
 }
 
-/* c = -1 and product 0 = 1 cancel. Product k = 2^-40 is lost if it is added together with them. */
+/* Find how many products are added at once. c is -1 and product 0 is 1, so they cancel. Product k
+ * is 2^-40. It is lost if the tensor core adds it at the same time as c and product 0. */
 static cudaError_t find_block(int *block) {
     *block = 0;
     for (int k = MMA_K - 1; k >= 1; k--) {
@@ -108,15 +110,15 @@ static cudaError_t find_block(int *block) {
         const bool lost = sum == 0.0f;
         if (lost && *block == 0) *block = k + 1;
         if (!lost && *block != 0) {
-            *block = 0; /* product k is added after a later one */
+            *block = 0; /* product k is added after a later product, so no block size fits */
             return cudaSuccess;
         }
     }
     return cudaSuccess;
 }
 
-/* Products 0 and 1 are size^2 and its negative; return in *last the largest i of a product 2 = 2^-i
- * that is not lost. */
+/* Products 0 and 1 are size^2 and -size^2, so they cancel. Product 2 is 2^-i. `*last` gets the
+ * largest i for which product 2 is not lost. */
 static cudaError_t find_last(float size, int *last) {
     *last = -1;
     for (int i = 1; i < 60; i++) {
@@ -131,7 +133,8 @@ static cudaError_t find_last(float size, int *last) {
     return cudaSuccess;
 }
 
-/* The sum sign (4 + 3 2^-23) is three quarters of a unit above 4, and each term is exact. */
+/* Compute a sum whose exact value is sign (4 + 3 2^-23). Its magnitude is three quarters of a unit
+ * in the last place above 4, so the result shows how the tensor core rounds. */
 static cudaError_t sum_between(float sign, float *sum) {
     dot x = {};
     x.c = sign * (1.0f + 0x3p-23f);
@@ -159,7 +162,8 @@ static uint64_t random_of(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-/* Return a value of either sign with an exponent of -apart to apart; sometimes 0. */
+/* Return the bits of a random float: 0, or a number of either sign whose exponent is between
+ * `-apart` and `apart`. */
 static uint32_t random_bits(uint64_t *state, int apart) {
     const uint64_t word = random_of(state);
     const uint32_t exponent =

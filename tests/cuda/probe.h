@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* probe.h -- find how a tensor core adds the products of an mma, by chosen operands (Fasi, Higham,
- * Mikaitis and Pranesh 2021, "Numerical behavior of NVIDIA tensor cores"). */
+/* probe.h -- finds out how a tensor core adds the products of an mma instruction, by means of
+ * chosen operands (Fasi, Higham, Mikaitis and Pranesh 2021, "Numerical behavior of NVIDIA tensor
+ * cores"). */
 #ifndef CGP_TESTS_CUDA_PROBE_H
 #define CGP_TESTS_CUDA_PROBE_H
 
@@ -14,21 +15,23 @@ extern "C" {
 
 typedef enum probe_rounding { PROBE_TRUNCATE, PROBE_NEAREST, PROBE_OTHER } probe_rounding;
 
-/* Parameters of the model in tests/fakes/cuda/tensor_core_model.h. */
+/* The parameters that the probe found, for the model in tests/fakes/cuda/tensor_core_model.h. */
 typedef struct probe_result {
-    /* Products that are added at once; 0: no such number. */
+    /* The number of products that are added at once; 0 if no number fits. */
     int block;
-    /* Bits below the last of the largest term; -1: no such number. */
+    /* The number of bits that are kept below the last bit of the largest term; -1 if no number
+     * fits. */
     int extra;
     probe_rounding rounding;
-    /* A product of significands of 2 or more has a larger exponent; the model has none such. */
+    /* Whether a product of significands that is 2 or more gets a larger exponent. In the model it
+     * does not. */
     bool normalized;
-    /* Sums of random operands, and how many of them have other bits than the model has. */
+    /* The number of sums of random operands, and how many of these sums differ from the model's. */
     int outputs, different;
 } probe_result;
 
-/* Set d [tiles, 16, 8] += a [tiles, 16, 16] b^T, b [tiles, 8, 16]: one mma a tile. All are in host
- * memory, a and b in bf16. */
+/* Add a b^T to d, with one mma instruction per tile. a is [tiles, 16, 16] and b is [tiles, 8, 16],
+ * both in bf16; d is [tiles, 16, 8]. All are in host memory. */
 cudaError_t probe_multiply(const uint16_t *a, const uint16_t *b, float *d, int tiles);
 /* Probe the current device. */
 cudaError_t probe_find(probe_result *result);

@@ -4,14 +4,14 @@
  *     {"block": 16, "extra_bits": 2, "rounding": "truncate", "normalized_products": false,
  *      "outputs": 16384, "different_from_model": 0}
  *
- * block is null, or extra_bits, if there is no such number; the model is then the default one.
- * nvcc builds it as cuda_probe; cuda_probe_host runs on the fake runtime. */
+ * "block" or "extra_bits" is null if no number fits. The sums are then compared with the default
+ * model. nvcc builds this program as cuda_probe; cuda_probe_host runs on the fake runtime. */
 #include <stdio.h>
 
 #include "probe.h"
 
 #ifndef CGP_CUDA_HOST
-/* For launch(), which counts launches for captured graphs. */
+/* launch() calls this function, which counts launches for captured graphs. */
 void cgp__cuda_count_launch(void);
 void cgp__cuda_count_launch(void) {
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_bits.c -- cuda gives the same bits as cpu's x86-64-v4 kernels, whose sums have 16
- * lanes. This holds for all ops except ATTENTION, CACHED_ATTENTION, GEMMs in bf16 and convolutions
- * with groups or dilations, for commits of running statistics, and for updates. The loss of a row
- * is below 16 and may differ in the last place of a double, as cpu takes the logarithm from libm.
+/* test_cuda_bits.c -- results of cuda are bit-identical to results of cpu's x86-64-v4 kernels,
+ * whose sums have 16 lanes. This holds for all ops except ATTENTION, CACHED_ATTENTION, GEMMs in
+ * bf16 and convolutions with groups or dilations, for commits of running statistics, and for
+ * updates. The loss may differ in the last place of a double, because cpu uses libm's logarithm.
+ * (The loss of a row is below 16.)
  */
 #include "tests/op/harness.h"
 
@@ -24,7 +25,7 @@ static void compare_direction(operands *a, operands *b, cgp_op_direction directi
     }
 }
 
-/* An op that can fuse a RELU fuses one in a third of the cases. */
+/* Check a case. If the op can have a fused RELU, it has one in a third of the cases. */
 static void check(const op_case *of) {
     op_case c = *of;
     operands a, b;
@@ -49,8 +50,8 @@ static void an_op_has_the_bits_of_cpu(void **state) {
     }
 }
 
-/* Sizes include rows of several tiles, a vocabulary, many rows with the same id, a sample split
- * into several parts, and matrices that need several launches. */
+/* The cases include rows of several tiles, a large vocabulary, many rows with the same id, a sample
+ * that is split into several parts, and matrices that need several launches. */
 TEST_CASE(large_sizes_have_the_bits_of_cpu) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         const cgp_dtype type = bf16 ? CGP_BF16 : CGP_F32;
@@ -90,7 +91,8 @@ static int32_t id_of(int kind, int64_t row, int64_t vocabulary) {
     return test_between(&seed, 0, (int)vocabulary - 1);
 }
 
-/* An embedding's gradient sorts rows by id, in time proportional to their number. */
+/* The gradient of an embedding sorts rows by id. The time must be proportional to the number of
+ * rows. */
 TEST_CASE(rows_are_sorted_by_any_ids) {
     static const int64_t sizes[] = {1, 2, 511, 513, 1100, 70000};
     for (int i = 0; i < 6 * KINDS_OF_IDS; i++) {
@@ -111,8 +113,8 @@ TEST_CASE(rows_are_sorted_by_any_ids) {
     }
 }
 
-/* With few rows a thread block has one row. How many are few depends on the multiprocessors. Some
- * rows are wider than shared memory. */
+/* If there are few rows, each thread block has one row. How many rows count as few depends on the
+ * number of multiprocessors. Some rows are wider than shared memory. */
 TEST_CASE(any_number_of_rows_has_the_bits_of_cpu) {
     static const int64_t widths[] = {5, 768, 1500, 4200};
     const runner all = cuda;
@@ -139,7 +141,7 @@ TEST_CASE(any_number_of_rows_has_the_bits_of_cpu) {
 
 /* --- commits --- */
 
-/* Put into some accumulators a value that is not finite as a float, so that no state can hold
+/* Put a value that is not finite as a float into some accumulators, so that a commit must report
  * it. */
 static void spoil(const operands *o) {
     double *values = (double *)(void *)o->at[SLOT_ACCUMULATOR] + 2;
@@ -205,7 +207,8 @@ static const update_case updates[] = {
      2},
 };
 
-/* Update buffers, starting at element `from`. Its alignment may or may not allow packs of four. */
+/* Run an update of buffers, starting at element `from`. Depending on `from`, the address may or may
+ * not allow vectors of four floats. */
 static void run_update(const runner *on, const update_case *c, float buffers[BUFFERS][N + 4],
                        int from) {
     cgp_update_values values = {
@@ -231,7 +234,7 @@ TEST_CASE(updates_have_the_bits_of_cpu) {
         for (int from = 0; from < 4; from++) {
             for (int k = 0; k < BUFFERS; k++)
                 fill_random(a[k], N + 4, &seed);
-            for (int k = 0; k < N + 4; k++) { /* mean squares */
+            for (int k = 0; k < N + 4; k++) { /* means of squares are not negative */
                 a[FIRST][k] =
                     updates[i].update.rule == CGP_UPDATE_RMSPROP ? fabsf(a[FIRST][k]) : a[FIRST][k];
                 a[SECOND][k] = fabsf(a[SECOND][k]);
@@ -250,7 +253,7 @@ int main(void) {
     static char names[CGP_OP_KINDS][64];
     cgp_isa isa = CGP_ISA_NONE;
     setenv("CGP_CPU_ISA", "v4", 1);
-    setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0); /* so that a missing barrier changes bits */
+    setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0); /* reveals missing barriers */
     if (cgp__backend_cpu.device.isa(CGP_F32, &isa) != CGP_OK) {
         printf("skipped: %s\n", cgp_message());
         return 77;

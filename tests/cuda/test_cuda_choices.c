@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_choices.c -- the choice of cuBLASLt's algorithms, on cuda-host: all numbers of rows of
- * a plan are known before any kernel runs, and a choice needs no memory beside the plan's. */
+/* test_cuda_choices.c -- how the backend chooses cuBLASLt's algorithms, on cuda-host. All numbers
+ * of rows in a plan are known before any kernel runs. A choice needs no memory besides the plan's
+ * memory. */
 #include "backend/cuda/device.h"
 #include "in_program.h"
 #include "training.h"
@@ -15,15 +16,15 @@ static cgp_kernel_spec linear_spec(int64_t rows, int64_t in, int64_t out) {
                              .type = CGP_BF16};
 }
 
-/* Return the bytes that a device takes besides memory of its caller. */
+/* Return the bytes of memory that a device uses besides its caller's allocations. */
 static int64_t own_bytes(void) {
     return CGP__SHIM_CONTEXT_BYTES + CGP__SHIM_KERNELS_BYTES +
            CGP__CUDA_PARTIALS * (int64_t)sizeof(double) +
            2 * CGP__CUDA_SEMAPHORES * (int64_t)sizeof(int);
 }
 
-/* Return whether the library computes a kernel of a new device with so many free bytes, which was
- * told of kernels [n]. The first one is created. */
+/* Create a device with `bytes` free bytes, announce kernels `specs` [n] to it, and create the first
+ * kernel. Return whether cuBLASLt computes this kernel. */
 static bool is_library_kernel(int64_t bytes, const cgp_kernel_spec *specs, int n) {
     const cgp_backend *b = cuda_host();
     const cgp_device_options options = {.struct_size = sizeof options};
@@ -42,18 +43,20 @@ static bool is_library_kernel(int64_t bytes, const cgp_kernel_spec *specs, int n
     return is_library;
 }
 
-/* c of 80 rows, twice, has 1.3 MB; the weight has 0.5 MB. */
+/* Testing an algorithm with 80 rows needs 1.3 MB for two copies of c, and 0.5 MB for the weight.
+ * With less memory, fewer rows are tested. */
 TEST_CASE(a_choice_with_little_memory_tests_fewer_rows) {
     const cgp_kernel_spec spec = linear_spec(4, 64, 4096);
     cgp__shim_get_settings()->algorithms = 1;
     cgp__shim_get_settings()->broken = 0;
     assert_true(is_library_kernel(2000000, &spec, 1));
     assert_true(is_library_kernel(1400000, &spec, 1));
-    assert_false(is_library_kernel(1000000, &spec, 1)); /* own kernels, not a failure */
+    assert_false(is_library_kernel(1000000, &spec, 1)); /* own kernels run instead */
 }
 
-/* The rows are the terms of a weight's gradient. c of 64 rows, twice, has 2.1 MB and the operand of
- * 80 terms 0.7 MB; with 40 rows and terms they have half of that. */
+/* In a weight's gradient, rows are the terms of each sum. Testing needs 2.1 MB for two copies of c
+ * with 64 rows, and 0.7 MB for the operand with 80 terms. With 40 rows and 40 terms it needs half
+ * as much. */
 TEST_CASE(a_choice_with_little_memory_tests_fewer_terms) {
     cgp_kernel_spec spec = linear_spec(4, 4096, 64);
     spec.direction = CGP_OP_BACKWARD_WEIGHT;
@@ -64,18 +67,19 @@ TEST_CASE(a_choice_with_little_memory_tests_fewer_terms) {
     assert_false(is_library_kernel(1000000, &spec, 1));
 }
 
-/* Whichever device a layer is on, its algorithm is the same. */
+/* A layer's algorithm must not depend on the device of the layer. */
 TEST_CASE(a_choice_accepts_the_rows_of_other_devices) {
     const cgp_kernel_spec specs[] = {linear_spec(1, 8, 16), linear_spec(111, 8, 16)};
     cgp__shim_settings *s = cgp__shim_get_settings();
     s->algorithms = s->broken = 1;
     s->fault = CGP__SHIM_REFUSES_ROWS;
-    s->refused_rows = 222; /* 2 of at most 3 samples */
+    s->refused_rows = 222; /* the rows of 2 samples */
     assert_true(is_library_kernel(1 << 30, specs, 1));
     assert_false(is_library_kernel(1 << 30, specs, 2));
 }
 
-/* A kernel that no plan announced gets another algorithm. */
+/* If the chosen algorithm refuses a kernel that no plan announced, the kernel gets another
+ * algorithm. */
 TEST_CASE(a_refused_kernel_has_another_algorithm) {
     const cgp_backend *b = cuda_host();
     const cgp_device_options options = {.struct_size = sizeof options};
@@ -108,8 +112,8 @@ static const test_sizes sizes = {
 static cgp_model *model;
 static test_batch batches[2];
 
-/* Train with whole micro-batches, then with a smaller last one, on one device with `spare` bytes
- * beside the plan's memory; -1: the device has ample memory. */
+/* Train with full micro-batches, then with a smaller last micro-batch, on one device. The device
+ * has `spare` bytes besides the plan's memory; -1 means ample memory. */
 static cgp_status train(int64_t spare, char sha256[65]) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     const int64_t memory = s->memory;
@@ -136,8 +140,8 @@ static cgp_status train(int64_t spare, char sha256[65]) {
     return status == CGP_OK ? status : cgp_fail(status, "%s", message);
 }
 
-/* Train with so many algorithms, of which the first `broken` refuse the rows of the smaller
- * micro-batch. */
+/* Train with a cuBLASLt that offers `algorithms` algorithms. The first `broken` of them refuse the
+ * number of rows of the smaller micro-batch. */
 static void train_with(int algorithms, int broken, char sha256[65]) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     s->algorithms = algorithms;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_device.c -- the device of the cuda backend, on cuda-host's runtime. Tests copies
- * between host and devices, event times on the host's clock, and failures: each runtime call fails
- * once, and the message names it. */
+ * between host and devices, and event times on the host's clock. Also tests failures: each runtime
+ * call fails once, and the message names the call. */
 #include "custom_ops.h"
 #include "in_program.h"
 
@@ -73,14 +73,14 @@ TEST_CASE(events_have_times_of_the_hosts_clock) {
     int64_t last = 0;
     assert_ok(b->streams->event_create(device, &event));
     assert_ok(b->streams->event_done(event, &done));
-    assert_true(done); /* never recorded */
+    assert_true(done); /* an event that was never recorded is done */
     for (int i = 0; i < 10; i++) {
         const int64_t before = cgp__now_ns();
         assert_ok(b->streams->event_record(device, CGP_QUEUE_OUT, event));
         assert_ok(b->streams->event_sync(event));
         const int64_t time = b->streams->event_time(event), after = cgp__now_ns();
-        /* Event times count from a host time that is read just after an event has completed, so
-         * they may be late. The test allows one second. */
+        /* Event times are relative to a host time, which is read just after a first event has
+         * completed. Therefore event times may be too large. The test allows one second. */
         assert_true(time >= before - 1000 && time <= after + 1000000000);
         assert_true(time >= last);
         last = time;
@@ -153,7 +153,8 @@ TEST_CASE(what_is_not_there_is_refused) {
     cgp__shim_get_settings()->devices = 8;
 }
 
-/* A copy of pageable memory would block the host until the stream reaches it. */
+/* A copy of pageable memory would block the host until the stream has run the copy, so the backend
+ * refuses it. */
 TEST_CASE(memory_that_is_not_pinned_is_not_copied) {
     cgp_device *device = open_device(4);
     char here[64] = "";
@@ -172,7 +173,8 @@ static int64_t driver_bytes(int ordinal) {
     return bytes;
 }
 
-/* The bytes held by the driver do not depend on allocations, but grow after the first kernel. */
+/* The bytes that the driver holds do not depend on allocations, but grow with the first kernel
+ * launch. */
 TEST_CASE(the_driver_takes_memory_beside_the_devices) {
     const int64_t context = CGP__SHIM_CONTEXT_BYTES, kernels = CGP__SHIM_KERNELS_BYTES;
     void *x = NULL, *y = NULL;
@@ -200,7 +202,7 @@ static cudaError_t sleep_for(const void *ns) {
     return cudaSuccess;
 }
 
-/* Delay a stream's next work. */
+/* Enqueue a delay of 50 ms on a stream. */
 static void delay(cudaStream_t stream) {
     const int64_t ns = 50000000;
     cgp__shim_work *work = cgp__shim_make_work(sleep_for, false, &ns, sizeof ns);
@@ -208,8 +210,8 @@ static void delay(cudaStream_t stream) {
     assert_int_equal(cgp__shim_enqueue(stream, work), cudaSuccess);
 }
 
-/* Two weight gradients with split-K, one in COMPUTE and one on the branch. The copies before and
- * after them depend on fork and join. */
+/* Computes two weight gradients with split-K, one on queue COMPUTE and one on the branch. Only fork
+ * and join order these kernels with the copies before and after them. */
 TEST_CASE(kernels_of_the_branch_run_beside_those_of_compute) {
     enum { ROWS = 1200, SIZE = 64, X = ROWS * SIZE, W = SIZE * SIZE, ALL = X + 2 * W, ROUNDS = 20 };
     cgp_kernel_spec spec = {.op = CGP_OP_LINEAR, .direction = CGP_OP_BACKWARD_WEIGHT, .n = 1};
@@ -240,7 +242,7 @@ TEST_CASE(kernels_of_the_branch_run_beside_those_of_compute) {
     assert_ok(b->device.copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, here},
                              (cgp_place){device, x}, ALL * sizeof *x));
     assert_ok(b->streams->finish(device));
-    for (int i = 0; i < W; i++) { /* integers: the sums are exact */
+    for (int i = 0; i < W; i++) { /* sums of integers are exact */
         float sum = 0;
         for (int row = 0; row < ROWS; row++)
             sum += here[row * SIZE + i / SIZE] * here[row * SIZE + i % SIZE];
@@ -253,7 +255,7 @@ TEST_CASE(kernels_of_the_branch_run_beside_those_of_compute) {
     b->device.destroy(device);
 }
 
-/* A custom op's functions run on the host. */
+/* A custom op's functions run on the host, so a plan refuses a custom op on a cuda device. */
 TEST_CASE(a_custom_op_is_refused_by_the_plan_with_the_way_out) {
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
@@ -279,7 +281,7 @@ TEST_CASE(a_custom_op_is_refused_by_the_plan_with_the_way_out) {
     cgp_model_destroy(model);
 }
 
-/* Use a device from creation to destruction; return the first failure. */
+/* Create a device, use it and destroy it; return the first failure. */
 static cgp_status live(void) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
     cgp_device *device = NULL;
@@ -326,7 +328,7 @@ TEST_CASE(any_call_may_fail) {
         }
         if (!reached) break;
     }
-    assert_true(failed >= 15); /* the other calls destroy objects, which cannot fail */
+    assert_true(failed >= 15); /* the other calls only destroy objects */
     assert_ok(live());
 }
 

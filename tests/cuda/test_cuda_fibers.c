@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_fibers.c -- thread blocks of cuda-host: threads switch only at barriers, in the chosen
- * order. Shuffles return the requested lane. A barrier that some thread never reaches aborts the
- * program with a message. */
+/* test_cuda_fibers.c -- tests how cuda-host runs thread blocks. Threads switch only at barriers, in
+ * the chosen order. A shuffle returns the value of the requested lane. A barrier that some thread
+ * never reaches aborts the program with a message. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +18,8 @@
 static const cgp__shim_order orders[] = {CGP__SHIM_ASCENDING, CGP__SHIM_DESCENDING,
                                          CGP__SHIM_SHUFFLED};
 
-/* Between two barriers, each thread takes one of THREADS positions. */
+/* Between two barriers, each thread runs once, so each of the THREADS positions in the order occurs
+ * once. */
 TEST_CASE(threads_take_turns_in_the_order_that_is_set) {
     enum { THREADS = 100 };
     int seen[3 * THREADS];
@@ -103,8 +104,8 @@ static void come_back(void *stack) {
         cgp__shim_switch_to(stack, &host);
 }
 
-/* The system may reuse the pages of a freed stack, where the address sanitizer still has redzones
- * of old frames. */
+/* The system may reuse the pages of a freed stack. The address sanitizer's redzones of old frames
+ * must be cleared there. */
 TEST_CASE(a_stack_that_ends_leaves_nothing_forbidden) {
     cgp__shim_stack *only = cgp__shim_stack_create(come_back);
     assert_non_null(only);
@@ -117,7 +118,7 @@ TEST_CASE(a_stack_that_ends_leaves_nothing_forbidden) {
 }
 #endif
 
-/* Launch in a child process; get the message that it aborts with. */
+/* Launch a kernel in a child process, and get the message with which the child aborts. */
 static void message_of(int threads, int missing, bool warp, char *text, size_t size) {
     int ends[2], status;
     assert_int_equal(pipe(ends), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_functions.c -- the cuda backend's exp, erf, tanh and log are close to libm's in a wider
- * type, over all exponents. Errors are in units of the last place of the true value. Random words
- * follow the dropout rule. */
+/* test_cuda_functions.c -- the cuda backend's exp, erf, tanh and log are close to libm's functions
+ * in a wider type, for arguments of all exponents. Errors are measured in units in the last place
+ * of the true value. Random words follow the dropout rule. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -12,8 +12,8 @@
 
 static uint64_t seed;
 
-/* Return the unit in the last place of a value, for a type with `digits` binary digits and a least
- * exponent. */
+/* Return the unit in the last place of a value, for a type with `digits` binary digits and the
+ * least exponent `least`. */
 static double unit_of(double value, int digits, int least) {
     int exponent;
     frexp(value, &exponent);
@@ -37,7 +37,8 @@ static void check_at(const function *f, float x) {
         fail_msg("%s(%a) is off by %.3f units, by %.3g", f->name, (double)x, error / unit, error);
 }
 
-/* Test numbers of every exponent and both signs: the smallest, the largest, and some between. */
+/* Test arguments of both signs. For every exponent, test the smallest number, the largest number,
+ * and some numbers between. */
 static void check(const function *f) {
     for (uint32_t high = 0; high < 512; high++) {
         for (uint32_t i = 0; i < 2048; i++) {
@@ -58,7 +59,7 @@ TEST_CASE(exp_is_near_libms) {
     assert_true(isnan(function_exp(NAN)));
 }
 
-/* Results below FLT_MIN are not compared, because they are 0. */
+/* Results below FLT_MIN are not compared, because the backend's exp returns 0 there. */
 TEST_CASE(exp_of_any_number_is_near_libms) {
     check(&(function){"exp_of", function_exp_any, exp, -87.0f, 88.72f, 2.7, INFINITY});
     assert_true(function_exp_any(88.73f) == INFINITY && function_exp_any(INFINITY) == INFINITY);
@@ -94,7 +95,7 @@ static void check_log(double x) {
     if (!(error <= 0.9 * unit)) fail_msg("log(%a) is off by %.3f units", x, error / unit);
 }
 
-/* Values near 1 are included, where the logarithm is small. */
+/* Also tests arguments near 1, where the logarithm is small. */
 TEST_CASE(log_is_near_libms) {
     for (uint64_t exponent = 1; exponent < 2047; exponent++) {
         for (int i = 0; i < 512; i++) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_gemm.c -- the cuda backend's GEMMs are the specified chains for every tile shape, with
- * and without serial split-K:
+/* test_cuda_gemm.c -- the cuda backend's GEMMs compute the specified chains of FMAs for every tile
+ * shape, with and without serial split-K:
  *
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  *
- * In f32 a chain adds product after product. On tensor cores it adds blocks of 16 products, as the
- * model of cuda-host does. */
+ * In f32, a chain adds one product after the other. On tensor cores, a chain adds blocks of 16
+ * products, like cuda-host's model of tensor cores. */
 #include <math.h>
 
 #include "base/bf16.h"
@@ -14,7 +14,7 @@
 #include "support.h"
 
 static uint64_t seed;
-/* Streams with semaphores of their own, as two devices have. */
+/* Two streams. Each stream has its own semaphores, as two devices have. */
 static cudaStream_t streams[2];
 static int *semaphores[2];
 
@@ -26,7 +26,7 @@ static float *random_floats(int64_t count) {
     return x;
 }
 
-/* Compute one element by the specified chain. */
+/* Compute one element of c in f32 by the specified chain. */
 static float chain(const gemm_case *c, int64_t row, int64_t column, float before) {
     int64_t depth;
     const int ranges = gemm_k_ranges(c->k, &depth);
@@ -44,7 +44,7 @@ static float chain(const gemm_case *c, int64_t row, int64_t column, float before
     return sum;
 }
 
-/* Wait for a stream; check that its launches left all semaphores 0. */
+/* Wait for a stream, and check that the launches have left the stream's semaphores at 0. */
 static void wait_for(int stream) {
     assert_int_equal(cudaStreamSynchronize(streams[stream]), cudaSuccess);
     for (int i = 0; i < CGP__CUDA_SEMAPHORES; i++)
@@ -103,13 +103,14 @@ TEST_CASE(every_way_is_the_written_down_chain) {
 
 enum { BLOCK = CGP__TENSOR_K };
 
-/* Elements of an operand, and its factors in blocks of 16 of each k range, [outer, block]. */
+/* An operand of a GEMM in bf16: its elements, and the same elements decoded for the model, in
+ * blocks of 16 for each k range. */
 typedef struct mma_operand {
     uint16_t *memory, *at;
     cgp__tensor_factors *factors;
 } mma_operand;
 
-/* A GEMM in bf16: its ranges have `blocks` blocks. */
+/* A GEMM in bf16. Each of its k ranges has `blocks` blocks of 16 elements. */
 typedef struct mma_case {
     gemm_case of;
     bool of_rows;
@@ -118,7 +119,7 @@ typedef struct mma_case {
     mma_operand a, b;
 } mma_case;
 
-/* Make an operand that begins `shift` elements after a multiple of 16 bytes. */
+/* Make a random operand, which begins `shift` elements after a multiple of 16 bytes. */
 static mma_operand mma_operand_create(const mma_case *c, int64_t outer, bool along, int shift) {
     const int64_t count = outer * c->of.k;
     mma_operand x;
@@ -146,7 +147,7 @@ static void mma_operand_destroy(mma_operand *x) {
     free(x->factors);
 }
 
-/* Compute one element by the specified chain. */
+/* Compute one element of c in bf16 by the specified chain on tensor cores. */
 static float mma_chain(const mma_case *c, int64_t row, int64_t column, float before) {
     const cgp__tensor_core core = CGP__TENSOR_CORE_DEFAULT;
     const int64_t blocks = c->ranges * c->blocks;
@@ -166,7 +167,7 @@ static float mma_result(const mma_case *c, const void *x, int64_t i) {
     return c->of_rows ? ((const float *)x)[i] : cgp__bf16_to_float(((const uint16_t *)x)[i]);
 }
 
-/* Check one way to compute c: its elements are the chain, rounded once. */
+/* Check one way to compute c. Each element must be the specified chain, rounded once. */
 static void check_mma_way(const mma_case *c, int shape, bool split_k) {
     const int64_t m = c->of.m, n = c->of.n;
     const size_t bytes = (size_t)(m * n) * (c->of_rows ? sizeof(float) : sizeof(uint16_t));
@@ -200,8 +201,8 @@ static void check_mma_way(const mma_case *c, int shape, bool split_k) {
     free(before);
 }
 
-/* The cases have all combinations of layouts, type of c, tile shape and split-K. Sizes in eights
- * are copied in vectors if the shifts are 0. */
+/* The cases have all combinations of layouts, type of c, tile shape and split-K. Operands whose
+ * sizes are multiples of 8 and whose shifts are 0 are copied in vectors. */
 TEST_CASE(every_way_on_tensor_cores_is_the_written_down_chain) {
     static const int64_t depths[] = {1, 16, 40, 104, 520, 1030, 3000};
     for (int i = 0; i < 32; i++) {
@@ -231,7 +232,8 @@ TEST_CASE(every_way_on_tensor_cores_is_the_written_down_chain) {
 
 /* --- semaphores --- */
 
-/* Two streams run GEMMs of different numbers of tiles and k ranges, with no clear in between. */
+/* Two streams run GEMMs with different numbers of tiles and k ranges. The semaphores are not
+ * cleared between GEMMs. */
 TEST_CASE(gemms_in_a_row_share_semaphores) {
     enum { GEMMS = 8, M = 150, N = 132, K = 2000 };
     float *a = random_floats(M * K), *b = random_floats(N * K), *got[GEMMS];

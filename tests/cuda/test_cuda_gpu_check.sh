@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_gpu_check.sh SOURCE_DIR BUILD_DIR -- tools/gpu_check.sh on cuda-host: every part runs, or
-# says why it cannot. A killed call goes on in the next one, valid results are not repeated, and a
-# change of a source makes exactly the results invalid that depend on it. A sanitizer that did not
-# run is never reported as clean.
+# test_cuda_gpu_check.sh SOURCE_DIR BUILD_DIR -- tests tools/gpu_check.sh on cuda-host. Every part
+# of the check runs, or its message says why it cannot run. After a killed call, the next call
+# continues the check. Valid results are not measured again. A change of a source file invalidates
+# exactly the results that depend on that file. A sanitizer that did not run is never reported as
+# clean.
 set -u
 source_dir=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
 command -v python3 >/dev/null || { echo "skip: needs python3"; exit 77; }
@@ -16,7 +17,7 @@ fail() { echo "not ok - $*"; failed=1; }
 ok() { echo "ok - $*"; }
 says() { if grep -qE -- "$1" "$work/out"; then ok "says: $1"; else fail "does not say: $1"; cat "$work/out"; fi; }
 
-# A python3 with a PyTorch whose scripts print a speed, except for the U-Net.
+# A fake python3 with PyTorch. Its benchmark scripts print a speed; the script of the U-Net fails.
 mkdir "$work/bin"
 cat >"$work/bin/python" <<'END'
 #!/bin/sh
@@ -32,7 +33,7 @@ export PYTHON=$work/bin/python
 tree=$source_dir built=$build
 check() { "$tree/tools/gpu_check.sh" --backend cuda-host --built "$built" --out "$work/results" "$@"; }
 
-# run EXPECTED_CODE WORDS... : run the script with its own directory of results.
+# run EXPECTED_CODE WORDS... : run the script with these arguments, and check the exit code.
 run() {
     local expected=$1
     shift
@@ -57,7 +58,8 @@ says '^digests +not run'
 says '^    no time: 50 s are needed, 0 s are there$'
 says '^left: digests bits memory ops'
 
-# Kill a call in the middle of a part. Change a saved cell of that part: the next call must use it.
+# Kill a call in the middle of a part, and change a measurement that the call has saved. The next
+# call must print the changed measurement instead of measuring again.
 (exec "$tree/tools/gpu_check.sh" --backend cuda-host --built "$built" --out "$work/results") >"$work/first" 2>&1 &
 killed=$!
 until grep -qs '"ResNet-101 f32": [0-9]' "$work"/results/*.json; do
@@ -80,8 +82,8 @@ for part in linear ranks torch probe; do says "^$part +(passed|measured|not run)
 says '^sanitizers +not run'
 says '^    no GPU$'
 
-# Valid results are not repeated, and are read from the directory of reports too. Ops have a seed
-# more in each call.
+# Valid results are not measured again, and are also read from the directory of reports. The part
+# `ops` runs in every call, with one more random seed.
 cannot=
 for part in linear ranks probe sanitizers; do
     [ -n "$(jq -r ".parts.$part.verdict // empty" "$work"/results/*.json)" ] || cannot+=" $part"
@@ -89,7 +91,8 @@ done
 check --minutes 0 --out "$work/fresh" --report "$work/results" 2>&1 | sed -n 's/^to run: \(.*\); .*/\1/p' | sed 's/ [0-9]* s//g; s/,//g' >"$work/out"
 says "^${cannot# } ops$"
 
-# Change one source after the other in a copy, and print the results that this makes invalid.
+# In a copy of the tree, change one source file at a time. Print the parts whose results become
+# invalid.
 mkdir -p "$work/tree/tests"
 cp -r "$source_dir"/{src,include,bench,tools,python} "$work/tree"
 cp -r "$source_dir"/tests/{op,cuda,fakes} "$work/tree/tests"
@@ -119,7 +122,7 @@ says '^bench/published.py tables$'
 says '^tests/cuda/digests.txt digests$'
 says '^tests/op/bounds.h ops( linear)?$'
 
-# A pack is all that a call needs, and one of other sources is refused.
+# A pack (--pack) contains all built files that a call needs. A pack of other sources is refused.
 "$source_dir/tools/gpu_check.sh" --pack "$work/pack" --built "$build" >"$work/out" 2>&1 || fail "--pack: exit code $?"
 says 'MiB(, without libcgpipe-cuda.so)?, for glibc'
 built=$work/pack
@@ -133,7 +136,8 @@ says '^gpu_check: .*/tree: expected a new directory or an older pack, found othe
 says '^gpu_check: .*: expected a build, found no cgpipe$'
 built=$build
 
-# alone SECONDS <LINES : run lines of Python with a check of `cuda` and fakes of its programs.
+# alone SECONDS <LINES : run lines of Python after set-up of a check of backend `cuda`, for which
+# the external programs are fakes.
 alone() {
     PATH=$work/bin:$PATH python3 - "$source_dir" "$work" "$1" >"$work/out" 2>&1 <<END
 import pathlib, sys, time
@@ -159,8 +163,8 @@ print(exactness.compare("a digest", {**expected, name: 64 * "0"}, expected))
 END
 says '^FAILED a digest: 1 of [0-9]+ differ: forward, '
 
-# Sanitizers that find nothing, find errors, and do not end. In a further call, only those without a
-# result run.
+# Fake sanitizers find nothing, find errors, or do not end. A further call runs only the sanitizers
+# that have no result yet.
 fake() { sed "s/^ *//" >"$work/bin/compute-sanitizer" && chmod +x "$work/bin/compute-sanitizer"; }
 fake <<'END'
     #!/bin/sh
@@ -203,7 +207,7 @@ alone 60 <<<'print(*ops.seeds(of)["lines"], sep="\n")'
 says '^0 of 5 seeds passed: $'
 says '^FAILED test_op_backends, seed 11244888711800: x is y: x is 1, not 2$'
 
-# A missed bar is "slow", and no failure.
+# A speed below the required speed is reported as "slow", not as a failure.
 alone 60 <<'END'
 store.keep("gpt2", verdict="measured", lines=[], figures={"gpt2 M=1": 10.0, "gpt2 M=64": 6.0})
 store.keep("peers", verdict="measured", lines=[], figures={"PyTorch gpt2 M=1": 10.0})

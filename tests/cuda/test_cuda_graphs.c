@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_graphs.c -- captured graphs of cuda, on cuda-host's runtime: they change no bit,
- * and a launch missing from a graph is detected, as is every failed call. */
+/* test_cuda_graphs.c -- captured graphs of cuda, on cuda-host's runtime. Training with graphs is
+ * bit-identical to training without graphs. A launch that is missing from a graph is detected, and
+ * so is every failed call. */
 #include "graphs.h"
 #include "in_program.h"
 
@@ -33,12 +34,12 @@ TEST_CASE(a_captured_graph_runs_at_each_launch) {
     put(device, x, here);
     assert_ok(b->graphs->capture_begin(device));
     assert_ok(b->graphs->capture_end(device, &graph));
-    assert_null(graph); /* an empty capture */
+    assert_null(graph); /* nothing was captured */
     assert_ok(b->graphs->capture_begin(device));
     assert_ok(b->kernels.add(device, x, x, N));
     assert_ok(b->kernels.add(device, x, x, N));
     assert_ok(b->graphs->capture_end(device, &graph));
-    put(device, x, here); /* a capture runs nothing */
+    put(device, x, here); /* a capture does not run the copy */
     for (int i = 0; i < 3; i++)
         assert_ok(b->graphs->launch(graph, i));
     assert_ok(b->device.copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, here},
@@ -52,7 +53,7 @@ TEST_CASE(a_captured_graph_runs_at_each_launch) {
     b->device.destroy(device);
 }
 
-/* Use a device with a captured graph from creation to destruction; return the first failure. With
+/* Create a device, capture and launch a graph on it, and destroy it; return the first failure. With
  * `wrong`, make a call that is illegal during a capture. */
 static cgp_status live(bool wrong) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
@@ -111,7 +112,7 @@ TEST_CASE(a_call_that_no_capture_allows_is_named) {
     assert_ok(live(false));
 }
 
-/* The pipeline gives a capture up between fork and join. */
+/* After a failure, the pipeline abandons a capture between fork and join. */
 TEST_CASE(a_capture_that_is_given_up_leaves_the_device_usable) {
     const cgp_device_options options = {.struct_size = sizeof options};
     cgp_device *device = NULL;
@@ -125,7 +126,7 @@ TEST_CASE(a_capture_that_is_given_up_leaves_the_device_usable) {
     assert_ok(b->graphs->capture_end(device, &graph));
     b->graphs->destroy(graph);
     assert_ok(b->streams->fork(device));
-    assert_ok(b->streams->finish(device)); /* an action that was given up */
+    assert_ok(b->streams->finish(device)); /* after an abandoned action */
     assert_ok(b->graphs->capture_begin(device));
     assert_ok(b->kernels.add(device, x, x, N));
     assert_ok(b->graphs->capture_end(device, &graph));
@@ -141,8 +142,9 @@ static const test_sizes sizes = {
 static cgp_model *model;
 static test_batch batch;
 
-/* Train four steps. After the first step, set *at, a setting of the fake runtime, to n (NULL: no
- * setting). Check that the last step creates no objects, and that none remain at the end. */
+/* Train four steps. After the first step, set `*at` to n; `at` points to a setting of the fake
+ * runtime, or is NULL. Check that the last step creates no objects, and that no objects remain at
+ * the end. */
 static cgp_status train(int *at, int n, char sha256[65]) {
     const int64_t alive = cgp__shim_get_objects().alive;
     int64_t made = 0;
@@ -194,7 +196,7 @@ TEST_CASE(a_missing_node_is_noticed) {
     }
 }
 
-/* CGP_TEST_FAULTS=all: every call fails once; otherwise only some. */
+/* With CGP_TEST_FAULTS=all, every runtime call fails once; otherwise only some calls fail. */
 TEST_CASE(a_failing_call_ends_the_step) {
     enum { CALLS = 500 };
     cgp__shim_settings *s = cgp__shim_get_settings();

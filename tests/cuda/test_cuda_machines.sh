@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_machines.sh SOURCE_DIR BUILD_DIR -- machines on which something is missing, on cuda-host:
-# without cuBLASLt there is one warning, and CGP_CUBLASLT names the library or turns it off. A GPU or
-# driver that is too old is refused by name.
+# test_cuda_machines.sh SOURCE_DIR BUILD_DIR -- tests machines on which something is missing, on
+# cuda-host. Without cuBLASLt there is one warning. CGP_CUBLASLT names the library or disables it.
+# The message about a GPU or driver that is too old names the GPU or driver.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins
@@ -42,7 +42,7 @@ check "in f32 the library is not opened" test "$code" = 0
 # --- GPUs and drivers ---
 
 gpt2=(train gpt2:layers=1,width=16,heads=2,seq=16 --data text.txt --steps 1 --run refused --quiet)
-unavailable() { # VARIABLE=VALUE TEXT: `cgpipe devices` says so, and a training too
+unavailable() { # VARIABLE=VALUE TEXT: `cgpipe devices` and a training print TEXT
     (export "$1"; run devices; grep -qF "unavailable: cuda-host: $2 (from" "$out"; echo $?) >verdict
     check "devices, $1: $2" test "$(cat verdict)" = 0
     (export "$1"; fails 1 "cuda-host: $2" "${gpt2[@]}" --devices cuda-host) >verdict
@@ -71,7 +71,7 @@ run "${short[@]}" --run auto-1 --devices auto --stages 1
 check "auto: as many as stages" test "$code-$(grep -c 'auto: cuda-host:1$' "$out")" = 0-1
 CGP_CUDA_HOST_DEVICES=1 run "${short[@]}" --run auto-cpu --devices auto
 check "auto: without a GPU, the cpu" test "$code-$(grep -c 'auto: cpu$' "$out")" = 0-1
-# The program asks MPI for its ranks. Under the address sanitizer, leaks inside MPI are no failure.
+# The program initializes MPI to get its rank. The address sanitizer must ignore leaks inside MPI.
 ASAN_OPTIONS=${ASAN_OPTIONS:-}:fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$source_dir/tests/mpi/lsan.supp:print_suppressions=0 \
     OMPI_COMM_WORLD_SIZE=2 fails 2 "--devices auto: expected one process, got 2 (name the devices, as in cuda:local*2)" "${short[@]}" --run refused --devices auto
 touch gpu

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_mma.c -- tensor cores, ldmatrix, cp.async and dynamic shared memory of cuda-host:
- * fragments are those of the PTX ISA, sums are the model's, and the probe finds the model's
- * parameters. What CUDA forbids, or would not notice, aborts the program or leaves NaNs. */
+/* test_cuda_mma.c -- tests tensor cores, ldmatrix, cp.async and dynamic shared memory of cuda-host.
+ * Fragments have the layout of the PTX ISA, sums follow the model of tensor cores, and the probe
+ * finds the model's parameters. Uses that CUDA forbids, including those that a GPU would not
+ * detect, abort the program or leave NaNs. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,12 +53,13 @@ TEST_CASE(fragments_are_those_of_the_ptx_isa) {
 typedef struct sum_case {
     int block, extra;
     bool nearest;
-    double c, a[K], sum; /* b is all 1 */
+    double c, a[K], sum; /* all of b is 1 */
 } sum_case;
 
 TEST_CASE(a_sum_is_the_models) {
     static const sum_case cases[] = {
-        /* 1 + 2^-i: kept down to 23 + extra bits, then rounded to 24 */
+        /* sums of 1 and 2^-i: terms are cut after 23 + extra bits, and the sum is rounded to 24
+         * bits */
         {16, 2, false, 1.0, {0x1p-23}, 1.0 + 0x1p-23},
         {16, 2, false, 1.0, {0x1p-24, 0x1p-24}, 1.0 + 0x1p-23},
         {16, 2, false, 1.0, {0x1p-24, 0x1p-25, 0x1p-25}, 1.0 + 0x1p-23},
@@ -66,20 +68,21 @@ TEST_CASE(a_sum_is_the_models) {
         {16, 2, true, 1.0, {0x1p-24, 0x1p-25}, 1.0 + 0x1p-23},
         {16, 2, false, 1.0, {0x1p-24, 0x1p-25}, 1.0},
         {16, 2, false, -1.0, {-0x1p-24, -0x1p-25}, -1.0},
-        /* cancelling triples: what is added with them is lost, what follows is kept */
+        /* two terms cancel: a small term in the same block is lost, a small term in a later block
+         * is kept */
         {16, 2, false, 0.0, {1.0, -1.0, 0x1p-25}, 0x1p-25},
         {16, 2, false, 0.0, {1.0, -1.0, 0x1p-26}, 0.0},
         {4, 2, false, 0.0, {1.0, -1.0, 0.0, 0.0, 0x1p-26}, 0x1p-26},
         {8, 2, false, 0.0, {1.0, -1.0, 0.0, 0.0, 0x1p-26}, 0.0},
         {8, 2, false, -1.0, {1.0, 0, 0, 0, 0, 0, 0, 0, 0x1p-40}, 0x1p-40},
-        /* 2^24 and odd numbers */
+        /* sums of 2^24 and odd numbers */
         {16, 2, false, 0x1p24, {1.0}, 0x1p24},
         {16, 2, true, 0x1p24, {3.0}, 0x1p24 + 4.0},
         {16, 2, false, 0x1p24, {3.0}, 0x1p24 + 2.0},
         {16, 0, false, 0x1p24, {1.0, 1.0, 1.0, 1.0}, 0x1p24},
         {16, 1, false, 0x1p24, {1.0, 1.0, 1.0, 1.0}, 0x1p24 + 4.0},
         {4, 0, true, 0x1p24, {1.0, 0, 0, 0, 1.0}, 0x1p24},
-        /* zeros, denormals and what is not finite */
+        /* zeros, denormals and infinities */
         {16, 2, false, 0.0, {0.0}, 0.0},
         {16, 2, false, 0.0, {0x1p-130}, 0x1p-130},
         {16, 2, false, 1.0, {(double)INFINITY}, (double)INFINITY},
@@ -147,7 +150,7 @@ TEST_CASE(a_copy_is_complete_after_its_wait_and_a_barrier) {
         }
     }
     assert_int_equal(mma_copy(x, y, 16, MMA_BARRIER, NULL), cudaSuccess);
-    assert_int_equal(y[0], 0xffff); /* a NaN */
+    assert_int_equal(y[0], 0xffff); /* a NaN: not copied yet */
 }
 
 TEST_CASE(a_wait_leaves_the_latest_groups) {
@@ -186,7 +189,7 @@ static void commit(fault of) {
     }
 }
 
-/* Commit a fault in a child process; compare the message that it aborts with. */
+/* Run a faulty kernel in a child process, and check the message with which the child aborts. */
 static void check_message(fault of, const char *expected) {
     char text[512];
     int ends[2], status;

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_cuda_nvcc.sh SOURCE_DIR BUILD_DIR -- check what nvcc reports for every kernel of the plug-in
-# `cuda`: no spills, and code for every architecture of the build. A thread block has at most 163 KiB
-# of shared memory on sm_80, and at most 227 KiB on later ones. Static assertions in the sources say
-# how much of it is dynamic; beside it there is at most STATIC_SHARED (1 KiB). The table of registers,
-# shared memory and spills is printed and written to BUILD_DIR/cuda/kernels.txt. The plug-in has no
-# undefined symbols and exports only its entry. Skipped if the build found no nvcc.
+# `cuda`: no spills, and code for every architecture of the build. A thread block has at most 163
+# KiB of shared memory on sm_80, and at most 227 KiB on later ones. Static assertions in the sources
+# state the dynamic part of a kernel's shared memory. The static part is at most STATIC_SHARED (1
+# KiB). The table of registers, shared memory and spills is printed and written to
+# BUILD_DIR/cuda/kernels.txt. The plug-in has no undefined symbols and exports only its entry. The
+# test is skipped if the build found no nvcc.
 set -u
 cd "$2" || exit 1
 plugin=plugins/libcgpipe-cuda.so
@@ -17,8 +18,8 @@ fail() { echo "not ok: $*"; failed=1; }
 
 table=$(mktemp) && dynamic=$(mktemp) || exit 1
 trap 'rm -f "$table" "$dynamic"' EXIT
-# kernel, bytes: static_assert(... == BYTES, "dynamic shared memory of KERNEL"). KERNEL may be the
-# beginning of the names of several instances.
+# Print kernel and bytes for each static_assert(... == BYTES, "dynamic shared memory of KERNEL").
+# KERNEL may be a prefix of the names of several instances.
 while read -r source; do
     tr -s '\n ' ' ' <"$source" | grep -oE 'static_assert\([^;]*"dynamic shared memory of [^"]+"\);' |
         sed -E 's/.*== ?([0-9]+), ?"dynamic shared memory of ([^"]+)"\);/\2\t\1/' >>"$dynamic"
@@ -26,7 +27,8 @@ done < <(find "$1/src/backend/cuda" -name '*.cu' -o -name '*.cuh')
 while read -r source; do
     grep -q '"dynamic shared memory of ' "$source" || fail "$source: no assertion says its dynamic shared memory"
 done < <(grep -lE '^ +DYNAMIC_SHARED\(' -r "$1/src/backend/cuda")
-# source: kernel, architecture, registers, static and dynamic shared bytes, spilled bytes
+# Print a line per kernel: source, kernel, architecture, registers, static and dynamic shared bytes,
+# spilled bytes.
 for said in cuda/*.ptxas; do
     name=${said#cuda/} name=${name%_cu.ptxas}
     c++filt -t <"$said" 2>/dev/null | awk -v source="$name" -v dynamic="$dynamic" '

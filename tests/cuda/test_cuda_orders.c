@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_orders.c -- every op of cuda has the same bits for all orders of blocks, and of threads
- * between barriers. So no kernel lacks a barrier, and no block depends on another block. The orders
- * run on devices with different numbers of multiprocessors, which change no bit either. */
+/* test_cuda_orders.c -- results of every op of cuda are bit-identical for all orders of blocks, and
+ * for all orders of threads between barriers. This shows that no kernel lacks a barrier, and that
+ * no block depends on another block. Each order runs on a device with a different number of
+ * multiprocessors, which must not change a result either. */
 #include "../op/harness.h"
 
 #include "in_program.h"
 
 static uint64_t seed;
-/* A device for each order. */
+/* One device for each order of threads and blocks. */
 static runner on[CGP__SHIM_SHUFFLED + 1];
 static const int multiprocessors[] = {132, 1, 9};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_products.c -- LINEAR in bf16 and tf32, computed by the fake cuBLASLt, has the bits of
- * plain loops over rounded factors. An algorithm is rejected if a row's result depends on the
- * number of rows, or if it has another fault. If all algorithms are rejected, the backend's own
- * kernels run. Each library call fails once. */
+/* test_cuda_products.c -- LINEAR in bf16 and tf32, computed by the fake cuBLASLt, is bit-identical
+ * to plain loops over rounded factors. An algorithm is rejected if a row's result depends on the
+ * number of rows, or if the algorithm has another fault. If all algorithms are rejected, the
+ * backend's own kernels run. Each library call fails once. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -10,8 +10,8 @@
 static uint64_t seed;
 static runner on;
 
-/* Open a device with no algorithms chosen, for a library that offers `algorithms` algorithms. The
- * first `broken` of them have a fault. */
+/* Open a device for which no algorithm has been chosen yet. The fake library offers `algorithms`
+ * algorithms; the first `broken` of them have a fault. */
 static void open_with(int algorithms, int broken) {
     cgp__shim_get_settings()->algorithms = algorithms;
     cgp__shim_get_settings()->broken = broken;
@@ -56,12 +56,13 @@ static void run_all(operands *o) {
 
 /* --- plain loops --- */
 
-/* Return x as memory has it. */
+/* Return x, rounded to the case's type in memory. */
 static float rounded(const op_case *c, float x) {
     return c->tf32 ? x : cgp__bf16_to_float(cgp__bf16_from_float(x));
 }
 
-/* Return x as the library multiplies it: rounded to 8 or, with ties away from zero, to 11 bits. */
+/* Return x, rounded as the library rounds a factor: to bf16 (8 bits), or to TF32 (11 bits, ties
+ * away from zero). */
 static float factor(const op_case *c, float x) {
     int exponent;
     if (!c->tf32) return rounded(c, x);
@@ -104,7 +105,8 @@ static void expect_input(operands *o, int64_t rows) {
     }
 }
 
-/* Set dx to the dx of `from` plus the product, which is rounded before it is added. */
+/* Set dx to the dx of `from` plus the product. The product is rounded before it is added, and the
+ * sum is rounded again. */
 static void expect_input_rounded_twice(operands *o, const operands *from) {
     const int64_t rows = o->c.n * o->c.attributes.rows;
     operands product;
@@ -130,14 +132,14 @@ static void expect_weight(operands *o, int64_t rows) {
     }
 }
 
-/* --- laws --- */
+/* --- properties --- */
 
 static void assert_same(const operands *got, const operands *want, const char *text) {
     for (int slot = SLOT_Y; slot < SLOTS; slot++)
         if (slot == SLOT_Y || slot >= SLOT_DX) assert_same_bits(got, want, slot, 0, text);
 }
 
-/* The bias gradient is not computed by the library. */
+/* Compares all results except the bias gradient, which the library does not compute. */
 TEST_CASE(the_library_multiplies_rounded_factors) {
     open_with(2, 0);
     for (int i = 0; i < 36; i++) {
@@ -151,7 +153,7 @@ TEST_CASE(the_library_multiplies_rounded_factors) {
         const int64_t rows = c.n * c.attributes.rows;
         expect_forward(&want, rows);
         expect_input(&want, rows);
-        if (c.shift == 0) /* other shifts leave operands without 16-byte alignment */
+        if (c.shift == 0) /* with other shifts, operands are not aligned to 16 bytes */
             expect_weight(&want, rows);
         else
             copy_slot(&want, &got, SLOT_DPARAM);
@@ -163,7 +165,8 @@ TEST_CASE(the_library_multiplies_rounded_factors) {
     runner_close(&on);
 }
 
-/* Run with `algorithms` algorithms, of which the first `broken` have a fault. */
+/* Run all directions with a library that offers `algorithms` algorithms; the first `broken` of them
+ * have a fault. */
 static void run_with(operands *o, const operands *from, int algorithms, int broken) {
     open_with(algorithms, broken);
     operands_copy(o, from);
@@ -171,8 +174,8 @@ static void run_with(operands *o, const operands *from, int algorithms, int brok
     runner_close(&on);
 }
 
-/* Check that the first algorithm without the fault is used, and if there is none, the backend's own
- * kernels. */
+/* Check that the first algorithm without the fault is used. If all algorithms have the fault, the
+ * backend's own kernels must be used. */
 static void expect_refused(const op_case *c, cgp__shim_fault fault) {
     operands from, none, good, second, broken;
     cgp__shim_get_settings()->fault = fault;
@@ -190,7 +193,7 @@ static void expect_refused(const op_case *c, cgp__shim_fault fault) {
 }
 
 TEST_CASE(an_algorithm_that_breaks_the_law_of_rows_is_not_taken) {
-    static const int sizes[] = {2, 4, 5}; /* draws whose sides are all at least 16 */
+    static const int sizes[] = {2, 4, 5}; /* numbers of draws whose sizes are all 16 or more */
     for (int i = 0; i < 6; i++) {
         op_case c = draw(sizes[i % 3]);
         c.shift = 0;
@@ -198,7 +201,8 @@ TEST_CASE(an_algorithm_that_breaks_the_law_of_rows_is_not_taken) {
     }
 }
 
-/* A tile at the edge of c may convert factors in another way than the other tiles. */
+/* A faulty algorithm may convert factors differently in a tile at the edge of c than in other
+ * tiles. */
 TEST_CASE(an_algorithm_that_truncates_some_rows_is_not_taken) {
     for (int i = 0; i < 3; i++) {
         op_case c = draw_tf32(2);
@@ -217,7 +221,7 @@ TEST_CASE(an_algorithm_that_ignores_beta_is_not_taken) {
     }
 }
 
-/* A layer with one input and one output has n = 1 in all its GEMMs. */
+/* A layer with one input and one output has GEMMs with n = 1 only. */
 TEST_CASE(an_algorithm_that_multiplies_no_single_column_is_not_taken) {
     for (int i = 0; i < 4; i++) {
         op_case c = draw(0);
@@ -237,8 +241,8 @@ TEST_CASE(an_algorithm_that_refuses_some_rows_is_not_taken) {
     }
 }
 
-/* Hopper's kernels round a product to c's type before they add it. PyTorch's gradient sums also
- * round twice. */
+/* Hopper's kernels round a product to the type of c before they add the product. This is accepted,
+ * because PyTorch's sums of gradients also round twice. */
 TEST_CASE(an_algorithm_that_rounds_a_product_before_it_adds_is_taken) {
     for (int i = 0; i < 12; i++) {
         op_case c = draw(i);
@@ -263,7 +267,7 @@ TEST_CASE(unaligned_operands_have_own_kernels) {
         op_case c = tf32 ? draw_tf32(4) : draw(4);
         operands from, got, want;
         c.accumulate = false;
-        c.shift = 1; /* the weight's gradient, and all operands in f32, are aligned to 4 bytes */
+        c.shift = 1; /* aligns the weight's gradient and f32 operands to only 4 bytes */
         operands_create_bent(&from, &c, &seed);
         operands_copy(&got, &from);
         operands_copy(&want, &from);
@@ -286,7 +290,7 @@ TEST_CASE(unaligned_operands_have_own_kernels) {
 
 enum { WIDTH = 16 };
 
-/* Create a device, create and run kernels; return the first failure. */
+/* Create a device, and create and run kernels for one direction; return the first failure. */
 static cgp_status live(cgp_op_direction direction) {
     const cgp_backend *b = cuda_host();
     const cgp_device_options options = device_options(1);
@@ -329,7 +333,8 @@ static cgp_status live(cgp_op_direction direction) {
     return status;
 }
 
-/* Let each call fail once, by setting *due to its number; return the number of failures. */
+/* Let each library call fail once, by setting `*due` to the number of the call; return the number
+ * of failures. */
 static int fail_each(int *due, cgp_op_direction direction) {
     const int64_t alive = cgp__shim_get_objects().alive;
     int failed = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_runtime.c -- cuda-host's runtime behaves as CUDA documents: streams run asynchronously,
- * each in order; events order them; a failed device stays failed. */
+/* test_cuda_runtime.c -- cuda-host's runtime behaves as CUDA documents. A stream runs
+ * asynchronously and in order. Events order the work of different streams. A failed device stays
+ * failed. */
 #include "cuda/runtime.h"
 #include "blocks.h"
 #include "support.h"
@@ -27,8 +28,8 @@ static void *memory_of(size_t bytes) {
     return memory;
 }
 
-/* Copy in, run 20 kernels, copy out, over three streams with random delays. Only events keep the
- * order. */
+/* Copies data in, runs 20 kernels, and copies the result out, on three streams with random delays.
+ * Only events keep the order. */
 TEST_CASE(events_order_streams) {
     float *here = NULL, *x = memory_of(N * sizeof *x);
     cudaStream_t in = new_stream(), compute = new_stream(), out = new_stream();
@@ -68,7 +69,7 @@ TEST_CASE(an_event_is_not_ready_before_its_work) {
     cudaEvent_t gate = new_event(), after = new_event();
     float *x = memory_of(N * sizeof *x);
     int early = 0;
-    OK(cudaEventQuery(gate)); /* never recorded: done */
+    OK(cudaEventQuery(gate)); /* done: never recorded */
     cgp__shim_set_delay(50000000);
     for (int round = 0; round < 20; round++) { /* repeat, because delays are random */
         OK(blocks_step(x, N, 1, first));
@@ -127,8 +128,8 @@ static cudaGraph_t captured(float *x, int kernels, cudaStream_t stream) {
     return graph;
 }
 
-/* Nothing runs during a capture. Each launch runs all nodes, in order with the stream's other
- * work. */
+/* Nothing runs during a capture. Each launch of the graph runs all nodes, in order with the
+ * stream's other work. */
 TEST_CASE(a_graph_runs_when_it_is_launched) {
     cudaStream_t stream = new_stream();
     float *here = NULL, *x = memory_of(N * sizeof *x);
@@ -191,7 +192,8 @@ TEST_CASE(a_capture_refuses_what_cuda_refuses) {
     (void)cudaGetLastError();
 }
 
-/* Capture, with `copy` on a branch between two kernels: x = 2 x + 1, y = x, x = 2 x + 1. */
+/* Capture a graph of x = 2 x + 1, y = x and x = 2 x + 1, where the copy y = x is on a branch
+ * between the two kernels. */
 static cudaGraph_t captured_branch(float *x, float *y, cudaStream_t stream, cudaStream_t branch) {
     cudaGraph_t graph = NULL;
     cudaEvent_t fork = new_event(), join = new_event();
@@ -215,8 +217,8 @@ static cudaGraph_t captured_branch(float *x, float *y, cudaStream_t stream, cuda
     return graph;
 }
 
-/* A stream that waits for a record of a capture is a branch of the graph. Each launch keeps the
- * order of records and waits. */
+/* A stream that waits for an event recorded during a capture becomes a branch of the graph. Each
+ * launch keeps the order of records and waits. */
 TEST_CASE(a_graph_runs_its_branches) {
     cudaStream_t stream = new_stream(), branch = new_stream();
     cudaGraphExec_t exec = NULL;
@@ -246,7 +248,8 @@ TEST_CASE(a_graph_runs_its_branches) {
     OK(cudaFree(y));
 }
 
-/* A branch must be joined, and a capture waits for no record outside. */
+/* A capture fails if a branch is not joined, or if it waits for an event recorded outside the
+ * capture. */
 TEST_CASE(a_capture_refuses_loose_branches) {
     cudaStream_t stream = new_stream(), branch = new_stream();
     cudaEvent_t event = new_event();
@@ -257,7 +260,7 @@ TEST_CASE(a_capture_refuses_loose_branches) {
         OK(cudaEventRecord(event, stream));
         OK(cudaStreamWaitEvent(branch, event, 0));
         OK(cudaEventRecord(event, branch));
-        OK(blocks_step(x, N, 1, branch)); /* after the record */
+        OK(blocks_step(x, N, 1, branch)); /* work after the branch's record */
         if (joins) OK(cudaStreamWaitEvent(stream, event, 0));
         assert_int_equal(cudaStreamEndCapture(branch, &graph), cudaErrorInvalidValue);
         assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureUnjoined);
@@ -273,7 +276,7 @@ TEST_CASE(a_capture_refuses_loose_branches) {
     (void)cudaGetLastError();
 }
 
-/* An event is kept until the stream that waits for it has passed the wait. */
+/* The runtime keeps a destroyed event until streams that wait for it have run the wait. */
 TEST_CASE(an_event_that_a_stream_waits_for_may_be_destroyed) {
     cudaStream_t first = new_stream(), second = new_stream();
     float *x = memory_of(N * sizeof *x);

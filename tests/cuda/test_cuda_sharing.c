@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_sharing.c -- memory and events that two processes share, on cuda-host's runtime. A
- * child exports, and the test imports. */
+ * child process exports memory and an event, and the test imports them. */
 #include "in_program.h"
 
 #include <signal.h>
@@ -20,15 +20,16 @@ static cgp_device *open_device(int ordinal) {
     return device;
 }
 
-/* Handles that the child sends. */
+/* Handles that the child process sends. */
 typedef struct handles {
     cgp_shared_handle memory, event;
 } handles;
 
-/* Export memory and an event; at each byte that arrives, do as it says:
- *     f   fill the memory late, and record the event at once
+/* Main function of the child: export memory and an event, then execute commands. Each command is a
+ * byte from the socket:
+ *     f   enqueue a delayed copy that fills the memory, then a record of the event
  *     d   free the memory
- * and send the byte back. End at the end of the socket. */
+ * After a command, send the byte back. Return when the socket is closed. */
 static void serve(int socket) {
     handles h;
     char command;
@@ -53,7 +54,7 @@ static void serve(int socket) {
     }
 }
 
-/* The child, and what the test has imported from it. */
+/* The child process, and the objects that the test has imported from it. */
 typedef struct shared {
     pid_t child;
     int socket;
@@ -92,7 +93,7 @@ static void command(const shared *s, char what) {
     assert_int_equal(answer, what);
 }
 
-/* Copy the child's memory after its event. */
+/* Copy the child's memory after the child's event. */
 static void pull(const shared *s) {
     assert_ok(b->streams->event_wait(s->device, CGP_QUEUE_IN, s->event));
     assert_ok(b->device.copy(s->device, CGP_QUEUE_IN, (cgp_place){NULL, s->here},
@@ -105,7 +106,7 @@ static void close_imports(shared *s) {
     b->sharing->memory_close(s->device, s->memory);
 }
 
-/* Return how the child ended. */
+/* Close the socket, and return the exit status of the child. */
 static int end(shared *s) {
     int status = 0;
     close(s->socket);
@@ -155,7 +156,8 @@ TEST_CASE(memory_that_is_freed_before_it_is_closed_ends_the_exporter) {
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-/* The device of a killed process reaches no event. Closing the imports does not wait for it. */
+/* If a process is killed, its device never completes a pending event. Closing the imports must not
+ * wait for that event. */
 TEST_CASE(an_event_of_a_killed_process_never_completes) {
     shared s = begin();
     bool done = true;
@@ -167,7 +169,8 @@ TEST_CASE(an_event_of_a_killed_process_never_completes) {
     assert_true(WIFSIGNALED(end(&s)));
 }
 
-/* The stream of a wait for such an event never gets on, so another process makes the wait. */
+/* A stream that waits for an event of a killed process blocks for ever, so another child process
+ * enqueues this wait. */
 TEST_CASE(an_event_with_a_pending_wait_is_destroyed_at_once) {
     int status = 0;
     const pid_t importer = fork();

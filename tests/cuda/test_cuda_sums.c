@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_sums.c -- the cuda backend's functions other than op kernels: sums of squares are the
- * specified chain, the first nonfinite value is found at any position, copies keep their bits.
- * A launch updates many tensors. */
+/* test_cuda_sums.c -- tests functions of the cuda backend other than op kernels. Sums of squares
+ * are the specified chain, the first nonfinite value is found at any position, and copies do not
+ * change bits. One launch updates many tensors. */
 #include <math.h>
 
 #include "backend/cuda/device.h"
@@ -22,7 +22,8 @@ static void finish(cudaError_t error) {
     assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
 }
 
-/* Sum parts in order. In a part, sum into 16 lanes, then add up the lanes in order. */
+/* Return the expected sum of squares. Each part is summed in 16 lanes, which are then added in
+ * order. The sums of the parts are added in order. */
 static double squares(int64_t n) {
     double sum = 0.0;
     for (int64_t begin = 0; begin < n; begin += SPLIT) {
@@ -65,7 +66,7 @@ TEST_CASE(the_first_number_that_is_not_finite_is_found) {
     }
 }
 
-/* A copy keeps any bits, at any address. */
+/* A conversion to the same type keeps all bits, at any address. */
 TEST_CASE(a_type_stays_as_it_is) {
     static const cgp_dtype types[] = {CGP_F32, CGP_I32, CGP_BF16};
     enum { N = 1003 };
@@ -85,7 +86,7 @@ TEST_CASE(a_type_stays_as_it_is) {
     assert_int_equal(cudaFree(to), cudaSuccess);
 }
 
-/* A launch updates 64 tensors; the first one here is empty. */
+/* One launch updates up to 64 tensors. Here there are more, and the first tensor is empty. */
 TEST_CASE(one_launch_updates_many_tensors) {
     enum { TENSORS = 130 };
     cgp_update updates[TENSORS];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_tensors.c -- the caller's tensors in device memory, and views of a pipeline's memory.
- * Tests that bits are those of host memory, the order with the caller's own work, and refusals. */
+ * Tests that results are bit-identical to those with host memory, that work is ordered with the
+ * caller's work, and that unusable memory is refused. */
 #include "cuda_runtime_api.h"
 #include "in_program.h"
 
@@ -10,8 +11,8 @@
 
 enum { N = 5, C = 3, D = 4, IDS = 6 };
 
-/* Make a model of two layers, of which the first reads x, the second x and y. Its loss reads float
- * targets. */
+/* Make a model of two layers. The first layer reads input x, and the second reads x and y. The loss
+ * reads float targets. */
 static cgp_model *two_layers(bool with_loss) {
     const cgp_linear_options options = {.out = C, .init = {CGP_INIT_NORMAL, 1}};
     cgp_model *model = NULL;
@@ -43,7 +44,7 @@ static float *new_there(void) {
     return memory;
 }
 
-/* Copy by a stream of the caller; pinned memory holds the host's end. */
+/* Copy on a stream of the caller, through pinned host memory. */
 static void copy(void *to, const void *from, enum cudaMemcpyKind kind, cudaStream_t stream) {
     assert_int_equal(cudaMemcpyAsync(to, from, bytes, kind, stream), cudaSuccess);
 }
@@ -75,7 +76,7 @@ static cgp_pipeline *create(const cgp_model *model, const char *const *devices,
     return pipeline;
 }
 
-/* Run forward and backward with a numbers' tensors at `at`. */
+/* Run forward and backward with the tensors of `at`. */
 static void run(cgp_pipeline *pipeline, numbers *at) {
     const cgp_tensor x = {CGP_F32, {2, {N, C}}, at->x}, z = {CGP_F32, {2, {N, C}}, at->z},
                      dz = {CGP_F32, {2, {N, C}}, at->dz}, dx = {CGP_F32, {2, {N, C}}, at->dx};
@@ -106,7 +107,7 @@ static void compare(const char *const *devices, cgp_precision precision) {
     assert_ok(cgp_pipeline_get_gradient(pipeline, 0, gradient));
     assert_ok(cgp_pipeline_weights_sha256(pipeline, before));
     cgp__shim_set_delay(200000);
-    run(pipeline, there); /* when this returns, all data is there */
+    run(pipeline, there); /* waits for all results */
     memcpy(&got, there, sizeof got);
     cgp__shim_set_delay(0);
     assert_ok(cgp_pipeline_get_gradient(pipeline, 0, again));
@@ -134,7 +135,8 @@ TEST_CASE(device_memory_gives_the_bits_of_host_memory) {
 
 /* --- order --- */
 
-/* The caller's stream writes the input late. The pipeline's stream waits for its event. */
+/* The caller's stream writes the input late. The pipeline's stream waits for the event of the
+ * caller's stream. */
 TEST_CASE(the_stream_waits_for_the_callers_work) {
     static const char *const devices[] = {"cuda-host:0", "cuda-host:0"};
     cgp_model *model = two_layers(true);
@@ -195,7 +197,7 @@ TEST_CASE(a_device_that_cannot_read_the_memory_is_named) {
     fill(&host);
     const cgp_tensor x = {CGP_F32, {2, {N, C}}, there}, z = {CGP_F32, {2, {N, C}}, host.z},
                      here = {CGP_F32, {2, {N, C}}, host.x};
-    /* The second layer reads x too. */
+    /* the second layer's device must read x too */
     assert_status(cgp_pipeline_forward(pipeline, (const cgp_tensor *[]){&x}, 1,
                                        (const cgp_tensor *[]){&z}, 1),
                   CGP_EINVAL);

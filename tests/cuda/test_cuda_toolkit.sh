@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_toolkit.sh SOURCE_DIR -- run cmake/cuda_toolkit.cmake with fake toolkits. Architectures
-# that an nvcc cannot compile are left out. Headers and runtime are those of nvcc's toolkit. A toolkit
-# that cannot build the plug-in is named.
+# test_cuda_toolkit.sh SOURCE_DIR -- run cmake/cuda_toolkit.cmake with fake CUDA toolkits.
+# Architectures that nvcc does not support are omitted. Headers and runtime library are taken from
+# nvcc's toolkit. If a toolkit cannot build the plug-in, the message names the toolkit.
 set -u
 source_dir=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -36,10 +36,10 @@ include("$source_dir/cmake/cuda_toolkit.cmake")
 message(STATUS "found: \${CGP_CUDA_COMPILED} | \${CGP_CUDA_INCLUDE} | \${CGP_CUDART} | \${CUDA_MISSING}")
 END
 
-# says NAME TOOLKIT PATTERN OPTIONS...: configure with a toolkit, and expect a line.
+# says NAME TOOLKIT PATTERN OPTIONS...: configure with a toolkit; the output must match PATTERN.
 says() {
     rm -rf "$work/build"
-    # The other toolkit stands for one on the system's paths.
+    # $work/system is a second toolkit, as if found on the system's paths.
     cmake -S "$work/project" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/system" -DCGP_NVCC="$work/$2/bin/nvcc" "${@:4}" >"$work/out" 2>&1
     if tr '\n' ' ' <"$work/out" | grep -qE -- "$3"; then echo "ok - $1"; else
         echo "not ok - $1: no $3 in:"

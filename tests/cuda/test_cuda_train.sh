@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_cuda_train.sh SOURCE_DIR BUILD_DIR -- train on one cuda-host device, on two devices, and on
-# two devices with the same ordinal. The weights are equal bit for bit, with delayed streams and any
-# order of threads. Losses are close to the cpu's, and a stage can be on the cpu.
+# two devices with the same ordinal. The weights are bit-identical, with delayed streams and any
+# order of threads. Losses are close to those of the cpu backend. A stage can be on a cpu device.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins
@@ -16,7 +16,7 @@ train() { # NAME MODEL_AND_OPTIONS DEVICES...
 }
 weights() { jq -er .weights_sha256 "$1.json" || echo "none of $1"; }
 
-# Under a sanitizer only these trainings run; they take as long as all others without a sanitizer.
+# Under a sanitizer only these trainings run, because a sanitizer makes them slow.
 if grep -q '^CGP_SANITIZE:[A-Z]*=.' "$2/CMakeCache.txt"; then
     train few-1 "$gpt2" cuda-host --stages 1
     CGP_CUDA_HOST_ORDER=shuffled CGP_CUDA_HOST_DELAY=200000 train few-2 "$gpt2" cuda-host:0,cuda-host:2 --stages 2
@@ -50,7 +50,7 @@ check "beside the cpu" test "$code" = 0
 check "the record has the plug-in" test "$(jq -c '.plugins | map([.name, .sha256])' mixed/run.json)" = \
     "[[\"cuda-host\",\"$(sha256sum <"$CGP_PLUGIN_PATH/libcgpipe-cuda-host.so" | cut -c1-64)\"]]"
 
-# Train in bf16 with the fake cuBLASLt, and without it, with the backend's own kernels.
+# Train in bf16 with the fake cuBLASLt, and then with the backend's own kernels instead.
 for model in gpt2 resnet; do
     options="${!model} --precision bf16"
     train $model-bf16-1 "$options" cuda-host --stages 1
@@ -68,7 +68,8 @@ for model in gpt2 resnet; do
     check "$model in bf16: own kernels are not cuBLASLt" test "$(weights $model-own-1)" != "$(weights $model-bf16-1)"
 done
 
-# tf32 has the slots of f32 and other bits. Without cuBLASLt it is f32.
+# With tf32, slots have the same size as with f32, but weights differ. Without cuBLASLt, tf32 gives
+# the same weights as f32.
 train tf32-1 "$gpt2 --precision tf32" cuda-host --stages 1
 check "in tf32 on one device, with the slots of f32" test "$code-$(jq '.devices[0].saved_slot_bytes' tf32-1.json)" = \
     "0-$(jq '.devices[0].saved_slot_bytes' gpt2-1.json)"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_waits.c -- shows that each wait for a stream is necessary (waits.h), by slowing down
- * the kernels and copies of one queue on cuda-host. */
+/* test_cuda_waits.c -- shows that each wait of one stream for another is necessary (waits.h). The
+ * tests slow down the kernels and copies of one queue on cuda-host. */
 #include "waits.h"
 
 #include <time.h>
@@ -13,7 +13,7 @@
 int cgp__site_off = -1;
 
 static struct {
-    _Atomic int64_t ns[CGP_QUEUES + 1]; /* the last one is of the branch */
+    _Atomic int64_t ns[CGP_QUEUES + 1]; /* the last element is for the branch */
     cgp_backend table;
     const cgp_backend *quick;
 } slow;
@@ -72,14 +72,15 @@ static void enqueue(const cgp_kernel *kernel, cudaError_t (*run)(const void *),
                      cudaSuccess);
 }
 
-/* Return the operand of a kernel that holds indices, or -1. */
+/* Return which input of a kernel holds indices; -1 if no input does. */
 static int operand_of_indices(const cgp_kernel_spec *s) {
     if (s->op == CGP_OP_EMBEDDING) return 0;
     return s->op == CGP_OP_CROSS_ENTROPY ? 1 : -1;
 }
 
-/* Run a kernel late. One that reads indices gets a copy, without those outside its table, and stays
- * in COMPUTE. Without a wait its operand may be any numbers, and may change while it runs. */
+/* Run a kernel late. If a test leaves out a wait, indices may be arbitrary numbers, and may change
+ * while the kernel runs. Therefore a kernel that reads indices gets a copy in which indices outside
+ * its table are replaced, and runs on queue COMPUTE. */
 static cgp_status slow_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp_kernel_spec *s = &kernel->spec;
     const int operand = operand_of_indices(s);

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# blocks.awk -- print the code of a Markdown page in order, one record a line:
+# blocks.awk -- print the code of a Markdown page in order, as one record per line:
 #
-#     command LINE    in a block of ```sh, with its continuations joined
-#     prompt LINE     after `$ ` in a block of ```console, or in an indented one
-#     output LINE     after a prompt, up to the next one
+#     command LINE    a command in a ```sh block, with continuation lines joined
+#     prompt LINE     the text after `$ ` in a ```console block or an indented block
+#     output LINE     a line after a prompt, up to the next prompt
 #     line LINE       any other line of an indented block, which may be a command
-#     file LINE       in a block of ```cmake
-#     c LINE          in a block of ```c
-#     span TEXT       between backticks, with line breaks as spaces
-#     end             at the end of a block
+#     file LINE       a line of a ```cmake block
+#     c LINE          a line of a ```c block
+#     span TEXT       text between backticks, with line breaks as spaces
+#     end             marks the end of a block
 function flush_spans(    parts, n, i) {
     n = split(text, parts, "`")
     for (i = 2; i <= n; i += 2)

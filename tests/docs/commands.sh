@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# commands.sh -- commands of the docs that are not run as written. Sourced by test_docs.sh.
+# commands.sh -- commands of the documentation that test_docs.sh does not run as written.
+# test_docs.sh sources this file.
 #
-#     skip COMMAND WHY          not run here; WHY names the test that runs it, or the reason
-#     add COMMAND WORDS         run with these words appended, to be short
-#     numbers COMMAND           compare its output without numbers, which are times or change with
+#     skip COMMAND WHY          do not run it; WHY is the test that runs it, or the reason
+#     add COMMAND WORDS         append these words, so that the command takes less time
+#     numbers COMMAND           compare the output without numbers, which are times or depend on
 #                               the text
 #
-# COMMAND is as in the page, without its comment and with single spaces. An entry whose command is
-# in no page is an error. So is a command that fails and has no entry.
+# COMMAND is written as in the page, without its comment and with single spaces. An entry is an
+# error if its command is in no page. A command that fails and has no entry is an error too.
 
 # --- cgpipe help ---
 add 'cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2' '--steps 1 --batch 4 --validation 0.005'
@@ -17,7 +18,7 @@ add 'cgpipe sample run --prompt "Once" --length 500' '--length 10'
 skip 'cgpipe compare run other-run' 'needs two runs with digests; test_compare'
 skip 'cgpipe diagnose run' 'has files where a process was lost; test_mpi_faults'
 
-# --- long ---
+# --- commands that take too long ---
 skip 'make demo' 'test_demo trains a sixth of it, .ci/nightly all'
 skip 'make test' 'is this'
 skip 'mpirun -n 4 python train.py' 'test_mpi_python runs such programs'
@@ -39,7 +40,7 @@ done
 skip 'tests/mutation/run.py BUILD' 'builds the library 15 times'
 skip 'tests/mutation/run.py BUILD variance-is-biased' 'likewise'
 
-# --- they build, or change the system ---
+# --- commands that build, or change the system ---
 skip 'make' 'this build is there'
 skip 'make install PREFIX=$HOME/cgpipe' 'done before the pages are read, without building anew'
 skip 'sudo make install' 'test_install, in directories of its own'

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_docs.sh SOURCE_DIR BUILD_DIR -- check the pages:
 #
-#     commands    each is run, in order, in a directory like the project's, or listed in commands.sh
-#                 with a reason. Output after a prompt must be the command's. The examples of
+#     commands    run in order, in a directory like the project's, unless listed in commands.sh
+#                 with a reason. Output in a page must equal the command's output. Examples in
 #                 `cgpipe help COMMAND` are run too.
 #     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file` must exist
 #     links       must lead to a file and a heading
 #     the guide   must contain all of examples/guide.c, and name every public header and every
 #                 field of the options
 #
-# Commands use their own installation, in $HOME/cgpipe.
+# The commands use an installation of this build in $HOME/cgpipe.
 set -u
 shopt -s nullglob
 export LC_ALL=C
@@ -59,8 +59,8 @@ while IFS= read -r name; do internal[$name]=1; done < <(grep -rhoE '\bcgp_?_[a-z
 plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
 # Return true if a line of an indented block is a command, not code, output or a drawing. The answer
-# does not depend on the installed programs. A command begins with a program that pages use, with a
-# script of the project, or with any word followed by an option.
+# does not depend on the installed programs. A command begins with the name of a program that the
+# pages use, with a script of the project, or with any word that an option follows.
 is_command() {
     local words word
     read -ra words <<<"$1"
@@ -76,7 +76,7 @@ is_command() {
 
 unnumbered() { sed 's/[0-9][0-9,.]*/0/g; s/  */ /g'; }
 
-# same EXPECTED GOT: compare two files; a line `...` stands for one or more lines.
+# same EXPECTED GOT: compare two files. A line `...` in EXPECTED stands for one or more lines.
 same() {
     local line pattern="" got
     while IFS= read -r line; do
@@ -87,8 +87,8 @@ same() {
     [[ $got == $pattern ]]
 }
 
-# run_command COMMAND [EXPECTED_FILE]: run in this shell, since it may change directory and
-# variables. Prints faults.
+# run_command COMMAND [EXPECTED_FILE]: run a command in this shell, because it may change directory
+# and variables. Print what is wrong.
 run_command() {
     local command expected=${2-} code began=${EPOCHREALTIME/./}
     command=$(plain "$1")
@@ -146,7 +146,7 @@ run_page() {
 
 # --- a page's spans and links ---
 
-check_options() { # FILE WORDS... : the list in FILE has the options among the words
+check_options() { # FILE WORDS... : check that the list in FILE has each option among the words
     local list=$1 word
     shift
     for word in "$@"; do
@@ -156,7 +156,7 @@ check_options() { # FILE WORDS... : the list in FILE has the options among the w
     done
 }
 
-check_call() { # `cgp_name(a, b)`: check the number of parameters, unless there are dots
+check_call() { # `cgp_name(a, b)`: check the number of parameters, unless there is `...`
     local name=${span%%(*} inside=${span#*(} count
     [ -n "$inside" ] && [ "$inside" != ")" ] || return 0
     [[ $inside =~ \.\.\. || $inside =~ [\(\{] ]] && return
@@ -165,7 +165,7 @@ check_call() { # `cgp_name(a, b)`: check the number of parameters, unless there 
         "$work/functions" || echo "$page: another number of parameters: \`$span\`"
 }
 
-is_name() { # pages for readers of the source may name internals
+is_name() { # pages for developers may name internal functions
     [ -n "${public[$1]-}" ] && return
     case $page in docs/design/* | docs/decisions/* | ARCHITECTURE.md | CONTRIBUTING.md) [ -n "${internal[$1]-}" ] ;; *) false ;; esac
 }
@@ -178,7 +178,7 @@ check_span() {
         case ${words[1]} in --version | help | ... | COMMAND) return ;; esac
         if ! grep -qxF -- "${words[1]}" <<<"$commands"; then echo "$page: no such command: \`$span\`"; return; fi
         check_options "$work/options-${words[1]}" "${words[@]}"
-        # Run commands that only print.
+        # Run a command of a span if it only prints.
         if [[ ${#words[@]} -ge 3 && ! $span =~ [[:space:]][A-Z]+ && ! $span =~ \.\.\. ]]; then
             case $span in cgpipe\ plan\ * | *--plan-only* | cgpipe\ schedule\ [a-z]*) run_command "$span" ;; esac
         fi
@@ -216,9 +216,9 @@ check_links() {
     done
 }
 
-# Create $directory, in which a page's commands run, with entries of the project only. Commands
-# write through links. If a reader has followed the guide in the project's directory, a book.txt and
-# runs are there, and they are not linked.
+# Create $directory, in which a page's commands run. It has links to the project's own files, and
+# commands write through these links. A developer who followed the guide may have book.txt and runs
+# in the project's directory; these are not linked.
 make_directory() {
     local entry
     directory=$(mktemp -d "$work/page-XXXXXX")
@@ -227,13 +227,13 @@ make_directory() {
         [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$directory"
     done
     cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md "$source_dir"/docs/*/*.md >"$directory/book.txt"
-    mkdir "$directory/gpt2-files" # a small GPT-2 with the tokenizer of another
+    mkdir "$directory/gpt2-files" # a small GPT-2, with another model's tokenizer
     ln -s "$source_dir"/tests/data/weights/gpt2/* "$source_dir"/tests/data/tokenizer/* "$directory/gpt2-files"
     for entry in {1..400}; do printf '\1\0\5\0\11\0\52\0\7\0'; done >"$directory/book.bin" # known tokens
     ln -s "$source_dir/tests/data/tokenizer" "$directory/gpt2"
 }
 
-# Run the examples of help, which the manual pages share.
+# Run the examples in the output of `cgpipe help`, which the manual pages have too.
 check_help() {
     local directory command page example
     make_directory
@@ -246,7 +246,7 @@ check_help() {
     cd "$source_dir" || return
 }
 
-# check_page PAGE: print its faults.
+# check_page PAGE: print what is wrong with a page.
 check_page() {
     local page=$1 span directory
     make_directory
@@ -265,8 +265,8 @@ check_page() {
 
 # --- the guide's program and tables ---
 
-# Check the c blocks of a page. Those of examples/guide.c must be in order and complete, except for
-# its first comment. Other blocks must be in another example.
+# Check the c blocks of the guide. Together, blocks of examples/guide.c must be the whole program in
+# order, except for its first comment. Each other block must be in another example.
 check_program() {
     local file others=()
     for file in "$source_dir"/examples/*.c; do
@@ -282,7 +282,7 @@ check_program() {
             for (k = 1; k <= size && guide[i + k - 1] == block[k]; k++);
             if (k > size)
                 at = i + size
-            else if (k > 1) { # the next block, with differences
+            else if (k > 1) { # this block should be next, but differs
                 print "docs/guide.md: expected \"" guide[i + k - 1] "\" of examples/guide.c, got \"" block[k] "\""
                 exit wrong = 1
             } else {
@@ -297,7 +297,7 @@ check_program() {
         "$source_dir/examples/guide.c" "${others[@]}" "$1"
 }
 
-# Check the c blocks of the README. Each is a whole example, except for its first comment.
+# Check that each c block of the README is a whole example, except for the example's first comment.
 check_readme() {
     awk '
         FILENAME ~ /\.c$/ { if ($0 ~ /^#/) text[FILENAME, 0] = 1; if (text[FILENAME, 0]) example[FILENAME] = example[FILENAME] "\n" $0; next }
@@ -315,12 +315,12 @@ fields() { # print the members of a struct in a header
         grep -oE '[a-z_0-9]+(\[[A-Z_a-z0-9]*\])?[ ]*[,;]' | sed 's/[^a-z0-9_].*//'
 }
 
-check_headers() { # check_headers PAGE: its table has each header; cgpipe.h includes those listed for it
+check_headers() { # PAGE : check its table of headers, and what cgpipe.h includes
     local header
     while IFS= read -r header; do
         sed -n 's/^| \(cgpipe\/[^|]*\)|.*/\1/p' "$1" | tr -d ' ' | tr , '\n' | grep -qxF -- "$header" ||
             echo "docs/guide.md: its table lacks the header $header"
-        case $header in cgpipe/ext/backend.h | cgpipe/ext/ops* | cgpipe/ext/plugin.h | cgpipe/ext/model_plugin.h) continue ;; esac # only plug-ins include these
+        case $header in cgpipe/ext/backend.h | cgpipe/ext/ops* | cgpipe/ext/plugin.h | cgpipe/ext/model_plugin.h) continue ;; esac # headers for plug-ins
         case $header in cgpipe/cgpipe.h | cgpipe/models/* | cgpipe/data.h | cgpipe/images.h | cgpipe/tokenizer.h) continue ;; esac
         grep -qxF -- "#include <$header>" "$source_dir/include/cgpipe/cgpipe.h" || echo "docs/guide.md: cgpipe/cgpipe.h lacks $header"
     done < <(cd "$source_dir/include" && find cgpipe -name '*.h' | sort)
@@ -340,7 +340,7 @@ check_tables() {
     done
 }
 
-# --- the check finds faults ---
+# --- the checks above find faults ---
 
 failed=0
 find_fault() { # find_fault WHAT EXPECTED <page

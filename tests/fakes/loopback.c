@@ -30,7 +30,7 @@ static cgp_status create_ranks(network *net) {
     CGP_TRY(CGP__NEW(net->ranks, net->n, "loopback"));
     for (int p = 0; p < net->n * net->n; p++) {
         net->pairs[p].random = test_random(&net->seed);
-        /* reserve an item, so that a failure can always be sent */
+        /* reserve an item, so that sending a failure needs no memory */
         CGP_TRY(loopback_reserve(&net->pairs[p], 1, TEXT_BYTES));
     }
     for (int r = 0; r < net->n; r++) {
@@ -137,7 +137,8 @@ static void drop_if_closed(network *net, edge *e) {
     free(e);
 }
 
-/* Check that the options of both ends agree, which two separate processes could not check. */
+/* Check that the options of both ends of an edge agree. Ranks in separate processes could not check
+ * this. */
 static void check_other_end(const cgp_link *link, const cgp_link *other) {
     const int rank = link->communicator->rank;
     const int number = link->edge->number;
@@ -154,7 +155,7 @@ static void check_other_end(const cgp_link *link, const cgp_link *other) {
                         link->options.bytes);
 }
 
-/* Must be called with the lock held. */
+/* Open one end of an edge; called with the lock held. */
 static cgp_status open_end(cgp_communicator *communicator, cgp_link *link) {
     const cgp_link_options *options = &link->options;
     network *net = communicator->net;
@@ -327,7 +328,7 @@ static bool waits(cgp_link *link) {
     return result;
 }
 
-/* Do nothing: the network has a thread of its own. */
+/* Nothing to do: the network's own thread delivers messages. */
 static void progress(cgp_communicator *communicator) {
     (void)communicator;
 }
@@ -346,7 +347,7 @@ static cgp_status send_to_all(cgp_communicator *communicator, bool is_gather, co
     network *net = communicator->net;
     lane *lanes = net->pairs + communicator->rank * net->n;
     item *items = NULL;
-    /* create all items first, in order to send to all ranks or to none */
+    /* create all items first, so that the message is sent to all ranks or to none */
     for (int r = 1; r < net->n; r++) {
         item *created = loopback_create_item(bytes);
         if (!created) {
@@ -375,7 +376,7 @@ static cgp_status end_of_rank(const cgp_communicator *communicator) {
                     communicator->own.status != CGP_OK ? communicator->own.message : "was stopped");
 }
 
-/* Receive the agreement message of a rank; called with the lock held. */
+/* Receive a rank's message for a barrier or gather; called with the lock held. */
 static cgp_status receive(cgp_communicator *communicator, int from, bool is_gather, void *to,
                           size_t bytes) {
     while (!communicator->ended && !communicator->inbox[from])
@@ -393,7 +394,8 @@ static cgp_status receive(cgp_communicator *communicator, int from, bool is_gath
     return CGP_OK;
 }
 
-/* Exchange bytes with all ranks; `bytes` NULL: a barrier. Called with the lock held. */
+/* Exchange bytes with all ranks; if `bytes` is NULL, this is a barrier. Called with the lock
+ * held. */
 static cgp_status agree(cgp_communicator *communicator, const void *mine, char *all,
                         const size_t *bytes) {
     const int rank = communicator->rank;
@@ -490,7 +492,7 @@ void loopback_delay_wakeups(cgp_communicator *communicator, double seconds) {
     pthread_mutex_unlock(&communicator->net->lock);
 }
 
-/* Messages cannot be damaged inside a process. */
+/* Nothing to do: inside a process, messages are never damaged. */
 static void verify(cgp_communicator *communicator, bool verifies) {
     (void)communicator, (void)verifies;
 }

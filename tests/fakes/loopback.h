@@ -6,29 +6,31 @@
  *   release  ────►  lane of releases: ▢ ▢   ──┘                └───────►  sender's buffer is free
  *
  * Each rank has its own user thread and workers. The network is one thread, which delivers items
- * after a random delay: in order within a lane, in any order between lanes. Each pair of ranks has
- * a lane for agreements and failures. A buffer is overwritten while the caller does not own it:
- * before acquire or take, after post or release.
+ * after a random delay. Items of one lane are delivered in order, items of different lanes in any
+ * order. Each pair of ranks has a lane for agreements (barriers and gathers) and failures. While
+ * the caller does not own a buffer, the transport overwrites it: before acquire or take, and after
+ * post or release.
  *
- * A broken contract ends the process: "loopback: rank 0, edge 3: ...", and abort(). */
+ * If the caller breaks the contract, the transport prints "loopback: rank 0, edge 3: ..." and calls
+ * abort(). */
 #ifndef CGP_TESTS_FAKES_LOOPBACK_H
 #define CGP_TESTS_FAKES_LOOPBACK_H
 
 #include <cgpipe/ext/transport.h>
 
-/* The transport. Register it with cgp__transport_add(); its name is "loopback". */
+/* The transport with the name "loopback". Register it with cgp__transport_add(). */
 extern const cgp_transport loopback;
 
-/* Create out[n], the communicators of n ranks; `seed` draws the delays. Any thread may destroy a
- * communicator. */
+/* Create communicators for `n` ranks in `out` [n]. `seed` is the seed of the random delays. Any
+ * thread may destroy a communicator. */
 CGP_MUST_CHECK cgp_status loopback_create(int n, uint64_t seed, cgp_communicator **out);
 
-/* Stop a rank's heartbeats and its search for silent ranks, as if its process were stopped. Its
- * threads continue. */
+/* Stop a rank's heartbeats and its search for silent ranks, as if the rank's process were stopped.
+ * The rank's threads continue. */
 void loopback_mute(cgp_communicator *communicator);
 
-/* After a rank has ended, delay the return of its waits for messages by this time, as if its
- * threads had no free core. */
+/* After a rank has ended, delay the return of the rank's waits for messages by `seconds`, as if the
+ * waiting threads had no free core. */
 void loopback_delay_wakeups(cgp_communicator *communicator, double seconds);
 
 #endif

@@ -18,8 +18,8 @@ _Noreturn void loopback_broken(int rank, int number, const char *format, ...) {
 
 /* --- lanes; called with the lock held --- */
 
-/* Draw the delay of an item: none for half of the items, at most 50 us for most others, 500 us for
- * some. */
+/* Draw the delay of an item. Half of the items have no delay, most others at most 50 us, and some
+ * 500 us. */
 static int64_t draw_delay(lane *l) {
     const int kind = test_between(&l->random, 0, 7);
     if (kind < 4) return 0;
@@ -170,7 +170,8 @@ static void lose(cgp_communicator *c, int rank, int64_t now) {
     loopback_send_failure(c, rank, CGP_EPEER, message);
 }
 
-/* Send the heartbeats that are due and find silent ranks; return the time of the next check. */
+/* Send the heartbeats that are due, and find ranks that have been silent for too long. Return the
+ * time of the next check. */
 static int64_t run_detectors(network *net) {
     const int64_t now = cgp__now_ns();
     int64_t next = INT64_MAX;

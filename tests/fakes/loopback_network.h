@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loopback_network.h -- the inside of loopback: ranks, links, and the lanes between them.
+/* loopback_network.h -- internals of the loopback transport: ranks, links, and the lanes between
+ * ranks.
  *
  * One lock guards the network and all its ranks; it is slow on purpose. Unless a comment says
  * otherwise, functions are called with the lock held. */
@@ -10,24 +11,24 @@
 
 #include <pthread.h>
 
-enum { FREE = -1, HELD = -2, AWAY = -3 }; /* states of a buffer; 0 and up: its micro-batch */
-enum { POISON = 0xFF };                   /* byte that, repeated, is a NaN of any type */
+enum { FREE = -1, HELD = -2, AWAY = -3 }; /* states of a buffer; otherwise its micro-batch */
+enum { POISON = 0xFF };                   /* repeated, a NaN of any type */
 enum { TEXT_BYTES = 1024 };
 
 /* A message or a release in flight, with its own storage. */
 typedef struct item {
     struct item *next;
     int64_t due_ns, late_ns;
-    int slot;   /* index of the sender's buffer; for a failure, the failed rank */
+    int slot;   /* index of the sender's buffer; in a failure, the failed rank */
     int number; /* a message's micro-batch, a failure's status, or 1 for a gather */
     size_t bytes;
     bool fails, lost;
     char storage[];
 } item;
 
-/* Messages that are delivered in order. */
+/* A queue of items that the network delivers in order. */
 typedef struct lane {
-    item *first, *last; /* a queue: `first` is delivered next */
+    item *first, *last; /* `first` is delivered next */
     item *spare;
     uint64_t random;
 } lane;
@@ -36,9 +37,9 @@ typedef struct lane {
 typedef struct edge {
     struct edge *next;
     int number;
-    cgp_link *ends[2]; /* receiver, sender; NULL: not open */
-    bool opened[2];    /* is open or was open */
-    lane lanes[2];     /* lane of releases, lane of messages: indexed by the end that fills it */
+    cgp_link *ends[2]; /* receiver, sender; NULL if not open */
+    bool opened[2];    /* whether each end is or was open */
+    lane lanes[2];     /* [0]: releases, from the receiver; [1]: messages, from the sender */
 } edge;
 
 typedef struct network {
@@ -49,13 +50,13 @@ typedef struct network {
     int n, living;
     uint64_t seed;
     edge *edges;
-    lane *pairs;              /* [from][to] agreements and failures */
-    cgp_communicator **ranks; /* [n] NULL: destroyed */
+    lane *pairs;              /* [from][to] lanes of agreements and failures */
+    cgp_communicator **ranks; /* [n] NULL if destroyed */
 } network;
 
 /* The failure of a rank. */
 typedef struct failed {
-    cgp_status status; /* CGP_OK: none */
+    cgp_status status; /* CGP_OK if there is none */
     int rank;
     char message[TEXT_BYTES];
 } failed;
@@ -63,20 +64,20 @@ typedef struct failed {
 struct cgp_communicator {
     network *net;
     int rank;
-    bool ended;    /* stopped by the caller or by a failure */
+    bool ended;    /* the rank was stopped by its caller or by a failure */
     bool agreeing; /* a barrier or gather is in progress */
     failed own, other;
     pthread_cond_t changed;
-    int64_t timeout_ns, next_heartbeat_ns; /* 0: no watching */
+    int64_t timeout_ns, next_heartbeat_ns; /* 0: no heartbeats */
     bool mute;                             /* send no heartbeats, like a stopped process */
     int64_t wakeup_delay_ns;     /* delay before a wait returns after the rank has ended */
     cgp_rank_state mine, *known; /* [n] */
-    item *inbox[];               /* [n] agreements received from each rank, first to last */
+    item *inbox[];               /* [n] lists of agreements received, oldest first */
 };
 
 typedef struct buffer {
     int state;
-    int sender_slot; /* index of the sender's buffer that has the message */
+    int sender_slot; /* index of the message's buffer at the sender */
     int64_t bytes;
     int64_t released_ns;
 } buffer;
@@ -97,7 +98,7 @@ _Noreturn void loopback_broken(int rank, int number, const char *format, ...) CG
 item *loopback_create_item(size_t bytes);
 void loopback_free_items(item *first);
 
-/* Give a lane `count` spare items of `bytes` each. @retval CGP_ENOMEM */
+/* Give a lane `count` spare items with storage of `bytes` bytes each. @retval CGP_ENOMEM */
 cgp_status loopback_reserve(lane *l, int count, size_t bytes);
 item *loopback_take_spare(lane *l);
 void loopback_clear_lane(lane *l);
@@ -106,22 +107,23 @@ void loopback_clear_lane(lane *l);
  * after the items ahead of it. */
 void loopback_send(network *net, lane *l, item *sent);
 
-/* Return the index of the first buffer in a state, -1 if there is none. */
+/* Return the index of the first buffer that has state `state`; -1 if there is none. */
 int loopback_find_buffer(const cgp_link *link, int state);
 char *loopback_buffer_at(const cgp_link *link, int i);
 
-/* Wake all waiters of a rank; its later waits return at once. */
+/* Wake all threads that wait in calls of a rank. Later waits of this rank return at once. */
 void loopback_end_waits(cgp_communicator *communicator);
 
-/* Send the failure of `rank` from one rank to all other ranks. It is the sender's own failure, or
- * that of a silent rank that the sender found. */
+/* Send the failure of `rank` from one rank to all other ranks. `rank` is the sender itself, or a
+ * silent rank that the sender has found. */
 void loopback_send_failure(cgp_communicator *from, int rank, cgp_status status,
                            const char *message);
 
 /* Send a rank's heartbeat to all other ranks. */
 void loopback_send_heartbeat(cgp_communicator *from);
 
-/* Run the network's thread: deliver what is due until net->ends. Takes the lock itself. */
+/* Main function of the network's thread: deliver items that are due until net->ends is true. Unlike
+ * other functions here, it takes the lock itself. */
 void *loopback_run_network(void *network);
 
 #endif

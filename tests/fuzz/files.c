@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.c -- one fuzzer input as several files in a directory (fuzz.h). */
+/* files.c -- writes one fuzzer input as several files in a directory (fuzz.h). */
 #include "fuzz.h"
 
 #include <fcntl.h>

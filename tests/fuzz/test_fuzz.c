@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz.c -- the driver of all readers. It runs the tests of the reader that an argument names,
- * or of all readers. With CGP_LIBFUZZER it is a libFuzzer target for one reader. The definition
- * FUZZ_READERS is READER(NAME) for each reader that is linked. */
+ * or of all readers. With CGP_LIBFUZZER it is a libFuzzer target for one reader. The macro
+ * FUZZ_READERS, which the build defines, has READER(NAME) for each reader that is linked. */
 #include "fuzz.h"
 
 #include <dirent.h>
@@ -141,8 +141,8 @@ int fuzz_corpus(const char *name, fuzz_take *take) {
 
 #ifdef CGP_LIBFUZZER
 
-/* libFuzzer needs a directory of files. Environment variables make a target write that directory
- * before it starts, or pack it into a corpus. */
+/* libFuzzer needs a directory of files. Environment variables make a fuzz target write that
+ * directory before it starts, or pack the directory into a corpus file. */
 
 /* Unpack the corpus file FUZZ_CORPUS into the directory FUZZ_INTO. */
 static void unpack(const char *corpus, const char *into) {
@@ -211,7 +211,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 
 enum { SEEDS = 2048, SECONDS = 5 };
 
-static const char *name; /* the reader's */
+static const char *name; /* name of the reader */
 static struct {
     uint8_t *bytes[SEEDS];
     size_t size[SEEDS], count;
@@ -224,7 +224,7 @@ static bool keep_seed(const uint8_t *bytes, size_t size) {
     return true;
 }
 
-/* Mutate an input of the corpus. */
+/* Mutate a copy of an input of the corpus. */
 static void mutate(fuzz_input *in, uint64_t *random) {
     const char *word = fuzz_word(fuzzed->words, random);
     const size_t at = fuzz_below(random, in->size + 1), other = fuzz_below(random, seeds.count);
@@ -234,7 +234,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 0:
         fuzz_flip_bit(in, at, random);
         break;
-    case 1: /* cut off the end */
+    case 1: /* truncate */
         in->size = at;
         break;
     case 2: /* copy a part of another input */

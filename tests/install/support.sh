@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # support.sh -- functions that run the examples as tests. Tests source this file.
 
-# run_examples FOLDER PREFIX WHAT: run the programs PREFIX<name> with the files of FOLDER and check
-# their output.
+# run_examples FOLDER PREFIX WHAT: run the example programs PREFIX<name> with the files of FOLDER,
+# and check the programs' output.
 run_examples() {
     local directory=$1 prefix=$2 what=$3
     run_example "$what" "${prefix}first_step" '^loss 5\.[45]'
@@ -17,7 +17,8 @@ run_examples() {
     run_example "$what" "${prefix}resume" '^weights, resumed    [0-9a-f]{64}$' "$work/run"
 }
 
-# run_example WHAT PROGRAM PATTERN WORDS... : run it in a directory of the test
+# run_example WHAT PROGRAM PATTERN WORDS... : run PROGRAM in a directory of the test; a line of its
+# output must match PATTERN
 run_example() {
     local what=$1 program=$2 pattern=$3
     shift 3
@@ -33,7 +34,7 @@ passed=0 failed=0
 ok() { echo "ok - $1"; passed=$((passed + 1)); }
 not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
 
-# check NAME COMMAND... : run the command; if it fails, show its output.
+# check NAME COMMAND... : run the command; if the command fails, show its output.
 check() {
     local name=$1
     shift

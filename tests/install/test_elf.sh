@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_elf.sh SOURCE_DIR BUILD_DIR -- check the ELF headers of every program and library, built or
 # installed: library search paths, writable segments, and the compiler's hardening. No element of a
-# RUNPATH may be absolute, or empty, which means the current directory.
+# RUNPATH may be absolute. None may be empty, because an empty element means the current directory.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -20,7 +20,7 @@ find "$build_dir" "$work/stage" \( -path '*/CMakeFiles' -o -path "$build_dir/fuz
 # --- every file ---
 
 # headers FILE: print the faults of a file, one per line. A test or a plug-in may be too small to
-# contain anything that is guarded or checked.
+# contain stack protectors or checked functions.
 headers() {
     local small=0
     case $1 in "$build_dir"/tests/* | */libcgpipe-*.so) small=1 ;; esac
@@ -63,8 +63,9 @@ check "$count programs and libraries are hardened, and look for libraries beside
 
 # --- every object is marked for CET ---
 #
-# The linker keeps the mark only if the C library's first objects have it too. Exceptions:
-# cuda-host, whose fibers have no shadow stacks, and cuda, which contains CUDA's library.
+# The linker keeps the mark only if the start-up objects of the C library are marked too. Two
+# plug-ins are exceptions: cuda-host, whose fibers have no shadow stacks, and cuda, which contains
+# CUDA's library.
 
 jq -r '.[].command | capture(" -o (?<object>[^ ]+) ").object' "$build_dir/compile_commands.json" | sed "s#^#$build_dir/#" |
     grep -v '/fakes/cuda/switch\.c\.o$' >"$work/objects"
@@ -81,7 +82,7 @@ fi
 
 # --- builds are reproducible: they contain no path of this machine ---
 #
-# Test programs are an exception, because they contain the path of their data.
+# Test programs are an exception, because they contain the path of the test data.
 
 grep -vF "$build_dir/tests/" "$work/files" >"$work/no-tests"
 printf '%s\n' "$build_dir"/libcgpipe{,_data}.a >>"$work/no-tests"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_install.sh SOURCE_DIR BUILD_DIR -- check what `make install` installs. The files contain no
 # path of the source or build directory, and the library exports the right names. The examples build
-# against it in C and C++, with pkg-config and with CMake.
+# against the installed library in C and C++, with pkg-config and with CMake.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -14,8 +14,8 @@ unset PKG_CONFIG_PATH LD_LIBRARY_PATH CMAKE_PREFIX_PATH DESTDIR
 
 # --- two installations: one with DESTDIR; one without, which is then moved ---
 
-# The build under test is installed. Nothing is built here, and CMake's notes about an installation
-# are removed from it.
+# Install the build under test without building anything. Afterwards remove the files in which CMake
+# notes an installation.
 install_into() { # install_into DESTDIR PREFIX
     DESTDIR=$1 cmake --install "$build_dir" --prefix "$2"
     local code=$?
@@ -77,7 +77,8 @@ check "no text names the source, the build or the prefix" test -z "$(strange)"
 
 # --- manual pages ---
 
-# Print the words of a page's OPTIONS, without roff. They must equal those of --help.
+# Print the words of the OPTIONS section of a manual page, without roff commands. The words must
+# equal those of --help.
 words_of_page() {
     sed -n '/^\.SH OPTIONS/,/^\.SH EXAMPLE/p' "$1" | grep -v '^\.' |
         sed 's/\\f[BIR]//g; s/\\&//g; s/\\-/-/g; s/\\(aq/'\''/g; s/\\(ga/`/g; s/\\(ha/^/g; s/\\(ti/~/g; s/\\e/\\/g' |
@@ -102,7 +103,7 @@ fi
 
 cp -r "$prefix/share/doc/cgpipe/examples" "$work/examples"
 cd "$work/examples" || exit 1
-names=$(basename -s .c -- *.c | grep -v '^mpi_ranks$') # mpi_ranks needs MPI: test_mpi_example
+names=$(basename -s .c -- *.c | grep -v '^mpi_ranks$') # test_mpi_example tests mpi_ranks
 export PKG_CONFIG_PATH=$lib/pkgconfig
 flags="-std=c11 -pedantic-errors -Wall -Wextra -Werror"
 

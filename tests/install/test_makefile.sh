@@ -8,13 +8,14 @@ source_dir=$(cd "$1" && pwd)
 build_dir=$(cd "$2" && pwd)
 unset PREFIX DESTDIR DATA DEMO_RUN DEMO_TEXTS MAKEFLAGS MAKELEVEL
 
-# The build under test is complete. With other options, `make` would build everything again.
+# The build under test is complete, so `make` must get the same options; otherwise it would build
+# everything again.
 werror=$(sed -n 's/^CGP_WERROR:BOOL=//p' "$build_dir/CMakeCache.txt")
 run_make() { make -s -C "$source_dir" -o all BUILD="$build_dir" WERROR="$werror" "$@"; }
 files() { (cd "$1" && find . \( -type f -o -type l \) | LC_ALL=C sort); }
 weights() { sed -n 's/.*weights_sha256 *//p' "$work/$1"; }
 
-# `make` builds without packages that only the tests need.
+# `make` must not need packages that only the tests need.
 mkdir "$work/bin"
 printf '#!/bin/sh\ncase "$*" in *cmocka*|*jq*) exit 1;; esac\necho "install ok installed"\n' >"$work/bin/dpkg-query"
 chmod +x "$work/bin/dpkg-query"
@@ -37,7 +38,7 @@ check "a relative PREFIX is below the source directory" \
 check "with the same files" diff <(files "$work/a prefix") <(files "$work/prefix")
 
 lib=$(dirname "$(find "$work/a prefix" -name libcgpipe.a)")
-build_with() { # with the flags of pkg-config, whose spaces are escaped
+build_with() { # uses the flags of pkg-config, in which spaces are escaped
     eval "cc '$source_dir/examples/hello_pipeline.c' -o '$work/hello' $(PKG_CONFIG_PATH="$lib/pkgconfig" pkg-config --cflags --libs cgpipe) -lm"
 }
 check "pkg-config's flags lead there" build_with
@@ -47,8 +48,8 @@ check "uninstall with PREFIX" run_make uninstall PREFIX="$work/a prefix"
 check "uninstall with DESTDIR" run_make uninstall PREFIX="/opt/a prefix" DESTDIR="$work/a stage"
 check "what others have there stays" test "$(files "$work/a prefix")$(files "$work/a stage")" = "./lib/theirs./opt/a prefix/theirs"
 
-# Training on one file equals training on the list of its parts. So the output must be the same as
-# for the demo's default, which is a list.
+# Training on one file gives the same result as training on a list of the file's parts. So the
+# output must equal that of the demo's default, which is a list.
 text() { find "$source_dir/docs" -maxdepth 1 -name '*.md' | LC_ALL=C sort; }
 text | tr '\n' '\0' | xargs -0 cat >"$work/a text.txt"
 demo() { # demo NAME VARIABLE...
@@ -60,7 +61,7 @@ demo list DEMO_TEXTS="$(text | tr '\n' ' ')"
 check "demo on DEMO_TEXTS" grep -qE '^weights_sha256 +[0-9a-f]{64}$' "$work/list"
 check "the same text gives the same weights" test "$(weights one)" = "$(weights list)"
 check "the run lies in DEMO_RUN" test -f "$work/run of one/run.json"
-mkdir "$work/tree" && touch "$work/tree/x;touch P;.md" "$work/tree/\$(touch Q).h" "$work/tree/good.md" # file names are not executed
+mkdir "$work/tree" && touch "$work/tree/x;touch P;.md" "$work/tree/\$(touch Q).h" "$work/tree/good.md" # names must not be run
 (cd "$work/tree" && make -n -f "$source_dir/Makefile" -o deps MAKE=: demo) >"$work/said" 2>&1
 check "a file in the tree is a word of the command" grep -q -- '--data ./good.md$' "$work/said"
 check "a name with other characters is none" eval '! grep -q touch "$work/said"'

@@ -30,8 +30,8 @@ check "the example builds against the installed headers" build_them
 check "the plug-in is not linked with the library" test -z "$(readelf -d "$work/build/libcgpipe-toy.so" | grep NEEDED | grep cgpipe)"
 check "it looks up no name of cgpipe" test -z "$(nm -u "$work/build/libcgpipe-toy.so" | grep cgp_)"
 
-# trained WORDS... : the loss falls, and equals that of ref except for rounding (the toy sums in
-# double, in another order)
+# trained WORDS... : check that the loss falls, and equals the loss of `ref` except for rounding.
+# (The example backend `toy` sums in double, in another order.)
 trained() {
     "$@" >"$work/said" 2>&1 || { cat "$work/said"; return 1; }
     cat "$work/said"
@@ -47,7 +47,7 @@ check "without the plug-in there is no such device" sh -c '! "$1" 2>"$2" && grep
 (cd "$work/build" && ./train) >"$work/said" 2>&1
 check "nor from the current directory" test $? -eq 1
 
-# A program linked with the static library exports none of the library's names.
+# Check that a program linked with the static library exports none of the library's functions.
 link_static() {
     # shellcheck disable=SC2046
     cc "$work/own/train.c" $(pkg-config --static --cflags --libs cgpipe | sed 's/-lcgpipe/-l:libcgpipe.a/') -lm -o "$work/static"
@@ -66,7 +66,7 @@ else
 fi
 rm -r "$work/plugins"
 
-# The plan refuses a model with another op, an ordinal that does not exist, and bf16.
+# The plan refuses ops that `toy` lacks, an ordinal that does not exist, and bf16.
 refused() { # PATTERN WORDS...
     local pattern=$1
     shift
@@ -79,12 +79,12 @@ check "an op that it lacks is refused with layer and op" \
 check "an ordinal that is not there is refused" sh -c '! CGP_PLUGIN_PATH=$1 "$1/train" toy:0,toy:1 2>"$2" && grep -q "expected ordinal 0, got 1" "$2"' \
     sh "$work/build" "$work/said"
 
-# An installed plug-in is found next to the library, wherever the library is.
+# An installed plug-in is found next to the library, even if the installation was moved.
 mkdir -p "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
 check "installed, it needs no variable" trained "$work/build/train"
 
-# If the loader found the library by a relative path, the program may have changed its directory
-# since then.
+# The loader may have found the library by a relative path. The library must then be found even
+# after the program has changed its directory.
 cat >"$work/moves.c" <<END
 #include <cgpipe/devices.h>
 #include <stdio.h>

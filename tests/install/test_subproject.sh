@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_subproject.sh SOURCE_DIR BUILD_DIR -- a project that includes cgpipe by add_subdirectory or
-# FetchContent. cgpipe builds without cmocka, tests and examples, and neither project's flags affect
-# the other. The library is byte-identical to that of this build.
+# test_subproject.sh SOURCE_DIR BUILD_DIR -- build a project that includes cgpipe by
+# add_subdirectory or FetchContent. cgpipe builds without cmocka, tests and examples. The flags of
+# one project do not affect the other project. The library is byte-identical to the library of this
+# build.
 #
-# An object whose compile command equals that of this build, except for directories, is copied
-# instead of compiled, so the test takes seconds. CGP_TEST_COMPILE=1 compiles everything, as
-# .ci/nightly does, and shows that a build in another directory has the same bytes.
+# If an object has the same compile command as in this build, except for directories, the object is
+# copied instead of compiled. So the test takes only seconds. CGP_TEST_COMPILE=1 compiles
+# everything, as .ci/nightly does, and shows that a build in another directory gives the same bytes.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -15,10 +16,11 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"; }
 
 # --- a compiler launcher ---
 
-# $work/launch COMPILER ARGUMENT...: copy the object from the build, or compile it. $work/commands
-# has the commands of the build, one per line: object, tab, normalized command.
+# $work/launch COMPILER ARGUMENT...: copy the object from this build, or compile it. $work/commands
+# has the compile commands of this build, one per line: object, tab, normalized command.
 cat >"$work/normalize" <<END
-# Print the arguments without directories of builds and names of outputs. Sourced.
+# Print the arguments without directories of builds and names of outputs. The launcher sources this
+# file.
 normalize() {
     while [ \$# -gt 0 ]; do
         case \$1 in
@@ -39,8 +41,8 @@ for ((i = 1; i <= \$#; i++)); do
     if [ "\${!i}" = -o ]; then ((j = i + 1)); object=\${!j}; fi
     if [ "\${!i}" = -MF ]; then ((j = i + 1)); depfile=\${!j}; fi
 done
-# The object is below the subproject here, and below the root in the build. The paths are equal
-# after CMakeFiles.
+# Here the object is below the subproject; in the other build it is below the root. The parts of
+# both paths after CMakeFiles are equal.
 known=\$(awk -F '\t' -v object="CMakeFiles/\${object#*CMakeFiles/}" '\$1 == object {print \$2}' "$work/commands")
 if [ -z "\${CGP_TEST_COMPILE-}" ] && [ -n "\$known" ]; then
     if [ "\$known" = "\$(normalize "\$@")" ]; then
@@ -67,7 +69,7 @@ weights() { (cd "$work" && timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$@" "$wor
 expected=$(weights "$build_dir/example_resume")
 
 # consume NAME CMAKE_LINES [-DOPTION...]: build a project that includes cgpipe by CMAKE_LINES, and
-# check it.
+# check the result.
 consume() {
     local name=$1 lines=$2 project=$work/$1
     shift 2

@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- kill and stop ranks at random actions of
-# random steps, in random layouts. Not run in CI. Half of the launchers end all processes after one
-# process has failed, the other half do not. After each fault:
+# random steps, in random layouts. CI does not run this script. In half of the runs, mpirun ends all
+# processes after one process has failed; in the other half it does not. After each fault, the
+# script checks:
 #
-#     time      the remaining ranks end within the limit and 2 s, with code 3, unless the launcher
+#     time      the other ranks end within the time limit + 2 s, with code 3, unless mpirun has
 #               killed them
-#     verdict   cgpipe diagnose names the rank; counted: how often it names the exact action
+#     verdict   cgpipe diagnose names the rank; the script counts how often the action is right
 #     orphans   no process of the run is left
-#     resumed   one process resumes the checkpoint and gets the weights of an undisturbed run
+#     resumed   one process resumes the run and gets the weights of an undisturbed run
 set -u
 build_dir=$2 kills=$3 stops=$4
 RANDOM=${5:-$(($(date +%s) % 32768))}
@@ -36,7 +37,7 @@ complain() { # WHAT
     cp -r "$work/run/diagnosis" "$work/kept-$done" 2>/dev/null
 }
 
-# Note the time when a process of the run is first seen stopped, in seconds since the epoch.
+# Wait until a process of the run is stopped; note that time, in seconds since the epoch.
 watch_stop() {
     while sleep 0.02; do
         for pid in $(pgrep -f "^$cgpipe train .*--run $work/run"); do
@@ -60,7 +61,7 @@ injure() { # kill|stop
     launcher=""
     ((RANDOM % 2)) && launcher=--enable-recovery
     local at=$((RANDOM % steps)) victim
-    # ranks have blocks of devices, larger blocks first
+    # each rank has a contiguous block of devices; larger blocks come first
     victim=$(awk -v s="$stage" -v d="$stages" -v n="$n" 'BEGIN { for (r = 0; r < n; r++) { e += int(d / n) + (r < d % n); if (s < e) { print r; exit } } }')
     name="$effect $action@$at on rank $victim, $n ranks, $stages stages, $schedule $launcher"
     rm -rf "$work/run" "$work/stopped"
@@ -82,7 +83,7 @@ injure() { # kill|stop
     [ "${verdict% *}" = "silent $victim" ] || complain "verdict $verdict"
     [ "$verdict" = "silent $victim $action" ] && exact=$((exact + 1))
     [ -z "$(pgrep -f "^$cgpipe train .*--run $work/run")" ] || complain "a process is left"
-    if [ -e "$work/run/run.json" ]; then # otherwise there was no checkpoint, and the start was undone
+    if [ -e "$work/run/run.json" ]; then # without a checkpoint, the run's directory was deleted
         "$cgpipe" train --resume --run "$work/run" --stages 2 --schedule 1f1b --virtual 1 >"$work/resumed" 2>&1
         resumed=$((resumed + 1))
     else

@@ -1,29 +1,29 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# hosts.sh -- for scripts that start ranks on several hosts, which are network namespaces of this
-# machine. Sourced before mpirun.sh:
+# hosts.sh -- functions for scripts that start ranks on several hosts. The hosts are network
+# namespaces of this machine. Source this file before mpirun.sh.
 #
 #     enter_namespaces SCRIPT WORDS...    run the script again in its own namespaces; skip the test
 #                                         without permission to create them
 #     make_hosts N [RATE]                 host1 .. hostN: each has a name, an address, a network
 #                                         of RATE (1gbit), if given, and a core if there are N
 #     on_host I COMMAND...                run a command on one host
-#     run_on_hosts RANKS COMMAND...       run ranks on all hosts, in contiguous blocks
+#     run_on_hosts RANKS COMMAND...       run ranks on all hosts; each host has consecutive ranks
 #
 #     host1       host2       host3
 #     10.77.0.1   10.77.0.2   10.77.0.3     one network namespace each, `tc tbf` on egress
 #         └───────────┴───────────┘         a bridge
 #
-# No cleanup is needed. The script is process 1 of a pid namespace, so the kernel kills all other
-# processes when it ends, even by SIGKILL. The networks have no names outside and disappear with the
-# last process.
+# No cleanup is needed. The script is process 1 of a pid namespace. When the script ends, even by
+# SIGKILL, the kernel kills all other processes of the namespace. The networks have no names outside
+# the namespace and disappear with the last process.
 
 namespaces=(unshare --mount --net --pid --fork --kill-child --mount-proc)
 [ "$(id -u)" = 0 ] || namespaces=(unshare --map-root-user "${namespaces[@]:1}")
 
 enter_namespaces() { # SCRIPT WORDS...
     if [ -n "${CGP_TEST_NAMESPACES-}" ]; then
-        mount -t tmpfs none /run # so names of namespaces are private to this script
+        mount -t tmpfs none /run # makes names of namespaces private to this script
         ip link set lo up
         return
     fi
@@ -57,7 +57,8 @@ make_hosts() { # N [RATE]
     done
     # shellcheck disable=SC2016 # variables of the script
     [ "$n_hosts" -gt "$(nproc)" ] || bind='taskset -c $core'
-    # Scripts: on I COMMAND...; and agent ADDRESS COMMAND..., by which mpirun reaches another host
+    # Write two scripts. `on I COMMAND...` runs a command on host I. mpirun calls `agent ADDRESS
+    # COMMAND...` to run a command on another host.
     cat >"$work/on" <<ON
 #!/bin/sh
 host=host\$1 core=\$((\$1 - 1))

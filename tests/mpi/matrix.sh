@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# matrix.sh [BUILD_DIR] -- `cgpipe check` of four models in both precisions with every schedule.
-# Runs on 2, 4 and 8 ranks of one host, and on ranks of 2 and 4 hosts (hosts.sh), all bit-equal to
-# one process. Run nightly and by hand; takes about 10 minutes.
+# matrix.sh [BUILD_DIR] -- run `cgpipe check` for four models in both precisions with every
+# schedule. The ranks are 2, 4 and 8 on one host, or on 2 and 4 simulated hosts (hosts.sh). All
+# results are bit-equal to one process. The script runs nightly and by hand, and takes about 10
+# minutes.
 set -u
 build_dir=${1:-build}
 # shellcheck source=tests/mpi/hosts.sh
@@ -17,11 +18,11 @@ same=0 failed=0
 models=("gpt2:layers=6,width=32,heads=2,vocab=64,seq=16" resnet20 "unet:B=2,C=8,depth=3,image=32"
     "amoebanetd:L=3,D=32,image=64,classes=10")
 
-check() { # HOSTS RANKS OPTION...; 0 hosts: this one, without a network
+check() { # HOSTS RANKS OPTION... : HOSTS is 0 for this machine without a network
     local hosts=$1 ranks=$2
     shift 2
     if [ "$hosts" = 0 ]; then run_ranks "$ranks" "$cgpipe" check "$@"; else n_hosts=$hosts run_on_hosts "$ranks" "$cgpipe" check "$@"; fi >"$work/log" 2>&1
-    # shellcheck disable=SC2181 # exit code of either branch
+    # shellcheck disable=SC2181 # $? is the exit code of either branch
     if [ $? = 0 ]; then
         same=$((same + 1))
     else

@@ -1,16 +1,17 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi, run_ranks N
-# COMMAND..., check NAME CONDITION... and make_text.
+# mpirun.sh -- functions for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi,
+# run_ranks N COMMAND..., check NAME CONDITION... and make_text.
 #
-# $work is a directory of the script; $plugins contains the plug-in, which the program finds without
-# help. The scripts use the MPI of the build. Under a sanitizer only errors inside the MPI are
-# suppressed.
+# $work is a temporary directory for the script. $plugins contains the MPI plug-in, which the
+# program finds by itself. The scripts use the MPI library of the build. Under a sanitizer, only
+# errors inside the MPI library are suppressed.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# Print CGP_TEST_SCALE for a program that N processes run: the given one, or 1, times FACTOR.
+# Print the value of CGP_TEST_SCALE for a program on several ranks: the current value, or 1 if
+# unset, times FACTOR.
 scale() { # FACTOR
     awk -v factor="$1" -v given="${CGP_TEST_SCALE:-1}" 'BEGIN {print factor * given}'
 }
@@ -19,7 +20,7 @@ cached() { # BUILD_DIR VARIABLE
     sed -n "s/^$2:[^=]*=//p" "$1/CMakeCache.txt"
 }
 
-# Skip the test without the plug-in or mpirun.
+# Skip the test if the MPI plug-in or mpirun is missing.
 needs_mpi() { # BUILD_DIR
     plugins=$(cd "$1" && pwd)/plugins
     unset CGP_PLUGIN_PATH
@@ -31,14 +32,15 @@ needs_mpi() { # BUILD_DIR
     mpi="Open MPI"
     if "$mpirun" --version 2>&1 | grep -q HYDRA; then
         mpi=MPICH
-        export UCX_LOG_LEVEL=error # hides UCX's warning about releases that are pending at the end
+        export UCX_LOG_LEVEL=error # hides UCX's warning about pending releases at the end
     fi
     case $(cached "$1" CGP_SANITIZE) in
-    *address*) # unwind stacks through the C library, too
+    *address*) # unwind stacks through the C library too
         export ASAN_OPTIONS=fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 ;;
     thread) export TSAN_OPTIONS=suppressions=$suppressions/tsan.supp ;;
     esac
-    # Test machines need this of Open MPI: root, more ranks than cores, ranks not bound to cores.
+    # Let Open MPI run as root, with more ranks than cores, and without binding ranks to cores,
+    # because test machines need this.
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_orte_tmpdir_base=$work
     if ! timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$mpirun" -n 2 true; then
@@ -47,8 +49,8 @@ needs_mpi() { # BUILD_DIR
     fi
 }
 
-# Skip the test unless mpirun is Open MPI's, whose options and environment variables the test needs.
-# Call this after needs_mpi.
+# Skip the test unless mpirun is the one of Open MPI, because the test needs its options and
+# environment variables. Call this function after needs_mpi.
 needs_open_mpi() {
     [ "$mpi" = "Open MPI" ] || { echo "skip: for Open MPI's mpirun, not $mpi's"; exit 77; }
 }
@@ -61,7 +63,8 @@ run_ranks() { # N COMMAND...
 
 # --- for every script ---
 
-# Run a command; on failure set $failed and print the end of the last output.
+# Run a command that tests a condition. If it fails, set $failed and print the end of the last
+# output.
 failed=0
 check() { # NAME CONDITION...
     local name=$1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python_ranks.py WHAT -- a training in Python, as a rank of mpirun or alone; test_mpi_python.sh
-compares the output.
+"""python_ranks.py WHAT -- train in Python, either as a rank that mpirun started or alone.
+test_mpi_python.sh compares the output of the ranks.
 
-    train      three steps, clipping and accumulation; the last pipeline stays open
-    fail       rank 1 ends with an exception in its second step
-    torch      a captured module, whose weights come back; skips (77) without PyTorch
+    train      train three steps, clip and accumulate; leave the last pipeline open
+    fail       let rank 1 end with an exception in its second step
+    torch      train a captured module and print its weights; skip (77) without PyTorch
     alone      ranks=1"""
 
 import hashlib

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- what MPI processes exchange when they start. It covers
-# the lowest instruction set, the results of libm, the memory of all ranks on a host, the offsets of
-# their clocks, and the run to resume.
+# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- what MPI processes exchange when they start. The test
+# covers the lowest instruction set, the results of libm, the memory of all ranks on a host, the
+# clocks' offsets, and the run to resume.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -46,7 +46,8 @@ check "a resume with the same one does not" [ "$(grep -c '^warning' "$work/out")
 
 # --- results of libm ---
 
-# glibc has several versions of its functions; those without FMA differ in the last bit.
+# glibc has several versions of its math functions; the versions without FMA give results that
+# differ in the last bit.
 plain=GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4
 env $plain "$cgpipe" train --resume --run "$work/run" --steps 6 --json "$work/plain.json" >"$work/out" 2>&1
 if [ "$(jq .libm "$work/plain.json")" != "$(jq .libm "$work/report.json")" ]; then
@@ -62,8 +63,8 @@ fi
 
 # --- memory of a host ---
 
-# Each rank alone fits; both ranks do not. A layer has 12 width^2 parameters of 16 bytes; each rank has
-# one layer and a little more.
+# Each rank alone fits into the host's memory, but both ranks together do not. A layer has 12
+# width^2 parameters of 16 bytes each. A rank has one layer and a little more.
 bytes=$(awk '/MemAvailable/ { print 1024 * $2 }' /proc/meminfo)
 limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null)
 case $limit in '' | max) ;; *) bytes=$(awk -v a="$bytes" -v b="$((limit - $(cat /sys/fs/cgroup/memory.current)))" 'BEGIN { print a < b ? a : b }') ;; esac
@@ -101,7 +102,8 @@ fi
 
 # --- the run to resume: rank 0 finds it ---
 #
-# A shared file system may show an older state to rank 1.
+# Only rank 0 looks for the run to resume, because a shared file system may show an older state to
+# rank 1.
 
 resume() { # STEPS VARIABLE=VALUE... : the variables are set on rank 1
     local steps=$1 variables=()

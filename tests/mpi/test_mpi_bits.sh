@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_bits.sh SOURCE_DIR BUILD_DIR -- run the draws of test_bit_equality on 2, 3 and 4 MPI
 # processes. Results are bit-equal to one process for all schedules, recompute modes, precisions,
-# tied parameters, skips and states, with devices on the cpu and on `late`. Messages of `late` pass
-# in small pieces. The number of draws is 0.12 CGP_TEST_SCALE times that of one process;
-# CGP_TEST_SEED repeats them.
+# tied parameters, skips and states, with devices on the cpu and on `late`. Messages of `late` are
+# sent in small pieces. The number of draws is 0.12 times CGP_TEST_SCALE times the number for one
+# process. CGP_TEST_SEED repeats the draws.
 set -u
 build_dir=$2
 program=$build_dir/tests/test_bit_equality

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- sample, check, profile and balances by time in
-# several MPI processes. Also: which rank reads which data, and exit codes of ranks that fail and of
-# their peers.
+# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- run sample, check, profile and balances by time in
+# several MPI processes. The test also checks which rank reads which data, and the exit codes of
+# failed ranks and of their peers.
 set -u
 source_dir=$1
 build_dir=$2
@@ -14,17 +14,17 @@ export TERM=dumb
 export codes=$work/codes
 mkdir "$codes"
 
-# Start a rank that writes its exit code to a file. After another rank has ended, mpirun sends
-# SIGTERM, and SIGKILL a second later.
+# Command that starts a rank and writes its exit code to a file. The shell ignores SIGTERM, because
+# mpirun sends SIGTERM after another rank has failed, and SIGKILL a second later.
 # shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c 'trap "" TERM; "$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 
-run() { # N COMMAND... : keeps output, errors and each rank's exit code
+run() { # N COMMAND... : keep output, errors and each rank's exit code
     rm -f "$codes"/*
     run_ranks "$1" "${rank[@]}" "${@:2}" >"$work/out" 2>"$work/err"
     code=$?
 }
-run_apart() { # WORDS OF RANK 0 -- WORDS OF ALL OTHERS, which are N
+run_apart() { # N WORDS OF RANK 0 -- WORDS OF THE N OTHER RANKS
     local n=$1 first=()
     shift
     while [ "$1" != -- ]; do first+=("$1"); shift; done
@@ -35,14 +35,14 @@ run_apart() { # WORDS OF RANK 0 -- WORDS OF ALL OTHERS, which are N
 }
 # shellcheck disable=SC2317 # called by check
 codes_are() { [ "$(cat "$codes"/* | tr '\n' ' ')" = "$1 " ]; }
-# Lines on injected faults do not count.
+# Messages about injected faults are not counted.
 # shellcheck disable=SC2317 # called by check
 is_printed_once() { [ "$(grep -v '^cgpipe: .*CGP_FAULT: ' "$work/err" | grep -c '^cgpipe: ')" = 1 ] && grep -q -- "^cgpipe: $1" "$work/err"; }
 
 make_text
 model=gpt2:layers=3,width=32,heads=2,vocab=256,seq=32,tied=1
 
-# --- the plug-in is searched next to the program; each host reports once that it is missing ---
+# --- a missing plug-in is searched next to the program, and reported once per host ---
 
 mkdir "$work/alone"
 cp -L "$cgpipe" "$build_dir"/libcgpipe.so.?.? "$build_dir"/libcgpipe_data.so.?.? "$work/alone/"
@@ -92,14 +92,15 @@ run 2 bench $model --dropout 0 --batch 4 --chunks 2 --steps 4 --stages 2 --balan
 check "bench --balance time: exit codes 0" codes_are "0 0"
 check "bench --costs-out: all layers are measured" jq -e '.layers | length == 7 and all(.forward_seconds[0] > 0)' "$work/run-costs.json"
 
-# --- check: ranks against one process; with a run file that both ranks read ---
+# --- check: compare ranks with one process, with a run file that both ranks read ---
 
 printf 'model: %s\ndata: %s\nbatch: 5\nchunks: 3\nstages: 4\nsteps: 3\n' $model "$work/text.txt" >"$work/run.yaml"
 run 2 check --config "$work/run.yaml" --stages 4 --balance time --json "$work/check.json"
 check "check: exit codes 0" codes_are "0 0"
 check "check: is printed once" [ "$(grep -c '^the same to the bit: loss .* output, ' "$work/out")" = 1 ]
 check "check: as JSON, on both ranks" [ "$(jq -c '[.same, [.devices[].rank]]' "$work/check.json")" = '[true,[0,0,1,1]]' ]
-# Weight gradients added from the last micro-batch to the first differ by rounding.
+# A schedule may add weight gradients from the last micro-batch to the first. Then they differ by
+# rounding from the usual order.
 printf '%s\n' 0F0,0F1,0I0,0I1,0W1,0W0 1F0,1F1,1I0,1I1,1W1,1W0 >"$work/descends.csv"
 run 2 check $model --schedule "$work/descends.csv" --batch 4
 check "check, another order: exit codes 1" codes_are "1 1"
@@ -117,8 +118,8 @@ check "check of a plug-in: the same" grep -q '^the same to the bit: ' "$work/out
 
 # --- only the first rank reads images ---
 #
-# The next image, with its own label, replaces a broken image. Here the next image is of the next
-# class.
+# A broken image is replaced by the next image and its label. In this data set, the next image is of
+# the next class.
 
 mkdir "$work/images" && "$build_dir/tests/draw_directory" "$work/images" 4 16
 (cd "$work/images" && for image in */2.png; do head -c 60 "$image" >"$image.cut" && mv "$image.cut" "$image"; done)
@@ -159,7 +160,8 @@ done
 
 # --- a failure of one rank is reported once, with its number ---
 #
-# That rank exits with 1, the others with 3. MPICH's mpirun kills the others at once.
+# The failed rank exits with code 1, the others with 3. MPICH's mpirun kills the others at once, so
+# the test ends here with MPICH.
 
 if [ "$mpi" = MPICH ]; then exit $failed; fi
 train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
@@ -181,8 +183,9 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     check "no run file on rank 1: one message" is_printed_once "rank 1: $work/missing.yaml: "
     check "nothing is left of them" [ ! -e "$work/none" ]
 }
-# Rank 1 fails and closes its links. Rank 0 is still in an action for a second, and rank 1 waits for
-# rank 0. Otherwise mpirun would kill rank 0, in this test at once.
+# Rank 1 fails and closes its links while rank 0 is still in an action for a second. Rank 1 waits
+# for rank 0 before it ends. Otherwise mpirun would kill rank 0 at once, because here the shell does
+# not ignore SIGTERM.
 # shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c '"$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_cuda.sh SOURCE_DIR BUILD_DIR -- cuda-host devices in several MPI processes, alone and
-# together with the cpu. Messages pass through planned host memory, or the receiver copies from the
-# sender's device memory. The weights are those of one process, also with slow streams. A killed
-# process ends the others.
+# test_mpi_cuda.sh SOURCE_DIR BUILD_DIR -- run cuda-host devices in several MPI processes, alone and
+# together with cpu devices. Messages pass through planned host memory, or the receiver copies from
+# the sender's device memory. The weights equal those of one process, even with slow streams. If a
+# process is killed, the others end.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -58,7 +58,7 @@ ranks() { # NAME RANKS OPTION...
 }
 run_ranks 2 "$cgpipe" check gpt2:layers=2,width=32,heads=2,vocab=64,seq=16 --stages 2 --devices 'cuda-host*2' --batch 4 --chunks 4 --precision bf16 >"$work/out" 2>"$work/err"
 check "cgpipe check on two ranks" [ $? = 0 ]
-# Both ranks have the same eight GPUs.
+# With CGP_CUDA_HOST_UUIDS=1, both ranks see the same eight GPUs.
 for name in cuda-host cuda-host:local; do
     # shellcheck disable=SC2086 # split into words
     CGP_CUDA_HOST_UUIDS=1 run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --devices "$name*2" --run "$work/$name" --json "$work/$name.json" >"$work/out" 2>"$work/err"
@@ -75,13 +75,13 @@ if [ "$mpi" = "Open MPI" ]; then # rank 1 simulates another version of cuBLASLt
     check "another library is a warning, once" [ "$(grep -c 'rank 0 (cuBLASLt 130002, .*) and rank 1 (cuBLASLt 130003, .*) may differ' "$work/err")" = 1 ]
 fi
 # shellcheck disable=SC2086 # split into words
-if [ "$mpi" = "Open MPI" ]; then # rank 0 uses its buffers again while rank 1's copies are late
+if [ "$mpi" = "Open MPI" ]; then # rank 1's copies are late when rank 0 reuses its buffers
     train="train $gpt2 --chunks 8 --steps 1 --stages 2 --schedule gpipe --devices cuda-host*2 --run $work/late --overwrite --quiet"
     "$cgpipe" $train --json "$work/one.json" >"$work/out" 2>"$work/err"
     run_ranks 1 "$cgpipe" $train --json "$work/late.json" : -n 1 -x CGP_CUDA_HOST_DELAY=3000000 "$cgpipe" $train >"$work/out" 2>"$work/err"
     check "late copies: the weights of one process" [ "$(weights "$work/late.json")" = "$(weights "$work/one.json")" ]
 fi
-if [ "$mpi" = "Open MPI" ]; then # the receiver's device waits for an event that a killed process does not reach
+if [ "$mpi" = "Open MPI" ]; then # a device waits for an event that the killed rank never records
     # shellcheck disable=SC2086 # split into words
     launcher=--enable-recovery CGP_CUDA_HOST_DELAY=2000000 run_fault 2 kill:rank=0,at=0F2@1 "$cgpipe" train $gpt2 --steps 6 --stages 2 --devices 'cuda-host*2' --run "$work/killed" --overwrite --timeout 1 >"$work/out" 2>"$work/err"
     check "killed: the other has code 3" [ "$(code_of 1)" = 3 ]

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- ranks are killed or stopped; messages are damaged, late
-# or duplicated. The other ranks end in time with code 3, the failed rank is named, and the run can
-# be resumed. (campaign.sh does this at random.)
+# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- ranks are killed or stopped, and messages are damaged,
+# late or duplicated. The other ranks end in time with code 3, the message names the failed rank,
+# and the run can be resumed. (campaign.sh injects such faults at random.)
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -29,9 +29,11 @@ injure() { # RANKS FAULT OPTION...
 
 launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
 check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
-# On an idle machine they end 3 s later. A rank that misses the failure never ends.
+# On an idle machine the other ranks end 3 s after the kill. A rank that misses the failure would
+# never end.
 check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 40"
-# Messages that rank 1 sent before it was killed may be lost too.
+# Messages that rank 1 sent just before the kill may be lost too, so the named action may be an
+# earlier one.
 check "killed: it is named" grep -q '^silent 1 1\(B[12]\|F3\)$' <<<"$(failed_rank_of "$work/run")"
 check "killed: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 "$cgpipe" train --resume --run "$work/run" --stages 2 >"$work/out" 2>"$work/err"
@@ -44,7 +46,7 @@ check "stopped: it is named by rank 1, once" [ "$(grep -c '^cgpipe: rank 0: sile
 check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(failed_rank_of "$work/run")"
 check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 
-# Writing the file of rank 1 hangs, so that it must end without its main thread.
+# Rank 1 hangs while it writes its diagnosis file, so rank 1 must end without its main thread.
 launcher="-x LD_PRELOAD=$(find "$build_dir/tests" -maxdepth 1 -name libfail_calls.so) -x FAIL_BELOW=$work/run/diagnosis -x FAIL_CALL=create:1:HANG" injure 2 stop:0F3@3
 check "stopped, and the other rank hangs: code 3" [ $? = 3 ]
 check "stopped, and the other rank hangs: it is named, once" [ "$(grep -c '^cgpipe: rank 0: silent for [0-9.]* s (' "$work/err")" = 1 ]
@@ -62,7 +64,8 @@ check "damaged: the message is named" grep -q 'the message of micro-batch 2 from
 check "damaged: a diagnosis that cannot be written is a warning" grep -q '^cgpipe: warning: .*/run/diagnosis: expected the directory of the ranks. files, got another file (move it away)$' "$work/err"
 rm -f "$work/run/diagnosis"
 
-# Create links in the diagnosis directory while a rank hangs: their targets stay, and no rank fails.
+# Create links in the diagnosis directory while a rank hangs. The targets of the links stay
+# unchanged, and no rank fails because of them.
 rm -r "$work/run"
 echo "years of work" >"$work/precious"
 injure 2 stall:0F1@3 --timeout 3 &

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_python.sh SOURCE_DIR BUILD_DIR -- programs in Python (python_ranks.py) train the same in
-# 1, 2 and 4 processes, and end together; processes that would train alone are refused.
+# test_mpi_python.sh SOURCE_DIR BUILD_DIR -- Python programs (python_ranks.py) give the same results
+# in 1, 2 and 4 processes, and end together. Processes that would train alone by mistake are
+# refused.
 set -u
 source_dir=$1
 build_dir=$2
@@ -17,8 +18,8 @@ export PYTHONPATH=$source_dir/python PYTHONDONTWRITEBYTECODE=1 CGPIPE_LIBRARY=$b
 program=$source_dir/tests/mpi/python_ranks.py
 
 # shellcheck disable=SC2317 # called by check
-# Run the program in N processes. Each has a file of its own for its output, because mpirun may mix
-# the lines of processes that print at the same time; $work/out gets one after the other.
+# Run the program in N processes. Each process writes its output to its own file, because mpirun may
+# mix lines that processes print at the same time. The files are then joined to $work/out.
 ranks_print() { # N WHAT
     rm -f "$work"/rank.*
     # shellcheck disable=SC2016 # each process expands these
@@ -29,7 +30,7 @@ ranks_print() { # N WHAT
 }
 
 # shellcheck disable=SC2317 # called by check
-# Each rank prints what one process prints.
+# Check that each of N ranks prints the same lines as a single process.
 same() { # WHAT N
     "$python" "$program" "$1" >"$work/expected" 2>"$work/err" || return
     ranks_print "$2" "$1" || return
@@ -38,13 +39,13 @@ same() { # WHAT N
 }
 
 # shellcheck disable=SC2317 # called by check
-# Two processes that are told to have one rank each train alone.
+# Check that two processes with ranks=1 each train alone.
 alone() {
     ranks_print 2 alone && [ "$(cut -d ' ' -f 1,2 "$work/out" | sort | uniq -c | tr -s ' ')" = " 2 0 1" ]
 }
 
 # shellcheck disable=SC2317 # called by check
-# The program fails, and says so.
+# Check that the command fails with this text on standard error.
 says() { # TEXT COMMAND...
     local text=$1
     shift

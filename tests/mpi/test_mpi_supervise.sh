@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_supervise.sh SOURCE_DIR BUILD_DIR -- MPI processes under cgpipe supervise. After a
-# failure fewer ranks are started, and end with the weights of one process. A stop request and a
-# signal cause a checkpoint. No process outlives supervise.
+# test_mpi_supervise.sh SOURCE_DIR BUILD_DIR -- `cgpipe supervise` runs MPI processes. After a
+# failure it starts fewer ranks, which end with the weights of one process. A stop request or a
+# signal causes a checkpoint. No process outlives `cgpipe supervise`.
 set -u
 build_dir=$(cd "$2" && pwd)
 cgpipe=$build_dir/cgpipe
@@ -14,13 +14,13 @@ export mpirun
 gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data $work/text.txt --batch 8 --chunks 4 --seed 3 --stages 4 --validation 0"
 make_text
 
-until_step() { # RUN STEP : at most 120 s
+until_step() { # RUN STEP : wait at most 120 s
     for _ in $(seq 2400); do
         [ -e "$1/metrics.jsonl" ] && [ "$(wc -l <"$1/metrics.jsonl")" -ge "$2" ] && return
         sleep 0.05
     done
 }
-until_said() { # TEXT : at most 120 s
+until_said() { # TEXT : wait at most 120 s
     for _ in $(seq 2400); do
         grep -q "$1" "$work/err" && return
         sleep 0.05
@@ -28,7 +28,7 @@ until_said() { # TEXT : at most 120 s
 }
 left() { pgrep -f "^$cgpipe train .*--run $work/$1"; }
 kill_rank() { pkill -KILL -n -f "^$cgpipe train .*--run $work/$1"; }
-supervise() { # RUN RANKS OPTION... : in the background
+supervise() { # RUN RANKS OPTION... : start in the background
     local run=$work/$1 ranks=$2
     shift 2
     "$cgpipe" supervise --ranks "$ranks" --grace 2 -- bash "$work/start" '{ranks}' "$cgpipe" train "$@" --run "$run" --resume >"$work/out" 2>"$work/err" &

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_train.sh SOURCE_DIR BUILD_DIR -- cgpipe train in several MPI processes gives the weights,
-# losses and samples of one process. Other numbers of ranks resume. All ranks share one directory
-# and one output. A failure or signal of one rank ends all ranks.
+# test_mpi_train.sh SOURCE_DIR BUILD_DIR -- `cgpipe train` in several MPI processes gives the
+# weights, losses and samples of one process. Another number of ranks can resume the run. All ranks
+# share one directory, and only rank 0 prints. A failure or signal of one rank ends all ranks.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -11,7 +11,7 @@ cgpipe=$build_dir/cgpipe
 needs_mpi "$build_dir"
 export TERM=dumb
 
-result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1"; } # includes the sample
+result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1"; } # the lines include the sample
 losses_of() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*,\).*/\1/p' "$1/metrics.jsonl"; }
 
 make_text
@@ -106,8 +106,8 @@ refused() { # NAME RANKS MESSAGE OPTION...
     refused "a run that is there" 2 "has a run already" $gpt2 --stages 2 --run "$work/files"
     refused "a loss that is not finite" 2 "not finite" $gpt2 --stages 2 --run "$work/none" --optimizer sgd --lr 1e30 --clip 1 --steps 9 --save-every 0
 }
-# MPICH's mpiexec kills all processes when one ends with an error, so rank 0 may not delete what it
-# created.
+# MPICH's mpiexec kills all processes when one of them ends with an error. So rank 0 may have no
+# time to delete the files that it created.
 [ "$mpi" = MPICH ] || check "nothing is left of them" [ ! -e "$work/none" ]
 
 # --- a bad token that ranks 0 and 2 read: all ranks end alike and save the steps before it ---

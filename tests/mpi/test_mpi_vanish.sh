@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_vanish.sh SOURCE_DIR BUILD_DIR -- a host, a network namespace of this machine (hosts.sh),
-# vanishes in mid-step. Its network goes down, or all its processes are killed, with mpirun's
-# daemon. The other ranks end within --timeout and 2 s, and the run resumes.
+# test_mpi_vanish.sh SOURCE_DIR BUILD_DIR -- a host vanishes in mid-step. (A host is a network
+# namespace of this machine; see hosts.sh.) Its network goes down, or all its processes are killed,
+# including mpirun's daemon. The other ranks end within the time of --timeout + 2 s, and the run can
+# be resumed.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -18,8 +19,8 @@ timeout=2
 make_hosts 2
 make_text
 
-# vanish NAME COMMAND... : train, run the command on host2 in the third step or later, and wait
-# until all ranks have ended.
+# vanish NAME COMMAND... : train, run COMMAND in the third step or later, and wait until all ranks
+# have ended.
 vanish() {
     local name=$1 began
     shift
@@ -38,9 +39,10 @@ vanish() {
         pgrep -f "^$cgpipe train" >"$work/living" || break
         sleep 0.05
     done
-    # On an idle machine they end 2 s after the limit. A rank that misses the failure never ends.
+    # On an idle machine the ranks end 2 s after the limit. A rank that misses the failure would
+    # never end.
     check "$name: every rank ended in time" awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 30) }"
-    ip -n host2 link set eth0 up # mpirun waits until its daemon there reports its end
+    ip -n host2 link set eth0 up # mpirun waits for its daemon on host2
     # shellcheck disable=SC2046 # process numbers
     kill -9 $(ip netns pids host2) $(cat "$work/living") 2>"$work/gone"
     wait $runner

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Mutation tests: break one property after the other, and check that the test for it fails. Not
-part of `make test`, since it builds.
+"""Mutation tests: break one property after the other, and check that the test for that property
+fails. `make test` does not run them, because they build programs.
 
     tests/mutation/run.py BUILD [NAME...]
 
 The sources are copied to BUILD/mutation. Each mutation of mutations.toml and cuda.toml is applied
-there alone. Its test must fail, hang for more than 60 s or crash in the named function; without the
-mutation it must pass.
+there, one at a time. The mutation's test must fail, hang for more than 60 s, or crash in the named
+function. Without the mutation, the test must pass.
 
-A mutation is a text and its replacement. The text must occur exactly once in the sources, in any
-file; white space in it matches any white space. A program NAME_cuda_host is NAME on the backend
-cuda-host, as in CTest. """
+A mutation is a text and its replacement. The text must occur exactly once in all sources. White
+space in the text matches any white space. The program NAME_cuda_host is the program NAME on the
+backend cuda-host, as in CTest."""
 import os
 import re
 import shutil
@@ -28,8 +28,8 @@ TIMEOUT = 60
 
 
 def copy_sources(copy):
-    """Copy the sources, with modification times so that built objects stay valid. Delete removed
-    files."""
+    """Copy the sources with their modification times, so that built objects stay valid. Delete
+    files that the sources no longer have."""
     for part in PARTS:
         source, target = SOURCE / part, copy / part
         if not source.exists():
@@ -43,8 +43,8 @@ def copy_sources(copy):
 
 
 def find(copy, text):
-    """Return (file, match) of the text and None; if it does not occur exactly once, None and the
-    reason."""
+    """Find the text in the sources. Return (file, match) and None, or None and the reason if the
+    text does not occur exactly once."""
     pattern = re.compile(r"\s+".join(re.escape(word) for word in text.split()))
     found = []
     for directory in ("src", "data", "models"):
@@ -63,8 +63,8 @@ class Build:
                        stdout=subprocess.DEVNULL)
 
     def run(self, program):
-        """Build and run a test program; return its exit code and output. Code None: it does not
-        build; "hung": it did not end."""
+        """Build and run a test program; return its exit code and output. The code is None if the
+        program does not build, and "hung" if it did not end in time."""
         environment = dict(os.environ)
         if program.endswith("_cuda_host"):
             program = program.removesuffix("_cuda_host")
@@ -91,7 +91,7 @@ def verdict(code, output, function):
         return "nothing fails"
     if re.search(rf"^\[  FAILED  \] {re.escape(function)}$", output, re.M):
         return None
-    # 255: cmocka ended the program after a crash in a thread of cuda-host
+    # Code 255: cmocka ended the program after a crash in a thread of cuda-host.
     began = re.findall(r"^\[ RUN      \] (.+)$", output, re.M)
     if (code in ("hung", 255) or code < 0) and began and began[-1] == function:
         return None

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bounds.h -- bounds of the difference between the cpu backend and ref.
+/* bounds.h -- bounds of the difference between the results of the tested backend and of ref.
  *
  * ref sums in double and rounds once; the other backend sums in float. Let u = 2^-23. Assume terms
- * of at most about 1 with random signs. A float sum of k terms is then off by u/2 times the 2-norm
- * of its partial sums, about u k / 8. The worst of many elements is off by about 5 times as much,
- * so u k is a bound. Functions (exp, erf, rsqrt) are accurate to a few u of their result.
+ * of at most about 1 with random signs. The error of a float sum of k terms is then u/2 times the
+ * 2-norm of its partial sums, about u k / 8. The largest error among many elements is about 5 times
+ * as large, so u k is a bound. The relative error of a function (exp, erf, rsqrt) is a few u.
  * bound_of() widens the bound where a division by a deviation or a softmax follows.
  *
- * In bf16 both backends start from equal numbers and compute as in f32. Then both round their
- * result to bf16, by at most half a unit each. So a difference grows by at most 2^-8 of the value.
+ * In bf16 both backends start from equal numbers and compute as in f32. Then each backend rounds
+ * its result to bf16, by at most half a unit. Therefore the difference grows by at most 2^-8 of the
+ * value.
  *
  * With AVX512_BF16, AMX and tensor cores, GEMMs in bf16 also round their f32 operands, by at most
- * 2^-8. These operands are weights, which the tests round to bf16 beforehand (round_weights), and
- * attention's P and dS, for which the bounds are wider. Tensor cores also truncate sums of 16
- * products; the bound of k terms covers that. cuBLASLt may also round a product to bf16 before it
- * adds the product to dx. This error is at most 2^-9 of the product, which is dx minus a previous
- * value of at most 1. */
+ * 2^-8. Some of these operands are weights, which the tests round to bf16 beforehand
+ * (round_weights). The others are attention's P and dS, for which the bounds are wider. Tensor
+ * cores also truncate sums of 16 products; the bound of k terms covers that. cuBLASLt may also
+ * round a product to bf16 before it adds the product to dx. This rounding error is at most 2^-9 of
+ * the product. The product is dx minus the previous value of dx, which is at most 1. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -27,10 +28,10 @@ typedef struct bound {
     double absolute, relative;
 } bound;
 
-/* Return the error bound of a norm. A norm divides by the deviation, so an error of a few u in the
- * mean becomes a few u rstd in y. The error in dx is twice as large. `rstd` is the value of the
- * element's row or channel. For the gradient of a weight, a sum of `terms` terms, `rstd` is the
- * largest value. */
+/* Return the error bound of a norm. A norm multiplies by rstd = 1 / deviation, so an error of a few
+ * u in the mean becomes a few u * rstd in y. The error in dx is twice as large. Argument `rstd` is
+ * that of the element's row or channel. For the gradient of a weight, which is a sum of `terms`
+ * terms, `rstd` is the largest of all rows. */
 static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
     if (slot == rstd_slot(op)) return (bound){0, 8 * U * (1 + rstd)};
@@ -40,8 +41,8 @@ static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double ter
     return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
 }
 
-/* Round the parameters of LINEAR and of convolutions, because the kernel rounds them before it
- * multiplies. */
+/* Round the parameters of LINEAR and convolutions to bf16, because the tested kernel rounds these
+ * parameters before it multiplies. */
 static inline void round_weights(operands *o) {
     if (o->c.op != CGP_OP_LINEAR && !is_convolution(o->c.op)) return;
     for (int slot = SLOT_PARAM; slot < SLOT_PARAM + 2; slot++) {
@@ -52,8 +53,8 @@ static inline void round_weights(operands *o) {
     }
 }
 
-/* Round the factors of LINEAR and of convolutions to TF32, 10 bits of fraction, so that tensor
- * cores read them unchanged. */
+/* Round the factors of LINEAR and of convolutions to TF32, which has 10 bits of fraction. Tensor
+ * cores then read these factors unchanged. */
 static inline void round_factors(operands *o) {
     static const int slots[] = {SLOT_X, SLOT_PARAM, SLOT_DY};
     for (int s = 0; s < 3; s++) {
@@ -66,38 +67,41 @@ static inline void round_factors(operands *o) {
     }
 }
 
-/* Return the number of terms in a sum over keys, or in a sum over the queries of a group, whichever
- * is larger. */
+/* Return the largest number of terms in attention's sums: the number of keys, or the number of
+ * queries of all heads that share a key/value head. */
 static inline double attention_terms(const cgp_op_attributes *g) {
     const int64_t queries = g->attention.heads / g->attention.kv_heads * g->rows;
     return fmax((double)g->attention.keys, (double)queries);
 }
 
 /* Return a bound of the error from rounding P and dS to bf16. An element of y sums (P keep) v. A
- * row of P keep sums to at most 1 / 0.7, and v is at most 2, so y is off by at most 2^-8 times 3. A
- * gradient sums up to `terms` values of dS, or of P keep, times values up to 2. dS is scale P (keep
- * dP - delta), where scale times a sum of `depth` terms is about 1. The rounding errors have random
- * signs, so the bound is 5 times their 2-norm, as above. */
+ * row of P keep sums to at most 1 / 0.7, and v is at most 2, so the error of y is at most 2^-8
+ * times 3. An element of a gradient is a sum of up to `terms` products. Each product has a factor
+ * dS or P keep, and another factor of at most 2. dS is scale P (keep dP - delta), where scale times
+ * a sum of `depth` terms is about 1. The rounding errors have random signs, so the bound is 5 times
+ * their 2-norm. */
 static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
 }
 
-/* Return true if the slot holds the largest score or the log of the sum of exponentials. */
+/* Return true if the slot holds values that forward saves: the largest score, or the logarithm of
+ * the sum of exponentials. */
 static inline bool is_saved(int slot) {
     return slot == SLOT_SAVED || slot == SLOT_SAVED + 1;
 }
 
-/* Return the error bound of attention. The largest score is a sum of `depth` products of two values
- * up to 2, before it is scaled, so its terms are up to 4. Results are means over keys of values up
- * to 2. */
+/* Return the error bound of attention. Before scaling, the largest score is a sum of `depth`
+ * products. Both factors are at most 2, so each term is at most 4. The other results are weighted
+ * means over keys of values up to 2. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     const double depth = fmax((double)depth_of(g), (double)value_width_of(g));
     if (is_saved(slot)) return (bound){U * (16 + (slot == SLOT_SAVED ? 4 : 1) * depth), 4 * U};
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + attention_terms(g) + depth), 8 * U};
 }
 
-/* The maximum is a logit, hence exact. An absolute error of log_sum, which sums `in` exponentials,
- * is a relative error of the softmax. */
+/* Return the error bound of cross-entropy. The saved maximum is one of the logits, so it is exact.
+ * The saved log_sum is the logarithm of a sum of `in` exponentials. An absolute error of log_sum is
+ * a relative error of the softmax. */
 static inline bound cross_entropy_bound(const cgp_op_attributes *g, int slot) {
     const double sums = 16 + sqrt((double)g->in);
     if (slot == SLOT_SAVED) return (bound){0, 0};
@@ -142,7 +146,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_ATTENTION:
     case CGP_OP_CACHED_ATTENTION:
         return attention_bound(g, slot);
-    case CGP_OP_ROTARY: /* two products; each cosine or sine is off by u / 2 */
+    case CGP_OP_ROTARY: /* two products with a cosine and a sine, whose errors are u / 2 */
         return (bound){4 * U, U};
     case CGP_OP_DROPOUT:
     case CGP_OP_DROPOUT2D:
@@ -150,7 +154,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return (bound){0, 2 * U};
     case CGP_OP_CROSS_ENTROPY:
         return cross_entropy_bound(g, slot);
-    case CGP_OP_SOFTMAX: /* dx subtracts a mean of dy, at most 1, weighted by y */
+    case CGP_OP_SOFTMAX: /* dx subtracts a mean of dy (at most 1), weighted by y */
         return (bound){y ? 0 : 8 * U, U * (16 + sqrt(in))};
     case CGP_OP_LOG_SOFTMAX: /* dx subtracts a sum of `in` values of dy, weighted by exp(y) */
         return (bound){U * (16 + (y ? sqrt(in) : in)), 8 * U};
@@ -174,14 +178,15 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
 }
 
 /* Return the error bound of the loss, which is summed in double. Each term is a function of up to
- * `in` exponentials, or of an element and its target, accurate to a few u of at most 25. */
+ * `in` exponentials, or of an element and its target. A term is at most 25, and its relative error
+ * is a few u. */
 static inline double loss_bound(const operands *o) {
     const double terms = (double)(o->c.n * o->c.attributes.rows), in = (double)o->c.attributes.in;
     return o->c.op == CGP_OP_CROSS_ENTROPY ? terms * U * (40 + sqrt(in)) : 16 * U * terms * in;
 }
 
-/* Return the index of the saved 1 / standard deviation by which a norm scales element i of a
- * slot. */
+/* A norm scales element `i` of a slot by a saved rstd (1 / standard deviation). Return the index of
+ * this rstd. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     if (is_saved(slot)) return i;
@@ -204,7 +209,8 @@ static inline double rstd_at(const operands *o, int slot, int64_t i) {
     return worst;
 }
 
-/* Return element i of a slot. The accumulator's elements are doubles, all others are floats. */
+/* Return element i of a slot. The accumulator's elements are doubles; all other slots have
+ * floats. */
 static inline double element_at(const operands *o, int slot, int64_t i) {
     return slot == SLOT_ACCUMULATOR ? ((const double *)(const void *)o->at[slot])[i]
                                     : (double)o->at[slot][i];
@@ -218,13 +224,13 @@ static inline bool is_added_to(const operands *o, int slot) {
     return slot >= SLOT_DX && (o->c.add >> (slot - SLOT_DX) & 1);
 }
 
-/* Return true if cuBLASLt may have added to the slot. */
+/* Return true if cuBLASLt may have computed the slot by adding to its previous value. */
 static inline bool library_adds(const operands *o, int slot) {
     return may_use_library(&cpu, &o->c) && slot == SLOT_DX && is_added_to(o, slot);
 }
 
-/* Return false if an element of the slot is out of bounds, after printing the first such
- * element. */
+/* Compare a slot with ref's result. If the error of an element exceeds its bound, print the first
+ * such element and return false. */
 static inline bool is_near(const operands *got, const operands *want, int slot) {
     const bool adds = is_added_to(got, slot);
     const bool rounds = got->c.type == CGP_BF16 && is_activation(got, slot);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases.h -- test cases: each is an op, its sizes and how to run it. Cases are written by hand or
- * drawn at random. */
+/* cases.h -- test cases. A case is an op, its sizes, and how to run the op. Cases are written by
+ * hand or drawn at random. */
 #ifndef CGP_TESTS_OP_CASES_H
 #define CGP_TESTS_OP_CASES_H
 
@@ -12,10 +12,10 @@ typedef struct op_case {
     int64_t n;
     uint32_t add;
     bool accumulate; /* kernels add to dparam and to the accumulator */
-    bool evaluate;   /* run as in evaluation: no dropout; BATCH_NORM uses its state */
+    bool evaluate;   /* evaluation: no dropout; BATCH_NORM uses its state */
     bool deferred;   /* BATCH_NORM has deferred statistics; ROTARY has positions */
     int64_t sample;
-    int shift; /* elements */
+    int shift; /* of operands, in elements */
     cgp_dtype type;
     bool tf32;
 } op_case;
@@ -28,7 +28,7 @@ static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
            op == CGP_OP_LINEAR || is_convolution(op);
 }
 
-/* Return true if the op has the direction in this case: BATCH_NORM has no backward in
+/* Return true if the op has a kernel for the direction in this case. BATCH_NORM has no backward in
  * evaluation. */
 static inline bool case_has(const op_case *c, cgp_op_direction direction) {
     const bool fixed = c->op == CGP_OP_BATCH_NORM && c->evaluate;
@@ -48,7 +48,7 @@ static inline bool is_function(cgp_op_kind op) {
     return op == CGP_OP_FUNCTION || op == CGP_OP_FUNCTION_OF_Y;
 }
 
-/* Return true for functions that are defined from 0 to 1 alone. */
+/* Return true if the case's function is defined only from 0 to 1. */
 static inline bool takes_probabilities(const op_case *c) {
     return is_function(c->op) && c->attributes.function.function >= CGP_FUNCTION_BCE_ONE;
 }
@@ -57,12 +57,13 @@ static inline bool is_softmax(cgp_op_kind op) {
     return op == CGP_OP_SOFTMAX || op == CGP_OP_LOG_SOFTMAX;
 }
 
-/* Return true for ops that are GEMMs over `in` and `out`. */
+/* Return true for ops that are GEMMs with `in` inputs and `out` outputs. */
 static inline bool is_gemm(cgp_op_kind op) {
     return op == CGP_OP_LINEAR || is_convolution(op) || op == CGP_OP_MATMUL;
 }
 
-/* Return the flag of the op's attributes. Pools and PAD may have it, too: they do not read it. */
+/* Return the flag `bias` of the op's attributes. Pools and PAD have the flag too, but do not read
+ * it. */
 static inline bool has_bias(const op_case *c) {
     if (c->op == CGP_OP_LINEAR) return c->attributes.linear.has_bias;
     return is_window_op(c->op) && c->attributes.windows.has_bias;
@@ -70,8 +71,8 @@ static inline bool has_bias(const op_case *c) {
 
 /* --- random cases --- */
 
-/* Draw kernel, stride and padding along one side of an image; return the side that has `windows`
- * windows. */
+/* Draw kernel, stride and padding for one dimension of an image. Return the image's size in this
+ * dimension, which gives `windows` windows. */
 static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side,
                                 cgp__windows_attributes *a, uint64_t *seed) {
     static const int kernels[] = {1, 1, 2, 3, 3, 3, 5, 7};
@@ -87,8 +88,8 @@ static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side,
            padding[0] - padding[1];
 }
 
-/* Draw an image with about `rows` windows, which have the attributes `given`; repeat until the op
- * accepts it. */
+/* Draw an image with about `rows` windows. All other attributes are those of `given`. Draw again
+ * until the op accepts the image. */
 static inline cgp_op_attributes draw_windows(cgp_op_kind op, int64_t rows, int64_t width,
                                              cgp__windows_attributes given, uint64_t *seed) {
     cgp_op_attributes g;
@@ -111,13 +112,14 @@ static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t
     return draw_windows(op, rows, width, (cgp__windows_attributes){.size = out}, seed);
 }
 
-/* Draw a mean over one of three dims. The first two dims have about `rows` rows together. */
+/* Draw a mean over one of three dimensions. The first two dimensions have about `rows` rows
+ * together. */
 static inline cgp_op_attributes draw_mean(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t first = test_between(seed, 1, rows < 14 ? (int)rows : 14);
     return mean_attributes(3, (int64_t[]){first, rows / first, width}, test_between(seed, 0, 2));
 }
 
-/* Draw a divisor of a number; 1 and the number itself are more likely. */
+/* Draw a divisor of `number`. The divisors 1 and `number` are more likely than others. */
 static inline int64_t draw_divisor(int64_t number, uint64_t *seed) {
     int64_t divisor = test_between(seed, 0, 1) ? 1 : number;
     for (int tries = 0; tries < 8; tries++) {
@@ -127,8 +129,8 @@ static inline int64_t draw_divisor(int64_t number, uint64_t *seed) {
     return divisor;
 }
 
-/* Draw a convolution with groups or dilations. One in two is depthwise; the others have groups of
- * about `width` and `out` channels. */
+/* Draw a convolution with groups or dilations. Half of the cases are depthwise; in the others, a
+ * group has about `width` input and `out` output channels. */
 static inline cgp_op_attributes draw_grouped(cgp_op_kind op, int64_t rows, int64_t width,
                                              int64_t out, uint64_t *seed) {
     const bool depthwise = test_random(seed) & 1;
@@ -149,8 +151,8 @@ static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_
     return concat_attributes(rows, parts);
 }
 
-/* Draw fused attention one time in three. Otherwise draw separate q, k and v with groups, causal
- * with windows or not causal. */
+/* Draw fused attention one time in three. Otherwise draw separate q, k and v, where several query
+ * heads share a key/value head. The attention is causal with a window, or not causal. */
 static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, double p,
                                                uint64_t *seed) {
     if (test_random(seed) % 3 == 0)
@@ -167,7 +169,7 @@ static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, doub
     return g;
 }
 
-/* Draw a cache that is large enough for the samples of a case. */
+/* Draw attention with a cache that is large enough for the samples of a case. */
 static inline cgp_op_attributes draw_cached(int64_t length, int64_t depth, uint64_t *seed) {
     const int64_t kv_heads = test_between(seed, 1, 2), group = test_between(seed, 1, 3);
     const int64_t width = test_random(seed) % 2 ? depth : test_between(seed, 1, 80);
@@ -175,8 +177,8 @@ static inline cgp_op_attributes draw_cached(int64_t length, int64_t depth, uint6
                              kv_heads, group, depth, width);
 }
 
-/* Draw attributes of ROTARY: heads of at least `width` columns, of which some or all pairs are
- * rotated. */
+/* Draw attributes of ROTARY. Heads have at least `width` columns, and some or all pairs of columns
+ * are rotated. */
 static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t even = width + width % 2;
     const int64_t most = even / 2 < CGP__ROTARY_PAIRS ? even / 2 : CGP__ROTARY_PAIRS;
@@ -188,8 +190,8 @@ static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_
     return g;
 }
 
-/* Draw a transposition of about `rows` x `width` elements. It moves single elements, or runs of
- * `width` elements, or runs of a few. */
+/* Draw a transposition of about `rows` x `width` elements. The transposition moves single elements,
+ * runs of `width` elements, or short runs. */
 static inline cgp_op_attributes draw_transpose(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t a = test_between(seed, 1, 3), b = test_between(seed, 1, 3);
     const int64_t some = test_between(seed, 1, 7);
@@ -203,8 +205,8 @@ static inline cgp_op_attributes draw_slice(int64_t rows, int64_t width, uint64_t
     return slice_attributes(rows, begin + width + behind, begin, width);
 }
 
-/* Draw attributes with about `rows` rows (output pixels) of `width` columns or channels. GEMMs map
- * these to `out` columns. */
+/* Draw attributes with about `rows` rows (output pixels) of `width` columns or channels. A GEMM
+ * maps `width` columns to `out` columns. */
 static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, int64_t width,
                                                 int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
@@ -268,7 +270,7 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
     }
 }
 
-/* Draw everything except the attributes, with up to `max` samples. */
+/* Draw all fields of a case except its attributes. It has up to `max` samples. */
 static inline op_case draw_case(cgp_op_kind op, int max, uint64_t *seed) {
     return (op_case){
         .op = op,
@@ -283,22 +285,22 @@ static inline op_case draw_case(cgp_op_kind op, int max, uint64_t *seed) {
     };
 }
 
-/* Sanitizers make a kernel ten to fifty times slower, so tests run at most one case in five under
- * them. */
+/* Sanitizers make a kernel ten to fifty times slower, so under a sanitizer tests run at most one
+ * case in five. */
 #if defined(TEST_TSAN) || defined(TEST_ASAN)
 #define FEWER 5
 #else
 #define FEWER 1
 #endif
 
-/* Return n, where a test runs one case in n: `rarely` times FEWER, or more if CGP_TEST_SCALE is
- * small. */
+/* Return n for a test that runs one case in n. n is `rarely` times FEWER, or more if CGP_TEST_SCALE
+ * is small. */
 static inline int one_in(int rarely) {
     const int scaled = 1000 / test_scaled(1000);
     return rarely * (scaled > FEWER ? scaled : FEWER);
 }
 
-/* Return the pixels of a window; 1 if the op has no windows, and for UPSAMPLE. */
+/* Return the number of pixels in a window. It is 1 if the op has no windows, and for UPSAMPLE. */
 static inline double window_pixels(const op_case *c) {
     const cgp_op_windows *g = &c->attributes.windows;
     return is_window_op(c->op) && g->kernel_height > 0
@@ -306,8 +308,8 @@ static inline double window_pixels(const op_case *c) {
                : 1.0;
 }
 
-/* True for a convolution with groups or dilations. Its sums have an order of their own on each
- * backend. */
+/* Return true for a convolution with groups or dilations. Each backend adds the terms of such a
+ * convolution in a different order. */
 static inline bool case_has_parts(const op_case *c) {
     const cgp_op_windows *w = &c->attributes.windows;
     return is_convolution(c->op) &&
@@ -318,7 +320,7 @@ static inline int64_t case_groups(const op_case *c) {
     return is_convolution(c->op) ? c->attributes.windows.groups : 1;
 }
 
-/* Return the approximate number of multiply-adds in ref. */
+/* Return the approximate number of multiply-adds that ref needs for a case. */
 static inline double case_work(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const double rows = (double)(c->n * g->rows);
@@ -332,7 +334,7 @@ static inline double case_work(const op_case *c) {
 }
 
 /* Draw cases for every length x width; for GEMMs, length x width x width. Check one in
- * one_in(rarely) of them. */
+ * one_in(`rarely`) of the drawn cases. */
 static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
@@ -348,10 +350,11 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
     }
 }
 
-/* Cases larger than a launch of the cuda backend, or than the blocks of the cpu backend. A block of
- * GEMM has 256 rows (1024 if read in place) and a depth of 512. Norms of channels take 131072
- * elements, or 512 columns. The gradient of MAX_POOL takes 65536 windows. Convolutions take 256
- * pixels of a row, or of several rows, and a depth of 512. */
+/* The number of cases that are larger than a launch of the cuda backend, or than a block of the cpu
+ * backend. A GEMM's block has 256 rows (1024 if read in place) and a depth of 512. A block of
+ * channel norms has 131072 elements, or 512 columns. A block of MAX_POOL's gradient has 65536
+ * windows. A block of a convolution has 256 pixels, of one row or several rows, and a depth of
+ * 512. */
 #define BLOCK_CASES 18
 
 static inline op_case block_case(int i) {
@@ -391,45 +394,45 @@ static inline op_case block_case(int i) {
     case 6:
         c.attributes = image_attributes(c.op, 60, 220, 64, apart);
         break;
-    case 7: /* split k within a window's row */
+    case 7: /* k is split within a row of a window */
         c.n = 2;
         c.attributes = image_attributes(c.op, 9, 8, 230, conv);
         break;
-    case 8: /* blocks of two rows */
+    case 8: /* a block has two rows of pixels */
         c.attributes = image_attributes(c.op, 50, 60, 90, conv);
         break;
-    case 9: /* split the rows of the image */
+    case 9: /* the rows of the image are split */
         c.attributes = image_attributes(c.op, 3, 600, 5, conv);
         break;
-    case 10: /* wide heads, a window of several tiles */
+    case 10: /* wide heads; a window spans several tiles */
         c.attributes = windowed_attributes(270, 130, 1, 2, 80, 150, 0.0);
         break;
     case 11:
         c.attributes = grouped_attributes(70, 530, 1, 2, 20, 30, 0.0);
         break;
-    case 12: /* several blocks of k in forward, few matrices for the threads */
+    case 12: /* several blocks of k in forward; few matrices for the threads */
         c.attributes = matmul_attributes(1, 270, 1100, 30, 1);
         break;
     case 13: /* several blocks of k in backward */
         c.attributes = matmul_attributes(3, 530, 10, 600, 2);
         break;
-    case 14: /* k is split within a window's row; there are several blocks of pixels */
+    case 14: /* k is split within a row of a window; several blocks of pixels */
         c.attributes = image_attributes(c.op, 17, 20, 180, conv);
         break;
-    case 15: /* split the rows of a class of pixels */
+    case 15: /* rows of pixels whose windows have the same taps are split */
         c.attributes = image_attributes(c.op, 8, 300, 12, conv);
         break;
     case 16:
         c.n = 3;
         c.attributes = group_norm_attributes(300, 700, 7);
         break;
-    default: /* more squares than thread blocks */
+    default: /* more square tiles than thread blocks */
         c.attributes = transpose_attributes(2, 600, 3, 320, 1);
     }
     return c;
 }
 
-/* Describe the attributes of a case's family; return `text`. */
+/* Write the attributes that only this case's family of ops has to `text`; return `text`. */
 static inline const char *family_text(const op_case *c, char *text, size_t size) {
     const cgp_op_attributes *g = &c->attributes;
     const cgp_op_attention *a = &g->attention;

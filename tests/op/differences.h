@@ -2,23 +2,23 @@
 /* differences.h -- compares the ref backend's backward with finite differences of its forward
  * (Richardson extrapolation).
  *
- * L(x) = sum(y r), with r = dy, or the loss times its scale, is summed in double from float y. With
- * D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the estimate is (4 D(h/2) - D(h)) / 3. It is
- * off by less than
+ * The scalar function is L(x) = sum(y r) with r = dy, or the loss times its scale. It is summed in
+ * double from y in float. With D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the estimate of
+ * the derivative is (4 D(h/2) - D(h)) / 3. The error of the estimate is less than
  *
  *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h), most of which it removes
  *   + 4 u |y r| / h      each y is rounded independently by at most u |y|, u = 2^-24, so
  *                        on either side L is off by about u times the 2-norm of y r
  *
- * The float gradient itself is off by 2^-20 of its size, as it is rounded, and so are the float
- * values that forward saves. For losses the second term is 0, because the loss is a double. */
+ * The compared gradient is rounded to float, and so are the values that forward saves. This adds an
+ * error of 2^-20 of the gradient. For losses the second term is 0, because the loss is a double. */
 #ifndef CGP_TESTS_OP_DIFFERENCES_H
 #define CGP_TESTS_OP_DIFFERENCES_H
 
 #include "harness.h"
 
 #define STEP 0x1p-6
-#define CHECKED 12 /* number of elements to check in each operand */
+#define CHECKED 12 /* elements to check in each operand */
 
 #define FOR_EACH(variable, array)                                                                  \
     for (size_t variable##_at = 0; variable##_at < sizeof(array) / sizeof *(array);                \
@@ -26,7 +26,7 @@
         for (int64_t variable = (array)[variable##_at], once_##variable = 1; once_##variable;      \
              once_##variable = 0)
 
-/* Return L and the 2-norm of y r. */
+/* Return L(x) = sum(y r); `norm` gets the 2-norm of the terms y r. */
 static inline double value(const runner *on, operands *o, double *norm) {
     double sum = 0.0, squares = 0.0;
     op_run(on, o, CGP_OP_FORWARD);
@@ -50,7 +50,8 @@ static inline double difference(const runner *on, operands *o, float *x, double 
     return (above - below) / ((double)high - low);
 }
 
-/* Compare the gradient at `gradient` with differences of the values at `slot`. */
+/* Compare the gradient in slot `gradient` with finite differences of L, for changes of values in
+ * slot `slot`. */
 static inline void check_slot(const runner *on, operands *o, int slot, int gradient,
                               uint64_t *seed) {
     operands moved;
@@ -70,7 +71,7 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
     operands_destroy(&moved);
 }
 
-/* Space adjacent inputs of a norm 2 to 6 apart. If the standard deviation of the inputs were as
+/* Make adjacent inputs of a norm differ by 2 to 6. If the standard deviation of the inputs were as
  * small as the step, finite differences would not approximate the gradient. */
 static inline void spread(operands *o) {
     const int64_t width = o->c.attributes.out;
@@ -83,7 +84,8 @@ static inline void spread(operands *o) {
     }
 }
 
-/* Move values at least two steps away from the points where functions have no derivative. */
+/* Move the inputs of FUNCTION at least two difference steps away from points where the function has
+ * no derivative. */
 static inline void part_function(operands *o) {
     static const float ends[] = {-3.0f, 3.0f, 0.0f, -0.5f, 0.625f, 4.0f};
     for (int64_t i = 0; i < o->count[SLOT_X]; i++) {
@@ -95,10 +97,11 @@ static inline void part_function(operands *o) {
     }
 }
 
-/* Move values at least two steps away from points where the op has no derivative. RELU has none at
- * 0. SMOOTH_L1 has no second derivative where the difference from the target is beta, and with beta
- * 0 no derivative there. MAX_POOL has none where two pixels of a channel are equal, so pixels get
- * multiples of four steps in random order. */
+/* Move values at least two difference steps away from points where the op has no derivative. RELU
+ * has no derivative at 0. SMOOTH_L1 has no second derivative where the difference from the target
+ * is beta; with beta 0 it has no derivative there. MAX_POOL has no derivative where two pixels of a
+ * channel are equal. Therefore its pixels get different multiples of four steps, in random
+ * order. */
 static inline void part(operands *o, uint64_t *seed) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t pixels = (int64_t)g->windows.height * g->windows.width, each = pixels * g->in;

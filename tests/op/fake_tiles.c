@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_tiles.c -- amx.c on fake tiles: plain loops that follow the definition of TDPBF16PS (Intel's
- * Software Developer's Manual), for processors that have AVX512_BF16 but no AMX. */
+/* fake_tiles.c -- compiles amx.c with fake AMX tiles, for processors that have AVX512_BF16 but no
+ * AMX. The fakes are plain loops that follow the definition of TDPBF16PS in Intel's Software
+ * Developer's Manual. */
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -8,7 +9,7 @@
 
 #define TILES 8
 
-/* Each tile has 16 rows of 64 bytes. */
+/* The fake tile registers. Each tile has 16 rows of 64 bytes. */
 static _Thread_local uint32_t tiles[TILES][16][16];
 static _Thread_local int configured;
 
@@ -38,7 +39,8 @@ static void fake_store(int tile, void *to, int64_t stride) {
         memcpy((char *)to + i * stride, tiles[tile][i], 64);
 }
 
-/* A tile that is not configured has no number. */
+/* Fake of TDPBF16PS: add the product of tiles `a` and `b` to tile `c`. The sum is NaN if the tiles
+ * are not configured. */
 static void fake_multiply(int c, int a, int b) {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++) {
@@ -67,5 +69,5 @@ static void fake_multiply(int c, int a, int b) {
 #define _tile_dpbf16ps(c, a, b) fake_multiply(c, a, b)
 
 #define cgp__cpu_tiles_amx cgp__cpu_tiles_fake
-/* NOLINTNEXTLINE(bugprone-suspicious-include): amx.c, with the intrinsics above */
+/* NOLINTNEXTLINE(bugprone-suspicious-include): amx.c, with the fake intrinsics */
 #include "backend/cpu/kernels/bf16/amx.c"

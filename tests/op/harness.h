@@ -6,13 +6,14 @@
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP_OP_FORWARD); // on a runner, a device of a backend
  *
- * Each operand has its own host memory (there.h copies it to devices with other memory). It begins
- * `shift` floats after a multiple of 64 bytes; state and accumulator begin at a multiple. On both
- * sides of an operand are guards, which op_run checks. dx[k] shares memory with dy or x[0], and y
- * with x[k], only if a test calls operands_alias.
+ * Each operand has its own host memory (there.h copies it to devices with other memory). An operand
+ * begins `shift` floats after a multiple of 64 bytes; state and accumulator begin at a multiple of
+ * 64 bytes. Guards lie before and after each operand, and op_run checks the guards. dx[k] shares
+ * memory with dy or x[0], and y with x[k], only if a test calls operands_alias.
  *
- * A case in bf16 also stores its operands as floats. op_run rounds these to separate bf16 arrays,
- * which are shared and guarded in the same way, and widens the results. */
+ * A case in bf16 also stores its operands as floats. op_run rounds these floats to separate bf16
+ * arrays, which share memory and have guards in the same way. After the run, op_run widens the
+ * results to floats. */
 #ifndef CGP_TESTS_OP_HARNESS_H
 #define CGP_TESTS_OP_HARNESS_H
 
@@ -36,18 +37,18 @@ enum {
     SLOTS
 };
 
-#define GUARD 16 /* floats on either side of an operand: one vector */
-/* Return the guard of a slot, a different NaN for each slot. A read outside an operand shows in the
- * results. A write outside shows in the guard, even if the kernel copies a NaN there. The workspace
- * counts as slot SLOTS. */
+#define GUARD 16 /* floats before and after an operand; one vector */
+/* Return the bits of a slot's guard, which is a different NaN for each slot. If a kernel reads
+ * outside an operand, its results become NaN. If a kernel writes outside, even another slot's NaN,
+ * the guard changes. The workspace counts as slot SLOTS. */
 #define GUARD_BITS(slot) (0x7FC0BAD0u + (uint32_t)(slot))
 
 typedef struct operands {
     op_case c;
-    int64_t count[SLOTS]; /* elements, all samples */
+    int64_t count[SLOTS]; /* elements of all samples */
     bool per_sample[SLOTS];
     float *memory[SLOTS]; /* allocated memory of each slot */
-    float *at[SLOTS];     /* the operand; NULL if the op has no such operand */
+    float *at[SLOTS];     /* the operands; NULL if the op lacks one */
     uint64_t seed, step;
     uint32_t id; /* id of the op, for dropout */
     float loss_scale;
@@ -61,13 +62,13 @@ typedef struct value_row {
     float scales[LOSSES];
 } value_row;
 
-/* The tested op is the model's second loss, in micro-batch 2. So its loss word follows those of two
- * micro-batches. */
+/* The tested op is the model's second loss, in micro-batch 2. Its loss word therefore follows the
+ * loss words of two micro-batches. */
 enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 
 /* --- operands --- */
 
-/* Count the elements of x[k] in one sample; 0: there is no x[k]. */
+/* Return the number of elements of x[k] in one sample; 0 if the op has no x[k]. */
 static inline int64_t count_input(const op_case *c, int k) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->op == CGP_OP_CONCAT) return g->rows * g->parts.parts[k];
@@ -81,7 +82,7 @@ static inline int64_t count_input(const op_case *c, int k) {
     if (c->op == CGP_OP_ROTARY && k == 1) return c->deferred ? g->rows : 0;
     if (c->op == CGP_OP_CROSS_ENTROPY && k == 2) return g->cross_entropy.weighted ? g->rows : 0;
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
-    if (c->op == CGP_OP_WEIGHTED_MEAN && k == 2) return 0; /* kernels do not read it */
+    if (c->op == CGP_OP_WEIGHTED_MEAN && k == 2) return 0; /* kernels do not read x[2] */
     if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->windows.height * g->windows.width : g->rows) * g->in;
 }
@@ -100,8 +101,8 @@ static inline bool is_norm(cgp_op_kind op) {
            op == CGP_OP_GROUP_NORM;
 }
 
-/* Return the slot of a norm's saved 1 / deviation. In LAYER_NORM and norms of channels the mean
- * precedes it. */
+/* Return the slot of a norm's saved 1 / deviation. LAYER_NORM and channel norms also save the mean,
+ * in the slot before rstd. */
 static inline int rstd_slot(cgp_op_kind op) {
     return SLOT_SAVED + (op != CGP_OP_RMS_NORM);
 }
@@ -142,7 +143,8 @@ static inline int64_t count_cache(const op_case *c) {
     return g->attention.keys * g->attention.kv_heads * (depth_of(g) + value_width_of(g));
 }
 
-/* Count the elements of each operand: per sample, or in total if all samples share it. */
+/* Set the number of elements of each operand: per sample, or in total if all samples share the
+ * operand. */
 static inline void count_operands(operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
     const cgp_op_kind op = o->c.op;
@@ -172,7 +174,7 @@ static inline void count_operands(operands *o) {
     }
 }
 
-/* Return the elements of a slot per sample; 0: all samples share it. */
+/* Return the number of a slot's elements per sample; 0 if all samples share the slot. */
 static inline int64_t per_sample(const operands *o, int slot) {
     return o->per_sample[slot] ? o->count[slot] / o->c.n : 0;
 }
@@ -198,7 +200,8 @@ static inline void fill_positions(operands *o, uint64_t *seed) {
     }
 }
 
-/* Fill an integer slot with ids below `in`; one in three targets of a loss is `ignore`. */
+/* Fill an integer slot with ids below attribute `in`. One in three targets of a loss is the ignored
+ * target. */
 static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[slot];
     for (int64_t i = 0; i < o->count[slot]; i++) {
@@ -215,8 +218,8 @@ static inline bool is_integer_slot(const operands *o, int slot) {
            (o->c.op == CGP_OP_CROSS_ENTROPY && slot == SLOT_X + 1) || slot == SLOT_STATE + 2;
 }
 
-/* Fill the accumulator as after two micro-batches of three rows each: sums of either sign, then
- * squares above 0. */
+/* Fill the accumulator as if two micro-batches of three rows each had been collected. It has sums
+ * of either sign, then sums of squares above 0. */
 static inline void fill_accumulator(operands *o, uint64_t *seed) {
     double *to = (double *)(void *)o->at[SLOT_ACCUMULATOR];
     const int64_t channels = o->c.attributes.out;
@@ -250,7 +253,8 @@ static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
         o->at[slot][i] = fabsf(o->at[slot][i]) + (variances ? 0.1f : 0.0f);
 }
 
-/* State and accumulator are not shifted, as they are aligned for their types. */
+/* Return the shift of a slot. State and accumulator are not shifted, because their types need
+ * alignment. */
 static inline int slot_shift(int slot, int shift) {
     return slot >= SLOT_STATE ? 0 : shift;
 }
@@ -289,8 +293,8 @@ static inline void operands_destroy(operands *o) {
         free(o->memory[slot]);
 }
 
-/* Copy `n` samples of `from`, starting at `first`, to operands with another shift. Parameters are
- * copied whole. */
+/* Make operands of `n` samples with another shift. Copy samples `first` to `first + n - 1` of
+ * `from`, and all parameters. */
 static inline void operands_slice(operands *o, const operands *from, int64_t first, int64_t n,
                                   int shift) {
     *o = *from;
@@ -311,7 +315,7 @@ static inline void operands_copy(operands *o, const operands *from) {
     operands_slice(o, from, 0, from->c.n, from->c.shift);
 }
 
-/* Let slot `a` use the memory of slot `b`, which has the same number of elements. */
+/* Let slot `a` share the memory of slot `b`. Both slots have the same number of elements. */
 static inline void operands_alias(operands *o, int a, int b) {
     assert_int_equal(o->count[a], o->count[b]);
     free(o->memory[a]);
@@ -319,7 +323,7 @@ static inline void operands_alias(operands *o, int a, int b) {
     o->at[a] = o->at[b];
 }
 
-/* Set a slot to NULL, as if the caller does not want it. */
+/* Set a slot to NULL, like a caller that does not need this result. */
 static inline void operands_drop(operands *o, int slot) {
     free(o->memory[slot]);
     o->memory[slot] = o->at[slot] = NULL;
@@ -330,7 +334,7 @@ static inline void scale_slot(operands *o, int slot, float factor) {
         o->at[slot][i] *= factor;
 }
 
-/* Compare a slot of `a` bit for bit with the elements of `b` that start at `at`. */
+/* Check that a slot of `a` is bit-identical to the elements of `b` that start at index `at`. */
 static inline void assert_same_bits(const operands *a, const operands *b, int slot, int64_t at,
                                     const char *property) {
     for (int64_t i = 0; a->at[slot] && i < a->count[slot]; i++) {
@@ -363,8 +367,8 @@ static inline void operands_round(operands *o) {
     }
 }
 
-/* Make bf16 operands in `out` from `o`; slots share memory as they do in `o`. The shift is
- * multiplied by `step`. */
+/* Make bf16 operands in `out` from `o`; slots share memory as in `o`. The shift is multiplied by
+ * `step`. */
 static inline void halves_create(operands *out, const operands *o, int step) {
     *out = *o;
     out->c.shift *= step;
@@ -396,7 +400,7 @@ static inline void check_half_guards(const operands *halves, int slot) {
     }
 }
 
-/* Widen the results to floats. */
+/* Widen the bf16 results to floats in `o`, and free `halves`. */
 static inline void halves_destroy(operands *halves, operands *o) {
     for (int slot = 0; slot < SLOTS; slot++) {
         if (!halves->memory[slot]) continue;
@@ -413,8 +417,8 @@ static inline bool has_tails(cgp_op_kind op) {
            op == CGP_OP_SIGMOID || op == CGP_OP_TANH;
 }
 
-/* Make operands whose values reach the tails of GELU, SILU and similar ops and the peaks of a
- * softmax, rounded to the type. */
+/* Make operands with large values, so that they reach the tails of GELU, SILU and similar ops, and
+ * the peaks of a softmax. Values are rounded to the case's type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
     if (has_tails(c->op) || (is_function(c->op) && !takes_probabilities(c)))
@@ -440,7 +444,8 @@ static inline void check_guards(const operands *o, int slot) {
     }
 }
 
-/* Make the per-step constants, followed by the loss scales. The scales of other losses are NaN. */
+/* Make the per-step constants, followed by the loss scales. The scales of losses other than the
+ * tested loss are NaN. */
 static inline value_row row_of(const operands *o) {
     value_row row = {
         .values = {
@@ -491,7 +496,7 @@ static inline bool runner_is_cuda(const runner *on) {
     return strncmp(on->backend->name, "cuda", 4) == 0;
 }
 
-/* Return true if a GPU's tensor cores, or cuBLASLt, compute a case. They round f32 operands. */
+/* Return true if a GPU's tensor cores, or cuBLASLt, compute a case. Both round f32 operands. */
 static inline bool on_tensor_cores(const runner *on, const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->type != CGP_BF16 || !runner_is_cuda(on)) return false;
@@ -506,7 +511,7 @@ static inline bool multiplies_in_bf16(const runner *on, const op_case *c) {
 }
 
 /* Return true if cuBLASLt, or its fake, may compute a case: LINEAR in bf16, and convolutions with a
- * 1 x 1 kernel. It needs operands aligned to 16 bytes. */
+ * 1 x 1 kernel. cuBLASLt needs operands aligned to 16 bytes. */
 static inline bool may_use_library(const runner *on, const op_case *c) {
     const char *algorithms = getenv("CGP_CUDA_HOST_ALGORITHMS");
     const cgp_op_windows *g = &c->attributes.windows;
@@ -515,14 +520,15 @@ static inline bool may_use_library(const runner *on, const op_case *c) {
            (is_convolution(c->op) && g->kernel_height * g->kernel_width == 1);
 }
 
-/* Define a property as two tests: one has the runner `ref` as its initial state, the other
- * `cpu`. */
+/* Define a property as two tests: one runs it on backend `ref`, the other on `cpu`. cmocka passes
+ * the runner as the test's initial state. */
 #define TEST_ON_BOTH(property) TEST_CASES(property, ON_BOTH(property))
 #define ON_BOTH(property) ON_ONE(property, ref), ON_ONE(property, cpu)
 #define ON_ONE(property, runner)                                                                   \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
-/* Read the loss. Only the forward of a loss writes a loss word, and only its own. */
+/* Read the loss. Only the forward of a loss writes a loss word, and it writes only one: that of its
+ * loss and micro-batch. */
 static inline void take_loss(operands *o, cgp_op_direction direction, const double *losses,
                              const double *before) {
     const int word = LOSS_WORD + LOSS;
@@ -534,7 +540,7 @@ static inline void take_loss(operands *o, cgp_op_direction direction, const doub
     if (written) o->loss = losses[word];
 }
 
-/* Copy the operands to the device. `halves` holds their bf16 values; NULL in f32. */
+/* Copy the operands to the device. `halves` has the operands' bf16 values; it is NULL in f32. */
 static inline void put_operands(there *t, const operands *o, const operands *halves) {
     for (int slot = 0; slot < SLOTS; slot++) {
         there_put(t, o->memory[slot], guarded_bytes(o->count[slot], slot_shift(slot, o->c.shift)));
@@ -554,7 +560,8 @@ static inline cgp_kernel_spec spec_of(const op_case *c, cgp_op_direction directi
                              .type = c->type};
 }
 
-/* Run one direction. The workspace starts as NaNs, which expose reads before writes. */
+/* Run one direction of the op. The workspace is filled with NaNs, so that a read of unwritten
+ * memory shows in the results. */
 static inline void op_run(const runner *on, operands *o, cgp_op_direction direction) {
     const cgp_kernel_spec spec = spec_of(&o->c, direction);
     const uint32_t bits = GUARD_BITS(SLOTS);

@@ -35,7 +35,7 @@ static inline cgp_status try_infer(cgp_op_kind kind, const cgp__attributes *attr
                         .attributes = &given,
                         .inputs = {inputs[0], inputs[1], inputs[2]}};
     given.kind = out->kind = kind;
-    memset(&out->sizes, 0xAB, sizeof out->sizes); /* to detect fields that the rule does not set */
+    memset(&out->sizes, 0xAB, sizeof out->sizes); /* shows fields that the rule leaves unset */
     const cgp_status status = cgp__op_infer(kind, &node, &out->sizes);
     out->shapes = node.shapes;
     return status;
@@ -66,7 +66,7 @@ static inline void refuse(cgp_op_kind kind, cgp__attributes attributes, cgp_op_t
     refuse3(kind, attributes, first, second, (cgp_op_type){.dtype = CGP_F32}, message);
 }
 
-/* The FLOPs of one use. */
+/* Return the FLOPs of one sample of an op in one direction. */
 static inline double flops_of3(cgp_op_kind kind, cgp_op_direction direction,
                                cgp__attributes attributes, cgp_op_type first, cgp_op_type second,
                                cgp_op_type third) {
@@ -93,7 +93,7 @@ static inline void assert_type(const cgp_op_type *type, const char *expected) {
     assert_shape(&type->shape, expected);
 }
 
-/* All bytes after the struct of the op's family are zero. */
+/* Check the attributes. All bytes of the union after the struct of the op's family must be zero. */
 static inline void assert_attributes(const inferred *out, cgp_op_attributes expected) {
 #define SIZE(family, name) sizeof(cgp_op_##name),
     static const size_t sizes[] = {CGP_OP_FAMILIES(SIZE) offsetof(cgp_op_cross_entropy, ignore)};

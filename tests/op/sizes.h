@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sizes.h -- attributes of kernels for tests, by op. */
+/* sizes.h -- functions that return attributes of kernels for tests, one per op or group of ops. */
 #ifndef CGP_TESTS_OP_SIZES_H
 #define CGP_TESTS_OP_SIZES_H
 
@@ -30,8 +30,8 @@ static inline cgp_op_attributes linear_attributes(int64_t rows, int64_t in, int6
         .linear = {.rows = rows, .in = in, .out = out, .has_bias = bias, .transposed = transposed}};
 }
 
-/* Return attributes of LAYER_NORM, RMS_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0;
- * without a fused RELU. */
+/* Return attributes of LAYER_NORM, RMS_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0.
+ * They have no fused RELU. */
 static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){
         .norm = {.rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f}};
@@ -43,7 +43,7 @@ static inline cgp_op_attributes group_norm_attributes(int64_t rows, int64_t widt
     return g;
 }
 
-/* Fused qkv, causal. */
+/* Return attributes of causal attention with q, k and v in one fused tensor. */
 static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads, int64_t depth,
                                                      double p) {
     const int64_t width = heads * depth;
@@ -60,8 +60,8 @@ static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads
 }
 
 /* Return attributes of attention that is not causal, with separate q, k and v. Each of `kv_heads`
- * heads of k serves `group` heads of q. Heads of q and k have `depth` columns, heads of v have
- * `width`. */
+ * key/value heads serves `group` query heads. A head has `depth` columns in q and k, and `width`
+ * columns in v. */
 static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, int64_t kv_heads,
                                                    int64_t group, int64_t depth, int64_t width,
                                                    double p) {
@@ -74,7 +74,7 @@ static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, i
     return g;
 }
 
-/* Return attributes of causal attention with a window; 0: no window. */
+/* Return attributes of causal attention with a window; 0 means no window. */
 static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window, int64_t kv_heads,
                                                     int64_t group, int64_t depth, int64_t width,
                                                     double p) {
@@ -94,7 +94,7 @@ static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window
     return g;
 }
 
-/* Return the number of columns of a head of k (depth_of) or of v (value_width_of). */
+/* Return the number of columns per head: of k (depth_of), or of v (value_width_of). */
 static inline int64_t depth_of(const cgp_op_attributes *g) {
     return (g->attention.fused ? g->out : g->in) / g->attention.heads;
 }
@@ -103,8 +103,8 @@ static inline int64_t value_width_of(const cgp_op_attributes *g) {
     return g->out / g->attention.heads;
 }
 
-/* Return attributes of ROTARY. `scaling` is a cgp_rotary_scaling; its constants are those of Llama
- * 3.1, for a shorter sequence. */
+/* Return attributes of ROTARY. `scaling` is a cgp_rotary_scaling. The constants of scaling are
+ * Llama 3.1's, but for a shorter sequence. */
 static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, int64_t width,
                                                   int64_t rotated, bool interleaved, int scaling) {
     cgp_op_attributes g = {.rotary = {.rows = rows,
@@ -147,8 +147,8 @@ static inline cgp_op_attributes function_attributes(int64_t rows, int64_t width,
                                             .second = constants[function][1]}};
 }
 
-/* Spread random numbers over all pieces of a function, or move them to where the function is
- * defined and has moderate slopes. */
+/* Spread random numbers over all pieces of a piecewise function. For other functions, move the
+ * numbers to where the function is defined and has moderate slopes. */
 static inline void spread_function(float *x, int64_t count, int function) {
     const bool positive = function == CGP_FUNCTION_SQRT || function == CGP_FUNCTION_RSQRT ||
                           function == CGP_FUNCTION_LOG || function == CGP_FUNCTION_RECIPROCAL;
@@ -195,7 +195,8 @@ static inline cgp_op_attributes concat_attributes(int64_t rows,
     return g;
 }
 
-/* [a, i, b, j, c] -> [a, j, b, i, c]; the last dimension is c, or i if c is 1. */
+/* Return attributes of TRANSPOSE from [a, i, b, j, c] to [a, j, b, i, c]. The output's last
+ * dimension is c, or i if c is 1. */
 static inline cgp_op_attributes transpose_attributes(int64_t a, int64_t i, int64_t b, int64_t j,
                                                      int64_t c) {
     const int64_t width = c == 1 ? i : c;
@@ -230,14 +231,15 @@ static inline cgp_op_attributes mean_attributes(int rank, const int64_t *dims, i
     return g;
 }
 
-/* Infer attributes of CONV2D, pools, UPSAMPLE and PAD over [H, W, C], by the op's shape rule. */
+/* Infer attributes of CONV2D, pools, UPSAMPLE and PAD over [H, W, C], by running the op's shape
+ * rule. */
 static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
                                      cgp_op_attributes *out) {
     cgp__attributes given = *a;
     cgp_op_node node = {.op = &cgp__op_find(op)->op, .attributes = &given};
     given.kind = op;
-    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* as the builder does */
+    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* as the model builder does */
         given.windows.kernel[i] = given.windows.stride[i] = 1;
     node.inputs[0].shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
     return cgp__op_infer(op, &node, out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_attention_memory.c -- tiled attention never stores the T x T probabilities. Its workspace
- * grows like T and stays far below the T x T floats of one head; with a window it does not grow. */
+ * grows linearly in T, and stays far below the T x T floats of one head. With a window, the
+ * workspace does not grow with T. */
 #include "cases.h"
 #include "there.h"
 
@@ -33,7 +34,7 @@ TEST_CASE(workspace_grows_like_the_sequence) {
     }
 }
 
-/* Test in f32, since bf16 also needs memory for sums. */
+/* This test uses f32, because bf16 also needs workspace for sums. */
 TEST_CASE(a_window_needs_no_more_for_a_longer_sequence) {
     for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {
         const cgp_device_options options = device_options(1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_check.c -- cgp_op_check() accepts ops that keep the contract, and names the broken
- * rule for all others. */
+/* test_custom_check.c -- cgp_op_check() accepts custom ops that keep the contract. For any other
+ * op, its message names the broken rule. */
 #include "custom_ops.h"
 #include "support.h"
 
@@ -30,7 +30,7 @@ TEST_CASE(every_op_of_the_tests_passes) {
         }
 }
 
-/* --- broken ops: each is y = x^2, with one fault --- */
+/* --- broken ops: each computes y = x^2, with one fault --- */
 
 static cgp_status square(const cgp_op_run *run) {
     const float *x = run->x[0];
@@ -68,7 +68,7 @@ static cgp_status wrong_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Compute a wrong last element of the tensor, as an off-by-one error would. */
+/* Compute dx, but with a wrong last element, as an off-by-one error would. */
 static cgp_status nearly_dx(const cgp_op_run *run) {
     CGP_TRY(square_dx(run));
     run->dx[0][test_custom_count(run) - 1] = 0;
@@ -176,7 +176,7 @@ TEST_CASE(memory_is_written_whole_and_nothing_else) {
     expect(&op, "op square: forward: y, element 0 ");
 }
 
-/* Reads x[i + 1] for y[i]: correct, but not in place. */
+/* Computes y[i] from x[i + 1]. This is correct, but not if y overwrites x in place. */
 static cgp_status shifted(const cgp_op_run *run) {
     const float *x = run->x[0];
     const int64_t n = test_custom_count(run);
@@ -213,8 +213,8 @@ static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t e
         *(float *)work += ((const float *)run->x[0])[i];
 }
 
-/* A custom op that breaks the contract: it adds up the ranges in the order in which they happen to
- * run. */
+/* A custom op that breaks the contract. It adds up the sums of ranges in the order in which the
+ * ranges happen to run. */
 static cgp_status sums(const cgp_op_run *run) {
     float sum = 0;
     cgp_op_parallel_for(run, test_custom_count(run), 1, sum_part, &sum);
@@ -266,7 +266,7 @@ TEST_CASE(state_is_tried) {
     expect(&op, "op meter: end_of_step: state[0] depends on the contents of `accumulator`");
 }
 
-/* Reads x[0] for dx[1], although dx[0] may have overwritten x[0]. */
+/* Computes dx[1] from x[0], although writing dx[0] may have overwritten x[0]. */
 static cgp_status loss_in_two_loops(const cgp_op_run *run) {
     const float *x = run->x[0], *t = run->x[1];
     for (int64_t i = 0; i < test_custom_count(run) && run->dx[0]; i++)
@@ -335,7 +335,7 @@ TEST_CASE(bad_tables_and_arguments_are_refused) {
     assert_message("op gain: input 1: expected upper_bound from 1 to ");
 }
 
-/* --- more rules --- */
+/* --- more rules of the contract --- */
 
 static cgp_status summed_with_dx(const cgp_op_run *run) {
     if (!run->dx[0]) {
@@ -386,7 +386,8 @@ TEST_CASE(each_direction_keeps_to_its_own_workspace) {
     expect(&op, "op square: forward: writes behind workspace");
 }
 
-/* Computes the maximum of each row; its index is saved as a float for backward. */
+/* Shape rule of an op that computes the maximum of each row. The maximum's index is saved as a
+ * float for backward. */
 static cgp_status largest_infer(const void *attributes, const cgp_op_type *inputs,
                                 cgp_op_shapes *out) {
     (void)attributes;

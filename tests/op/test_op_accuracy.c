@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_accuracy.c -- cross-entropy and attention compared with float64, for logits and scores of
- * 0 to 1e8, with several equal maxima. Prints the largest error of a gradient for each size. It is
- * relative to the loss' scale for cross-entropy, and to the terms for attention.
+ * 0 to 1e8, with several equal maxima. Prints the largest error of a gradient for each size. The
+ * error is relative to the loss' scale for cross-entropy, and to the sum of the terms' magnitudes
+ * for attention.
  *
  * Logits and scores are exact in f32, and so are their differences, so only the errors of the
  * softmax itself remain. */
@@ -13,8 +14,8 @@ static runner ref, cpu;
 static const double sizes[] = {0, 1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* Return the step from one score to the next: the unit in the last place of their size, at least
- * 1/4. */
+/* Return the distance between neighbouring scores: the unit in the last place of `size`, but at
+ * least 1/4. */
 static double step_of(double size) {
     return fmax(0.25, exp2(floor(log2(size + 1)) - 23));
 }
@@ -26,8 +27,8 @@ static double draw_difference(double step) {
     return test_random(&seed) % 3 == 0 ? 0.0 : -step * test_between(&seed, 1, steps);
 }
 
-/* Message about the first result beyond its bound, reported after the errors of all sizes; "" if
- * there is none. */
+/* Message about the first result whose error exceeds its bound; "" if there is no such result. It
+ * is reported after the errors of all sizes. */
 static char failure[256];
 
 static void check_near(double got, double want, double close, double size, int slot, int64_t i) {
@@ -37,7 +38,8 @@ static void check_near(double got, double want, double close, double size, int s
              got, want, close);
 }
 
-/* Run a check for all sizes in both types, and print the largest error that it returns. */
+/* Run `check` for all sizes in both types. For each, print the largest error, which `check`
+ * returns. */
 static void check_sizes(const runner *on, op_case c,
                         double (*check)(const runner *, const op_case *, double)) {
     *failure = '\0';
@@ -52,7 +54,7 @@ static void check_sizes(const runner *on, op_case c,
     if (*failure) fail_msg("%s", failure);
 }
 
-/* Return half a unit in the last place of 1 in the case's type. */
+/* Return the relative rounding error of the case's type: half a unit in the last place of 1. */
 static double rounding_of(const op_case *c) {
     return c->type == CGP_BF16 ? 0x1p-9 : 0x1p-24;
 }
@@ -61,8 +63,8 @@ static double rounding_of(const op_case *c) {
 
 enum { ROWS = 12, CLASSES = 41 };
 
-/* Fill in rows of logits around `size` and around -size; in every third row, one logit is far below
- * the others. */
+/* Fill rows of logits with values near `size` or near -`size`. In every third row, one logit is far
+ * below the others. */
 static void fill_logits(operands *o, double size) {
     int32_t *targets = (int32_t *)(void *)o->at[SLOT_X + 1];
     for (int64_t i = 0; i < o->count[SLOT_X]; i++) {
@@ -107,8 +109,8 @@ static double check_logits(const runner *on, const op_case *c, double size) {
         for (int k = 0; k < CLASSES; k++) {
             const double want = o.loss_scale * (p[k] - (k == targets[row]));
             const double got = o.at[SLOT_DX][row * CLASSES + k];
-            /* The exponent is off by half a unit of log_sum (< 4) plus half a unit of itself (<
-             * 16), together 6e-7. The exponential is off by 1.2e-7. */
+            /* The exponent's error is half a unit of log_sum (< 4) plus half a unit of the exponent
+             * (< 16), together 6e-7. The exponential's own error is 1.2e-7. */
             const double close = o.loss_scale * p[k] * 8e-7 + 2 * rounding_of(c) * fabs(want);
             check_near(got, want, close + 1e-38, size, SLOT_DX, row * CLASSES + k);
             worst = fmax(worst, fabs(got - want) / o.loss_scale);
@@ -137,7 +139,7 @@ static void fill_scores(operands *o, double size) {
         o->at[SLOT_X][i] = (float)(i / DEPTH % 2 ? -size : size);
         o->at[SLOT_X][i + 1] = 1.0f;
     }
-    /* round what is filled in so far; the differences below are exact in bf16 */
+    /* round the values filled in so far; the differences filled in next are exact in bf16 */
     if (o->c.type == CGP_BF16) operands_round(o);
     for (int64_t i = 0; i < o->count[SLOT_X + 1]; i += DEPTH) {
         o->at[SLOT_X + 1][i] = 1.0f;
@@ -145,8 +147,8 @@ static void fill_scores(operands *o, double size) {
     }
 }
 
-/* An element of a result in float64, and the sum of the magnitudes of its terms. Errors are
- * relative to this sum. */
+/* An expected element in float64, and the sum of its terms' magnitudes. Errors are relative to this
+ * sum. */
 typedef struct element {
     double value, size;
 } element;
@@ -169,7 +171,7 @@ static double dot(const float *a, const float *b, int n) {
     return sum;
 }
 
-/* Compute the results of query `row`, counted over all heads and samples. */
+/* Compute the results of query number `row`; queries are counted over all heads and samples. */
 static void attend(results *out, const operands *o, int64_t row) {
     const int64_t key = row / HEADS / QUERIES * KEYS;
     const float *q = o->at[SLOT_X] + row * DEPTH, *k = o->at[SLOT_X + 1] + key * DEPTH;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_attention.c -- properties of attention on each backend. Fused and separate q, k and v
- * agree, and so do operands at other addresses. A causal row depends only on the keys up to it.
- * Groups share a head of keys. Inputs may be one value. */
+/* test_op_attention.c -- properties of attention on each backend. Results do not depend on whether
+ * q, k and v are fused or separate, nor on the operands' addresses. A causal row depends only on
+ * the keys up to its position. Several query heads may share a key/value head. Several inputs may
+ * be the same value. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 static const runner *tested; /* the backend under test */
 
-/* Copy rows of `width` elements from `from`, `from_stride` elements apart, to `to`. */
+/* Copy rows of `width` elements from `from` to `to`. The rows of `from` are `from_stride` elements
+ * apart. */
 static void copy_columns(float *to, int64_t to_stride, const float *from, int64_t from_stride,
                          int64_t rows, int64_t width) {
     for (int64_t i = 0; i < rows; i++)
@@ -27,7 +29,7 @@ static void assert_same_columns(const op_case *c, const char *name, const float 
     }
 }
 
-/* Operands that are aligned to vectors, and operands that are not, give the same bits. */
+/* Operands that are aligned to vectors give bit-identical results to operands that are not. */
 TEST_ON_BOTH(an_address_changes_no_bit) {
     static const int64_t depths[] = {64, 128, 40, 24};
     tested = *state;
@@ -51,7 +53,7 @@ TEST_ON_BOTH(an_address_changes_no_bit) {
     }
 }
 
-/* Fused and separate q, k and v give the same bits. */
+/* A fused tensor of q, k and v gives bit-identical results to separate q, k and v. */
 TEST_ON_BOTH(fused_attention_has_the_bits_of_separate) {
     static const int64_t rows[] = {5, 64, 130, 600};
     tested = *state;
@@ -87,9 +89,9 @@ TEST_ON_BOTH(fused_attention_has_the_bits_of_separate) {
     }
 }
 
-/* With causal attention, rows 0 .. first - 1 of a longer sequence equal the rows of a sequence of
- * length `first`. So a query can be computed alone from the keys up to it. Cases include keys in
- * several blocks, and windows. */
+/* With causal attention, rows 0 to n - 1 of a longer sequence equal the rows of a sequence of
+ * length n. Therefore a query can be computed alone from the keys up to its position. Cases include
+ * keys in several blocks, and windows. */
 TEST_ON_BOTH(a_causal_row_depends_on_its_own_keys) {
     static const int64_t windows[] = {0, 1, 50, 64, 100, 570};
     tested = *state;
@@ -118,8 +120,8 @@ TEST_ON_BOTH(a_causal_row_depends_on_its_own_keys) {
     }
 }
 
-/* Head h of q reads head h / group of k and v: y has the same bits as if the heads of k and v were
- * repeated. */
+/* Query head h reads key/value head h / group. The result y is bit-identical to the result with a
+ * repeated copy of the key/value head for each query head. */
 TEST_ON_BOTH(a_group_shares_a_head_of_keys) {
     tested = *state;
     for (int i = 0; i < 4; i++) {
@@ -153,9 +155,9 @@ TEST_ON_BOTH(a_group_shares_a_head_of_keys) {
     }
 }
 
-/* Check backward if several inputs are one value: input k if bit k of `same` is set. Their
- * gradients share memory and are added up. The first gradient written overwrites the memory, or
- * adds to it if the case says so for the last of these inputs. */
+/* Check backward if several inputs are the same value. Input k is one of them if bit k of `same` is
+ * set. The gradients of these inputs share memory and are added up. The first gradient written
+ * overwrites the memory, or adds to it if the case requires that for the last of these inputs. */
 static void check_one_gradient(const op_case *c, uint32_t same) {
     operands one, apart;
     operands_create_bent(&one, c, &seed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_backends.c -- the cpu backend, or the one that CGP_TEST_BACKEND names, equals ref within
- * bounds.h, for every kind of op, with half of the cases in bf16. Arguments name the ops to test.
- * test_op_properties.c has the exact properties of each backend. */
+ * bounds.h, for every kind of op, with half of the cases in bf16. Command-line arguments name the
+ * ops to test. test_op_properties.c tests the exact properties of each backend. */
 #include "bounds.h"
 
 static uint64_t seed;
@@ -9,7 +9,7 @@ static runner ref;
 /* Number of cases of the current test, and of failures in them. A test continues after a failure,
  * so that one run shows all failures. */
 static int cases, failures;
-static char **named; /* names of the ops to test, then NULL; none: all ops */
+static char **named; /* names of the ops to test, then NULL; if empty, all ops */
 
 static bool is_named(cgp_op_kind op) {
     for (char **name = named; *name; name++) {
@@ -25,7 +25,7 @@ static bool loss_is_near(const operands *a, const operands *b) {
     return false;
 }
 
-/* Return true if the backend can make a kernel for a direction of a case. */
+/* Return true if the tested backend has a kernel for a direction of a case. */
 static bool is_taken(const op_case *c, cgp_op_direction direction) {
     const cgp_kernel_spec spec = spec_of(c, direction);
     cgp_kernel *kernel = NULL;
@@ -102,8 +102,8 @@ TEST_CASE(cross_entropy_over_a_vocab_is_what_ref_gives) {
     end();
 }
 
-/* Tensor cores compute heads of up to 128 columns. With shift 0, and columns in eights, their
- * operands are copied asynchronously. */
+/* Tensor cores compute heads of up to 128 columns. If the shift is 0 and the number of columns is a
+ * multiple of 8, the operands are copied asynchronously. */
 TEST_CASE(heads_for_tensor_cores_are_what_ref_gives) {
     static const int shifts[] = {0, 0, 0, 1};
     for (int64_t depth = 64; depth <= 128; depth *= 2) {
@@ -139,7 +139,7 @@ static void check_in_tf32(const op_case *c) {
     op_case in_tf32 = *c;
     in_tf32.type = CGP_F32;
     in_tf32.tf32 = true;
-    if (c->shift > 1) in_tf32.shift = 0; /* cuBLASLt reads aligned operands only */
+    if (c->shift > 1) in_tf32.shift = 0; /* cuBLASLt needs aligned operands */
     check_against_ref(&in_tf32);
 }
 

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_bf16.c -- the result of a kernel in bf16 is the rounded result of the kernel in f32 for
- * equal numbers.
+/* test_op_bf16.c -- the result of a bf16 kernel is the rounded result of the f32 kernel for equal
+ * inputs.
  *
  *     bf16 operands ──┬─► kernel in f32  ──► round ─┐
  *                     └─► kernel in bf16 ───────────┴─ the same bits
  *
- * Loads widen exactly, arithmetic is that of f32 in the same order, and a store rounds once, even
- * if it adds. So there is no tolerance. Results that are f32 in both kernels (saved values,
- * gradients of parameters, the loss) are equal without rounding.
+ * A bf16 kernel widens its inputs exactly, computes in f32 in the same order as the f32 kernel, and
+ * rounds once when it stores, even if it adds. Therefore the comparison is exact. Results that are
+ * f32 in both kernels (saved values, gradients of parameters, the loss) are equal without rounding.
  *
  * GEMM with AVX512_BF16 or AMX follows another rule (test_op_tiles.c), and so does GEMM on tensor
- * cores (test_cuda_gemm.c). So LINEAR, CONV2D and ATTENTION are tested here on a device without
- * them. */
+ * cores (test_cuda_gemm.c). Therefore this file tests LINEAR, CONV2D and ATTENTION on a device that
+ * uses neither. */
 #include "harness.h"
 
 static uint64_t seed;
-static runner ref, cpu, plain; /* plain: a cpu device that uses no bf16 instructions */
+static runner ref, cpu, plain; /* `plain`: cpu without bf16 instructions */
 
-/* Widths near 8 and 16 lanes, near the width of two vectors, and near that of four rows of
- * vectors. */
+/* Row widths near 8 and 16 lanes, near two vectors, and near the width that is processed as four
+ * rows of vectors. */
 static const int64_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 257};
 #define WIDTHS (int)(sizeof widths / sizeof *widths)
 
@@ -35,7 +35,8 @@ static void assert_same(const operands *got, const operands *want, cgp_op_direct
         fail_msg("%s: loss is %.17g, in f32 %.17g", case_text(&got->c), got->loss, want->loss);
 }
 
-/* Compare both types in one direction. The result overwrites slot `over`, unless `over` is -1. */
+/* Compare f32 and bf16 in one direction. The result overwrites slot `over` in place, unless `over`
+ * is -1. */
 static void check(const runner *on, const operands *from, cgp_op_direction direction, int result,
                   int over) {
     operands f32, bf16;
@@ -55,8 +56,8 @@ static void check(const runner *on, const operands *from, cgp_op_direction direc
     operands_destroy(&bf16);
 }
 
-/* Check forward, then backward on the results of forward. Check each in place too, if the op allows
- * it. */
+/* Check forward, then backward on the results of forward. If the op allows running in place, check
+ * both directions in place too. */
 static void check_case(const runner *on, const op_case *c) {
     const cgp__op *op = cgp__op_find(c->op);
     operands o;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_function.c -- FUNCTION and FUNCTION_OF_Y where their functions bend, are infinite or are
- * not defined, and their constants. The expected numbers are PyTorch's. */
+/* test_op_function.c -- tests FUNCTION and FUNCTION_OF_Y at points where a function has a kink, is
+ * infinite or is undefined. Also tests the functions' constants. The expected numbers are
+ * PyTorch's. */
 #include "harness.h"
 #include "shapes.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 
-/* y and dx at x, for dy = 1. */
+/* The expected y and dx at a point x, for dy = 1. */
 typedef struct point {
     cgp_function function;
     float a, b, x, y, dx;
@@ -99,7 +100,8 @@ static void expect(const point *p, const char *name, float got, float want) {
                  (double)p->x, (double)got, (double)want);
 }
 
-/* Fill x with one number; 19 elements have full vectors and a tail. */
+/* Run forward and backward with all elements of x equal. There are 19 elements, which make full
+ * vectors and a tail. */
 static void run_at(const runner *on, operands *o, const point *p, cgp_dtype type) {
     op_case c = {.op = kind_of_function((int)p->function),
                  .attributes = function_attributes(1, 19, (int)p->function),
@@ -128,7 +130,8 @@ TEST_ON_BOTH(bends_infinities_and_nans_are_those_of_pytorch) {
     }
 }
 
-/* Limits 0.3 and 0.7 are rounded to bf16, 0.3 up. A y at a limit has no gradient. */
+/* The limits 0.3 and 0.7 of a clamp are rounded to bf16; 0.3 is rounded up. Where y equals a limit,
+ * the gradient is 0. */
 TEST_ON_BOTH(limits_in_bf16_are_rounded) {
     static const float below[] = {0.25f, 0.30078125f, 0.703125f, 0.75f};
     for (size_t k = 0; k < 4; k++) {
@@ -140,15 +143,15 @@ TEST_ON_BOTH(limits_in_bf16_are_rounded) {
     }
 }
 
-/* Draw a number of an exponent between -30 and 6. */
+/* Draw a number whose binary exponent is between -30 and 6. */
 static float draw_number(void) {
     const double size =
         exp2(test_between(&seed, -30, 5)) * (1 + (test_random(&seed) >> 11) * 0x1p-53);
     return (float)(test_random(&seed) & 1 ? size : -size);
 }
 
-/* Results near 0 keep their digits: exp(x) - 1 of ELU, log(1 + exp(x)) of SOFTPLUS, log(x) near
- * 1. */
+/* Results near 0 have a small relative error: exp(x) - 1 in ELU, log(1 + exp(x)) in SOFTPLUS, and
+ * log(x) near x = 1. */
 TEST_CASE(functions_are_relatively_exact) {
     static const cgp_function functions[] = {CGP_FUNCTION_EXP, CGP_FUNCTION_LOG, CGP_FUNCTION_ELU,
                                              CGP_FUNCTION_SOFTPLUS, CGP_FUNCTION_MISH};
@@ -157,7 +160,7 @@ TEST_CASE(functions_are_relatively_exact) {
                      .attributes = function_attributes(64, 67, (int)functions[k]),
                      .n = 1};
         operands o, want;
-        if (functions[k] == CGP_FUNCTION_SOFTPLUS) c.attributes.slope = 2.0f; /* a x is exact */
+        if (functions[k] == CGP_FUNCTION_SOFTPLUS) c.attributes.slope = 2.0f; /* so a x is exact */
         operands_create(&o, &c, &seed);
         for (int64_t i = 0; i < o.count[SLOT_X]; i++) {
             const float x = draw_number();

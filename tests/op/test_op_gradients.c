@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients.c -- the ref backend's backward is the derivative of its forward
- * (differences.h). Backward adds to a gradient if a case requires it, and skips a dx that is NULL.
- * Ops over images are in test_op_gradients_images.c. */
+ * (differences.h). Backward adds to the old value of a gradient if the case requires it, and does
+ * not compute a dx that is NULL. Ops over images are in test_op_gradients_images.c. */
 #include "differences.h"
 
 static uint64_t seed;
@@ -141,7 +141,8 @@ TEST_CASE(attention_is_differentiated_with_dropout_and_without) {
     }
 }
 
-/* Covers groups, windows, attention to all keys, heads of v with another width, and a scale. */
+/* Tests shared key/value heads, windows, attention to all keys, another width of v's heads, and a
+ * scale. */
 TEST_CASE(grouped_attention_is_differentiated) {
     const cgp_op_attributes uses[] = {
         windowed_attributes(5, 0, 2, 3, 5, 4, 0.0),    windowed_attributes(70, 9, 1, 2, 4, 6, 0.3),
@@ -188,7 +189,7 @@ TEST_CASE(cross_entropy_is_differentiated_with_ignored_targets) {
             op_case c = {
                 .op = CGP_OP_CROSS_ENTROPY, .attributes = loss_attributes(rows, classes), .n = 2};
             check(&c, &seed);
-            c.attributes.cross_entropy.ignore = 0; /* ignores a class */
+            c.attributes.cross_entropy.ignore = 0; /* class 0 is ignored */
             check(&c, &seed);
             c.attributes = weighted_attributes(rows, classes);
             check(&c, &seed);
@@ -212,9 +213,9 @@ static void assert_sum(const operands *o, int slot, const float *before, const f
     }
 }
 
-/* Check the gradients to which a kernel must add: dx[k] if bit k of `add` is set, and gradients of
- * parameters with `accumulate`. Each gradient is exactly the old value plus the value that the
- * kernel writes without adding. */
+/* Check gradients that a kernel must add to their old values: dx[k] if bit k of `add` is set, and
+ * gradients of parameters if the case has `accumulate`. The result must be exactly the old value
+ * plus the value that the kernel writes without adding. */
 static void check_adding(const runner *on, int op, cgp_op_direction direction, uint32_t add,
                          bool accumulate) {
     const op_case c = one_of(op);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients_images.c -- the ref backend's backward is the derivative of its forward
- * (differences.h), for ops over images and related ones. */
+ * (differences.h), for ops over images, and for some other ops with several dimensions. */
 #include "differences.h"
 
 static uint64_t seed;
 
-/* Images and most windows are not square, so that swapped sides fail. Padding is top, bottom, left,
- * right. */
+/* Sizes of an image and its windows. Images and most windows are not square, so that a test fails
+ * if an op swaps height and width. Padding lists top, bottom, left and right. */
 typedef struct shape {
     int64_t height, width;
     int kernel[2], stride[2], padding[4];
@@ -20,12 +20,13 @@ static const shape windows[] = {
     {3, 4, {3, 4}, {1, 1}, {0, 0, 0, 0}}, {9, 4, {2, 2}, {4, 3}, {0, 0, 0, 0}},
 };
 
-/* Negative padding, which crops pixels, and windows outside the image; pools do not allow these. */
+/* Shapes with negative padding, which crops pixels, and with windows that lie entirely outside the
+ * image. Pools do not allow these shapes. */
 static const shape crops[] = {
     {6, 5, {1, 1}, {2, 2}, {-1, 1, -1, 1}},
     {7, 7, {3, 3}, {1, 1}, {-2, 0, 0, -1}},
     {3, 4, {2, 3}, {1, 2}, {4, 3, -1, 5}},
-    {2, 3, {1, 1}, {1, 1}, {-2, 3, 3, -3}}, /* outside the image */
+    {2, 3, {1, 1}, {1, 1}, {-2, 3, 3, -3}}, /* windows outside the image */
 };
 
 static void check_shape(cgp_op_kind op, const shape *of, int64_t in, int64_t out, bool bias) {
@@ -53,7 +54,8 @@ TEST_CASE(conv2d_is_differentiated_in_every_shape) {
     }
 }
 
-/* Covers depthwise and other groups, and dilations that share divisors with the stride or not. */
+/* Tests depthwise and other groups, and dilations with and without a common divisor with the
+ * stride. */
 TEST_CASE(grouped_and_dilated_convolutions_are_differentiated) {
     static const cgp_op_kind ops[] = {CGP_OP_CONV2D, CGP_OP_CONV_TRANSPOSE2D};
     static const struct {
@@ -79,7 +81,7 @@ TEST_CASE(grouped_and_dilated_convolutions_are_differentiated) {
     }
 }
 
-/* Covers windows that overlap or leave gaps, and padding that adds pixels. */
+/* Tests windows that overlap or leave gaps, and padding that adds pixels. */
 TEST_CASE(transposed_convolutions_are_differentiated_in_every_shape) {
     static const shape more[] = {{3, 4, {2, 3}, {3, 4}, {0, 0, 0, 0}},
                                  {2, 3, {1, 1}, {2, 3}, {-1, 0, 0, -2}}};
@@ -153,7 +155,7 @@ static void check_each(cgp_op_kind op, cgp_op_attributes (*attributes)(int64_t, 
             check(&c, &seed);
             c.n = 3;
             check(&c, &seed);
-            c.evaluate = op != CGP_OP_BATCH_NORM; /* has a gradient only in training */
+            c.evaluate = op != CGP_OP_BATCH_NORM; /* BATCH_NORM has a gradient only in training */
             check(&c, &seed);
         }
     }
@@ -193,16 +195,18 @@ TEST_CASE(losses_of_elements_are_differentiated) {
     check_each(CGP_OP_BCE_WITH_LOGITS, plain_attributes);
     check_each(CGP_OP_MSE, plain_attributes);
     check_each(CGP_OP_SMOOTH_L1, smooth);
-    check_each(CGP_OP_SMOOTH_L1, plain_attributes); /* beta 0: L1 */
+    check_each(CGP_OP_SMOOTH_L1, plain_attributes); /* with beta 0 this is L1 */
     check_each(CGP_OP_WEIGHTED_MEAN, plain_attributes);
 }
 
-/* Return attributes of a norm with one group, 11 channels per group, or one group per channel. */
+/* Return attributes of a channel norm. It has one group, groups of 11 channels, or one group per
+ * channel. */
 static cgp_op_attributes groups(int64_t rows, int64_t width) {
     return group_norm_attributes(rows, width, width % 11 == 0 ? width / 11 : width > 2 ? 1 : width);
 }
 
-/* In training the mean and variance depend on x, for BATCH_NORM on x of all samples. */
+/* In training, mean and variance depend on x, so they contribute to dx. In BATCH_NORM they depend
+ * on x of all samples. */
 TEST_CASE(channel_norms_are_differentiated) {
     check_each(CGP_OP_BATCH_NORM, norm_attributes);
     check_each(CGP_OP_INSTANCE_NORM, norm_attributes);

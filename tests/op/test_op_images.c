@@ -7,7 +7,7 @@
 static uint64_t seed;
 static runner ref, cpu;
 
-/* Set a slot to these numbers, the pixels of one channel in row order. */
+/* Set a slot to `values`: the pixels of one channel, row by row. */
 static void set(operands *o, int slot, const float *values) {
     memcpy(o->at[slot], values, (size_t)o->count[slot] * sizeof(float));
 }
@@ -21,7 +21,8 @@ static void expect(const operands *o, int slot, const float *values) {
     }
 }
 
-/* Check y for x, and dx for dy. */
+/* Check that forward computes the expected y from x, and that backward computes the expected dx
+ * from dy. */
 static void check_picture(const runner *on, cgp_op_kind op, cgp_op_attributes g, const float *x,
                           const float *y, const float *dy, const float *dx) {
     const op_case c = {.op = op, .attributes = g, .n = 1};
@@ -38,8 +39,8 @@ static void check_picture(const runner *on, cgp_op_kind op, cgp_op_attributes g,
 
 #define P(...) ((const float[]){__VA_ARGS__})
 
-/* With a 1 at (u, v, c, o) of the weight, y is x shifted:
- * pixel (i stride + u - top, j stride + v - left) of channel c. */
+/* If the weight is 1 at (u, v, c, o) and 0 elsewhere, channel o of y is a shifted channel of x.
+ * Pixel (i, j) of y is pixel (i stride + u - top, j stride + v - left) of channel c. */
 static void check_element(const runner *on, const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const int u = test_between(&seed, 0, g->windows.kernel_height - 1);
@@ -81,7 +82,7 @@ static const float image[] = {1, 5, 2,  0, //
                               3, 4, 8,  1, //
                               7, 6, -1, -2};
 
-/* Windows of 2 x 2, with a horizontal stride of 2. */
+/* The pool has windows of 2 x 2 pixels and a horizontal stride of 2. */
 TEST_ON_BOTH(a_pool_takes_the_largest_of_each_window) {
     const cgp__attributes a = {.windows = {.kernel = {2, 2}, .stride = {1, 2}}};
     check_picture(*state, CGP_OP_MAX_POOL, image_attributes(CGP_OP_MAX_POOL, 3, 4, 1, a), image,
@@ -104,7 +105,8 @@ TEST_ON_BOTH(the_gradient_of_a_maximum_goes_to_the_first_of_equals) {
                     0, 0, 0));
 }
 
-/* Windows are 1 x 2. The NaN is in the second and third window, and gets the gradients of both. */
+/* The pool's windows are 1 x 2. A NaN pixel is in the second and the third window, and gets the
+ * gradients of both windows. */
 TEST_ON_BOTH(a_nan_is_the_largest_of_its_windows) {
     const cgp__attributes a = {.windows = {.kernel = {1, 2}, .stride = {1, 1}}};
     const op_case c = {
@@ -120,8 +122,8 @@ TEST_ON_BOTH(a_nan_is_the_largest_of_its_windows) {
     operands_destroy(&o);
 }
 
-/* Windows are 3 x 3 with stride 2 and padding 1, so that only 4 or 6 of their 9 pixels are in the
- * image. */
+/* Windows are 3 x 3 with stride 2 and padding 1, so only 4 or 6 of the 9 pixels of a window are in
+ * the image. */
 TEST_ON_BOTH(a_mean_does_not_count_padding) {
     const cgp__attributes a = {
         .windows = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}}};
@@ -147,8 +149,8 @@ TEST_ON_BOTH(a_pixel_is_upsampled_to_a_block) {
                   P(9, 21));
 }
 
-/* Adds a row at the top and removes the last one; removes the first column and adds two at the
- * right. */
+/* Padding adds a row at the top, removes the last row, removes the first column, and adds two
+ * columns at the right. */
 TEST_ON_BOTH(padding_adds_zeros_and_takes_pixels_off) {
     const cgp__attributes a = {.windows = {.padding = {1, -1, -1, 2}}};
     check_picture(*state, CGP_OP_PAD, image_attributes(CGP_OP_PAD, 3, 4, 1, a), image,
@@ -180,7 +182,8 @@ TEST_ON_BOTH(values_are_laid_side_by_side) {
     operands_destroy(&o);
 }
 
-/* Check that every channel of these rows has mean 0 and variance 1 / (1 + eps / variance of x). */
+/* Check that in `rows` rows, starting at row `first`, every channel has mean 0 and variance 1 / (1
+ * + eps / variance of x). */
 static void check_normal(const operands *o, int64_t first, int64_t rows) {
     const int64_t width = o->c.attributes.out;
     for (int64_t c = 0; c < width; c++) {
@@ -219,8 +222,8 @@ TEST_ON_BOTH(norms_give_mean_0_and_variance_1) {
     }
 }
 
-/* The loss is log 2 for a logit of 0. For a large logit, it is 0 if the sign is right, and the
- * logit's magnitude if it is wrong. */
+/* The loss is log 2 for a logit of 0. For a large logit, the loss is 0 if the logit's sign is
+ * right, and the logit's magnitude if the sign is wrong. */
 TEST_ON_BOTH(bce_of_large_logits_is_no_infinity) {
     const op_case c = {.op = CGP_OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;
@@ -235,7 +238,7 @@ TEST_ON_BOTH(bce_of_large_logits_is_no_infinity) {
     operands_destroy(&o);
 }
 
-/* Differences of 0, below beta, of beta, and above beta, in both directions. */
+/* Tests differences of 0, below beta, equal to beta, and above beta, with both signs. */
 TEST_ON_BOTH(smooth_l1_is_linear_from_beta_on) {
     op_case c = {.op = CGP_OP_SMOOTH_L1, .attributes = element_loss_attributes(1, 6, 0.5), .n = 1};
     operands o;
@@ -247,7 +250,7 @@ TEST_ON_BOTH(smooth_l1_is_linear_from_beta_on) {
     op_run(*state, &o, CGP_OP_BACKWARD_INPUT);
     assert_true(fabs(o.loss - (0.0625 + 0.25 + 0.25 + 4.75 + 2.75)) < 1e-6);
     expect(&o, SLOT_DX, P(0, 0.5f, -1, -1, -1, 1));
-    o.c.attributes.element_loss.beta = 0; /* L1 */
+    o.c.attributes.element_loss.beta = 0; /* now the loss is L1 */
     op_run(*state, &o, CGP_OP_FORWARD);
     op_run(*state, &o, CGP_OP_BACKWARD_INPUT);
     assert_true(fabs(o.loss - (0.25 + 0.5 + 0.5 + 5 + 3)) < 1e-6);

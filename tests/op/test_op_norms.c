@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_norms.c -- statistics of norms whose deviation is far below the mean, so that terms
- * cancel, and of norms whose squares overflow. */
+/* test_op_norms.c -- tests the statistics of norms for two hard kinds of input. In the first, the
+ * deviation is far below the mean, so terms cancel. In the second, squares overflow. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 
-/* Compute the mean and 1 / standard deviation over all rows and `channels` channels of x. */
+/* Compute the mean and 1 / standard deviation of the elements in all rows and in `channels`
+ * channels of x. */
 static void statistics(const float *x, int64_t rows, int64_t width, int64_t channels, double eps,
                        double *mean, double *rstd) {
     const double count = (double)(rows * channels);
@@ -19,8 +20,9 @@ static void statistics(const float *x, int64_t rows, int64_t width, int64_t chan
     *rstd = 1.0 / sqrt(squares / count + eps);
 }
 
-/* Check y = (x - mean) rstd weight + bias to a few units in the last place of its terms and of one
- * deviation. A tolerance of a unit of mean rstd, which is 1e5 here, would be too large. */
+/* Check that y = (x - mean) rstd weight + bias. The tolerance is a few units in the last place of
+ * the terms and of one deviation. A unit in the last place of mean rstd, which is 1e5 here, would
+ * be too large a tolerance. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;
@@ -80,7 +82,7 @@ TEST_ON_BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth) {
 
 /* --- squares that overflow --- */
 
-/* Return the index in the saved rstd for element i of x. */
+/* Return the index of the saved rstd that belongs to element `i` of x. */
 static int64_t set_of(const operands *o, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t row = i / g->out, sample = row / g->rows, channel = i % g->out;
@@ -90,8 +92,8 @@ static int64_t set_of(const operands *o, int64_t i) {
     return sample * g->norm.groups + channel / (g->out / g->norm.groups);
 }
 
-/* Check that results in the set are NaN, and all other results are finite. A set is the elements
- * that share one rstd. */
+/* Check that the results of one set of elements are NaN, and that all other results are finite. A
+ * set consists of the elements that share one rstd. */
 static void check_set(const operands *o, int64_t set) {
     static const int slots[] = {SLOT_Y, SLOT_DX};
     for (int64_t i = 0; i < 2 * o->count[SLOT_X]; i++) {
@@ -106,8 +108,8 @@ static void check_set(const operands *o, int64_t set) {
         assert_int_equal(isnan(o->at[rstd_slot(o->c.op)][i]) != 0, i == set);
 }
 
-/* Set the elements of one set to +-size, with signs that alternate along rows and channels, and
- * check that only their results overflow. */
+/* Set the elements of one set (those that share one rstd) to +-`size`, with signs that alternate
+ * along rows and channels. Check that only the results of this set overflow. */
 static void check_overflow(const runner *on, const op_case *c, float size) {
     operands o;
     operands_create(&o, c, &seed);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_properties.c -- properties of each backend, mostly bit for bit. Kernels give equal
- * results in place and out of place; a sample's result does not depend on other samples; inputs
- * that are one value get one gradient. Dropout masks follow their rule, fewer samples need no more
- * workspace, and BATCH_NORM updates its running statistics. */
+ * results in place and out of place. A sample's result does not depend on other samples. If two
+ * inputs are the same value, their gradients are added up. Dropout masks follow their rule, fewer
+ * samples need no more workspace, and BATCH_NORM updates its running statistics. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 static const runner *tested; /* the backend under test */
-static int rarely;           /* run one case in so many: fibers are slow */
+static int rarely;           /* run one case in `rarely`, because CUDA's fibers are slow */
 
-/* A plan for n samples also serves fewer samples. */
+/* A plan for n samples is also used for fewer samples, so fewer samples must not need more
+ * workspace. */
 TEST_ON_BOTH(fewer_samples_need_no_more_workspace) {
     const runner *on = *state;
     static const int threads[] = {1, 2, 5};
@@ -87,8 +88,8 @@ TEST_ON_BOTH(in_place_gives_the_same_bits) {
 
 /* --- a result depends only on its own row, or its own image --- */
 
-/* Run n samples alone, starting at `first`, at another address. Their results are the same as among
- * all samples. */
+/* Run `n` samples alone, starting at sample `first`, with operands at another address. The results
+ * must equal the results of the same samples in a run of all samples. */
 static void check_slice(const operands *whole, const operands *before, int64_t first, int64_t n) {
     operands o;
     const int shift = test_between(&seed, 0, 15);
@@ -118,11 +119,12 @@ static void check_slices(const op_case *c) {
     operands_destroy(&whole);
 }
 
-/* Check the case as drawn, and with every row as a separate sample. BATCH_NORM uses its state. */
+/* Check the samples of a case, and then the same case with every row as a separate sample.
+ * BATCH_NORM runs as in evaluation, so it uses its state. */
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
     if (c->op == CGP_OP_BATCH_NORM) rows.evaluate = true;
-    if (c->op == CGP_OP_CACHED_ATTENTION) return; /* rows depend on each other */
+    if (c->op == CGP_OP_CACHED_ATTENTION) return; /* a row depends on earlier rows */
     check_slices(&rows);
     rows.n *= rows.attributes.rows;
     rows.attributes.rows = 1;
@@ -131,7 +133,8 @@ static void check_rows_alone(const op_case *c) {
         check_slices(&rows);
 }
 
-/* cuBLASLt reads aligned operands only; f32 kernels, with other bits, compute unaligned ones. */
+/* Check rows in TF32, with aligned operands for cuBLASLt. Unaligned operands are computed by f32
+ * kernels, whose results are not bit-identical to cuBLASLt's. */
 static void check_rows_in_tf32(const op_case *c) {
     op_case in_tf32 = *c;
     in_tf32.type = CGP_F32;
@@ -149,7 +152,8 @@ TEST_ON_BOTH(a_row_depends_on_that_row_alone) {
 
 /* --- a frozen parameter has no gradient --- */
 
-/* Run backward without the gradients in `frozen`, bit k for dparam[k]. */
+/* Run backward without some gradients of parameters: dparam[k] is left out if bit k of `frozen` is
+ * set. */
 static void check_without(const operands *before, const operands *whole, cgp_op_direction direction,
                           uint32_t frozen) {
     const cgp__op *op = cgp__op_find(before->c.op);
@@ -179,7 +183,8 @@ static void check_frozen(const op_case *c) {
         op_run(tested, &whole, direction);
         for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
             all |= (uint32_t)(whole.at[SLOT_DPARAM + k] != NULL) << k;
-        /* W of an op runs only if a parameter is trainable */
+        /* a plan runs weight backward (W) of an op only if one of the op's parameters is
+         * trainable */
         const bool input = direction == CGP_OP_BACKWARD_INPUT;
         for (uint32_t frozen = 1; frozen <= all; frozen++) {
             if (!(frozen & ~all) && (input || frozen != all))
@@ -196,10 +201,10 @@ TEST_ON_BOTH(frozen_parameters_get_no_gradient_and_the_rest_has_the_same_bits) {
         for_each_case((cgp_op_kind)op, rarely, check_frozen, &seed);
 }
 
-/* --- a row with a cache is a row of attention --- */
+/* --- attention with a cache gives the rows of full attention --- */
 
-/* Compare rows `first` to first + n - 1 of full attention with a cache that has the rows before
- * them. */
+/* Compare n rows of full attention, starting at row `first`, with attention that reads all earlier
+ * rows from a cache. */
 static void check_cached(const operands *whole, operands *cached, int64_t first, int64_t n) {
     const int64_t size = per_sample(cached, SLOT_Y);
     operands o;
@@ -246,14 +251,15 @@ TEST_ON_BOTH(a_row_with_a_cache_is_that_row_of_attention) {
     for (int i = 0; i < (rarely > 3 ? 3 : test_scaled(12)); i++)
         check_attention_in_parts(rows[test_random(&seed) % 6], windows[test_random(&seed) % 5]);
     if (tested->backend != &cgp__backend_cpu) return;
-    check_attention_in_parts(600, 0); /* sums in blocks of 512 keys */
+    check_attention_in_parts(600, 0); /* keys are summed in blocks of 512 */
     check_attention_in_parts(700, 530);
 }
 
 /* --- inputs that are one value --- */
 
-/* If both inputs are one value, the kernel adds dx[0] to dx[1] in the same memory, which may also
- * be that of dy. The result must equal dx[0] + dx[1] with separate memory. */
+/* If both inputs are the same value, the kernel adds dx[0] and dx[1] in one memory, which may also
+ * be the memory of dy. The result must equal the sum of dx[0] and dx[1] from a run with separate
+ * memory. */
 static void check_one_value(const op_case *c) {
     operands one, apart;
     op_case both = *c;
@@ -336,7 +342,8 @@ static void assert_state(const operands *o, int k, int64_t c, double want) {
                  want);
 }
 
-/* state' = (1 - momentum) state + momentum statistics, but only at the end of the step. */
+/* A commit at the end of the step sets the state to (1 - momentum) state + momentum statistics. The
+ * state does not change before the commit. */
 TEST_ON_BOTH(training_moves_running_statistics_when_it_commits) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
@@ -364,7 +371,8 @@ TEST_ON_BOTH(training_moves_running_statistics_when_it_commits) {
 }
 
 /* Statistics are collected only in training and with an accumulator. Recomputation has no
- * accumulator; evaluation may have one. y does not depend on the accumulator. */
+ * accumulator; evaluation may have an accumulator. The result y does not depend on the
+ * accumulator. */
 TEST_ON_BOTH(only_training_with_accumulator_collects) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
@@ -422,8 +430,8 @@ TEST_ON_BOTH(dropout_follows_its_rule) {
     for_each_case(CGP_OP_DROPOUT2D, 3, check_mask, &seed);
 }
 
-/* With q = 0, query t gives equal weight to all keys up to t. As v[j] is the j-th unit vector, y
- * shows the probability of each key: 1 / (t + 1) / (1 - p), or 0 if dropped. */
+/* With q = 0, query t gives equal weight to the keys 0 to t. Because v[j] is unit vector number j,
+ * y shows each key's probability. It is 1 / (t + 1) / (1 - p), or 0 if dropout drops the key. */
 TEST_ON_BOTH(attention_follows_dropouts_rule) {
     tested = *state;
     static const int64_t all_rows[] = {1, 5, 64, 65, 130};

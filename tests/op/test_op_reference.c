@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_reference.c -- ops have PyTorch's values and gradients, on ref and cpu.
- * tools/reference_ops.py made the numbers, in double. Most results are equal up to rounding. Ops
- * that move elements or multiply small integers are exact. */
+/* test_op_reference.c -- on ref and cpu, ops have PyTorch's values and gradients.
+ * tools/reference_ops.py computed the expected numbers in double. Most results are compared up to
+ * rounding. Ops that only move elements or multiply small integers must match exactly. */
 #include "harness.h"
 #include "reference.h"
 
@@ -10,8 +10,8 @@ static void fill(float *to, const json_t *from) {
         to[i] = (float)json_number_value(json_array_get(from, i));
 }
 
-/* Compare within `units` float roundings of the result's size plus 1, because gradients may be near
- * 0. */
+/* Compare with a tolerance of `units` float roundings of (the result's magnitude + 1). The 1 is
+ * added because gradients may be near 0. */
 static void compare(const char *op, const char *name, const float *ours, const json_t *theirs,
                     double units) {
     for (size_t i = 0; i < json_array_size(theirs); i++) {
@@ -78,13 +78,14 @@ static op_case rotary_case(const json_t *from) {
     return c;
 }
 
-/* A slot, and the name of its numbers in the file. */
+/* A slot of the operands, and the name of the slot's numbers in the file. */
 typedef struct named {
     int slot;
     const char *name;
 } named;
 
-/* Attention sums up to 16 products of numbers up to 2, and then products of such sums. */
+/* Compare a case with the numbers in the file. The tolerance allows for attention, which sums up to
+ * 16 products of numbers up to 2, and then sums products of such sums. */
 static void compare_case(const runner *on, const op_case *c, const json_t *from, const named *given,
                          const named *made) {
     const char *name = cgp__op_find(c->op)->op.name;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_shapes.c -- the shape rule of each op, the messages for refused inputs, and the range of
- * integers that an op accepts. Shapes are without N. */
+ * integers that an op accepts. Shapes do not include the number of samples, N. */
 #include "shapes.h"
 
 TEST_CASE(every_kind_has_its_table) {
@@ -222,7 +222,7 @@ TEST_CASE(attention_takes_queries_keys_and_values) {
     assert_type(&out.shapes.saved[1], "[6, 5]");
     cgp__attributes window = {.attention = {.heads = 2, .causal = true, .window = 3}};
     assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.attention.window, 3);
-    window.attention.window = 5; /* a window over all keys becomes 0, no window */
+    window.attention.window = 5; /* a window over all keys becomes 0 (no window) */
     assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.attention.window, 0);
     assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.attention.kv_heads,
                      2);
@@ -267,7 +267,7 @@ TEST_CASE(attention_with_a_cache_takes_a_row_and_its_position) {
                                                               .window = 4,
                                                               .scale = 0.25f,
                                                               .causal = 1}});
-    other.attention.window = 9; /* a window over the whole cache becomes 0, no window */
+    other.attention.window = 9; /* a window of the whole cache becomes 0 (none) */
     assert_ok(infer_cached(&other, (cgp_op_type[]){q, k, v, at}, &out));
     assert_int_equal(out.sizes.attention.window, 0);
     refuse_cached(of, F32(2, 24), k, v, at, "expects one row of q, got 2");
@@ -334,7 +334,7 @@ TEST_CASE(rotary_keeps_the_shape) {
     assert_type(&out.shapes.output, "[5, 24]");
     cgp_op_attributes sizes = {
         .rotary = {.rows = 5, .in = 24, .out = 24, .heads = 2, .rotated = 12, .theta = 10000.0f}};
-    assert_attributes(&out, sizes); /* without scaling, its constants are 0 */
+    assert_attributes(&out, sizes); /* unused constants of scaling are 0 */
     of.rotary.scaling = CGP_ROTARY_LINEAR;
     out = infer(op, of, F32(5, 24), F32(1));
     sizes.rotary.scaling = CGP_ROTARY_LINEAR;
@@ -413,7 +413,7 @@ TEST_CASE(dropout_takes_a_probability_below_1) {
     refuse(op, (cgp__attributes){.p = -0.1}, F32(3), F32(1), "expects 0 <= p < 1, got -0.1");
     refuse(op, (cgp__attributes){.p = 1.0}, F32(3), F32(1), "expects 0 <= p < 1, got 1");
     refuse(op, (cgp__attributes){.p = (double)NAN}, F32(3), F32(1), "expects 0 <= p < 1, got nan");
-    /* below 1, but 1 as a float */
+    /* 0.9999999999 is below 1 as a double, but becomes 1 as a float */
     refuse(op, (cgp__attributes){.p = 0.9999999999}, F32(3), F32(1), "expects 0 <= p < 1, got 1");
     refuse(op, none, F32((int64_t)1 << 35), F32(1),
            "expects a sample of at most 2^34 elements, got 34359738368");
@@ -441,7 +441,7 @@ TEST_CASE(cross_entropy_saves_maxima_and_log_sums) {
     refuse(op, of, F32(5, 11), I32(5, 1), "expects targets [5] for logits [5, 11], got [5, 1]");
 }
 
-/* Return the index of the first integer that is out of range, for an op with 7 ids or classes. */
+/* Return the index of the first integer that is out of range for an op with 7 ids or classes. */
 static int64_t find_invalid(cgp_op_kind kind, int k, const int32_t *data, int64_t count) {
     const cgp__attributes attributes = {
         .cross_entropy = {.kind = kind, .size = 7, .width = 1, .ignore = -1}};
@@ -481,7 +481,7 @@ TEST_CASE(integers_out_of_range_are_found) {
     }
 }
 
-/* Count the targets of n samples of one row. */
+/* Return the number of targets that are not ignored, in n samples of one row each. */
 static int64_t count_targets(int64_t ignore, const int32_t *targets, int64_t n) {
     const cgp__attributes attributes = {
         .cross_entropy = {.kind = CGP_OP_CROSS_ENTROPY, .ignore = ignore}};
@@ -495,7 +495,7 @@ TEST_CASE(targets_that_are_not_ignored_are_counted) {
     assert_int_equal(count_targets(3, targets, 5), 3);
     assert_int_equal(count_targets((int64_t)1 << 40, targets, 5), 5);
     assert_int_equal(count_targets(-100, targets, 0), 0);
-    /* NULL: the graph computes the targets, so all count */
+    /* NULL means that the graph computes the targets; then no target is ignored */
     assert_int_equal(count_targets(-100, NULL, 5), 5);
     const float fractions[] = {0.0f, 0.5f, -100.0f};
     const cgp_op_node bce = {.inputs = {F32(3), F32(3)}};
@@ -511,8 +511,8 @@ static void assert_init(const inferred *out, int k, cgp_init_kind kind, double s
         fail_msg("parameter %d: scale is %.17g, expected %.17g", k, init->scale, scale);
 }
 
-/* Compare with PyTorch's formulas for a weight from 12 inputs to 7 outputs, in either layout. The
- * bias uses the fans of the weight. */
+/* Compare initial scales with PyTorch's formulas for a weight with 12 inputs and 7 outputs, in both
+ * layouts. The bias uses the weight's fan-in and fan-out. */
 TEST_CASE(fans_follow_from_the_layout) {
     for (int transposed = 0; transposed < 2; transposed++) {
         cgp__attributes a = {.linear = {.size = 7, .bias = true, .transposed = transposed}};
@@ -530,7 +530,7 @@ TEST_CASE(fans_follow_from_the_layout) {
 }
 
 /* Test a convolution with windows of 3 x 2 pixels from 5 to 7 channels, and tables of 50 and 9 rows
- * of 8 columns. Kinds of initial values that do not depend on fans are unchanged. */
+ * of 8 columns. Kinds of initialization that do not depend on fan-in or fan-out are unchanged. */
 TEST_CASE(fans_count_windows_and_tables) {
     const cgp_init by_in = {CGP_INIT_KAIMING_UNIFORM, 1}, by_both = {CGP_INIT_XAVIER_NORMAL, 1};
     cgp__attributes a = {
@@ -549,8 +549,8 @@ TEST_CASE(fans_count_windows_and_tables) {
     assert_init(&out, 0, CGP_INIT_TRUNCATED_NORMAL, 0.02);
 }
 
-/* Plans rely on these invariants: only losses have a count, backward does not read an operand that
- * may be overwritten, and each op has one y. */
+/* Plans rely on these invariants: only losses count targets, backward does not read an operand that
+ * may have been overwritten, and each op has one output y. */
 TEST_CASE(tables_are_consistent) {
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
         const cgp__op *op = cgp__op_find((cgp_op_kind)kind);
@@ -565,8 +565,9 @@ TEST_CASE(tables_are_consistent) {
     }
 }
 
-/* Heads have 4 columns in q and k, 10 in v. For each head of q, a pair of query and key takes 4 +
- * 10 multiply-adds forward and 3 x 4 + 2 x 10 backward, plus 12 operations for the softmax. */
+/* A head has 4 columns in q and k, and 10 in v. For each query head, a pair of query and key takes
+ * 4 + 10 multiply-adds in forward and 3 x 4 + 2 x 10 in backward, and 12 operations for the
+ * softmax. */
 static void attention_counts_the_pairs_that_exist(void) {
     static const struct {
         cgp__attributes of;
@@ -591,8 +592,8 @@ TEST_CASE(gemm_dominates_the_cost) {
         assert_true(flops_of(CGP_OP_LINEAR, (cgp_op_direction)direction,
                              (cgp__attributes){.linear = {.size = 7}}, F32(2, 3, 4),
                              F32(1)) == 2.0 * 6 * 4 * 7);
-    /* T = 3 has 6 causal pairs. Each pair takes 2 x 8 multiply-adds forward and 5 x 8 backward,
-     * plus 12 operations for each of 2 heads. */
+    /* T = 3 has 6 causal pairs of query and key. Each pair takes 2 x 8 multiply-adds in forward and
+     * 5 x 8 in backward, plus 12 operations for each of the 2 heads. */
     const cgp__attributes heads = {.attention = {.heads = 2, .fused = true, .causal = true}};
     const double expected[] = {6.0 * (2 * 2 * 8 + 24), 6.0 * (2 * 5 * 8 + 24), 0.0};
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)

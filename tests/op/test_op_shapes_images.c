@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_shapes_images.c -- the shape rules of ops over images, and the messages for refused
- * inputs. Shapes are without N. */
+ * inputs. Shapes do not include the number of samples, N. */
 #include "shapes.h"
 #include "sizes.h"
 
@@ -21,8 +21,8 @@ static cgp__attributes padded(cgp__attributes a, int top, int bottom, int left, 
     return a;
 }
 
-/* out = (side + padding before + padding after - kernel) / stride + 1, rounded down, on each
- * side */
+/* On each side of an image, out = floor((side + padding before + padding after - kernel) / stride)
+ * + 1. */
 TEST_CASE(windows_are_counted_on_each_side) {
     static const struct {
         int kernel[2], stride[2], padding[4];
@@ -133,7 +133,8 @@ TEST_CASE(conv2d_refuses) {
 
 /* --- CONV_TRANSPOSE2D --- */
 
-/* A CONV2D with the same windows maps the output's sides back to the input's sides. */
+/* The sides of CONV_TRANSPOSE2D's output are such that a CONV2D with the same windows maps them
+ * back to the sides of the input. */
 TEST_CASE(a_transposed_convolution_undoes_the_sides) {
     static const struct {
         int kernel[2], stride[2], padding[4], more[2];
@@ -559,7 +560,8 @@ TEST_CASE(instance_norm_saves_one_of_each_channel_of_a_sample) {
     }
 }
 
-/* A multiply-add counts as 2 operations. There is one multiply-add for each element of a window. */
+/* For each output, a convolution has one multiply-add per element of the window. A multiply-add
+ * counts as 2 operations. */
 TEST_CASE(convolutions_dominate_the_cost) {
     const cgp__attributes a = padded(window(3, 5, 1, 1), 1, 1, 2, 2);
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)

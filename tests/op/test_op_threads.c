@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_threads.c -- the number of threads and the size of caches change no bit of a kernel's
- * result.
+/* test_op_threads.c -- a kernel's result does not depend, bit for bit, on the number of threads or
+ * the size of caches.
  *
  * Every op and direction runs on devices of 1, 2, 3 and 5 threads, with different cache sizes. Most
- * shapes are large enough to be split (threads.h, gemm.c), and their lengths leave partial
- * blocks. */
+ * shapes are large enough to be split among threads (threads.h, gemm.c). Their lengths are not
+ * multiples of a block, so the last block is partial. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 
 #ifdef TEST_ASAN
-/* LLVM's libomp does not free its records of finished threads. */
+/* Suppress a leak report: LLVM's libomp does not free its records of finished threads. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) {
     return "leak:libomp.so";
@@ -38,8 +38,8 @@ static int count_threads(void) {
     return n;
 }
 
-/* Wait for a number of threads. The system lists a finished thread for a moment longer, so poll for
- * up to 10 s. */
+/* Wait until the process has `want` threads. The system lists a finished thread for a short time,
+ * so poll for up to 10 s. */
 static void assert_threads(int want) {
     const time_t end = time(NULL) + 10;
     while (count_threads() != want && time(NULL) < end)
@@ -47,8 +47,8 @@ static void assert_threads(int want) {
     assert_int_equal(count_threads(), want);
 }
 
-/* Check the number of threads after a device is destroyed. It is `before`, or up to 2 more because
- * LLVM's OpenMP keeps idle threads for the next device. */
+/* Check the number of threads after a device is destroyed. It must be `before`, or up to 2 more,
+ * because LLVM's OpenMP keeps idle threads for the next device. */
 static void assert_threads_left(int before) {
 #ifdef TEST_OPENMP_KEEPS_THREADS
     assert_in_range(count_threads(), before, before + 2);
@@ -82,7 +82,7 @@ TEST_CASE(devices_leave_no_threads) {
 
 /* --- the optimizer --- */
 
-#define LARGE 300001 /* 18 blocks and a part of one */
+#define LARGE 300001 /* 18 blocks and a partial block */
 
 static void fill(float *x, uint64_t from) {
     for (int i = 0; i < LARGE; i++)
@@ -142,7 +142,7 @@ TEST_CASE(updates_and_norms_give_the_same_bits) {
     }
 }
 
-/* Uses more blocks of 16384 than the buffer of sums has. */
+/* Uses more blocks of 16384 elements than the buffer of partial sums can hold. */
 TEST_CASE(the_first_number_that_is_not_finite_is_the_same) {
     enum { MANY = 300 * 16384 + 7 };
     const int at[] = {MANY - 1, 256 * 16384, 256 * 16384 - 1, 16385, 16384, 16383, 0};
@@ -162,14 +162,14 @@ TEST_CASE(the_first_number_that_is_not_finite_is_the_same) {
 
 /* --- cases --- */
 
-/* Draw the length of a row: a few elements, or enough to fill a block. */
+/* Draw the length of a row: a few elements, or enough elements to fill a block. */
 static int64_t draw_width(void) {
     static const int64_t widths[] = {1, 3, 17, 64, 130, 768, 1030, 17000};
     return widths[test_random(&seed) % 8];
 }
 
-/* Draw attributes for about `rows` rows of `width` elements. Attention gets fewer elements, and so
- * do images, whose input may be larger than the output. */
+/* Draw attributes for about `rows` rows of `width` elements. Attention gets fewer elements. Images
+ * get fewer too, because their input may be larger than the output. */
 static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t width) {
     const int64_t in = test_between(&seed, 1, 120);
     if (op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION)
@@ -248,7 +248,8 @@ TEST_CASE(every_number_of_threads_gives_the_same_bits) {
         c.type = i % 2 ? CGP_BF16 : CGP_F32;
         check_threads(&c);
     }
-    /* Winograd convolutions, split by panels of weight columns and by blocks of tiles. */
+    /* Two Winograd convolutions: one is split by panels of weight columns, the other by blocks of
+     * tiles. */
     for (int i = 0; i < 2; i++) {
         const cgp__attributes a = {
             .windows = {
@@ -258,13 +259,13 @@ TEST_CASE(every_number_of_threads_gives_the_same_bits) {
         c.attributes.windows.tile = 2;
         check_threads(&c);
     }
-    /* A GEMM so large that threads pack a block together. */
+    /* A GEMM that is so large that several threads pack one block together. */
     check_threads(&(op_case){.op = CGP_OP_LINEAR,
                              .n = 1,
                              .attributes = linear_attributes(512, 512, 64, true, true),
                              .type = CGP_BF16});
-    /* With few columns, threads take blocks of rows. The last block has one row. In bf16, partial
-     * sums of c are kept in f32. */
+    /* If a GEMM has few columns, the threads divide its rows. The last block has one row. In bf16,
+     * partial sums of c are kept in f32. */
     for (int i = 0; i < 4; i++) {
         const cgp_op_attributes deep = linear_attributes(33, 97, 1101, true, true);
         const cgp_op_attributes tall = linear_attributes(1170, 33, 99, true, true);
@@ -273,8 +274,8 @@ TEST_CASE(every_number_of_threads_gives_the_same_bits) {
                                  .attributes = i < 2 ? deep : tall,
                                  .type = i % 2 ? CGP_BF16 : CGP_F32});
     }
-    /* For a weight with few rows and columns, threads take blocks of k or of pixels. The sums of
-     * these blocks are added in a fixed order. */
+    /* For the gradient of a weight with few rows and columns, the threads divide k or the pixels
+     * into blocks. The sums of these blocks are added in a fixed order. */
     const cgp__attributes filter = {
         .windows = {.kernel = {3, 5}, .stride = {1, 2}, .padding = {1, 1, 1, 2}, .size = 9}};
     for (int i = 0; i < 4; i++) {

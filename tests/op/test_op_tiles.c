@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles.c -- GEMM in bf16 with AVX512_BF16 and with AMX, compared bit for bit with simple
- * loops of the rule in tiles.h; and the choice between them.
+/* test_op_tiles.c -- GEMM in bf16 with AVX512_BF16 and with AMX, compared bit for bit with
+ * tiles.h's simple loops. Also tests which of the two a device uses.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
- * LINEAR consists of such GEMMs, and attention of such GEMMs with a softmax in f32. On a processor
- * without AVX512_BF16 these tests are skipped with a message; CGP_CPU_ISA is tested everywhere. On
- * a processor without AMX, the GEMM for AMX runs on fake tiles. */
+ * LINEAR consists of such GEMMs. Attention consists of such GEMMs and a softmax in f32. On a
+ * processor without AVX512_BF16 these tests are skipped with a message; CGP_CPU_ISA is tested
+ * everywhere. On a processor without AMX, the GEMM for AMX runs on fake tiles. */
 #include "tiles.h"
 #include "backend/cpu/operands.h"
 
 static uint64_t seed;
 static runner cpu, parallel; /* devices with one and with three threads */
-/* Devices whose GEMM uses AVX512_BF16, and AMX (fake tiles on a processor without it). */
+/* Two devices: the first one's GEMM uses AVX512_BF16, the second one's uses AMX, or fake tiles on a
+ * processor without AMX. */
 static runner by_vectors, by_tiles;
 
 static void need_tiles(void) {
@@ -24,7 +25,8 @@ static void need_tiles(void) {
 
 /* --- random GEMMs --- */
 
-/* Allocate `count` elements of either type, filled with NaNs. Those outside the matrix stay NaN. */
+/* Allocate `count` elements of either type, filled with NaNs. Elements between the rows of a matrix
+ * stay NaN. */
 static void *new_memory(cgp_dtype type, int64_t count) {
     void *memory = aligned_alloc(64, (size_t)(4 * count + 63) / 64 * 64);
     assert_non_null(memory);
@@ -44,7 +46,7 @@ static void put(cgp_dtype type, void *memory, int64_t at, float x) {
         ((float *)memory)[at] = x;
 }
 
-/* The kind of numbers that draw_number() returns. */
+/* The kind of numbers that draw_number() returns currently. */
 static enum { USUAL, DOWN_TO_DENORMALS, OF_TINY_PRODUCTS } numbers;
 
 static float draw_number(void) {
@@ -54,8 +56,8 @@ static float draw_number(void) {
     return ldexpf(x, -down);
 }
 
-/* Draw a matrix with contiguous rows or columns, at a stride that exceeds their length by up to 20
- * elements. The caller frees the matrix's `at`. */
+/* Draw a matrix whose rows or columns are contiguous. The stride exceeds the length of a row (or
+ * column) by up to 20 elements. The caller frees the matrix's `at`. */
 static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     const cgp_dtype type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
     const bool by_rows = test_random(&seed) & 1;
@@ -77,7 +79,7 @@ static void run_on(const runner *on, const cgp__gemm *p) {
     free(workspace);
 }
 
-/* Compare c with the plain loops. Elements between its rows must not change. */
+/* Compare c with the result of the plain loops. Elements between the rows of c must not change. */
 static void check_result(const cgp__gemm *p, const void *before) {
     const cgp__matrix c = cgp__rows(p->type, p->c, p->stride);
     const cgp__matrix old = cgp__rows(p->type, before, p->stride);
@@ -133,7 +135,7 @@ TEST_CASE(gemms_are_the_promised_sums) {
                    sizes[test_random(&seed) % 15]);
 }
 
-/* Denormal operands, products and sums count as 0, except the last sum if c is f32. */
+/* Denormal operands, products and sums are treated as 0, except the final sum if c is f32. */
 TEST_CASE(denormals_count_as_zero) {
     need_tiles();
     for (int i = 0; i < 60 / FEWER; i++) {
@@ -144,8 +146,8 @@ TEST_CASE(denormals_count_as_zero) {
     numbers = USUAL;
 }
 
-/* Sizes have several parts of k, in one micro-panel or in a whole GEMM, and several blocks of rows
- * or columns. They have enough work for several threads. */
+/* The GEMMs have several parts of k, within one micro-panel or in the whole GEMM, and several
+ * blocks of rows or columns. They are large enough for several threads. */
 TEST_CASE(large_gemms_are_too) {
     static const int64_t sizes[][3] = {
         {33, 40, 513}, {64, 33, 800},  {40, 70, 1024},  {17, 50, 1025},  {70, 65, 2100},
@@ -206,15 +208,15 @@ TEST_CASE(linear_is_such_gemms) {
 #define QUERIES 64 /* number of queries per tile */
 #define MAX_ROWS 150
 
-/* One head of one sample, with bf16 values as floats. Rows of q, k and v are 3 C floats apart, rows
- * of y and dy are C floats apart. */
+/* One attention head of one sample, with bf16 values stored as floats. Rows of q, k and v are 3 C
+ * floats apart; rows of y and dy are C floats apart. */
 typedef struct head {
-    int64_t rows, depth, width; /* width: C */
+    int64_t rows, depth, width; /* `width` is C */
     const float *q, *k, *v, *dy;
     float *y, *max, *log_sum, *dq, *dk, *dv;
 } head;
 
-/* Computes y, max and log_sum of queries first .. first + rows - 1. */
+/* Computes y, max and log_sum of one tile of queries. */
 static void plain_forward(const head *h, cgp__cpu_scores *a) {
     const int64_t row = 3 * h->width, seen = a->width;
     plainly(a->rows, seen, h->depth, cgp__rows(CGP_F32, h->q + a->first * row, row),
@@ -225,8 +227,8 @@ static void plain_forward(const head *h, cgp__cpu_scores *a) {
             false);
 }
 
-/* Computes dq, and adds to dk and dv in f32, tile by tile, starting at the first tile of queries
- * that may read the key. */
+/* Computes dq of one tile of queries, and adds the tile's terms to dk and dv in f32. For keys that
+ * no earlier tile reads, it sets dk and dv instead. */
 static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
     const int64_t row = 3 * h->width, seen = a->width, first = a->first;
     const cgp__matrix q = cgp__rows(CGP_F32, h->q + first * row, row);
@@ -326,7 +328,8 @@ TEST_CASE(attention_is_such_gemms_and_a_softmax) {
 
 /* --- the choice of tiles --- */
 
-/* Open the device for a value of CGP_CPU_ISA; NULL with an error. */
+/* Open a cpu device with the environment variable CGP_CPU_ISA set to `isa`; return NULL after an
+ * error. */
 static cgp_device *device_with(const char *isa, cgp_status *status) {
     cgp_device *device = NULL;
     const cgp_device_options options = device_options(1);
@@ -355,7 +358,8 @@ TEST_CASE(a_request_for_an_older_set_gets_no_tiles) {
     }
 }
 
-/* Check that a device with this CGP_CPU_ISA uses `tiles`, or fails with `message`. */
+/* Check that opening a device with CGP_CPU_ISA set to `isa` gives a device that uses `tiles`, or
+ * fails with `message`. */
 static void check_request(const char *isa, const cgp__cpu_tiles *tiles, const char *message) {
     cgp_status status;
     cgp_device *device = device_with(isa, &status);
@@ -380,7 +384,7 @@ TEST_CASE(a_request_for_bf16_is_met_or_says_what_is_missing) {
     assert_message("CGP_CPU_ISA: expects v1, v3, v4, v4-bf16 or amx, got \"v5\"");
 }
 
-/* GEMM in f32 has equal bits with and without tiles. */
+/* GEMM in f32 is bit-identical on devices with and without AMX or AVX512_BF16. */
 TEST_CASE(gemm_in_f32_does_not_depend_on_tiles) {
     need_tiles();
     cgp_status status;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles_images.c -- CONV2D in bf16 with AVX512_BF16 and with AMX equals, bit for bit, the
- * GEMMs of tiles.h:
+/* test_op_tiles_images.c -- CONV2D in bf16 with AVX512_BF16 and with AMX is bit-identical to these
+ * GEMMs, computed by the rule in tiles.h:
  *
  *     y  = windows of x  W               k: rows of the window, pixels of a row, channels
  *     dx = windows of dy W               k: the pixel's taps, last first, in the same order
  *     dW = (windows of x)^T dy           k: pixels of one block
  *
- * The test is skipped without AVX512_BF16. */
+ * The test is skipped on a processor without AVX512_BF16. */
 #include "tiles.h"
 
 static uint64_t seed;
-static runner cpu, parallel, by_tiles; /* 1 thread, 3 threads, AMX or fake tiles */
+static runner cpu, parallel, by_tiles; /* 1 thread, 3 threads, (fake) AMX */
 
 /* Make the windows of x as a matrix [n OH OW, KH KW in]. */
 static float *windows_of(const operands *o) {
@@ -34,7 +34,8 @@ static float *windows_of(const operands *o) {
     return windows;
 }
 
-/* Return the number of taps of pixel i along one side; `last` gets the last tap. */
+/* Return the number of window taps that read pixel `i` along one side of the image; `last` gets the
+ * last tap. */
 static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t padding, int64_t *last) {
     const int64_t first = ((i + padding) % stride + stride) % stride;
     const int64_t taps = kernel > first ? (kernel - first + stride - 1) / stride : 0;
@@ -42,8 +43,8 @@ static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t paddin
     return taps;
 }
 
-/* Get tap (u, v) of a pixel: in `a` the row of dy, or zeros if there is none; in `b` the tap's
- * weight as [out, in]. */
+/* Get the factors of tap (u, v) of a pixel. `a` gets the row of dy, or zeros if no window reads the
+ * pixel through this tap. `b` gets the tap's weight as [out, in]. */
 static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int64_t v, float *a,
                       float *b) {
     const cgp_op_attributes *g = &o->c.attributes;
@@ -59,7 +60,7 @@ static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int6
     }
 }
 
-/* Compute one pixel of dx; a, b: scratch memory. */
+/* Compute one pixel of dx. `a` and `b` are scratch memory. */
 static void plain_pixel(operands *o, const int64_t pixel[3], float *a, float *b) {
     const cgp_op_attributes *g = &o->c.attributes;
     int64_t u, v, k = 0;
@@ -124,8 +125,8 @@ static void check_convolution(const op_case *c) {
     operands_destroy(&drawn);
 }
 
-/* Numbers of channels are near 32 and its divisors, so that some steps of k cross the ends of
- * runs. */
+/* Numbers of channels are near 32 and near divisors of 32. Some steps of k therefore cross the end
+ * of a contiguous run of channels. */
 TEST_CASE(convolutions_are_the_gemms_of_their_windows) {
     static const int64_t channels[] = {1, 3, 8, 16, 32, 33, 64, 70, 130};
     if (!runner_has_tiles(&cpu)) skip();

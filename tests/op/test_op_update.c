@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_update.c -- optimizer updates: ref is compared with values computed by hand, and cpu with
- * ref, for sizes with and without tails. An element's result does not depend on its index, and
- * gradient_scale equals scaling the gradient. */
+ * ref, for sizes with and without tails. An element's result does not depend on its index. An
+ * update with `gradient_scale` equals an update with a scaled gradient. */
 #include "harness.h"
 
 #include <float.h>
@@ -56,7 +56,8 @@ static const cgp_update_values values[RULES] = {
     [RMSPROP_MOMENTUM] = {.lr = 0.01, .gradient_scale = 0.2},
 };
 
-/* `second` is a mean of squares, never negative. */
+/* Make an update of `n` elements of `s`, starting at element `shift`. The buffer `second` is a mean
+ * of squares, so it is never negative. */
 static cgp_update update_of(sides *s, int rule, int64_t n, int shift) {
     cgp_update u = rules[rule];
     float *const first = s->first + shift, *const second = s->second + shift;
@@ -71,11 +72,12 @@ static cgp_update update_of(sides *s, int rule, int64_t n, int shift) {
     return u;
 }
 
-/* A runner of ref, which needs no device. */
+/* A runner on backend ref, which needs no device. */
 static const runner ref = {.backend = &cgp__backend_ref, .threads = 1};
 static runner cpu;
 
-/* Update n parts of s in one call. Their values are elements of `now`. */
+/* Update n parts of `s` in one call. The per-step constants of each update are an element of
+ * `now`. */
 static void update_list(const runner *on, sides *s, const cgp_update *list, int n,
                         cgp_update_values now[2]) {
     cgp_update *moved = malloc((size_t)n * sizeof *moved);
@@ -142,7 +144,8 @@ TEST_CASE(sgd_is_as_on_paper) {
     assert_close(s.param[0], 1 - 0.1 * (0.51 + 0.9 * (0.9 * 0.2 + 0.51)));
 }
 
-/* In the first step both corrected moments depend only on g, so p moves by lr, after the decay. */
+/* In the first update both corrected moments depend only on g, so p changes by lr, after the weight
+ * decay. */
 TEST_CASE(adamw_is_as_on_paper) {
     static sides s;
     s = (sides){.param = {1}, .grad = {-0.5f}};
@@ -154,7 +157,8 @@ TEST_CASE(adamw_is_as_on_paper) {
     assert_true(s.grad[0] == -0.5f);
 }
 
-/* The decay goes into the gradient and so into the moments; p moves by lr. */
+/* Adam adds the weight decay to the gradient, and thereby to the moments. In the first update p
+ * changes by lr. */
 TEST_CASE(adam_is_as_on_paper) {
     static sides s;
     s = (sides){.param = {1}, .grad = {0.5f}};
@@ -191,9 +195,9 @@ static bool near(float got, float want) {
     return fabs((double)got - want) <= 8 * FLT_EPSILON * (fabs((double)want) + 1.0);
 }
 
-/* An update has about 10 float operations, hence the bound of 8 u. The bound is relative to the
- * size of the step. For Adam the step is at most lr / sqrt(v) / correction. In RMSprop a gradient
- * over the root of its mean square is at most 10, and so is the buffer. */
+/* An update has about 10 float operations, so the bound is 8 u, relative to the size of the step.
+ * Adam's step is at most lr / sqrt(v) / correction. In RMSprop, a gradient divided by the root of
+ * its mean square is at most 10, and so is the buffer. */
 TEST_CASE(cpu_updates_as_ref_does) {
     static const int64_t sizes[] = {1, 3, 16, 17, 64, 1000, MAX};
     for (int r = 0; r < RULES; r++) {
@@ -236,7 +240,8 @@ TEST_CASE(an_element_does_not_depend_on_its_place) {
     }
 }
 
-/* A list has more tensors than a kernel takes at once, of any alignment, some of them empty. */
+/* Updates a list of more tensors than one kernel call takes. The tensors have any alignment, and
+ * some tensors are empty. */
 TEST_CASE(a_list_of_updates_is_one_after_the_other) {
     enum { PARTS = 300 };
     const runner *const on[] = {&ref, &cpu};
@@ -253,7 +258,7 @@ TEST_CASE(a_list_of_updates_is_one_after_the_other) {
             const int count = test_between(&seed, 0, most < left ? most : left);
             list[n] = update_of(&a, r / 2, count, at);
             if (n % 3 == 0) list[n].weight_decay = 0;
-            list[n].values = &now[n % 2 == 0]; /* the first update has the last values */
+            list[n].values = &now[n % 2 == 0]; /* use both elements of `now` */
             cgp_update part = update_of(&b, r / 2, count, at);
             part.weight_decay = list[n].weight_decay;
             part.values = list[n].values;
@@ -265,7 +270,7 @@ TEST_CASE(a_list_of_updates_is_one_after_the_other) {
     }
 }
 
-/* The gradient is scaled by a power of two, so that nothing is rounded. */
+/* The gradient is scaled by a power of two, so that scaling is exact. */
 TEST_CASE(a_scaled_gradient_is_one_that_came_so) {
     const runner *const on[] = {&ref, &cpu};
     for (int r = 0; r < 2 * RULES; r++) {
@@ -289,7 +294,8 @@ TEST_CASE(a_scaled_gradient_is_one_that_came_so) {
     }
 }
 
-/* Tests every index of every length, after numbers at the limits of the finite range. */
+/* Puts a number that is not finite at every index of tensors of every length, after numbers at the
+ * limits of the finite range. */
 TEST_CASE(the_first_number_that_is_not_finite_is_found) {
     const runner *const on[] = {&ref, &cpu};
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_winograd.c -- convolutions with Winograd's tiles (attribute `tile`) are close to ref,
- * with errors like those of direct sums. Their bits do not depend on the width of vectors, the
- * number of threads and the other samples. Small images use direct sums. */
+ * with errors like those of direct sums. The results do not depend, bit for bit, on the width of
+ * vectors, the number of threads or other samples. Small images use direct sums. */
 #include "bounds.h"
 
 static uint64_t seed;
@@ -17,7 +17,7 @@ static op_case case_of(int n, int height, int width, int in, const cgp__attribut
     return c;
 }
 
-/* Draw a window of 3 x 3 with some padding, or cropping, on each side. */
+/* Draw attributes of a 3 x 3 window, with some padding or cropping on each side. */
 static cgp__attributes draw_window(int out) {
     cgp__attributes a = {
         .windows = {
@@ -27,15 +27,17 @@ static cgp__attributes draw_window(int out) {
     return a;
 }
 
-/* Draw at least 36 output pixels, and at least 16 channels. */
+/* Draw a case with at least 36 output pixels and 16 channels, which is computed by Winograd
+ * tiles. */
 static op_case draw_tiled(void) {
     const cgp__attributes a = draw_window(test_between(&seed, 16, 100));
     const int height = test_between(&seed, 10, 30), width = test_between(&seed, 10, 30);
     return case_of(test_between(&seed, 1, 3), height, width, test_between(&seed, 16, 100), &a);
 }
 
-/* Return a case large enough to split the work: one row of tiles, many rows, channels in several
- * blocks of k, many panels, or many filters. (ref takes seconds for each.) */
+/* The number of cases that are large enough to split the work. They have one row of tiles, many
+ * rows, channels in several blocks of k, many panels, or many filters. (ref takes seconds for each
+ * case.) */
 #define LARGE_CASES 6
 static op_case large_case(int i) {
     static const struct {
@@ -64,7 +66,7 @@ static void run_all(const runner *on, operands *o) {
         op_run(on, o, (cgp_op_direction)d);
 }
 
-/* Return true if all results are bit-equal. */
+/* Return true if all results of `a` and `b` are bit-identical. */
 static bool is_same(const operands *a, const operands *b) {
     bool same = true;
     for (int slot = SLOT_Y; slot < SLOTS; slot++)
@@ -75,7 +77,7 @@ static bool is_same(const operands *a, const operands *b) {
 
 /* --- properties --- */
 
-/* Compare with ref, within the error bounds of direct convolution. */
+/* Compare a case with ref, within the error bounds of direct convolution. */
 static void check_against_ref(const op_case *c) {
     operands a, b;
     operands_create_bent(&a, c, &seed);
@@ -94,7 +96,7 @@ TEST_CASE(results_are_what_ref_gives) {
     for_each_tiled(60, FEWER == 1 ? LARGE_CASES : LARGE_CASES - 1, check_against_ref);
 }
 
-/* Add up the squared differences between `a` and `b` in y, dx and dW. */
+/* Add the squared differences between `a` and `b` in y, dx and dW to `sums`. */
 static void add_errors(const operands *a, const operands *b, double sums[3]) {
     static const int slots[3] = {SLOT_Y, SLOT_DX, SLOT_DPARAM};
     for (int s = 0; s < 3; s++) {
@@ -129,7 +131,8 @@ TEST_CASE(errors_are_like_those_of_direct_sums) {
     }
 }
 
-/* Compare narrow vectors on one thread with wide vectors on 1, 3 and 5 threads, bit for bit. */
+/* Check that results with narrow vectors on one thread are bit-identical to results with wide
+ * vectors on 1, 3 and 5 threads. */
 static void check_bits(const op_case *given) {
     op_case c = *given;
     operands from, want;
@@ -181,7 +184,8 @@ TEST_CASE(a_sample_has_its_bits_alone) {
     }
 }
 
-/* A plan for n samples also serves fewer samples. */
+/* A plan for n samples is also used for fewer samples, so fewer samples must not need more
+ * workspace. */
 TEST_CASE(fewer_samples_need_no_more_workspace) {
     for (int i = 0; i < 60; i++) {
         const op_case c = i < LARGE_CASES ? large_case(i) : draw_tiled();
@@ -196,7 +200,7 @@ TEST_CASE(fewer_samples_need_no_more_workspace) {
     }
 }
 
-/* A result in bf16 is the result in f32, rounded once. */
+/* Check that a result in bf16 is the f32 result, rounded once. */
 static void check_rounded(const op_case *given) {
     op_case c = *given;
     operands f32, bf16;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* there.h -- a device of a backend, and runs of its kernels on operands in host memory. If the
- * device's memory is not the host's, everything that a kernel may touch, including guards, is
- * copied there and back. */
+/* there.h -- runs the kernels of a backend's device on operands in host memory. If the device has
+ * its own memory, everything that a kernel may read or write, including guards, is copied to the
+ * device and back. */
 #ifndef CGP_TESTS_OP_THERE_H
 #define CGP_TESTS_OP_THERE_H
 
@@ -12,7 +12,7 @@
 #include "plugin/find.h"
 #include "support.h"
 
-/* A device of a backend. */
+/* A device on which tests run kernels. */
 typedef struct runner {
     const cgp_backend *backend;
     cgp_device *device;
@@ -61,7 +61,7 @@ typedef struct there {
     } parts[MAX_PARTS];
 } there;
 
-/* Copy between the host and the device through pinned staging memory. */
+/* Copy between host and device through pinned staging memory. */
 static inline void there_copy(const runner *on, cgp_place to, cgp_place from, size_t bytes) {
     const cgp_queue queue = to.device ? CGP_QUEUE_IN : CGP_QUEUE_OUT;
     const cgp_backend *b = on->backend;
@@ -80,7 +80,7 @@ static inline void there_copy(const runner *on, cgp_place to, cgp_place from, si
     b->device.host_memory_destroy(on->device, pinned, bytes);
 }
 
-/* Copy host memory to the device. Does nothing if `here` is NULL. */
+/* Copy `bytes` bytes of host memory to the device. Do nothing if `here` is NULL. */
 static inline void there_put(there *t, void *here, size_t bytes) {
     if (!here || t->on->backend->host_addressable) return;
     void *copy = NULL;
@@ -92,17 +92,17 @@ static inline void there_put(there *t, void *here, size_t bytes) {
     t->parts[t->n++].bytes = bytes;
 }
 
-/* Return the device address of the copy of a host address. */
+/* Return the device address of the memory that there_put() copied from a host address. */
 static inline void *there_of(const there *t, const void *here) {
     for (int i = 0; i < t->n; i++) {
         const char *at = here, *begin = t->parts[i].here;
         if (at >= begin && at < begin + t->parts[i].bytes)
             return (char *)t->parts[i].there + (at - begin);
     }
-    return (void *)(uintptr_t)here; /* NULL, or host memory that the device uses directly */
+    return (void *)(uintptr_t)here; /* NULL, or memory that the device shares */
 }
 
-/* Copy everything back after the device has finished. */
+/* Wait for the device, and copy everything back to the host. */
 static inline void there_end(there *t) {
     if (t->on->backend->streams) assert_ok(t->on->backend->streams->finish(t->on->device));
     for (int i = 0; i < t->n; i++) {
@@ -113,8 +113,8 @@ static inline void there_end(there *t) {
     t->n = 0;
 }
 
-/* Replace host addresses in the arguments by device addresses; the memory at all of them must have
- * been copied. */
+/* Replace host addresses in the arguments by device addresses. The memory at every address must
+ * have been copied to the device before. */
 static inline cgp_kernel_args there_args(const there *t, cgp_kernel_args a) {
 #define MOVE(operand) operand = there_of(t, operand)
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
@@ -148,8 +148,8 @@ static inline size_t there_packed_bytes(const runner *on, const cgp_kernel_spec 
     return (size_t)bytes;
 }
 
-/* Make the packed parameters of a kernel whose arguments are on the device. The caller owns them.
- * Return NULL if the kernel has none. */
+/* Make the packed parameters of a kernel whose arguments are on the device, and return their
+ * address. The caller owns the memory. Return NULL if the kernel has no packed parameters. */
 static inline void *there_pack(const there *t, const cgp_kernel_spec *spec, cgp_kernel_args *args) {
     const cgp_backend *b = t->on->backend;
     const size_t bytes = there_packed_bytes(t->on, spec);
@@ -161,7 +161,7 @@ static inline void *there_pack(const there *t, const cgp_kernel_spec *spec, cgp_
     return packed;
 }
 
-/* Return the index of the first element that is not finite, -1 if there is none. */
+/* Return the index of the first element that is not finite, or -1 if all elements are finite. */
 static inline int64_t find_nonfinite(const runner *on, const float *x, int64_t n) {
     int64_t index = -2;
     there t = {.on = on};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.h -- the rule of GEMM in bf16 (gemm/tiles.h) as simple loops. */
+/* tiles.h -- GEMM in bf16 as simple loops, which follow the rule in gemm/tiles.h. */
 #ifndef CGP_TESTS_OP_TILES_H
 #define CGP_TESTS_OP_TILES_H
 
@@ -8,7 +8,7 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
 
-/* AMX's GEMM on fake tiles (fake_tiles.c). */
+/* The GEMM for AMX, compiled with fake tiles (fake_tiles.c). */
 extern const cgp__cpu_tiles cgp__cpu_tiles_fake;
 
 static inline float element(const cgp__matrix *x, int64_t i, int64_t j) {
@@ -32,7 +32,8 @@ static inline float add_product(float sum, float a, float b) {
     return flushed(fabsf(product) < 0x1p-110f ? fmaf(a, b, sum) : sum + product);
 }
 
-/* Sum the products for k from `begin` to end - 1. The last step of 32 is padded with zeros. */
+/* Sum the products for k from `begin` to `end` - 1, in steps of 32. The last step is padded with
+ * zeros. */
 static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
     float sum = 0.0f;
     for (int64_t q = begin; q < end; q += 32) {
@@ -47,8 +48,8 @@ static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begi
     return sum;
 }
 
-/* Return the expected element of c. If k is above 1024, it is split into equal parts of whole steps
- * of 32; each part has its own sum. */
+/* Return the expected element of c. If k is above 1024, k is split into equal parts that are
+ * multiples of 32, and each part has its own sum. */
 static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float before) {
     const int64_t parts = (p->k + 1023) / 1024, even = (p->k + parts - 1) / parts;
     const int64_t part = (even + 31) / 32 * 32;
@@ -61,7 +62,8 @@ static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float bef
     return p->type == CGP_BF16 ? rounded(c) : c;
 }
 
-/* Set c to a b + bias (with `add`, to c + a b + bias) by the rule of GEMM in bf16. */
+/* Set c to a b + bias by the rule of GEMM in bf16. With `add`, the previous value of c is added
+ * too. */
 static inline void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
                            const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {
     const cgp__gemm p = {.m = m,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_models.h -- models with custom ops, and runs of them; for tests. */
+/* custom_models.h -- models with custom ops, and functions that run them in tests. */
 #ifndef CGP_TESTS_CUSTOM_MODELS_H
 #define CGP_TESTS_CUSTOM_MODELS_H
 
@@ -42,7 +42,7 @@ typedef struct parts {
     cgp_value x, kinds, features;
 } parts;
 
-/* Begin a model: the inputs "features" [T, C] and "kinds" [T], then a first layer. */
+/* Begin a model with the inputs "features" [T, C] and "kinds" [T], and a first layer. */
 static inline parts begin(void) {
     parts p = {0};
     assert_ok(cgp_model_create(&p.model, "own"));
@@ -68,7 +68,7 @@ static inline cgp_model *finish(parts *p) {
     return p->model;
 }
 
-/* Training data, the same for every model. */
+/* Training data; every model here takes the same data. */
 typedef struct batch {
     float features[B * T * C];
     int32_t kinds[B * T];

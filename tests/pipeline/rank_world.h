@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank_world.h -- a small GPT-2 on three ranks, for tests of calls that differ from rank to rank
+/* rank_world.h -- a small GPT-2 on three ranks, for tests in which each rank makes its own calls
  * (rank_calls.h). */
 #ifndef CGP_TESTS_RANK_WORLD_H
 #define CGP_TESTS_RANK_WORLD_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_accumulation.c -- gradients of several steps that add up before one update.
+/* test_accumulation.c -- gradients of several steps are added up before one update.
  *
  *     one mini-batch        0 1 2 3 4 5 6 7        divided by its number of targets
  *     three steps           0 1 | 2 | 3 4 5 6 7    divided by the same number (set_targets)
  *
- * The micro-batches add up in the same order, so the weights are the same, bit for bit. Graphs
- * (some tie parameters across stages), layouts and seeds are random in each run. */
+ * The gradients of the micro-batches are added in the same order, so the weights are bit-equal.
+ * Graphs (some tie parameters across stages), layouts and seeds are random in each run. */
 #include "training.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static void setting_create(setting *s, const char *device, uint64_t *state) {
                         .vocab = test_between(state, 2, 20)};
     sizes.width = sizes.heads * test_between(state, 2, 9);
     s->model = test_random_graph(state, &sizes);
-    while (cgp_model_states(s->model) > 0) { /* states change between two steps */
+    while (cgp_model_states(s->model) > 0) { /* a step would change states */
         cgp_model_destroy(s->model);
         s->model = test_random_graph(state, &sizes);
     }
@@ -62,7 +62,7 @@ static void stop(training *r, setting *s) {
     setting_destroy(s);
 }
 
-/* Run a step on samples begin .. end - 1; return its loss. */
+/* Run a step on samples `begin` to `end - 1`; return its loss. */
 static double step(const training *r, const setting *s, int begin, int end) {
     cgp_tensor tensors[4];
     const cgp_tensor *inputs[4];
@@ -78,7 +78,7 @@ static double step(const training *r, const setting *s, int begin, int end) {
     return loss;
 }
 
-/* Set the numbers of targets of the last step. */
+/* Use the target counts of the last step as the divisors of the losses. */
 static void take_targets(const training *r, const setting *s) {
     int64_t targets[8];
     const int n = cgp_model_losses(s->model);
@@ -87,7 +87,8 @@ static void take_targets(const training *r, const setting *s) {
     assert_ok(cgp_pipeline_set_targets(r->pipeline, targets, n));
 }
 
-/* Divide each loss by 1: a part may have no targets that count. */
+/* Set all divisors of the losses to 1, because a part of a mini-batch may have no target that
+ * counts. */
 static void sum_losses(const training *r, const setting *s) {
     const int64_t ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
     assert_ok(cgp_pipeline_set_targets(r->pipeline, ones, cgp_model_losses(s->model)));
@@ -103,7 +104,7 @@ static float *gradients_of(const training *r, const cgp_model *model) {
     return all;
 }
 
-/* Train 2 updates. `parted`: each from three steps. */
+/* Train 2 updates. If `parted`, each update uses the gradients of three steps. */
 static void train(const setting *s, bool parted, char sha256[65], double *norm) {
     training r = training_start(s->model, &s->options, s->seed);
     for (int update = 0; update < 2; update++) {
@@ -151,12 +152,12 @@ static void assert_close(const float *got, const float *a, const float *b, int64
         norm += sum * sum;
         error += off * off;
     }
-    /* absolute: some gradients are zero in exact arithmetic */
+    /* the 1e-5 is absolute, because some gradients are zero in exact arithmetic */
     if (!(sqrt(error) <= 1e-5 * sqrt(norm) + 1e-5))
         fail_msg("off by %g of %g", sqrt(error), sqrt(norm));
 }
 
-/* The gradients may be read between two steps, also those of tied parameters. */
+/* The caller may read gradients between two steps, even gradients of tied parameters. */
 TEST_CASE(gradients_of_steps_add_up) {
     uint64_t state = test_seed();
     for (int i = 0; i < 12; i++) {
@@ -199,7 +200,7 @@ TEST_CASE(gradients_of_steps_add_up) {
     }
 }
 
-/* With the plan's clip_norm, and with a call, the update is the same. */
+/* Clipping by the plan's clip_norm and by cgp_pipeline_clip_grad_norm() gives the same update. */
 TEST_CASE(clipping_by_a_call_is_clipping_by_the_plan) {
     uint64_t state = test_seed();
     for (int i = 0; i < 6; i++) {
@@ -236,7 +237,8 @@ TEST_CASE(clipping_by_a_call_is_clipping_by_the_plan) {
     }
 }
 
-/* If one part is not finite, the update of all parts is refused. The next step overwrites. */
+/* If one of several accumulated steps is not finite, the update is refused. The next step
+ * overwrites the gradients. */
 TEST_CASE(a_part_that_is_not_finite_refuses_the_update) {
     setting s;
     training r = start(&s, "cpu");
@@ -264,7 +266,8 @@ TEST_CASE(a_part_that_is_not_finite_refuses_the_update) {
     stop(&r, &s);
 }
 
-/* A rate that the caller sets replaces that of the optimizer and its schedule, until NaN. */
+/* A learning rate that the caller sets replaces the rate of the optimizer and its schedule, until
+ * the caller sets NaN. */
 TEST_CASE(a_learning_rate_that_is_set_is_used) {
     uint64_t state = test_seed();
     setting s;
@@ -291,7 +294,8 @@ TEST_CASE(a_learning_rate_that_is_set_is_used) {
         training_stop(&r);
     }
     assert_string_equal(weights[0].weights, weights[1].weights);
-    assert_string_not_equal(weights[0].weights, weights[2].weights); /* bias correction */
+    /* AdamW's bias correction depends on the number of updates */
+    assert_string_not_equal(weights[0].weights, weights[2].weights);
     setting_destroy(&s);
 }
 
@@ -312,10 +316,11 @@ TEST_CASE(wrong_arguments_are_refused) {
 
 /* --- an external loss --- */
 
-/* A batch norm and a linear layer on two stages. The loss's gradient is the output itself. */
+/* A batch norm and a linear layer on two stages, with an external loss. The gradient of the loss is
+ * the output itself. */
 typedef struct outer {
     cgp_model *model;
-    test_batch good, bad; /* bad: the norm's statistics are infinite */
+    test_batch good, bad; /* `bad` makes infinite statistics in the norm */
     training t;
     test_results results;
 } outer;
@@ -369,7 +374,8 @@ static void no_backward(outer *o) {
     test_results_release(&o->results);
 }
 
-/* A forward without a backward decides about its own states alone. */
+/* A step that is not finite refuses the update. A later finite forward without a backward commits
+ * its states, but does not lift this refusal. */
 TEST_CASE(a_skipped_forward_keeps_a_refusal_of_gradients_that_wait) {
     for (int clips = 0; clips < 2; clips++) {
         outer o;
@@ -398,7 +404,7 @@ TEST_CASE(a_skipped_forward_does_not_refuse_gradients_that_wait) {
         assert_ok(cgp_optim_step(plain.t.pipeline));
         forward(&skipped, &skipped.good);
         backward(&skipped);
-        forward(&skipped, &skipped.bad); /* changes no state */
+        forward(&skipped, &skipped.bad); /* commits no state */
         no_backward(&skipped);
         assert_ok(cgp_optim_step(skipped.t.pipeline));
         const hashes expected = hashes_of(&plain.t), got = hashes_of(&skipped.t);
@@ -408,7 +414,8 @@ TEST_CASE(a_skipped_forward_does_not_refuse_gradients_that_wait) {
     }
 }
 
-/* Its backward could not add, and would be due before the update. */
+/* A forward is refused after clipping, because its backward could not add to the clipped
+ * gradients. */
 TEST_CASE(no_forward_runs_after_clipping) {
     outer o;
     outer_start(&o, 0);
@@ -436,7 +443,8 @@ TEST_CASE(a_skipped_forward_does_not_change_the_norm_of_gradients_that_wait) {
     assert_ok(cgp_optim_step(plain.t.pipeline));
     forward(&skipped, &skipped.good);
     backward(&skipped);
-    assert_ok(cgp_pipeline_get_gradient(skipped.t.pipeline, 0, gradient)); /* sets the norm */
+    /* reading a gradient also computes the norm */
+    assert_ok(cgp_pipeline_get_gradient(skipped.t.pipeline, 0, gradient));
     forward(&skipped, &skipped.good);
     no_backward(&skipped);
     assert_ok(cgp_optim_step(skipped.t.pipeline));

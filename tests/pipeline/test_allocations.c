@@ -2,8 +2,8 @@
 /* test_allocations.c -- fail every allocation of models, schedules, plans and pipelines once.
  * support/scenario.h has the checks; test_allocations_files.c tests files.
  *
- * Allocations inside the C library cannot be made to fail. But calls of its functions that return
- * memory can (support/wrapped.txt). */
+ * Allocations inside the C library cannot be made to fail. But the library's calls of C functions
+ * that return memory can be made to fail (support/wrapped.txt). */
 #include "custom_ops.h"
 #include "scenario.h"
 
@@ -71,7 +71,7 @@ static int32_t tokens_data[BATCH * SEQUENCE] = {1, 4, 2, 0, 3, 3};
 static int32_t targets_data[BATCH * SEQUENCE] = {4, 2, 0, 3, 3, 1};
 static float floats_data[BATCH * SEQUENCE * WIDTH] = {0.5f, -1, 2, 0.25f, 1, 1, -3, 0.75f};
 
-/* A mini-batch. inputs[1], the targets, is NULL for a model without loss. */
+/* A mini-batch. The targets, inputs[1], are NULL for a model without loss. */
 typedef struct batch {
     cgp_tensor tensors[3];
     const cgp_tensor *inputs[3];
@@ -103,7 +103,7 @@ static cgp_plan_options options_for(const char *device, cgp_recompute recompute)
 
 /* --- scenarios: models, schedules, plans --- */
 
-/* Build an invalid model; finishing it must fail. */
+/* Build an invalid model; cgp_model_finish() must fail. */
 static cgp_status refuse_model(outcome *out) {
     cgp_model *m = NULL;
     CGP_TRY(cgp_model_create(&m, "wrong"));
@@ -127,7 +127,7 @@ static cgp_status make_models(outcome *out) {
     return status;
 }
 
-/* Note the length and the beginning of a text, and free the text. */
+/* Note the length and the beginning of a text in `out`, and free the text. */
 static void note_text(outcome *out, char *text) {
     if (text) note(out, "%zu %.20s\n", strlen(text), text);
     free(text);
@@ -251,7 +251,7 @@ static cgp_status write_schedule(outcome *out) {
     return status;
 }
 
-/* Compare a step with its plan: two stages, one micro-batch, times set by hand. */
+/* Compare a step of two stages and one micro-batch with its plan. The times are set by hand. */
 static cgp_status compare_step(outcome *out) {
     static const char text[] =
         "{\"cgpipe\":{\"format\":1,\"schedule\":\"hand\",\"csv\":\"0F0\\n,1F0\\n\",\"edges\":[["
@@ -349,7 +349,7 @@ static cgp_status copy_state(cgp_pipeline *pipeline) {
     return cgp_pipeline_set_state(pipeline, 0, data);
 }
 
-/* Train two steps. The second step has fewer samples, so it makes new lists and kernels. */
+/* Train two steps. The second step has fewer samples, so it makes new action lists and kernels. */
 static cgp_status train(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
@@ -493,7 +493,7 @@ TEST_CASE(every_allocation_of_a_check_of_an_op_fails_cleanly) {
     scenario_check("op-check", check_op);
 }
 
-/* A step that times out returns the reason even if there is no memory for the report. */
+/* A step that times out returns the reason even if no memory is left for the report. */
 TEST_CASE(a_timeout_is_reported_without_memory_for_a_report) {
     const cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);
     batch b;

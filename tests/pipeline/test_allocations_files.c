@@ -20,7 +20,7 @@
 enum { STEPS = 3, SEQUENCE = 3 };
 
 static cgp_model *model;
-static cgp_plan *plans[2]; /* a plan of two stages; a plan of one stage */
+static cgp_plan *plans[2]; /* the first has two stages, the second one stage */
 
 /* --- checkpoints of a pipeline --- */
 
@@ -100,7 +100,8 @@ static cgp_status load(outcome *out) {
     return status;
 }
 
-/* Find the damage. If memory runs out, the message may omit the last complete checkpoint. */
+/* Search for a checkpoint in a run whose last checkpoint is damaged. The message names the damage
+ * and the last complete checkpoint. If memory runs out, the message may omit that checkpoint. */
 static cgp_status find_damage(const char *directory, outcome *out) {
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, directory);
     const char *reported = strstr(cgp_message(), "damaged");
@@ -114,7 +115,7 @@ static cgp_status find_damage(const char *directory, outcome *out) {
 static cgp_status find_all(outcome *out) {
     cgp_status status = CGP_OK;
     char path[160];
-    DO(find(saved, out)); /* if there is no `latest`, finds the highest step */
+    DO(find(saved, out)); /* without a link `latest`, finds the highest step */
     DO(find(newer, out)); /* `latest` is not the highest step */
     snprintf(path, sizeof path, "%s/step-00000002", newer);
     DO(find(path, out));
@@ -122,8 +123,8 @@ static cgp_status find_all(outcome *out) {
     return status;
 }
 
-/* Make three directories of three steps: "saved" has no link `latest`; in "newer" `latest` is step
- * 1; in "damaged" one byte of step 3 is wrong. */
+/* Make three run directories, each with checkpoints of three steps. "saved" has no link `latest`.
+ * In "newer", `latest` points to step 1. In "damaged", one byte of step 3 is wrong. */
 static void make_directories(void) {
     char *const directories[] = {saved, newer, damaged};
     const char *const names[] = {"saved", "newer", "damaged"};
@@ -280,7 +281,8 @@ static cgp_status count_up(void *context, cgp_split split, int64_t index, int64_
     return CGP_OK;
 }
 
-/* The worker prepares exactly the validation split, so its allocations can be counted. */
+/* Read the whole validation split, so that the data worker prepares nothing else and its
+ * allocations can be counted. */
 static cgp_status read_custom(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_data *alone = NULL, *threaded = NULL;
@@ -314,8 +316,8 @@ static int count_reading(cgp_data *data, int64_t first, int32_t *tokens, int32_t
     return asked;
 }
 
-/* Check the reads of the first stage's rank (only inputs) and of the last stage's rank (only
- * targets). Only the first batch may allocate buffers. */
+/* Read only inputs, as the rank of the first stage does, and only targets, as the rank of the last
+ * stage does. Only the first batch may allocate buffers. */
 TEST_CASE(reading_one_part_of_custom_samples_asks_for_no_memory) {
     int32_t tokens[4 * SEQUENCE], targets[4 * SEQUENCE];
     cgp_data_source source = cgp_data_source_default();
@@ -365,8 +367,8 @@ static cgp_status read_digits_and_shapes(outcome *out) {
     return status;
 }
 
-/* Running out of memory does not mark an image as broken: the samples stay the same. The worker
- * prepares exactly the validation split, so its allocations can be counted. */
+/* Running out of memory does not mark an image as broken, so the samples stay the same. The data
+ * worker prepares exactly the validation split, so its allocations can be counted. */
 static cgp_status read_images(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_data *alone = NULL, *threaded = NULL;

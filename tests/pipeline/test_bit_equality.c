@@ -7,8 +7,8 @@
  *
  * - CGP_TEST_TRANSPORT=mpi: all processes that mpirun started run the draws of `loopback` on the
  *   transport mpi. CGP_TEST_SEED must be the same in all of them.
- * - CGP_TEST_DEVICES=cuda-host: all devices use that backend. It runs no custom ops, and its bits
- *   may differ from those of the cpu. */
+ * - CGP_TEST_DEVICES=cuda-host: all devices use that backend. That backend runs no custom ops, and
+ *   its results may differ from cpu's in the last bits. */
 #include "graphs.h"
 #include "processes.h"
 
@@ -31,7 +31,7 @@ static void print_case(const char *what, const cgp_plan_options *o, const test_o
                   outcome->losses[2], outcome->sha256);
 }
 
-/* Compare sums; both are no numbers if the training diverged. */
+/* Compare sums. If the training diverged, both sums are NaN, which counts as equal. */
 static bool same_sum(double a, double b) {
     return a == b || (isnan(a) && isnan(b));
 }
@@ -53,13 +53,13 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a, const 
     fail();
 }
 
-/* Number of drawn cases that ran on the transport between processes, with a rank in each
+/* Number of random cases that ran on the transport between processes, with one rank in each
  * process. */
 static int drawn_on_ranks;
 
-/* Draw the devices and ranks of a run. `what` names a backend for all devices. "late" puts most
- * devices on that backend and the others on the cpu; "loopback" draws several ranks on the cpu;
- * "late on loopback" does both. */
+/* Draw the devices and ranks of a run. `what` names a backend for all devices, with three
+ * exceptions. "late" puts most devices on `late` and the others on the cpu. "loopback" draws
+ * several ranks on the cpu. "late on loopback" does both. */
 static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
                          const char *devices[5]) {
     const bool late = strncmp(what, "late", 4) == 0, ranks = strstr(what, "loopback");
@@ -79,15 +79,15 @@ static const char *plain_device(const char *what) {
     return strncmp(what, "late", 4) != 0 && strcmp(what, "loopback") != 0 ? what : "cpu";
 }
 
-/* Draw a memory limit for a plan by budget; some other plans have one too, with which a cpu packs
- * the weights of bf16. */
+/* Draw a memory limit. A plan that recomputes by budget always has one. Other plans have a limit at
+ * random; with a limit, the cpu backend prepacks bf16 weights. */
 static void draw_limit(uint64_t *state, const cgp_model *model, cgp_plan_options *o) {
     o->memory_limit = test_between(state, 0, 1) ? (int64_t)1 << 40 : 0;
     if (o->recompute == CGP_RECOMPUTE_BUDGET) test_random_budget(state, model, o);
 }
 
-/* Compare a run on one stage without recomputation with runs in random layouts, for one model and
- * one number of micro-batches. */
+/* Train a model on one stage without recomputation, and compare with runs in random layouts. The
+ * model and the number of micro-batches stay the same. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         cgp_precision precision, uint64_t *state, int max) {
     const char *devices[5] = {plain_device(device)};
@@ -232,7 +232,7 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
         test_sizes sizes = draw_sizes(&state);
         sizes.layers = test_between(&state, 1, 3);
         sizes.sequence =
-            i < 2 ? test_between(&state, 120, 140) : sizes.sequence; /* 120 .. 140: several tiles */
+            i < 2 ? test_between(&state, 120, 140) : sizes.sequence; /* 120 to 140: several tiles */
         cgp_model *model = test_gpt2(&sizes);
         check_model(model, &sizes, "cpu", i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, &state,
                     5);
@@ -261,7 +261,7 @@ static int run_on_backend(void) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-/* Run the draws of several ranks on a transport between processes. */
+/* Run the draws with several ranks on a transport between processes. */
 static int run_on_transport(const char *name) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_loopback),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_broken_devices.c -- one function of a device fails, on one rank or on several: before,
- * between or after the actions of the lists, or when a kernel is enqueued. The device's backend is
- * a copy of a working backend. */
+/* test_broken_devices.c -- one function of a device fails, on one of one or several ranks. It fails
+ * before, between or after the planned actions, or when a kernel is enqueued. The device's backend
+ * is a copy of a working backend. */
 #include "graphs.h"
 
 #include <sched.h>
@@ -24,8 +24,8 @@ static cgp_plan_options options(int stages, int chunks) {
     return o;
 }
 
-/* `sound` is the working backend. The function named `broken` fails if it is called for
- * broken_bytes bytes (0: any number of bytes). */
+/* `sound` is the working backend. The function whose name is in `broken` fails if a call is for
+ * `broken_bytes` bytes, or for any number of bytes if `broken_bytes` is 0. */
 static cgp_backend sound;
 static const char *_Atomic broken = "";
 static atomic_size_t broken_bytes;
@@ -63,7 +63,7 @@ static cgp_status broken_update(cgp_device *device, const cgp_update *updates, i
     return sound.kernels.update(device, updates, n);
 }
 
-/* Give device d of the plan a backend whose functions can be made to fail. */
+/* Give device `d` of the plan a backend whose functions can be made to fail. */
 static void make_breakable(cgp_plan *plan, int d) {
     static cgp_backend table;
     sound = *plan->placement.devices[d].backend;
@@ -78,7 +78,7 @@ static void make_breakable(cgp_plan *plan, int d) {
 
 enum { WIDTH = 6, WEIGHT_BYTES = WIDTH * WIDTH * 4 };
 
-/* Create two layers that share a weight; each has a norm. */
+/* Make a model of two layers that share a weight; each layer has a norm. */
 static cgp_model *tied_norms(void) {
     static const char *const names[] = {"a", "b"}, *const norms[] = {"norm a", "norm b"};
     const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
@@ -98,13 +98,13 @@ static cgp_model *tied_norms(void) {
 }
 
 /* A fault: the function that fails, the byte count for which it fails (0: any), its device, the
- * number of ranks, and the backends. With two ranks, device 1 belongs to rank 1. */
+ * number of ranks, and the backend of each device. With two ranks, device 1 belongs to rank 1. */
 typedef struct breakage {
     const char *function;
     size_t bytes;
     int device, ranks;
     const char *devices[2];
-    bool groups; /* with 2 gradient groups, which are added after micro-batch 2 */
+    bool groups; /* use 2 gradient groups; they are added after micro-batch 2 */
 } breakage;
 
 static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
@@ -119,8 +119,8 @@ static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
     return plan;
 }
 
-/* If work before or after the lists fails, the call fails on all ranks and no rank waits for ever.
- * The test's pipeline is that of rank 0. */
+/* If work before or after the action lists fails, the call fails on all ranks and no rank waits for
+ * ever. `pipeline` belongs to rank 0. */
 static void break_once(const cgp_model *model, const test_batch *batch, const breakage *b) {
     cgp_plan *plan = plan_to_break(model, b);
     cgp_pipeline *pipeline = NULL;
@@ -149,7 +149,7 @@ static void break_once(const cgp_model *model, const test_batch *batch, const br
 TEST_CASE(what_fails_outside_of_actions_ends_the_call_on_all_ranks) {
     uint64_t state = test_seed();
     static const breakage all[] = {
-        /* fails in the copy of input rows, before the list */
+        /* fails when input rows are copied, before the first action */
         {"copy", 0, 1, 1, {"late", "late"}, false},
         {"copy", WEIGHT_BYTES, 1, 1, {"cpu", "late"}, false},
         {"copy", WEIGHT_BYTES, 0, 1, {"late", "cpu"}, false},
@@ -174,7 +174,7 @@ TEST_CASE(what_fails_outside_of_actions_ends_the_call_on_all_ranks) {
     cgp_model_destroy(model);
 }
 
-/* If the initial values cannot be copied to a device, creation fails on every rank. */
+/* If initial values cannot be copied to a device, creating the pipeline fails on every rank. */
 TEST_CASE(a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks) {
     test_seed();
     cgp_model *model = tied_norms();
@@ -226,7 +226,8 @@ static const cgp_op waiting_op = {.struct_size = sizeof(cgp_op),
                                   .forward = wait_at_gate,
                                   .backward_input = pass_back};
 
-/* Refuse the first kernel of the second action once the op of the first action runs. */
+/* Wait until the op of the first action runs, and then refuse the first kernel of the second
+ * action. */
 static cgp_status refusing_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (!atomic_load(&refuses) || cgp__tag_action(args->tag) == 0)
         return sound.kernels.run(kernel, args);
@@ -288,7 +289,7 @@ TEST_CASE(a_refused_kernel_is_not_named_after_the_one_that_runs) {
     assert_message("stage 0, micro-batch 1, 0F1: layer first, linear: refused");
     atomic_store(&finished, false);
     cgp_pipeline_destroy(pipeline);
-    /* kernels are destroyed only after the device has finished */
+    /* the pipeline destroys kernels only after the device has finished */
     assert_false(atomic_load(&early));
     cgp_plan_destroy(plan);
     test_batch_release(&batch);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_captured_graphs.c -- captured graphs change no bit. The test runs on the backend `late`. It
- * also captures every action again at each use and compares the graphs. (On cuda-host:
- * test_cuda_graphs.) */
+/* test_captured_graphs.c -- captured graphs change no bit. The test runs on the backend `late`, and
+ * also captures every action again at each use and compares the graphs. (test_cuda_graphs does the
+ * same on cuda-host.) */
 #include "graphs.h"
 
 #include <limits.h>
@@ -20,7 +20,7 @@ static struct {
     atomic_int begun, run;
     atomic_int memory;  /* number of further captures that succeed */
     atomic_bool forgot; /* invert the argument `first` of every kernel */
-    atomic_int dropped; /* skip the n-th of the next kernels; 0: none */
+    atomic_int dropped; /* n: skip the n-th kernel from here; 0: none */
 } counted;
 
 static cgp_status counted_begin(cgp_device *device) {
@@ -74,7 +74,7 @@ static const char *const on_cpu[8] = {"cpu", "cpu", "cpu", "cpu", "cpu", "cpu", 
 
 /* --- the bits --- */
 
-/* A model, its training and three mini-batches; the second may be smaller. */
+/* A model, its plan options and three mini-batches; the second mini-batch may be smaller. */
 typedef struct draw {
     test_sizes sizes;
     cgp_model *model;
@@ -101,7 +101,8 @@ static void make_draw(draw *d, uint64_t *state, bool images, bool external) {
     d->options.optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
                                                  : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
     if (test_between(state, 0, 1)) d->options.optim.clip_norm = 1;
-    if (d->options.chunks > 1) d->options.batch = 2 * d->options.chunks - 1; /* last: 1 sample */
+    /* the last micro-batch has 1 sample */
+    if (d->options.chunks > 1) d->options.batch = 2 * d->options.chunks - 1;
     d->options.deferred_batch_norm = test_between(state, 0, 1);
     d->options.gradient_groups = 1 << test_between(state, 0, 3);
     for (int s = 0; s < STEPS; s++)
@@ -121,7 +122,7 @@ typedef struct outcome {
     char sha256[65], state_sha256[65];
 } outcome;
 
-/* Create an output for the batch; the caller frees its data. */
+/* Make a tensor for the model's output for a mini-batch. The caller frees its data. */
 static cgp_tensor output_of(const cgp_model *model, const test_batch *b) {
     const cgp_shape one = cgp_model_output_shape(model, 0);
     cgp_tensor y = {CGP_F32, {one.rank + 1, {b->tensors[0].shape.dims[0]}}, NULL};
@@ -139,7 +140,7 @@ static double sum_of(const cgp_tensor *y) {
     return sum;
 }
 
-/* Run a step with the loss y . y / 2 outside the model; its gradient is y. */
+/* Run a step with the external loss y . y / 2, whose gradient is y. */
 static void external_step(cgp_pipeline *pipeline, const draw *d, int s, outcome *out) {
     cgp_tensor y = output_of(d->model, &d->batches[s]);
     assert_ok(cgp_pipeline_forward(pipeline, d->batches[s].inputs, d->batches[s].n,
@@ -217,7 +218,7 @@ typedef struct training {
 } training;
 
 static void open_training(training *t, const char *schedule, int stages, cgp_recompute recompute) {
-    static const int blocks_everywhere[] = {3, 1, 1, 2}; /* each stage captures all its programs */
+    static const int blocks_everywhere[] = {3, 1, 1, 2}; /* each stage captures all programs */
     uint64_t state = 1;
     cgp_plan_options o = cgp_plan_options_default();
     add_counted();
@@ -297,7 +298,7 @@ TEST_CASE(measured_kernels_are_not_captured) {
     assert_ok(cgp_pipeline_measure_layers(t.pipeline, true));
     assert_ok(step_of(&t));
     assert_ok(cgp_pipeline_layer_costs(t.pipeline, costs));
-    assert_int_equal(counted.run, run + 2); /* only the updates */
+    assert_int_equal(counted.run, run + 2); /* the updates are captured */
     assert_ok(cgp_pipeline_measure_layers(t.pipeline, false));
     assert_ok(step_of(&t));
     assert_true(counted.run > run);
@@ -305,7 +306,7 @@ TEST_CASE(measured_kernels_are_not_captured) {
     close_training(&t, NULL);
 }
 
-/* Actions that could not be captured run kernel by kernel. */
+/* If a capture fails, the kernels of the action are launched one by one. */
 TEST_CASE(without_memory_for_more_the_bits_are_the_same) {
     char expected[65], got[65];
     for (int memory = -1; memory < 4; memory++) {
@@ -320,7 +321,7 @@ TEST_CASE(without_memory_for_more_the_bits_are_the_same) {
     }
 }
 
-/* Comparing graphs detects an argument that has changed. */
+/* If a kernel argument differs from the captured one, comparing graphs detects this. */
 TEST_CASE(an_operand_that_changes_is_noticed) {
     training t;
     open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);
@@ -337,7 +338,7 @@ TEST_CASE(an_operand_that_changes_is_noticed) {
 
 /* --- failures --- */
 
-/* If above 0: the n-th of the next runs of this RELU fails. */
+/* If n > 0, the n-th run of this RELU from now on fails. */
 static atomic_int failing;
 
 static cgp_status fragile_forward(const cgp_op_run *run) {

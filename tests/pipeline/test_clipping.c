@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_clipping.c -- the norm of all gradients, clipping to it, and weight decay.
  *
- * The norm is a sum over the parameters in order. Each parameter is summed on one device, so the
- * stages do not matter:
+ * The squared norm is a sum over the parameters in order. Each parameter's squares are summed on
+ * one device, so the number of stages does not matter:
  *
  *     params     p0 p1 | p2 p3 p4 | p5            2 stages: p0 p1 p2 | p3 p4 p5
  *     squares    s0 s1   s2 s3 s4   s5            norm^2 = ((((s0 + s1) + s2) + s3) + s4) + s5
  *
- * So training with clipping is bit-equal too. Shapes, graphs (some tie parameters across stages)
- * and seeds are random in each run. */
+ * So training with clipping is bit-equal for all numbers of stages. Shapes, graphs (some tie
+ * parameters across stages) and seeds are random in each run. */
 #include "training.h"
 
 enum { STEPS = 3 };
@@ -133,7 +133,8 @@ static int64_t parameter_size(const cgp_model *model, int p) {
     return cgp_shape_count(cgp_model_parameter_shape(model, p));
 }
 
-/* Return all parameters or gradients in one array, as `get` copies them. The caller frees it. */
+/* A function that copies one parameter, or its gradient. collect() calls it for all parameters, and
+ * returns one array, which the caller frees. */
 typedef cgp_status getter(cgp_pipeline *pipeline, int parameter, float *data);
 
 static float *collect(const training *r, const cgp_model *model, getter *get) {
@@ -148,8 +149,8 @@ static bool same_bits(const cgp_model *model, const float *a, const float *b) {
     return memcmp(a, b, (size_t)cgp_model_parameter_count(model) * sizeof *a) == 0;
 }
 
-/* Compute the norm as the reference backend does: sum the squares of each parameter in element
- * order, then add up these sums. */
+/* Compute the norm as the backend `ref` does. Sum the squares of each parameter's gradient in
+ * element order, add up these sums, and take the root. */
 static double norm_of(const cgp_model *model, const float *gradient) {
     double sum = 0;
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -163,8 +164,8 @@ static double norm_of(const cgp_model *model, const float *gradient) {
     return sqrt(sum);
 }
 
-/* Tied parameters count once. Backends other than the reference may add up a parameter in another
- * order. */
+/* In the norm, a tied parameter counts once. Backends other than `ref` may add up a parameter's
+ * squares in another order, so a small difference is allowed. */
 TEST_CASE(the_norm_is_that_of_the_gradients) {
     uint64_t state = test_seed();
     for (int i = 0; i < 20; i++) {
@@ -189,8 +190,8 @@ TEST_CASE(the_norm_is_that_of_the_gradients) {
     }
 }
 
-/* The reference backend, which computes in double, updates to exactly p - lr min(1, c / (norm +
- * 1e-6)) g. */
+/* The backend `ref` computes in double, so it updates p to exactly p - lr min(1, c / (norm + 1e-6))
+ * g, where c is the clip_norm. */
 TEST_CASE(gradients_are_scaled_as_pytorch_does) {
     uint64_t state = test_seed();
     for (int i = 0; i < 4; i++) {
@@ -231,8 +232,8 @@ TEST_CASE(without_clipping_there_is_no_norm) {
     setting_destroy(&s);
 }
 
-/* NaNs in the head's weight make the gradients NaN. Once the weight is repaired, training goes
- * on. */
+/* NaNs in the head's weight make the gradients NaN, so the update is refused. Once the weight is
+ * repaired, training goes on. */
 TEST_CASE(a_loss_that_is_not_finite_updates_nothing) {
     uint64_t state = test_seed();
     setting s;
@@ -271,7 +272,7 @@ TEST_CASE(a_loss_that_is_not_finite_updates_nothing) {
     setting_destroy(&s);
 }
 
-/* Make a model with one parameter of each kind. The loss is external, so that the test sets the
+/* Make a model with one parameter of each kind. Its loss is external, so that the test can set the
  * gradient of the output. */
 static cgp_model *all_sorts(void) {
     static const cgp_init normal = {CGP_INIT_NORMAL, 0.5};
@@ -309,7 +310,7 @@ static void check_decay(const cgp_model *model, cgp_optim optim) {
     training r = training_start(model, &o, 1);
     float start[64], end[64];
     for (int k = 0; k < 64; k++)
-        start[k] = 1 + (float)k / 64; /* biases start at zero, which decay does not change */
+        start[k] = 1 + (float)k / 64; /* a bias starts at zero, where decay has no effect */
     for (int p = 0; p < cgp_model_parameters(model); p++)
         assert_ok(cgp_pipeline_set_parameter(r.pipeline, p, start));
     assert_ok(cgp_pipeline_forward(r.pipeline, inputs, 1, (const cgp_tensor *[]){&y}, 1));
@@ -338,7 +339,7 @@ TEST_CASE(norms_and_biases_do_not_decay) {
     for (int i = 0; i < 24; i++) {
         cgp_optim optim = optims[i / 4];
         optim.decay_all = i % 2;
-        optim.clip_norm = i / 2 % 2; /* also with clipping, where the norm is 0 */
+        optim.clip_norm = i / 2 % 2; /* the norm is 0 here */
         check_decay(model, optim);
     }
     cgp_model_destroy(model);

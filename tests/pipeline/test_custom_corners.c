@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_corners.c -- rare uses of custom ops: one value as two inputs, inputs without a
+/* test_custom_corners.c -- rare uses of custom ops: the same value as two inputs, inputs without a
  * gradient, nested parallel_for, failures without a message. */
 #include "custom_models.h"
 
@@ -21,8 +21,8 @@ static cgp_status square_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Return the gradient of "first.weight" if the middle layer is this op with the same value as all
- * its inputs. */
+/* Compute the gradient of "first.weight" in a model whose middle layer is this op, with the same
+ * value as each input. */
 static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradient) {
     parts p = begin();
     p.x = cgp_op_apply(p.model, op, (cgp_value[]){p.x, p.x}, NULL, NULL);
@@ -35,8 +35,8 @@ static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradie
     cgp_model_destroy(model);
 }
 
-/* In f32 the two gradients of the product's input add up exactly; in bf16 the first gradient is
- * rounded before the addition. */
+/* The product x * x has two gradients for its input x. In f32 they add up exactly; in bf16 the
+ * first gradient is rounded before the addition. */
 TEST_CASE(the_gradient_of_a_product_with_itself_is_that_of_a_square) {
     cgp_op one = custom_relu;
     one.name = "square";
@@ -58,7 +58,8 @@ TEST_CASE(the_gradient_of_a_product_with_itself_is_that_of_a_square) {
     assert_true(sqrt(difference / norm) < 0.05);
 }
 
-/* Compute y[i] = a[i] + b[n - 1 - i]. y may overwrite `a`, unless `a` and `b` are one value. */
+/* Compute y[i] = a[i] + b[n - 1 - i]. y may overwrite `a`, unless `a` and `b` are the same
+ * value. */
 static cgp_status mirrored(const cgp_op_run *run) {
     const int64_t n = test_custom_count(run);
     const float *a = run->x[0], *b = run->x[1];
@@ -140,7 +141,7 @@ TEST_CASE(memory_of_a_value_that_is_two_inputs_is_left_alone) {
 
 /* --- rare cases --- */
 
-/* No input has a gradient, but the parameter has one. */
+/* The op's input has no gradient, but its parameter has one. */
 TEST_CASE(an_op_on_an_input_of_the_model_trains_its_parameters) {
     parts p = begin();
     p.x =

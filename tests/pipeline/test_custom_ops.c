@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_custom_ops.c -- custom ops in a pipeline are planned, run, recomputed and refused like
- * built-in ops. (Random graphs contain custom ops too; other tests check their bits, gradients,
- * memory and messages.) */
+ * built-in ops. (Random graphs contain custom ops too, so other tests check the bits, gradients,
+ * memory and messages of custom ops.) */
 #include "custom_models.h"
 
 #include <stdatomic.h>
@@ -37,17 +37,19 @@ TEST_CASE(a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits) {
     }
 }
 
-/* Forward of a micro-batch runs once; with recomputation, it runs once more before backward. */
+/* The forward of an op runs once for each micro-batch. With recomputation it runs once more before
+ * backward. */
 TEST_CASE(an_op_knows_when_it_is_recomputed) {
     const test_noise noise = {0.3};
     const struct {
         cgp_recompute mode;
-        int again; /* number of micro-batches recomputed, of 4 */
+        int again; /* how many of 4 micro-batches are recomputed */
     } cases[] = {
         {CGP_RECOMPUTE_NEVER, 0}, {CGP_RECOMPUTE_ALWAYS, 4}, {CGP_RECOMPUTE_NEVER_SELECTIVE, 4}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         parts p = begin();
-        /* backward reads the result of RELU, so the noise can be recomputed from it */
+        /* backward reads RELU's result, so the noise op's output can be recomputed from this
+         * result */
         p.x = cgp_relu(p.model, p.x);
         p.x = cgp_op_apply(p.model, &test_custom_noise, &p.x, NULL, &noise);
         cgp_model *model = finish(&p);
@@ -67,15 +69,15 @@ TEST_CASE(an_op_knows_when_it_is_recomputed) {
     }
 }
 
-static int64_t outside; /* bytes for a sample; -1: not known */
+static int64_t outside; /* bytes outside the plan per sample; -1: unknown */
 
 static int64_t outside_bytes(const cgp_op_node *node, int64_t n) {
     (void)node;
     return outside < 0 ? -1 : outside * n;
 }
 
-/* Plan a model whose first layer has an op with memory outside the plan. Return the plan, or NULL
- * if it is refused. */
+/* Plan a model whose first layer has an op with memory outside the plan. Return NULL if the plan is
+ * refused. */
 static cgp_plan *plan_outside(cgp_model *model, cgp_recompute recompute, int64_t limit) {
     cgp_plan *plan = NULL;
     cgp_plan_options o = options();
@@ -86,7 +88,7 @@ static cgp_plan *plan_outside(cgp_model *model, cgp_recompute recompute, int64_t
 }
 
 /* The first of two stages has two micro-batches in flight, of 2 samples each. With recomputation,
- * the op may keep the latest forward and the one that is recomputed. */
+ * the op may keep the data of two forwards: the latest one and the recomputed one. */
 TEST_CASE(limits_count_the_memory_that_an_op_keeps_outside_the_plan) {
     cgp_op keeper = custom_relu;
     keeper.outside_bytes = outside_bytes;
@@ -118,8 +120,8 @@ TEST_CASE(limits_count_the_memory_that_an_op_keeps_outside_the_plan) {
     cgp_model_destroy(model);
 }
 
-/* The meter measures its input: after each step, mean' = (mean + mean |features|) / 2. The mean
- * starts at 0.5. */
+/* The op "meter" keeps a running mean as its state, which starts at 0.5. Each step changes the mean
+ * to (mean + the mean of |features|) / 2. */
 TEST_CASE(state_changes_once_a_step) {
     for (int mode = 0; mode <= CGP_RECOMPUTE_ALWAYS; mode++) {
         parts p = begin();
@@ -148,7 +150,8 @@ TEST_CASE(state_changes_once_a_step) {
     }
 }
 
-/* Only rows whose first feature is above 0 count; the loss is the mean over these rows. */
+/* In this custom loss, only rows whose first feature is above 0 count. The loss is the mean over
+ * these rows. */
 TEST_CASE(a_custom_loss_counts_its_targets) {
     parts p = begin();
     const cgp_value made = cgp_op_apply(p.model, &test_custom_rms, &p.x, "rms", NULL);
@@ -185,7 +188,7 @@ TEST_CASE(a_custom_loss_counts_its_targets) {
     cgp_model_destroy(p.model);
 }
 
-/* Set y to the random numbers of its elements, drawn in two parts. */
+/* Set each element of y to its random number. The numbers of a sample are drawn in two parts. */
 static cgp_status numbers(const cgp_op_run *run) {
     const int64_t each = test_custom_count(run) / run->n, half = each / 2 - 1;
     float *y = run->y;
@@ -196,8 +199,8 @@ static cgp_status numbers(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Predict with two ops that only draw random numbers, in `chunks` micro-batches, before and after a
- * step. */
+/* Predict with a model of two ops that only draw random numbers. Predict in `chunks` micro-batches,
+ * once before and once after a step. */
 static void draw_numbers(int chunks, float out[2][2 * B * T * C]) {
     cgp_op op = custom_relu;
     op.name = "numbers";
@@ -250,7 +253,7 @@ TEST_CASE(integers_out_of_range_are_refused) {
     int64_t high = C;
     parts p = begin();
     p.x = cgp_op_apply(p.model, &test_custom_gain, (cgp_value[]){p.x, p.kinds}, "gain", &high);
-    high = 1; /* no effect: the attributes were copied */
+    high = 1; /* has no effect: attributes were copied */
     cgp_model *model = finish(&p);
     world r;
     start(&r, model, 2, CGP_RECOMPUTE_NEVER);
@@ -269,7 +272,7 @@ TEST_CASE(integers_out_of_range_are_refused) {
 
 static cgp_status fails_in_the_third(const cgp_op_run *run) {
     float u;
-    cgp_op_random(run, 0, 0, 1, &u); /* the call works even in a run that fails later */
+    cgp_op_random(run, 0, 0, 1, &u); /* works even if the run then fails */
     const float *x = run->x[0];
     for (int64_t i = 0; i < test_custom_count(run); i++) {
         if (x[i] > 1000) return cgp_fail(CGP_EDEVICE, "%g is too bright", (double)x[i]);
@@ -300,7 +303,7 @@ TEST_CASE(an_error_of_the_op_comes_back_with_its_place) {
     cgp_model_destroy(model);
 }
 
-static cgp_op_shapes rule_result; /* result of the shape rule in the next test */
+static cgp_op_shapes rule_result; /* what the shape rule of the next test returns */
 
 static cgp_status says(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     (void)attributes;

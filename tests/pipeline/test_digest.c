@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_digest.c -- the digest of a step has a hash for each tensor, which changes if and only if
- * the tensor changes. test_bit_equality compares digests of all layouts. */
+/* test_digest.c -- the digest of a step has a hash for each tensor. The hash changes if and only if
+ * the tensor changes. (test_bit_equality.c compares the digests of random layouts.) */
 #include "training.h"
 
 enum { CLASSES = 5, BATCH = 6, RECORD = 1 << 14 };
@@ -8,7 +8,7 @@ enum { CLASSES = 5, BATCH = 6, RECORD = 1 << 14 };
 static const test_sizes sizes = {.vocab = CLASSES};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
-/* Make a model with running statistics; `frozen`: name of a frozen parameter, NULL: none. */
+/* Make a model with running statistics. `frozen` is the name of a parameter to freeze, or NULL. */
 static cgp_model *make_model(const char *frozen) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "norms"));
@@ -37,7 +37,7 @@ static training start(const cgp_model *model, int stages, const char *device) {
     return training_start(model, &o, 5);
 }
 
-/* The digest of a pipeline's last step. */
+/* The digest record of a pipeline's last step, and its length. */
 typedef struct digest {
     unsigned char record[RECORD];
     size_t bytes;
@@ -50,7 +50,8 @@ static void take(const training *t, digest *d) {
     assert_ok(cgp_digest_check(d->record, d->bytes));
 }
 
-/* Return the number of tensors that differ, and the last of them in *at. */
+/* Return the number of tensors whose hashes differ. *at becomes the number of the last such
+ * tensor. */
 static int differences(const training *t, const digest *a, const digest *b, int *at) {
     const int n = cgp_plan_digest_tensors(t->plan);
     const size_t first = a->bytes - 32 - 16 * (size_t)n;
@@ -86,8 +87,8 @@ TEST_CASE(a_record_has_step_loss_tensors_and_root) {
     memcpy(&sum, d.record + 8, sizeof sum);
     assert_int_equal(step, 2);
     assert_true(sum == cgp_pipeline_last_loss(t.pipeline, 0).sum);
-    /* norm.weight, norm.bias, head.weight, head.bias: 4 gradients, 4 values, 8 optimizer states;
-     * mean, variance and count of the norm */
+    /* The parameters are norm.weight, norm.bias, head.weight and head.bias. They have 4 gradients,
+     * 4 values and 8 optimizer states. The norm also has the states mean, variance and count. */
     assert_int_equal(cgp_plan_digest_tensors(t.plan), 16 + cgp_model_states(model));
     assert_tensor(&t, 0, "norm.weight", "gradient");
     assert_tensor(&t, 4, "norm.weight", "parameter");
@@ -97,7 +98,7 @@ TEST_CASE(a_record_has_step_loss_tensors_and_root) {
     assert_null(cgp_plan_digest_tensor_at(t.plan, 16 + cgp_model_states(model)).name);
     assert_null(cgp_plan_digest_tensor_at(t.plan, -1).name);
     assert_int_equal(d.bytes, 8 + 8 + 16 * (size_t)cgp_plan_digest_tensors(t.plan) + 32);
-    for (int i = 0; i < 50; i++) { /* every damaged byte is found */
+    for (int i = 0; i < 50; i++) { /* each damaged byte is detected */
         const size_t at = (size_t)test_between(&state, 0, (int)d.bytes - 1);
         d.record[at] ^= 1;
         assert_status(cgp_digest_check(d.record, d.bytes), CGP_EFORMAT);
@@ -110,7 +111,8 @@ TEST_CASE(a_record_has_step_loss_tensors_and_root) {
     cgp_model_destroy(model);
 }
 
-/* Change an element of every tensor; only the digest of that tensor changes. */
+/* Change one element of each tensor, one tensor after the other. Each time only the digest of the
+ * changed tensor differs. */
 static void check_changes(const char *device, int stages, uint64_t *state) {
     cgp_model *model = make_model(NULL);
     test_batch batch;
@@ -270,7 +272,7 @@ TEST_CASE(clipping_changes_no_gradient_digest) {
     assert_ok(cgp_pipeline_clip_grad_norm(u.pipeline, 1e-3, NULL));
     assert_ok(cgp_optim_step(u.pipeline));
     take(&u, &clipped);
-    assert_true(differences(&t, &plain, &clipped, &at) > 0); /* moments */
+    assert_true(differences(&t, &plain, &clipped, &at) > 0); /* AdamW's moments differ */
     assert_memory_equal(plain.record + 16, clipped.record + 16, 4 * 16);
     training_stop(&t);
     training_stop(&u);

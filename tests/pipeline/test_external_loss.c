@@ -3,7 +3,7 @@
  * cgp_pipeline_backward() the caller computes the loss of the output and its gradient.
  *
  * Results are bit-equal for every number of stages, balance and recompute mode. They are close to
- * those of training with the loss inside the model. Any other order of the calls is refused. */
+ * the results of training with the loss inside the model. Calls in any other order are refused. */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -20,7 +20,8 @@ static cgp_tensor output_tensor(const cgp_model *model, int64_t samples) {
     return tensor;
 }
 
-/* Return the loss y . y / (2 count), summed in double. Its gradient y / count overwrites y. */
+/* Return the loss y . y / (2 count), summed in double. The gradient of the loss, y / count,
+ * overwrites y. */
 static double half_square(cgp_tensor *y) {
     const int64_t n = cgp_shape_count(&y->shape);
     float *data = y->data;
@@ -39,8 +40,8 @@ static double square_loss(cgp_tensor *y, const test_batch *batch) {
     return half_square(y);
 }
 
-/* Return PyTorch's mean cross-entropy; its gradient overwrites y. The targets are the second input,
- * which the model does not read. */
+/* Return PyTorch's mean cross-entropy. The gradient of the loss overwrites y. The targets are the
+ * second input of the batch, which the model does not read. */
 static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
     const int64_t classes = y->shape.dims[y->shape.rank - 1];
     const int64_t rows = cgp_shape_count(&y->shape) / classes;
@@ -66,7 +67,7 @@ static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
     return loss;
 }
 
-/* Compute the loss of all outputs and the sum of the input gradients. */
+/* Run a step, and compute the loss over all outputs and the sum of the input gradients. */
 static void step(cgp_pipeline *pipeline, const cgp_model *model, const test_batch *batch,
                  loss_function *loss_of, double *loss, double *gradients) {
     test_results r;
@@ -102,8 +103,8 @@ static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t se
     cgp_plan_destroy(plan);
 }
 
-/* Draw a schedule that runs all forward passes before all backward passes, for these stages and
- * layers. */
+/* Draw a schedule that suits the number of stages and layers, and runs all forwards before the
+ * first backward. */
 static void draw_schedule(uint64_t *state, int layers, cgp_plan_options *o) {
     static const char *const names[] = {"gpipe", "looped-bfs", "looped-bfs-zb"};
     o->schedule = names[test_between(state, 0, 2)];
@@ -187,8 +188,9 @@ static cgp_model *gpt2(bool loss) {
     return model;
 }
 
-/* Compare with the loss inside the model. The output gradients inside and outside differ by a few
- * units of f32. In bf16 they sometimes round to neighbouring numbers, which are 2^-8 apart. */
+/* Compare an external loss with the same loss inside the model. The two output gradients differ by
+ * a few rounding errors of f32. In bf16 they sometimes round to neighbouring numbers, which are
+ * 2^-8 apart. */
 static void check_against_inside(const char *device, cgp_precision precision, double limit) {
     const char *devices[2] = {device, device};
     uint64_t state = test_seed();
@@ -293,8 +295,8 @@ TEST_CASE(any_other_order_is_refused) {
     cgp_model_destroy(model);
 }
 
-/* Make a model of batch norm, then dropout. A forward may change the state of both, even without a
- * backward. */
+/* Make a model of a batch norm and a dropout. Even without a backward, a forward changes the
+ * running statistics and the key of the dropout masks. */
 static cgp_model *norm_and_dropout(void) {
     cgp_model *model = NULL;
     const int64_t dims[] = {4, 4, 3};
@@ -327,7 +329,7 @@ TEST_CASE(a_forward_may_go_without_its_backward) {
     assert_status(cgp_pipeline_skip_backward(skipped), CGP_ESTATE);
     assert_message("cgp_pipeline_forward is due");
     assert_ok(cgp_pipeline_set_seed(skipped, 1));
-    for (int s = 0; s < STEPS; s++) { /* states and masks do not depend on backward */
+    for (int s = 0; s < STEPS; s++) { /* states and masks need no backward */
         assert_ok(cgp_pipeline_forward(whole, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
         assert_ok(cgp_pipeline_backward(whole, (const cgp_tensor *[]){&y}, 1));
         assert_ok(cgp_pipeline_forward(skipped, batch.inputs, 1, (const cgp_tensor *[]){&z}, 1));

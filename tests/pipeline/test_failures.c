@@ -20,8 +20,8 @@ static cgp_plan_options options(int stages, int chunks, const char *schedule) {
     return o;
 }
 
-/* Let one action fail. The message names it, later calls return the same error, and the pipeline
- * can be destroyed. */
+/* Let one action fail. The message names the action, later calls return the same error, and the
+ * pipeline can be destroyed. */
 static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_action *which,
                       bool evaluate) {
     char fault[64], action[32], expected[128];
@@ -49,8 +49,9 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_a
     cgp_pipeline_destroy(pipeline);
 }
 
-/* Let every action of a step and of an evaluation fail once, under both schedules. The weights of a
- * later training are unchanged. */
+/* Let every action of a step and of an evaluation fail once, with the schedules gpipe and 1f1b. A
+ * training after the failures, in the same process, gives the weights of an undisturbed
+ * training. */
 TEST_CASE(every_action_may_fail) {
     uint64_t state = test_seed();
     cgp_model *model = test_gpt2(&sizes);
@@ -90,7 +91,7 @@ static float *gradients_of(cgp_pipeline *pipeline, const cgp_model *model) {
     return all;
 }
 
-/* Pass inputs that do not fit the model, with one fault at a time. */
+/* Pass inputs that do not fit the model. Each call has one fault. */
 static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
     int32_t *tokens = batch->tensors[0].data, *targets = batch->tensors[1].data;
     const int32_t good = tokens[2 * 8 + 5];
@@ -162,7 +163,7 @@ TEST_CASE(bad_inputs_are_refused_and_change_nothing) {
     assert_message("planned for at most 6 samples, got 7");
     double loss = 0;
     assert_ok(cgp_pipeline_evaluate(pipeline, large.inputs, large.n,
-                                    &loss)); /* takes more micro-batches than planned */
+                                    &loss)); /* needs more micro-batches than planned */
     assert_true(loss > 0);
     for (int k = 0; k < large.n; k++)
         large.tensors[k].shape.dims[0] = INT64_MAX;
@@ -188,7 +189,7 @@ TEST_CASE(bad_inputs_are_refused_and_change_nothing) {
     cgp_model_destroy(model);
 }
 
-/* Evaluate samples first .. first + count - 1 and add their part of the loss to the total. */
+/* Evaluate `count` samples from sample `first` on; add their part of the loss to `total`. */
 static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t first, int64_t count,
                      cgp_loss_part *total) {
     cgp_tensor tensors[2] = {batch->tensors[0], batch->tensors[1]};
@@ -204,8 +205,8 @@ static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t fi
     total->count += part.count;
 }
 
-/* With ignored targets, the loss of all samples is not the mean of the mini-batch losses: a
- * mini-batch may have no target at all. */
+/* If targets are ignored, the loss of all samples is not the mean of the mini-batch losses, because
+ * mini-batches have different numbers of targets. */
 TEST_CASE(parts_of_a_loss_add_up) {
     test_needs_one_rank();
     uint64_t state = test_seed();
@@ -213,7 +214,7 @@ TEST_CASE(parts_of_a_loss_add_up) {
     test_batch batch;
     test_batch_fill(&batch, model, &sizes, 6, &state);
     int32_t *targets = batch.tensors[1].data;
-    for (int i = 0; i < 6 * 8; i++) /* ignore targets: all of samples 0 and 1, 7 of sample 2 */
+    for (int i = 0; i < 6 * 8; i++) /* ignore all of samples 0 and 1, and 7 of sample 2 */
         targets[i] = i < 3 * 8 - 1 ? -100 : i % 11;
     const cgp_plan_options o = options(2, 3, "gpipe");
     cgp_plan *plan = NULL;
@@ -301,7 +302,7 @@ TEST_CASE(bad_plans_are_refused) {
     cgp_model_destroy(model);
 }
 
-/* A plan larger than the machine is refused before any memory is allocated. */
+/* A plan that needs more memory than the machine has is refused before any memory is allocated. */
 TEST_CASE(plans_larger_than_the_machine_are_refused) {
     test_seed();
     const test_sizes large = {
@@ -314,7 +315,7 @@ TEST_CASE(plans_larger_than_the_machine_are_refused) {
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_status(cgp_pipeline_create(&pipeline, plan, 0), CGP_ELIMIT);
     assert_message("memory: the plan needs ");
-    assert_message("TiB but "); /* the unit is chosen by the size */
+    assert_message("TiB but "); /* the size determines the unit */
     int64_t available = 0;
     assert_status(cgp_pipeline_check_memory(plan, &available), CGP_ELIMIT);
     assert_true(available > 0 && available < cgp_plan_device_at(plan, 0)->planned_bytes);
@@ -328,7 +329,8 @@ TEST_CASE(plans_larger_than_the_machine_are_refused) {
     cgp_model_destroy(model);
 }
 
-/* Bytes of memory that the backend `own` reports. The backend is a copy of `late` otherwise. */
+/* Bytes of memory that the backend `own` reports. In all other respects `own` is a copy of
+ * `late`. */
 static int64_t memory_of_own;
 
 static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
@@ -337,8 +339,8 @@ static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* Devices with their own memory are checked against the memory of their hardware. In each rank, all
- * devices on one ordinal are checked together. */
+/* Devices with their own memory are checked against the memory of their hardware. All devices of a
+ * rank that are on the same ordinal are checked together. */
 TEST_CASE(devices_are_held_to_their_own_memory) {
     test_seed();
     static cgp_backend own;
@@ -372,7 +374,8 @@ TEST_CASE(devices_are_held_to_their_own_memory) {
     cgp_model_destroy(model);
 }
 
-/* The devices need more memory than the host has, but little of the host's memory. */
+/* Devices with their own memory may need more memory than the host has, if they need little host
+ * memory. */
 TEST_CASE(devices_of_their_own_memory_need_little_of_the_host) {
     test_seed();
     const test_sizes large = {

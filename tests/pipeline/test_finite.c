@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_finite.c -- a step whose numbers are not finite returns normally. Neither the step nor its
- * update changes anything that a later step reads. With check_finite, saving such numbers fails. */
+/* test_finite.c -- a step that computes infinite or NaN numbers returns normally. Neither the step
+ * nor its update changes anything that a later step reads. With check_finite, saving numbers that
+ * are not finite fails. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -18,7 +19,7 @@ enum { ROWS = 4, CHANNELS = 3, BATCH = 6, CLASSES = 5, STATES = 6 };
 static const test_sizes sizes = {.vocab = CLASSES};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
-/* Make a model with two batch norms; with two or more stages they are on two devices. */
+/* Make a model with two batch norms. With two or more stages, the norms are on two devices. */
 static cgp_model *make_model(bool loss, double loss_weight) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "norms"));
@@ -62,9 +63,9 @@ static void assert_unchanged(const training *t, const hashes *before) {
     assert_same(&after, before);
 }
 
-/* One way to make a step's numbers infinite or NaN, and the update's message. */
+/* One way to make a step's numbers infinite or NaN, and the message of the refused update. */
 typedef struct trouble {
-    float number;       /* not 0: the last sample of x becomes +-number */
+    float number;       /* if not 0, the last sample of x becomes +-number */
     double loss_weight; /* weight of the loss in the model */
     double clip_norm;
     bool finite_loss;
@@ -76,10 +77,10 @@ typedef struct trouble {
 static const trouble troubles[] = {
     {NAN, 1, 0, false, "loss: is not finite, got nan (" DUE ")"},
     {NAN, 1, 1, false, "loss: is not finite, got nan (" DUE ")"},
-    /* The variance overflows, so the norm gives NaN. */
+    /* The variance overflows, so the batch norm's output is NaN. */
     {1e30f, 1, 0, false, "loss: is not finite, got nan (" DUE ")"},
     {1e30f, 1, 1, false, "loss: is not finite, got nan (" DUE ")"},
-    /* Loss scales are f32, so the scale of the gradients overflows. */
+    /* The weight of a loss is f32 in gradients, so the gradients overflow. */
     {0, 1e300, 1, true, "gradients: the norm is not finite, got "},
 };
 
@@ -139,8 +140,8 @@ TEST_CASE(a_step_that_is_not_finite_leaves_everything_as_it_was) {
     }
 }
 
-/* With an external loss, only the statistics of the norms are checked and, with clipping, the norm
- * of the gradients. */
+/* With an external loss, the library checks only the statistics of the batch norms. With clipping,
+ * it also checks the norm of the gradients. */
 static void check_external(int stages, int how, double clip_norm) {
     uint64_t state = 1 + (uint64_t)how;
     cgp_model *model = make_model(false, 1);
@@ -187,7 +188,7 @@ TEST_CASE(so_does_one_with_an_external_loss) {
     }
 }
 
-/* Statistics are committed even without an update. */
+/* A finite step commits the running statistics before its update. */
 TEST_CASE(a_finite_step_commits_before_its_update) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(true, 1);
@@ -219,8 +220,8 @@ static cgp_status save_checked(const training *t) {
     return cgp_pipeline_save_with(t->pipeline, run, &o);
 }
 
-/* Set element `at` of a parameter (number = -1), or of its optimizer state `number`; return the old
- * value. */
+/* Set element `at` of a parameter, or of the parameter's optimizer state `number` if `number` is
+ * not -1. Return the old value. */
 static float set_element(const training *t, int parameter, int number, int at, float value) {
     float data[ROWS * CHANNELS * CLASSES];
     if (number < 0)
@@ -236,8 +237,8 @@ static float set_element(const training *t, int parameter, int number, int at, f
     return before;
 }
 
-/* Assert that saving is refused with this message. The run's directory has `entries` entries before
- * and after. */
+/* Assert that saving is refused with this message, and that the run's directory still has `entries`
+ * entries. */
 static void assert_refused(const training *t, const char *message, int entries) {
     char whole[200];
     snprintf(whole, sizeof whole, "%s (nothing was saved)", message);
@@ -247,8 +248,8 @@ static void assert_refused(const training *t, const char *message, int entries) 
     assert_int_equal(count_names(run, ""), entries);
 }
 
-/* Each tensor is checked. The message names the first tensor that is not finite, in file order:
- * weights, states, optimizer states. */
+/* Saving with check_finite checks each tensor. The message names the first tensor with a number
+ * that is not finite. The order is weights, states, optimizer states, as in the files. */
 TEST_CASE(what_is_not_finite_is_not_saved_where_that_is_asked_for) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(true, 1);
@@ -267,7 +268,7 @@ TEST_CASE(what_is_not_finite_is_not_saved_where_that_is_asked_for) {
         assert_refused(&t, "second.running_var: is not finite, got nan at element 2", 0);
         const float bias = set_element(&t, 5, -1, 4, NAN);
         assert_refused(&t, "head.weight: is not finite, got nan at element 4", 0);
-        assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* without check_finite */
+        assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* check_finite is off */
         set_element(&t, 5, -1, 4, bias);
         assert_ok(cgp_pipeline_set_state(t.pipeline, 4, one3));
         set_element(&t, 0, 0, 1, moment);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_flips.c -- CGP_FAULT=flip flips one bit of a result. A flip that changes a number of the
- * training changes the digest of its step, and of no earlier step. Any other flip is masked: then
- * the weights and states at the end are those of a run without it.
+ * training changes the digest of that step, and of no earlier step. Any other flip is masked: the
+ * final weights and states equal those of a run without the flip.
  *
- * Runs that are compared have different layouts. Models, layouts, actions and bits are drawn. */
+ * Runs that are compared have different layouts. Models, layouts, actions and bits are random. */
 #include "training.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void train(const cgp_model *model, const cgp_plan_options *o, const test_
     assert_true(out->bytes <= MOST);
     for (int i = 0; i < STEPS; i++) {
         assert_ok(cgp_pipeline_step(t.pipeline, batches[i].inputs, batches[i].n, NULL));
-        /* a flip may have made an infinity, which refuses the update */
+        /* an update is refused if the flip made a number infinite or NaN */
         if (cgp_optim_step(t.pipeline) != CGP_OK) break;
         assert_ok(cgp_pipeline_digest(t.pipeline, out->records[i]));
     }
@@ -35,7 +35,7 @@ static void train(const cgp_model *model, const cgp_plan_options *o, const test_
     training_stop(&t);
 }
 
-/* Return the first step whose digests differ; -1: none. */
+/* Return the first step whose digests differ, or -1 if all digests are equal. */
 static int first_difference(const proof *a, const proof *b) {
     assert_int_equal(a->bytes, b->bytes);
     for (int i = 0; i < STEPS; i++)
@@ -54,7 +54,7 @@ static void draw_layout(uint64_t *state, int layers, const char *const *devices,
     o->balance = balance;
 }
 
-/* Draw a flip of a step; return the step. */
+/* Draw a flip in a random step; return the number of the step. */
 static int draw_flip(uint64_t *state, const cgp_plan_options *o, char text[64]) {
     static const char *const split[] = {"F", "I", "W", "R", "U"}, *const whole[] = {"F", "B", "B",
                                                                                     "R", "U"};
@@ -70,7 +70,7 @@ static int draw_flip(uint64_t *state, const cgp_plan_options *o, char text[64]) 
     return step;
 }
 
-/* Draw a model and flips in it; count the flips that its digests find. */
+/* Train a random model with random flips; return the number of flips that change a digest. */
 static int check_flips(uint64_t *state, const char *device, int flips) {
     static proof clean, again, flipped;
     const char *const devices[] = {device, device, device};
@@ -96,7 +96,7 @@ static int check_flips(uint64_t *state, const char *device, int flips) {
         train(model, &o, batches, fault, &flipped);
         const int first = first_difference(&clean, &flipped);
         if (first >= 0 && first < step) fail_msg("%s: step %d differs", fault, first);
-        if (first < 0) assert_same(&flipped.end, &clean.end); /* masked */
+        if (first < 0) assert_same(&flipped.end, &clean.end); /* a masked flip */
         found += first >= 0;
     }
     for (int i = 0; i < STEPS; i++)
@@ -116,7 +116,8 @@ TEST_CASE(every_flip_that_changes_a_number_is_found) {
     assert_true(found > flips / 10);
 }
 
-/* With 4 groups of one micro-batch, the backward of micro-batches 1 and 3 adds up buffers. */
+/* There are 4 gradient groups of one micro-batch each. So the backwards of micro-batches 1 and 3
+ * add up buffers of partial gradients. */
 TEST_CASE(with_gradient_groups_every_flip_of_a_gradient_shows) {
     uint64_t state = test_seed();
     static proof clean, flipped;
@@ -163,7 +164,7 @@ TEST_CASE(a_flip_in_the_update_shows_in_one_tensor_of_its_step) {
     train(model, &o, batches, "flip:U@1:5", &flipped);
     assert_int_equal(first_difference(&clean, &flipped), 1);
     int differ = 0;
-    size_t at = 8 + 8 * (size_t)cgp_model_losses(model); /* after the step and the losses */
+    size_t at = 8 + 8 * (size_t)cgp_model_losses(model); /* skip the step and the losses */
     assert_memory_equal(clean.records[1], flipped.records[1], at);
     for (; at < clean.bytes - 32; at += 16)
         differ += memcmp(clean.records[1] + at, flipped.records[1] + at, 16) != 0;

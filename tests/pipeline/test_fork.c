@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fork.c -- handles in the child process after fork(), where their threads do not exist. In
- * the child, destroying a handle frees nothing and returns; reading through it returns CGP_ESTATE.
- * The parent goes on undisturbed. (test_arguments checks that every call on a pipeline is
- * refused.) */
+/* test_fork.c -- handles in a child process after fork(). The handles' threads do not exist in the
+ * child. There, destroying a handle returns without freeing anything, and reading through a handle
+ * returns CGP_ESTATE. The parent process goes on undisturbed. (test_arguments checks that every
+ * call on a pipeline is refused.) */
 #include "directory.h"
 
 #include <cgpipe/cgpipe.h>
@@ -73,8 +73,8 @@ static int destroy_it(void *argument) {
     return cgp_optim_step(t->pipeline) == CGP_ESTATE ? 0 : 1;
 }
 
-/* The plan and the model are plain memory, so the child can create its own pipeline from them. This
- * is not tested under the thread sanitizer, which allows no threads in the child. */
+/* A plan and a model are plain memory, so the child can create its own pipeline from them. This is
+ * not tested under the thread sanitizer, which allows no threads in the child. */
 static int train_another(void *argument) {
     const training *t = argument;
 #ifdef TEST_TSAN
@@ -142,7 +142,7 @@ static cgp_status read_all(cgp_data *data) {
 static int find_it_left(void *data) {
     char hex[65];
     if (read_all(data) != CGP_ESTATE || cgp_data_identity(data, hex) != CGP_ESTATE) return 1;
-    if (cgp_data_samples(data, CGP_SPLIT_TRAIN) != SAMPLES) return 2; /* readable: plain memory */
+    if (cgp_data_samples(data, CGP_SPLIT_TRAIN) != SAMPLES) return 2; /* needs no thread */
     cgp_data_destroy(data);
     cgp_data_destroy(data);
     return 0;
@@ -156,7 +156,7 @@ static int read_it(void *data) {
 
 TEST_CASE(data_with_threads_is_left_alone) {
     cgp_data *data = make_data(2);
-    assert_ok(read_all(data)); /* the threads prepare the next samples */
+    assert_ok(read_all(data)); /* threads still prepare more samples */
     in_a_child(find_it_left, data);
     assert_ok(read_all(data));
     cgp_data_destroy(data);

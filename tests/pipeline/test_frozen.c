@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_frozen.c -- frozen parameters: their values stay, the others train to the same bits, and
- * memory and work fall by exactly what they cost.
+/* test_frozen.c -- frozen parameters keep their values, and the other parameters train to the same
+ * bits. Memory and work fall by exactly the cost of training the frozen parameters.
  *
- * (Half of the random graphs of test_bit_equality.c have frozen parameters, and are bit-equal over
- * stages, schedules, modes and devices.) */
+ * (In test_bit_equality.c half of the random graphs have frozen parameters. They are bit-equal for
+ * all stages, schedules, recompute modes and devices.) */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "graphs.h"
@@ -11,7 +11,7 @@
 
 enum { IN = 24, WIDTH = 40, OUT = 10, BATCH = 6, CHUNKS = 3 };
 
-/* in -> 40 -> 40 -> 10, a layer each, with biases, relu in between. */
+/* Make a model of three linear layers with biases, and relu between them: 24 -> 40 -> 40 -> 10. */
 static cgp_model *mlp(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "mlp"));
@@ -50,7 +50,7 @@ static int find(const cgp_model *model, const char *name) {
     return p;
 }
 
-/* Return values or gradient of a parameter; freed by the caller. */
+/* Return the values or the gradient of a parameter. The caller frees the array. */
 static float *get(const training *t, const cgp_model *model, int p, bool gradient) {
     const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, p));
     float *data = calloc((size_t)count, sizeof *data);
@@ -69,8 +69,8 @@ static void assert_equal_and_free(float *a, float *b, const cgp_model *model, in
     free(b);
 }
 
-/* Compare the gradients of trainable parameters with those of a model in which none is frozen, and
- * the values of frozen ones after a few updates with the first. */
+/* Compare the gradients of trainable parameters with their gradients in a model without frozen
+ * parameters. Check that a few updates leave the values of frozen parameters unchanged. */
 static void check_values(cgp_model *(*make)(uint64_t *, const test_sizes *), uint64_t *state,
                          const test_sizes *sizes) {
     uint64_t again = *state;
@@ -132,7 +132,8 @@ typedef struct memory {
     int64_t parameters, gradients, optimizer, saved, planned;
 } memory;
 
-/* Plan the model with patterns frozen, and run a step in exactly the planned memory. */
+/* Freeze the parameters whose names match `patterns`, plan the model, run a step, and return the
+ * planned memory. */
 static memory measure(const char *const *patterns, cgp_recompute recompute) {
     cgp_model *model = mlp();
     for (; *patterns; patterns++)
@@ -167,14 +168,17 @@ TEST_CASE(a_frozen_linear_does_not_save_its_input) {
     test_needs_cpu();
     const int64_t rows = BATCH / CHUNKS;
     const memory all = measure((const char *[]){NULL}, CGP_RECOMPUTE_NEVER);
-    /* relu's backward still reads the input of the second linear, its own result */
+    /* the second linear's input stays saved, because it is relu's result, which relu's backward
+     * reads */
     const memory second = measure((const char *[]){"second.weight", NULL}, CGP_RECOMPUTE_NEVER);
     assert_int_equal(second.saved, all.saved);
-    /* nothing before the third linear has a gradient */
+    /* no gradient is needed before the third linear, so relu's result is not saved for relu's
+     * backward */
     const memory before =
         measure((const char *[]){"first.*", "second.*", NULL}, CGP_RECOMPUTE_NEVER);
     assert_int_equal(all.saved - before.saved, aligned(4 * rows * WIDTH));
-    /* the gradient of the bias reads no input */
+    /* only the bias of the third linear is trainable, and its gradient does not depend on the
+     * input */
     const memory bias =
         measure((const char *[]){"first.*", "second.*", "*.weight", NULL}, CGP_RECOMPUTE_NEVER);
     assert_int_equal(before.saved - bias.saved, aligned(4 * rows * WIDTH));
@@ -307,7 +311,7 @@ TEST_CASE(a_stage_with_nothing_to_train_before_it_runs_forward_only) {
         for (int e = 0; e < cgp_plan_edges(plan); e++) {
             const cgp_plan_edge edge = cgp_plan_edge_at(plan, e);
             assert_true(edge.from < edge.to || edge.to > 0);
-            /* the first stage may run ahead of the others, but not by the whole mini-batch */
+            /* the first stage may run ahead of the other stages, but not by the whole mini-batch */
             if (edge.from == 0) assert_in_range(edge.buffers, 2, 4);
         }
         cgp_plan_destroy(plan);
@@ -359,8 +363,8 @@ TEST_CASE(a_table_must_have_what_a_stage_trains) {
 
 /* --- checkpoints --- */
 
-/* Save after two steps with one pattern frozen, load into a pipeline with another, and train two
- * more steps there. Return the status of the load. */
+/* Train two steps with the parameters `saved` frozen, and save. Load the checkpoint into a pipeline
+ * with the parameters `loaded` frozen, and train two more steps. Return the status of the load. */
 static cgp_status save_and_load(const char *saved, const char *loaded, int stages, hashes *out) {
     cgp_model *from = frozen_mlp(saved), *to = frozen_mlp(loaded);
     const cgp_plan_options o = options_of(2), other = options_of(stages);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_generation.c -- generation with a cache gives the same logits as the model over the whole
- * sequence, bit for bit. This holds for any number of tokens at a time and any layout.
+/* test_generation.c -- generation with a key/value cache gives the same logits as the model over
+ * the whole sequence, bit for bit. This holds for any number of tokens per call and any layout.
  *
  *     whole     T tokens at once                          logits [T, V]
  *     cached    n1 tokens, n2 tokens, ... then one by one     the same rows */
@@ -82,7 +82,7 @@ static int64_t vocab_of(const cgp_model_spec *spec) {
 
 /* --- logits --- */
 
-/* A text, its positions and its logits. */
+/* A text: its tokens, their positions, and the logits of the whole text. */
 typedef struct text {
     int64_t length, vocab;
     int32_t *tokens, *positions;
@@ -115,7 +115,7 @@ static void predict_whole(network *net, text *t) {
                                    (const cgp_tensor *[]){&logits}, 1));
 }
 
-/* Predict from n tokens, starting at token `first`; logits [n, V]. */
+/* Predict from `n` tokens of the text, starting at token `first`. `logits` is [n, V]. */
 static cgp_status predict(network *net, const text *t, int64_t first, int64_t n, float *logits) {
     const cgp_shape one = cgp_shape_make(2, (int64_t[]){n, 1});
     const cgp_tensor tokens = {CGP_I32, one, t->tokens + first};
@@ -125,7 +125,7 @@ static cgp_status predict(network *net, const text *t, int64_t first, int64_t n,
                                 (const cgp_tensor *[]){&output}, 1);
 }
 
-/* Assert that tokens `first` .. first + n - 1 have the logits of the whole text. */
+/* Assert that the logits of `n` tokens from token `first` on equal the logits of the whole text. */
 static void check_part(network *net, const text *t, int64_t first, int64_t n) {
     float *got = calloc((size_t)(n * t->vocab), 4);
     const float *expected = t->logits + first * t->vocab;
@@ -139,7 +139,8 @@ static void check_part(network *net, const text *t, int64_t first, int64_t n) {
     free(got);
 }
 
-/* Check a text in parts of 1 to `most` tokens, and token by token after a random position. */
+/* Check the logits of a text that is passed in parts of 1 to `most` tokens. After a random
+ * position, the text is passed token by token. */
 static void check_text(network *net, const text *t, int most, uint64_t *seed) {
     const int64_t single = test_between(seed, 0, (int)t->length);
     for (int64_t first = 0, n; first < t->length; first += n) {
@@ -156,7 +157,8 @@ static cgp_plan_options draw_layout(const cgp_model_spec *spec, uint64_t *seed) 
     o.chunks = test_between(seed, 1, 3);
     o.batch = test_between(seed, o.chunks, 90);
     o.threads_per_device = test_between(seed, 1, 2);
-    /* bf16 not for GPT-2, as it rounds embeddings to bf16 before it adds them */
+    /* draw no bf16 for GPT-2: there the cached pass rounds the embeddings to bf16 before it adds
+     * them */
     if (spec->kind == CGP_MODEL_LLAMA && test_random(seed) % 2) o.precision = CGP_PRECISION_BF16;
     return o;
 }
@@ -231,7 +233,7 @@ TEST_CASE(positions_outside_of_the_cache_are_refused) {
 
 TEST_CASE(training_with_a_cache_is_refused) {
     const cgp_model_spec spec = small_llama();
-    const int64_t bytes = 2 * 2 * 20 * 12 * 4; /* layers; keys and values; positions; columns */
+    const int64_t bytes = 2 * 2 * 20 * 12 * 4; /* layers, K and V, positions, columns, f32 */
     cgp_plan_options options = cgp_plan_options_default();
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
@@ -243,7 +245,7 @@ TEST_CASE(training_with_a_cache_is_refused) {
     options.inference = true;
     assert_ok(cgp_plan_create(&plan, model, &options));
     assert_int_equal(cgp_plan_device_at(plan, 0)->state_bytes, bytes);
-    assert_int_equal(cgp_model_states(model), 0); /* the cache is not saved */
+    assert_int_equal(cgp_model_states(model), 0); /* the cache is no saved state */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
 }

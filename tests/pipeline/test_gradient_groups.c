@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gradient_groups.c -- gradients of gradient groups are those of a binary tree, bit for bit,
+/* test_gradient_groups.c -- with gradient groups, gradients are sums in a binary tree, bit for bit,
  * in every layout.
  *
- * The reference is one stage without groups: it makes the gradients of the micro-batches of one
- * group, as a mini-batch of its own with the targets of the whole one. The test adds these. */
+ * The reference runs one stage without groups. It computes the gradients of each group as a
+ * separate mini-batch, divided by the number of targets of the whole mini-batch. The test then adds
+ * these gradients in the tree's order. */
 #include "training.h"
 
 #include <cgpipe/planner.h>
@@ -16,14 +17,15 @@ typedef struct setting {
     cgp_model *model;
     test_sizes sizes;
     test_batch batch;
-    int samples; /* of the mini-batch: at most the planned ones */
+    int samples; /* size of the mini-batch; may be below options.batch */
     cgp_plan_options options;
     const char *devices[5];
     int balance[64];
     uint64_t seed;
 } setting;
 
-/* Draw a graph without states, whose steps repeat, or a model of images. */
+/* Draw a model of images, or a graph without states. Without states, a repeated step gives the same
+ * result. */
 static cgp_model *draw_model(uint64_t *state, test_sizes *sizes, bool images) {
     *sizes = (test_sizes){.layers = test_between(state, 2, 5),
                           .sequence = test_between(state, 1, 9),
@@ -58,7 +60,7 @@ static void setting_destroy(setting *s) {
     cgp_model_destroy(s->model);
 }
 
-/* Draw a layout, devices included: late has the bits of cpu, but not those of another backend. */
+/* Draw a layout, with devices on `cpu` and `late`, which are bit-equal to each other. */
 static void draw_layout(setting *s, uint64_t *state) {
     static const char *const backends[] = {"cpu", "late"};
     const int layers = cgp_model_layers(s->model);
@@ -73,7 +75,7 @@ static void draw_layout(setting *s, uint64_t *state) {
     s->options.devices = mixed ? s->devices : NULL;
 }
 
-/* Run a step on samples begin .. end - 1. */
+/* Run a step on samples `begin` to `end - 1`. */
 static void step(const training *r, const setting *s, int begin, int end) {
     cgp_tensor tensors[4];
     const cgp_tensor *inputs[4];
@@ -90,7 +92,7 @@ static void step(const training *r, const setting *s, int begin, int end) {
 
 /* --- the reference --- */
 
-/* Gradients of all parameters, one after the other. */
+/* Return the gradients of all parameters, one after the other; the caller frees the array. */
 static float *gradients_of(const training *r, const cgp_model *model) {
     float *all = calloc((size_t)cgp_model_parameter_count(model), sizeof *all), *at = all;
     assert_non_null(all);
@@ -102,7 +104,8 @@ static float *gradients_of(const training *r, const cgp_model *model) {
     return all;
 }
 
-/* Return the sum of the groups first .. next - 1; NULL: they have no micro-batch. */
+/* Return the sum of groups `first` to `next - 1` in the tree's order; NULL if no micro-batch is in
+ * these groups. */
 static float *sum_groups(float *const *groups, int first, int next, int64_t count) {
     if (next - first == 1) return groups[first];
     float *left = sum_groups(groups, first, (first + next) / 2, count);
@@ -112,16 +115,16 @@ static float *sum_groups(float *const *groups, int first, int next, int64_t coun
     return left ? left : (float *)right;
 }
 
-/* Return the number of targets of each loss in the mini-batch. */
+/* Set `targets` to the number of targets of each loss in the mini-batch. */
 static void count_targets(const setting *s, const training *r, int64_t targets[8]) {
     step(r, s, 0, s->samples);
     for (int l = 0; l < cgp_model_losses(s->model); l++) {
         targets[l] = cgp_pipeline_last_loss(r->pipeline, l).count;
-        if (targets[l] == 0) targets[l] = 1; /* no target counts in any part */
+        if (targets[l] == 0) targets[l] = 1; /* no target counts; avoids 0 / 0 */
     }
 }
 
-/* Return the gradients that the definition of groups gives. Freed by the caller. */
+/* Compute the gradients by the definition of gradient groups. The caller frees the array. */
 static float *expected_gradients(const setting *s, int groups) {
     cgp_plan_options o = s->options;
     float *sums[MOST_GROUPS] = {NULL};
@@ -147,8 +150,8 @@ static float *expected_gradients(const setting *s, int groups) {
     return sum;
 }
 
-/* Compare the gradients of parameters with one use. Those of a tied parameter are sums over its
- * uses of such trees, which the reference cannot show. */
+/* Compare the gradients of parameters with one use. The gradient of a tied parameter adds one tree
+ * per use, which the reference cannot compute. */
 static void assert_tree(const setting *s, const float *expected, const float *got) {
     for (int p = 0; p < cgp_model_parameters(s->model); p++) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(s->model, p));
@@ -162,7 +165,7 @@ static void assert_tree(const setting *s, const float *expected, const float *go
     }
 }
 
-/* What a layout computes: gradients, and the weights after two updates. The second step runs
+/* Results of a layout: gradients, and the weights after two updates. The second step launches
  * captured graphs. */
 typedef struct result {
     float *gradients;
@@ -209,7 +212,7 @@ TEST_CASE(gradients_are_those_of_the_tree_in_every_layout) {
     }
 }
 
-/* A GPT-2 and a mini-batch of m micro-batches, each of one sample. */
+/* Make a GPT-2, and a mini-batch of `m` micro-batches with one sample each. */
 static void small_setting(setting *s, uint64_t *state, int m) {
     *s = (setting){.sizes = {.layers = 2, .sequence = 4, .width = 32, .heads = 2, .vocab = 211},
                    .samples = m,
@@ -227,7 +230,7 @@ TEST_CASE(the_first_group_of_a_step_that_adds_begins_with_earlier_gradients) {
     float *sums[2];
     small_setting(&s, &state, 5);
     const int64_t count = cgp_model_parameter_count(s.model);
-    for (int k = 0; k < 2; k++) { /* sample 0, then 1 and 2; or 3 and 4 alone */
+    for (int k = 0; k < 2; k++) { /* k = 0: sample 0, then 1 and 2; k = 1: 3 and 4 */
         training r = training_start(s.model, &s.options, s.seed);
         assert_ok(cgp_pipeline_set_targets(r.pipeline, one, 1));
         assert_ok(cgp_pipeline_set_accumulation(r.pipeline, true));
@@ -240,7 +243,7 @@ TEST_CASE(the_first_group_of_a_step_that_adds_begins_with_earlier_gradients) {
     s.options.gradient_groups = 2;
     training r = training_start(s.model, &s.options, s.seed);
     assert_ok(cgp_pipeline_set_targets(r.pipeline, one, 1));
-    step(&r, &s, 0, 5); /* the partial sums are stale afterwards */
+    step(&r, &s, 0, 5); /* leaves stale partial sums */
     assert_ok(cgp_pipeline_zero_grad(r.pipeline));
     assert_ok(cgp_pipeline_set_accumulation(r.pipeline, true));
     step(&r, &s, 0, 1);
@@ -256,7 +259,7 @@ TEST_CASE(the_first_group_of_a_step_that_adds_begins_with_earlier_gradients) {
 
 TEST_CASE(partial_sums_take_the_planned_memory_and_no_more) {
     uint64_t state = test_seed();
-    static const int cases[][3] = {/* micro-batches, groups, buffers of partial sums */
+    static const int cases[][3] = {/* micro-batches, groups, buffers for partial sums */
                                    {8, 1, 0}, {8, 2, 1}, {8, 8, 3}, {8, 64, 3},
                                    {3, 8, 2}, {2, 8, 1}, {1, 8, 0}};
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
@@ -282,8 +285,8 @@ TEST_CASE(partial_sums_take_the_planned_memory_and_no_more) {
     }
 }
 
-/* Return the makespan of a plan's step: by FLOPs, or by layers that take no time but an update of 1
- * second each. */
+/* Return the makespan of a plan's step. Costs are FLOPs, or, if `by_layers`, 1 second for the
+ * update of each layer and 0 for everything else. */
 static double makespan(const setting *s, bool by_layers) {
     cgp_layer_cost costs[8] = {0};
     cgp_schedule_timeline timeline;
@@ -314,9 +317,10 @@ TEST_CASE(the_planned_step_takes_the_time_of_three_additions) {
         s.options.gradient_groups = 4;
         const double added = makespan(&s, false) - flops;
         assert_true(added == 3.0 * (double)cgp_model_parameter_count(s.model));
-        /* SGD reads a parameter and its gradient, and writes the parameter: as an addition does */
+        /* SGD moves 3 numbers per element, like an addition: it reads parameter and gradient, and
+         * writes the parameter */
         assert_true(fabs(makespan(&s, true) - 3.0 * cgp_model_layers(s.model)) < 1e-9);
-        s.options.optim = cgp_optim_adamw(1e-3, 0); /* an update moves 7 numbers */
+        s.options.optim = cgp_optim_adamw(1e-3, 0); /* AdamW moves 7 numbers */
         assert_true(fabs(makespan(&s, true) - 9.0 / 7 * cgp_model_layers(s.model)) < 1e-9);
         s.options.optim = cgp_optim_sgd(0.01, 0, false, 0);
     }
@@ -331,7 +335,7 @@ TEST_CASE(one_group_is_the_plan_without_groups) {
     small_setting(&s, &state, 4);
     assert_ok(cgp_plan_create(&plans[0], s.model, &s.options));
     assert_ok(cgp_plan_hash(plans[0], hex[0]));
-    for (int k = 0; k < 2; k++) { /* 2 groups; inference, which has no gradients */
+    for (int k = 0; k < 2; k++) { /* k = 0: 2 groups; k = 1: inference */
         cgp_plan *plan = NULL;
         s.options.gradient_groups = 2;
         s.options.inference = k == 1;
@@ -356,7 +360,7 @@ TEST_CASE(a_limit_counts_partial_sums) {
     setting s;
     cgp_plan *plan = NULL;
     small_setting(&s, &state, 4);
-    s.options.stages = cgp_model_layers(s.model); /* no more stages are possible */
+    s.options.stages = cgp_model_layers(s.model); /* the most stages possible */
     assert_ok(cgp_plan_create(&plan, s.model, &s.options));
     for (int d = 0; d < s.options.stages; d++) {
         const int64_t bytes = cgp_plan_device_at(plan, d)->planned_bytes;
@@ -389,7 +393,7 @@ TEST_CASE(what_groups_cannot_be_is_refused) {
         assert_status(cgp_plan_create(&plan, s.model, &s.options), CGP_EINVAL);
         assert_message(cases[k].message);
     }
-    static const char csv[] = "0F0,0F1,0B1,0B0\n"; /* backward does not ascend */
+    static const char csv[] = "0F0,0F1,0B1,0B0\n"; /* backward order descends */
     cgp_schedule *table = NULL;
     assert_ok(cgp_schedule_from_csv(&table, "mine", csv, sizeof csv - 1));
     s.options.table = table;

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_gradients.c -- a pipeline's gradients are the gradients of its loss.
  *
- * Random graphs (values with many uses, skips over stages) run on the reference backend. A random
- * direction d covers all parameters and all inputs with gradients. Along d, the central difference
- * (loss(p + h d) - loss(p - h d)) / 2h is compared with sum g d.
+ * Random graphs (values with many uses, skips over stages) run on the backend `ref`. A random
+ * direction d covers all parameters and all inputs with gradients. Let p be these values, and g
+ * their gradients. Along d, the central difference (loss(p + h d) - loss(p - h d)) / 2h is compared
+ * with the sum of g d.
  *
- * h is halved until the quotient converges or the rounding of the losses, about 2e-7 relative,
- * becomes visible. (A norm over nearly equal numbers has a large curvature.) The allowed difference
- * is curvature + rounding + 5e-3 relative, far below any wrong term. If curvature and rounding
- * exceed a fifth of the slope, the graph is not conclusive. At most 5 of 100 graphs may be
- * inconclusive. */
+ * The test halves h until the quotient converges, or until the relative rounding of the losses,
+ * about 2e-7, becomes visible. (A norm over nearly equal numbers has a large curvature.) The
+ * allowed difference is curvature + rounding + 5e-3 relative, which is far smaller than any wrong
+ * term. A graph is inconclusive if curvature and rounding exceed a fifth of the slope. At most 5 of
+ * 100 graphs may be inconclusive. */
 #include "graphs.h"
 
 static int64_t parameter_size(const cgp_model *model, int p) {
     return cgp_shape_count(cgp_model_parameter_shape(model, p));
 }
 
-/* Move all parameters by h along the direction. */
+/* Move all parameters by `h` times the direction. */
 static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *start,
                  float *const *direction, double h) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -29,7 +30,7 @@ static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *s
     }
 }
 
-/* Move the inputs of a batch by h along the direction. */
+/* Move the inputs of a batch by `h` times the direction. */
 static void move_inputs(test_batch *batch, const test_batch *start, float *const *direction,
                         double h) {
     for (int k = 0; k < batch->n; k++) {
@@ -40,9 +41,9 @@ static void move_inputs(test_batch *batch, const test_batch *start, float *const
     }
 }
 
-/* Draw a direction in which each parameter has the same weight, whatever the size of its gradient.
- * It is the sum of the gradient and a random vector, both scaled to length 1. So a parameter with
- * zero gradient moves too. Return sum g d. */
+/* Draw a direction `d` that gives each parameter the same weight, whatever the size of its
+ * gradient. For each parameter, `d` is the sum of the gradient and a random vector, both scaled to
+ * length 1. So a parameter with zero gradient moves too. Return the sum of g d. */
 static double draw_direction(float *direction, const float *gradient, int64_t n, uint64_t *state) {
     double slope = 0, gradient_norm = 0, random_norm = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -129,7 +130,7 @@ static bool check_graph(uint64_t *state, bool images) {
         quotients[0] = quotients[1];
         quotients[1] = quotients[2];
         quotients[2] = (losses[1] - losses[0]) / (2 * h);
-        /* two differences, as a single one may be small by chance */
+        /* use two differences, because a single one may be small by chance */
         curvature = fabs(quotients[2] - quotients[1]) + fabs(quotients[1] - quotients[0]);
         noise = 4e-7 * fabs(losses[0]) / h;
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_input_gradients.c -- gradients of inputs, and several outputs, on models whose numbers are
- * known: which tensors are written, which gradients are zero, which calls are refused.
+/* test_input_gradients.c -- gradients of inputs, and models with several outputs. The models have
+ * known numbers. The tests check which tensors are written, which gradients are zero, and which
+ * calls are refused.
  *
- * (test_gradients.c checks that they are the gradients of the loss; test_bit_equality.c and
- * test_external_loss.c check that they are bit-equal over layouts.) */
+ * (test_gradients.c checks that input gradients are the gradients of the loss. test_bit_equality.c
+ * and test_external_loss.c check that input gradients are bit-equal in all layouts.) */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -12,8 +13,8 @@
 
 enum { N = 5, C = 3 };
 
-/* Make a model: y = 2 x in layer a, z = 3 y + detach(4 y) in layer b; the outputs are y, z and
- * argmax(z). No node reads `unread`, and there are no parameters. */
+/* Make a model with y = 2 x in layer a, and z = 3 y + detach(4 y) in layer b. The outputs are y, z
+ * and argmax(z). No node reads the input `unread`, and there are no parameters. */
 static cgp_model *scales(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "scales"));
@@ -168,7 +169,8 @@ TEST_CASE(tensors_that_do_not_fit_are_refused) {
     cgp_model_destroy(model);
 }
 
-/* A classifier of x; `mask` is a target. */
+/* Make a classifier of `x`. The input `mask` has the targets. If `wrong` is not 0, ask for the
+ * gradient of something that cannot have one. */
 static cgp_model *classifier(int wrong) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "classifier"));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_late_waits.c -- on the backend `late`, every wait is needed (waits.h), and the host runs
- * only a limited number of actions ahead. (On cuda-host: test_cuda_waits.) */
+/* test_late_waits.c -- on the backend `late`, every wait between actions is needed (see waits.h),
+ * and the host runs only a limited number of actions ahead. (test_cuda_waits tests this on
+ * cuda-host.) */
 #include "waits.h"
 
 #include "backend/registry.h"
@@ -16,10 +17,10 @@ TEST_CASE(a_slow_queue_changes_no_bit) {
     check_slow_queues();
 }
 
-/* --- how far the host is ahead --- */
+/* --- how far the host runs ahead --- */
 
-/* Counters of the events of one device on `late`, without transfers. Each action records two
- * events, at its start and at its end. */
+/* Event counters of a device on `late` that has no transfers. Each action records two events, one
+ * at its start and one at its end. `most` is the largest number of actions in flight. */
 static struct { int records, landed, most; } ahead;
 
 static cgp_status counted_record(cgp_device *device, cgp_queue queue, cgp_event *event) {

@@ -30,7 +30,7 @@ static long resident_kib(void) {
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* Make every call of a training run, with a full and a smaller mini-batch. */
+/* Make every API call of a training, with a full mini-batch and a smaller one. */
 static void cycle(const cgp_model *model, int stages, const test_batch batches[2],
                   double losses[3]) {
     cgp_plan_options o = cgp_plan_options_default();

@@ -7,7 +7,7 @@
 
 #include <cgpipe/models/spec.h>
 
-enum { BATCH = 5, CHUNKS = 3, STEPS = 2, DRAWS = 6 }; /* micro-batches of 2, 2 and 1 */
+enum { BATCH = 5, CHUNKS = 3, STEPS = 2, DRAWS = 6 }; /* micro-batches of 2, 2 and 1 samples */
 
 static const char *const texts[] = {
     "resnet:depth=8,width=4,image=12",
@@ -32,7 +32,7 @@ typedef struct batch {
     const cgp_tensor *inputs[2];
 } batch;
 
-/* Random images in [-1, 1), labels below 5, masks of zeros and ones. */
+/* Fill the inputs: random images in [-1, 1), labels below 5, and masks of zeros and ones. */
 static void make_batch(batch *b, const cgp_model *model, uint64_t *state) {
     for (int k = 0; k < 2; k++) {
         const cgp_shape shape = cgp_model_input_shape(model, k);
@@ -128,12 +128,12 @@ TEST_CASE(stages_balance_schedule_and_recomputation_change_no_bit) {
 
 TEST_CASE(nor_do_they_with_deferred_batch_norms) {
     uint64_t state = test_seed();
-    /* all models except the U-Net and the ViT, which have no batch norm */
+    /* the U-Net and the ViT are left out, because they have no batch norm */
     for (int i = 0; i < TEXTS - 2; i++)
         compare(texts[i], true, CGP_CONVOLUTION_DIRECT, &state);
 }
 
-/* Models with enough channels and pixels for Winograd tiles. */
+/* These models have enough channels and pixels for Winograd tiles. */
 TEST_CASE(nor_do_they_with_winograd_convolutions) {
     static const char *const tiled[] = {"resnet:depth=18,width=16,image=64,classes=5",
                                         "unet:B=2,C=16,depth=2,image=33"};

@@ -20,7 +20,7 @@ static void count(void) {
     if (atomic_load(&counting)) allocations++;
 }
 
-/* glibc's allocator, under the names it exports for replacements. */
+/* glibc's allocator, under the names that glibc exports for replacements of malloc. */
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
     *__libc_memalign(size_t, size_t);
 
@@ -47,7 +47,7 @@ CGP_API void *aligned_alloc(size_t alignment, size_t bytes) {
 CGP_API int posix_memalign(void **out, size_t alignment, size_t bytes) {
     count();
     *out = __libc_memalign(alignment, bytes);
-    return *out ? 0 : 12; /* ENOMEM */
+    return *out ? 0 : 12; /* 12 is ENOMEM */
 }
 
 CGP_API void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
@@ -130,7 +130,7 @@ TEST_CASE(a_step_allocates_nothing) {
     check(test_random_images(&state, &sizes), 3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
 }
 
-/* Check that the counter works, by creating a pipeline, which allocates. */
+/* Creating a pipeline allocates memory, so the counter must be above 0. */
 TEST_CASE(the_counters_count) {
     fresh();
     atomic_store(&counting, true);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_packed_parameters.c -- prepacked weights are up to date whenever a kernel reads them.
  * Weights are packed once after each change of the parameters, and stored once. The tests run on
- * `cpu` and on a copy of `ref` whose kernels check the packed weights. In that copy LINEAR has one
- * packed layout, LAYER_NORM one for each direction. */
+ * `cpu` and on a copy of `ref` whose kernels check the packed weights. In the copy of `ref`, LINEAR
+ * has one packed layout, and LAYER_NORM has one packed layout for each direction. */
 #include "custom_ops.h"
 #include "graphs.h"
 
@@ -24,7 +24,7 @@ static struct {
 } kernels[KERNELS];
 static atomic_int n_kernels, packs, checks;
 
-/* Return the number of elements of parameter k. */
+/* Return the number of elements of parameter `k` of a kernel. */
 static int64_t elements(const cgp_kernel_spec *spec, int k) {
     const cgp_op_attributes *a = &spec->attributes;
     if (spec->op == CGP_OP_LAYER_NORM) return a->out;
@@ -98,8 +98,8 @@ static void add_packing(void) {
 static const char *const on_packing[] = {"packing", "packing", "packing", "packing"};
 static const char *const on_ref[] = {"ref", "ref", "ref", "ref"};
 
-/* Count the prepacked weights: those of four LINEARs and two LAYER_NORMs per block, of the last
- * LAYER_NORM, and of the head. In training a LAYER_NORM counts twice. */
+/* Count the prepacked weights. A block has four LINEARs and two LAYER_NORMs. Add the last
+ * LAYER_NORM and the head. In training a LAYER_NORM counts twice, once for each direction. */
 static int count_packings(bool trains) {
     return 4 * LAYERS + 1 + (2 * LAYERS + 1) * (trains ? 2 : 1);
 }
@@ -206,8 +206,8 @@ TEST_CASE(kernels_find_those_of_now) {
     cgp_model_destroy(model);
 }
 
-/* Two pipelines share parameters. Change these through one pipeline or the other; the kernels of
- * both check their prepacked weights. */
+/* Two pipelines share parameters. The test changes the parameters through either pipeline. The
+ * kernels of both pipelines check that their prepacked weights are up to date. */
 TEST_CASE(pipelines_that_share_parameters_find_those_of_now) {
     uint64_t seed = test_seed();
     cgp_model *model = test_gpt2(&sizes);
@@ -255,8 +255,8 @@ static int64_t round_up(int64_t n) {
     return (n + 31) / 32 * 32;
 }
 
-/* Count the bytes of matrix b of all linear layers, in full bf16 tiles: [in, out] for forward,
- * [out, in] for backward. The head's weight is the embedding. */
+/* Count the bytes of the packed weights of all linear layers, in full bf16 tiles. Forward needs a
+ * packed [in, out] matrix, and backward an [out, in] matrix. The head's weight is the embedding. */
 static int64_t count_tile_bytes(bool trains) {
     const int64_t w = WIDTH, sides[][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
     int64_t elements = round_up(w) * round_up(VOCAB);
@@ -300,7 +300,8 @@ TEST_CASE(the_room_of_a_limit_has_packed_weights) {
     cgp_model_destroy(model);
 }
 
-/* A linear layer of one column, and one that reads it. */
+/* Make a model of two linear layers. The first has one output column, which the second layer
+ * reads. */
 static cgp_model *narrow_model(bool transposed) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.5};
     cgp_model *model = NULL;
@@ -321,8 +322,8 @@ static int64_t thousand_bytes(const cgp_op_node *node, int64_t n) {
     return 1000 * n;
 }
 
-/* A plan that fits only without packed weights drops them, also where a custom op needs the room
- * outside the plan. */
+/* A plan has no packed weights if it fits the memory limit only without them. The memory that a
+ * custom op needs outside the plan counts too. */
 TEST_CASE(memory_outside_the_plan_takes_the_room_of_packed_weights) {
     test_needs_cpu();
     cgp_op keeper = test_custom_noise;
@@ -339,7 +340,7 @@ TEST_CASE(memory_outside_the_plan_takes_the_room_of_packed_weights) {
     cgp_plan *plan = cpu_plan(model, true, false, 2, 0);
     const int64_t without = cgp_plan_device_at(plan, 0)->planned_bytes;
     const int64_t outside = cgp_plan_device_at(plan, 0)->outside_bytes;
-    const int64_t bytes = 2 * 64 * 64; /* for forward: the input needs no gradient */
+    const int64_t bytes = 2 * 64 * 64; /* only for forward: x has no gradient */
     assert_true(outside >= 1000);
     cgp_plan_destroy(plan);
     for (int missing = 0; missing < 2; missing++) {
@@ -350,7 +351,7 @@ TEST_CASE(memory_outside_the_plan_takes_the_room_of_packed_weights) {
     cgp_model_destroy(model);
 }
 
-/* Train a step in bf16; digest: [65] of the weights after it. */
+/* Train one step in bf16. `digest` [65] becomes the SHA-256 of the weights after the step. */
 static void train_narrow(const cgp_model *model, int64_t limit, char *digest) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
@@ -376,8 +377,8 @@ static void train_narrow(const cgp_model *model, int64_t limit, char *digest) {
     cgp_plan_destroy(plan);
 }
 
-/* The copies of a weight with one row for forward and for backward are not the same, though their
- * sizes and strides are. */
+/* If a weight has one row, its packed copies for forward and backward have the same sizes and
+ * strides, but different contents. */
 TEST_CASE(weights_of_one_row_are_packed_for_each_direction) {
     test_needs_cpu();
     for (int transposed = 0; transposed < 2; transposed++) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_parameter_groups.c -- groups of parameters with a learning rate and weight decay of their
- * own.
+/* test_parameter_groups.c -- parameter groups, each with its own learning rate and weight decay.
  *
- * An update changes each parameter alone. So after one update, a parameter of a group has the bits
- * that it has in a training in which the group's constants are the optimizer's:
+ * An update changes each parameter independently. So after one update, a group's parameters are
+ * bit-identical to those of a training whose optimizer has the group's constants:
  *
  *     groups      0: *.bias   1: *.weight, with lr 0.5     others
  *     is as in    decay 0     lr 0.5                       the optimizer as it is
@@ -22,7 +21,8 @@ static cgp_optim optim_of(int kind) {
     return all[kind];
 }
 
-/* Group 0: no decay. 1: another rate, and decay for its norms too. 2: another rate. */
+/* Make three groups. Group 0 has no decay. Group 1 has another learning rate, and decay for norms.
+ * Group 2 has another learning rate. */
 static void make_groups(cgp_optim_group groups[GROUPS]) {
     groups[0] = cgp_optim_group_of("*.bias,*.attn.c_attn.weight");
     groups[0].weight_decay = 0;
@@ -33,7 +33,7 @@ static void make_groups(cgp_optim_group groups[GROUPS]) {
     groups[2].lr = 0.125;
 }
 
-/* Return the group that a name belongs to; -1: none. */
+/* Return the group of the parameter with this name, or -1 if it is in no group. */
 static int group_of(const char *name) {
     static const char *const patterns[][2] = {
         {"*.bias", "*.attn.c_attn.weight"}, {"*.ln_?.weight", ""}, {"*.h.1.*", ""}};
@@ -54,7 +54,7 @@ static cgp_plan_options options_of(const cgp_optim *optim, const char *const *de
     return o;
 }
 
-/* Train `steps` updates, from update number `from` on. */
+/* Train `steps` updates; the first one has number `from`. */
 static training train(const cgp_model *model, const cgp_optim *optim, const char *device,
                       int stages, int64_t from, int steps) {
     const char *devices[2] = {device, device};
@@ -77,7 +77,8 @@ static float *parameter(const training *t, const cgp_model *model, int p) {
     return data;
 }
 
-/* Compare the parameters of group g (-1: none) of two trainings. */
+/* Compare the parameters of group `g` in two trainings. With `g` = -1, compare the parameters in no
+ * group. */
 static int compare(const training *got, const training *expected, const cgp_model *model, int g) {
     int count = 0;
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -153,7 +154,7 @@ TEST_CASE(a_group_takes_the_rate_that_the_caller_sets) {
     test_batch batch;
     test_batch_fill(&batch, model, &sizes, o.batch, &state);
     training got = training_start(model, &o, 1);
-    assert_ok(cgp_pipeline_set_lr(got.pipeline, 0.75)); /* of group 0 too, which has no rate */
+    assert_ok(cgp_pipeline_set_lr(got.pipeline, 0.75)); /* also sets group 0, which has no rate */
     assert_ok(cgp_pipeline_set_group_lr(got.pipeline, 2, 0.0));
     (void)training_step(&got, &batch);
     optim.lr = 0.75;

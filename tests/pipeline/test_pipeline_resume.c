@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pipeline_resume.c -- 10 steps equal 5 steps, a checkpoint and 5 more steps, bit for bit. The
- * second pipeline may have another number of stages, balance, schedule, recompute mode and seed.
- * Loading a checkpoint that does not fit or is damaged changes nothing.
+/* test_pipeline_resume.c -- 10 steps give the same bits as 5 steps, a checkpoint, and 5 more steps
+ * in another pipeline. The other pipeline may differ in stages, balance, schedule, recompute mode
+ * and seed. If a checkpoint does not fit or is damaged, loading it fails and changes nothing.
  *
  *     expected   1 2 3 4 5 6 7 8 9 10
  *     got        1 2 3 4 5 | save, another pipeline, load | 6 7 8 9 10
@@ -36,8 +36,8 @@ static cgp_optim optimizer(int i) {
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_adam(1e-3, 0.01),
         cgp_optim_rmsprop(1e-3, 0, 1e-4),    cgp_optim_rmsprop(1e-3, 0.9, 1e-4),
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_sgd(0.05, 0.9, false, 0)};
-    /* Random graphs diverge with large steps, so SGD's gradients are clipped. Other optimizers
-     * limit the size of their steps. */
+    /* Random graphs diverge with large updates, so SGD's gradients are clipped. Other optimizers
+     * limit the size of their updates. */
     optims[0].clip_norm = optims[1].clip_norm = optims[7].clip_norm = 1;
     optims[6].clip_norm = 0.1;
     optims[6].schedule =
@@ -47,7 +47,7 @@ static cgp_optim optimizer(int i) {
     return optims[i];
 }
 
-/* Draw other stages, balance, schedule and recompute mode, but the same micro-batches. */
+/* Draw another number of stages, balance, schedule and recompute mode; keep the micro-batches. */
 static void draw_layout(cgp_plan_options *o, const cgp_model *model, int *balance,
                         uint64_t *state) {
     const int layers = cgp_model_layers(model);
@@ -97,7 +97,7 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     draw_layout(&o, model, balance, state);
     print_layout("resumed", &o, optim);
     t = training_start(model, &o, test_random(state));
-    train(&t, batches, 0, test_between(state, 0, 2), got); /* the load below undoes these steps */
+    train(&t, batches, 0, test_between(state, 0, 2), got); /* the load undoes these steps */
     assert_ok(cgp_pipeline_step(t.pipeline, batches[0].inputs, batches[0].n, NULL));
     assert_ok(cgp_pipeline_load(t.pipeline, run, &note));
     assert_string_equal(note, "after 5");
@@ -157,7 +157,7 @@ TEST_CASE(gpt2_resumes_bit_for_bit) {
     }
 }
 
-/* --- a small GPT-2, and what its pipeline holds --- */
+/* --- a small GPT-2, and the contents of its checkpoint --- */
 
 static const test_sizes small = {
     .layers = 2, .sequence = 8, .width = 12, .heads = 2, .vocab = 20, .dropout = 0.2};
@@ -248,14 +248,15 @@ TEST_CASE(tensors_have_the_names_of_the_model) {
     cgp_safetensors_close(weights);
     o.optim = cgp_optim_sgd(0.1, 0, false, 0);
     t = training_start(model, &o, 5);
-    assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* SGD: no states, no file */
+    assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* SGD has no states, so no file */
     assert_int_equal(count_names(test_path_of("run/latest"), ""), 3);
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     training_stop(&t);
     cgp_model_destroy(model);
 }
 
-/* If gradients of mini-batches are discarded, dropout has counted more steps than the optimizer. */
+/* If gradients of mini-batches are discarded, dropout has counted more steps than the optimizer. A
+ * resumed run continues both counts. */
 TEST_CASE(dropout_goes_on_where_it_was) {
     uint64_t state = test_seed();
     test_batch batch;
@@ -282,7 +283,8 @@ TEST_CASE(dropout_goes_on_where_it_was) {
 
 /* --- mismatches --- */
 
-/* A pipeline after two steps, with its hashes and the loss of its next step. */
+/* A pipeline after two steps. A failed load must not change its hashes or the loss of its next
+ * step. */
 typedef struct witness {
     cgp_model *model;
     training t;
@@ -298,7 +300,7 @@ static void make_witness(witness *w, const cgp_plan_options *o) {
     w->model = test_gpt2(&small);
     w->states = o->inference ? 0 : cgp_optim_states(&o->optim);
     test_batch_fill(&w->batch, w->model, &small, 4, &state);
-    for (int copy = 0; copy < 2; copy++) { /* the first copy runs a third step, for its loss */
+    for (int copy = 0; copy < 2; copy++) { /* the first copy finds the next loss */
         if (copy == 1) training_stop(&w->t);
         w->t = training_start(w->model, o, 11);
         train(&w->t, &w->batch, 0, 1, losses);
@@ -319,7 +321,8 @@ static void assert_unchanged(witness *w) {
     assert_int_equal(cgp_pipeline_updates(w->t.pipeline), 2);
 }
 
-/* Assert that nothing has changed, also by running the next step. */
+/* Assert that neither the hashes nor the loss of the next step have changed, and free
+ * everything. */
 static void release_witness(witness *w) {
     double loss = 0;
     assert_unchanged(w);
@@ -379,7 +382,8 @@ TEST_CASE(what_does_not_fit_is_refused_and_changes_nothing) {
     release_witness(&w);
 }
 
-/* Flip one bit in each file of the last checkpoint; the checkpoint before it is intact. */
+/* Flip one bit in each file of the last checkpoint. The message suggests the previous checkpoint,
+ * which is intact. */
 TEST_CASE(damage_is_reported_and_changes_nothing) {
     static const char *const files[] = {"weights.safetensors", "optimizer.safetensors",
                                         "checkpoint.json", "checkpoint.sha256"};
@@ -450,10 +454,10 @@ static void copy_parameters(cgp_pipeline *from, cgp_pipeline *to, const cgp_mode
     }
 }
 
-/* Loading weights alone equals copying them into a new pipeline. The new pipeline keeps its own
- * optimizer and seed, which dropout follows. */
+/* Loading a checkpoint of weights alone has the same effect as copying the weights into a new
+ * pipeline. The new pipeline keeps its own optimizer and its own seed of the dropout masks. */
 TEST_CASE(weights_alone_are_the_start_of_any_training) {
-    static const int optimizers[] = {2, 1}; /* AdamW with 2 states, momentum with 1 */
+    static const int optimizers[] = {2, 1}; /* AdamW has 2 states, momentum 1 */
     char *note = NULL, text[200];
     double losses[3];
     witness w;
@@ -471,7 +475,7 @@ TEST_CASE(weights_alone_are_the_start_of_any_training) {
         o.optim = optimizer(optimizers[i]);
         training by_hand = training_start(w.model, &o, 5), loaded = training_start(w.model, &o, 5);
         copy_parameters(w.t.pipeline, by_hand.pipeline, w.model);
-        train(&loaded, &w.batch, 0, 1, losses); /* load() discards this step */
+        train(&loaded, &w.batch, 0, 1, losses); /* the load discards this step */
         assert_ok(cgp_pipeline_load(loaded.pipeline, run, &note));
         assert_string_equal(note, "from elsewhere");
         free(note);
@@ -500,7 +504,8 @@ TEST_CASE(weights_alone_do_not_displace_a_training) {
     training trained = training_start(w.model, &o, 3);
     o.inference = true;
     training source = training_start(w.model, &o, 3);
-    /* a directory with only step 0 does not count as a training */
+    /* a directory with only step 0 has no training, so a checkpoint of weights alone may replace
+     * step 0 */
     assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));
     assert_ok(cgp_pipeline_save(source.pipeline, run, 0, NULL));
     train(&trained, &w.batch, 0, 1, &loss);
@@ -523,7 +528,7 @@ TEST_CASE(a_step_without_update_is_not_saved) {
     assert_status(cgp_pipeline_save(w.t.pipeline, run, -1, NULL), CGP_EINVAL);
     assert_message("keep: expected at least 1, or 0 for all, got -1");
     assert_status(cgp_pipeline_save(w.t.pipeline, run, 0, "\xff"), CGP_EINVAL);
-    /* the note is checked before anything is written; otherwise the call would report the missing
+    /* the call checks the note before it writes anything; otherwise it would report the missing
      * directory */
     assert_status(cgp_pipeline_save(w.t.pipeline, test_path_of("no/run"), 0, "\xff"), CGP_EINVAL);
     assert_message("note: is not UTF-8 text");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_hash.c -- the plan hash that ranks compare: equal for equal models and options,
- * different after any one change. */
+/* test_plan_hash.c -- the plan hash that ranks compare is equal for equal models and options, and
+ * differs after a single change. */
 #include <cgpipe/ext/op.h>
 
 #include "graphs.h"
@@ -23,7 +23,7 @@ static cgp_plan_options options(void) {
     return o;
 }
 
-/* Change option k and return its name; NULL: there is no option k. */
+/* Change option number `k` and return its name, or NULL if there is no option `k`. */
 static const char *change(cgp_plan_options *o, int k) {
     static const int balance[] = {1, 2, 4};
     static const char *const devices[] = {"cpu", "cpu:1", "cpu"}, *const limited[] = {
@@ -36,7 +36,7 @@ static const char *change(cgp_plan_options *o, int k) {
     }
     if (k-- == 0) {
         o->inference = true;
-        o->schedule = NULL; /* forward-only cannot train */
+        o->schedule = NULL; /* the default: forward-only */
         return "inference";
     }
     CHANGES(o->stages, 2)
@@ -95,7 +95,7 @@ static const char *change(cgp_plan_options *o, int k) {
 
 /* --- models --- */
 
-/* Changes to a model; 0: unchanged. */
+/* Possible changes to a model. A member is 0 if the model is unchanged in this respect. */
 typedef struct knobs {
     int input_name, input_shape, input_dtype, parameter_name, width, init, bias_decays, order,
         shared, dropped, probability, state_begins, weight, second_loss, output, table;
@@ -119,8 +119,8 @@ static cgp_status nothing(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* An op with a parameter and a state. Its attributes select whether the parameter decays and the
- * state's initial value. It never runs. */
+/* An op with a parameter and a state, which never runs. Its attributes are whether the parameter
+ * decays, and the state's initial value. */
 static const cgp_op counter = {.struct_size = sizeof(cgp_op),
                                .name = "counter",
                                .n_inputs = 1,
@@ -148,7 +148,7 @@ static cgp_model *make_model(const knobs *k) {
                                            k->input_shape ? 2 : 1, k->input_shape ? rows : flat);
     (void)more;
     cgp_model_layer(model, "unused");
-    if (k->dropped) (void)cgp_dropout(model, x, 0.5); /* takes an op id, but is not in the graph */
+    if (k->dropped) (void)cgp_dropout(model, x, 0.5); /* unused, but takes an op id */
     x = linear(model, x, k->parameter_name ? "other" : "first", k->init ? 0.25 : 0.5);
     x = cgp_dropout(model, x, k->probability ? 0.25 : 0.5);
     const cgp_value left = linear(model, x, k->order ? "b" : "a", 0.5);

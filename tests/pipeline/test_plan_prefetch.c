@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_prefetch.c -- prefetch lists of linear layers, which contain operands of the next
+/* test_plan_prefetch.c -- the prefetch list of a linear layer contains operands of the next kernel
  * calls. */
 #include "graphs.h"
 
@@ -16,7 +16,7 @@ static int64_t parameter_bytes(const cgp_plan *plan, const cgp__node *node, int 
     return 4 * cgp_shape_count(&cgp__plan_setup(plan)->model->params[node->params[k]].shape);
 }
 
-/* Return the bytes that a call reads at a location; 0: none. */
+/* Return the number of bytes that a kernel call reads at a location. */
 static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__location location) {
     if (call->node < 0) return 0;
     const cgp__node *node = &cgp__plan_setup(plan)->model->nodes[call->node];
@@ -42,8 +42,8 @@ static bool prefetches(const cgp__call *call, cgp__location location) {
     return false;
 }
 
-/* Check the prefetch list of call i. Every entry is read by a later call of the same action, up to
- * the next linear. Unless the list is full, it has all parameters of these calls. */
+/* Check the prefetch list of call `i`. The calls after `i`, up to the next linear of the action,
+ * must read every entry. Unless the list is full, it must contain all parameters of these calls. */
 static void check_call(const cgp_plan *plan, const cgp__program *program, int i, int end) {
     const cgp__call *call = &program->calls[i];
     int last = i + 1;
@@ -63,7 +63,7 @@ static void check_call(const cgp_plan *plan, const cgp__program *program, int i,
     }
 }
 
-/* Check all calls of a program; return the number of calls that prefetch. */
+/* Check the prefetch lists of a program; return the number of calls that have one. */
 static int check_program(const cgp_plan *plan, const cgp__program *program) {
     int n = 0;
     for (int i = 0; i < program->n; i++) {
@@ -101,7 +101,7 @@ TEST_CASE(every_prefetched_operand_is_read_next) {
     assert_true(n > 0);
 }
 
-/* Test the model x [6] -> up [10] -> GELU -> down [4] -> loss, with 3 samples. */
+/* Plan the model x [6] -> up [10] -> GELU -> down [4] -> loss, with 3 samples. */
 static cgp_plan *two_linears(cgp_model **model) {
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;
@@ -119,7 +119,7 @@ static cgp_plan *two_linears(cgp_model **model) {
     return plan;
 }
 
-/* Calls: up, gelu, down, loss. */
+/* The forward program calls the kernels of up, gelu, down and loss, in this order. */
 TEST_CASE(forward_prefetches_weights) {
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);
@@ -132,7 +132,8 @@ TEST_CASE(forward_prefetches_weights) {
     cgp_model_destroy(model);
 }
 
-/* Calls: loss, weight backward of `down`, its input backward, gelu, weight backward of `up`. */
+/* The backward program calls five kernels: loss, weight backward of `down`, input backward of
+ * `down`, gelu, and weight backward of `up`. */
 TEST_CASE(backward_prefetches_saved_values) {
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);
@@ -141,7 +142,7 @@ TEST_CASE(backward_prefetches_saved_values) {
     assert_int_equal(backward->n, 5);
     assert_int_equal(calls[1].n_prefetch, 1);
     assert_true(cgp__same_location(calls[1].prefetch[0].location, calls[2].param[0]));
-    assert_int_equal(calls[2].n_prefetch, 1); /* the x of `up` belongs to the caller */
+    assert_int_equal(calls[2].n_prefetch, 1); /* x of `up` is the caller's */
     assert_true(cgp__same_location(calls[2].prefetch[0].location, calls[3].x[0]));
     assert_int_equal(calls[2].prefetch[0].bytes, 3 * 10 * 4);
     assert_int_equal(calls[4].n_prefetch, 0);

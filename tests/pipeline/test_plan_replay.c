@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_replay.c -- compare the memory of a plan with a replay, which has values, lifetimes and
- * the action list, but no allocator.
+/* test_plan_replay.c -- compare the memory of a plan with a replay. The replay knows values,
+ * lifetimes and action lists, but has no allocator.
  *
- * The replay walks each device's list and counts the bytes in use, value by value. This gives a
- * lower bound for a plan with slots and a workspace:
+ * The replay walks each device's action list and counts the bytes in use, value by value. This
+ * gives a lower bound for a plan with slots and a workspace:
  *
- * - slots: the most slots of each kind held at one time, times the bytes of their values;
+ * - slots: for each kind of slot, the largest number in use at one time, times the bytes of the
+ *   values in one slot;
  * - workspace: the maximum over actions of the live bytes that do not fit into the free parts of
  *   the action's saved slot.
  *
- * The replay has no offsets and so no fragmentation: the plan's excess over the bound is the waste
- * of its layout. It may be 3 %.
+ * The replay has no offsets and therefore no fragmentation. So the plan's excess over the bound is
+ * the waste of the plan's layout, which may be 3 %.
  *
- * The bound ignores that every range must be contiguous, so plans of some models may exceed it
- * further. Small models may exceed it by one scratchpad, because GEMM packing (about 0.5 MB for any
- * batch) is a large part of a slot. Random image models, whose stages have a few values of any
- * size, may exceed it by the largest range. Plans of the GPT-2 benchmark have no such allowance. */
+ * The bound ignores that each value must be contiguous, so plans of some models may exceed the
+ * bound further. Small models may exceed it by one scratchpad, because the scratchpad of a GEMM
+ * (about 0.5 MB for any batch) is large compared with a slot. Random image models have few values
+ * of any size per stage; they may exceed the bound by the largest value. Plans of the GPT-2
+ * benchmark have no such allowance. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -30,28 +32,30 @@
 typedef struct replay {
     const cgp_plan *plan;
     const cgp_model *model;
-    int stage, first, n; /* nodes */
+    int stage, first, n; /* has nodes `first` to first + n - 1 */
     int64_t b;
-    /* [values] last node of the stage that reads the value in forward; n: the value is sent, or is
-     * an output; -1: nothing reads it */
+    /* for each value, the last node of the stage that reads the value in forward; `n` if the value
+     * is sent or is an output; -1 if nothing reads it */
     int64_t *forward_end;
-    /* [values] lowest node whose backward reads the stored value; n: none reads it */
+    /* for each value, the lowest node whose backward reads the stored value; `n` if there is no
+     * such node */
     int *backward_end;
-    /* [values] first and last backward step that needs the recomputed value; -1: it is not
-     * recomputed */
+    /* for each value, the first and the last backward step that needs the recomputed value; -1 if
+     * the value is not recomputed */
     int *recomputed_from, *recomputed_to;
     /* bytes of the saved slot and of the input slot */
     int64_t slot, input;
-    /* maximum over actions of the workspace bytes, which do not fit into the slot */
+    /* maximum over actions of the bytes that do not fit into the slot and go to the workspace */
     int64_t work;
-    /* bytes of the largest scratchpad, and of the largest scratchpad or value */
+    /* `scratchpad`: bytes of the largest scratchpad; `piece`: bytes of the largest scratchpad or
+     * value */
     int64_t scratchpad, piece;
-    /* true if backward, or R, reads the input slot */
+    /* `input_read_late`: backward reads the input slot; `input_recomputed`: R reads it */
     bool input_read_late, input_recomputed;
 } replay;
 
-/* The next functions find stages, uses and paths of gradients from the model and the balance
- * alone. */
+/* The next functions use only the model and the balance. They find stages, uses of values, and
+ * paths of gradients. */
 static int stage_of(const cgp_plan *plan, int node) {
     const int *balance = cgp_plan_balance(plan);
     int stage = 0, end = balance[0];
@@ -79,8 +83,8 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     return false;
 }
 
-/* Return true if a stage produces a value or passes its gradient on, and a later stage computes
- * that gradient. */
+/* Return true if a later stage computes the gradient of a value and sends it to this stage. That is
+ * the case if this stage produces the value, or passes the gradient on. */
 static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     const int producer = producer_of(plan, value);
     if (producer < 0 || producer > stage || !plan->setup.model->values[value].has_grad)
@@ -142,8 +146,8 @@ static int64_t scratch(replay *r, int i, cgp_op_direction direction) {
     return bytes;
 }
 
-/* Return the index of a backward step in time order. Weight backward of a node comes before its
- * input backward. */
+/* Return the index, in time order, of the backward step of a node in one direction. A node's weight
+ * backward comes before its input backward. */
 static int step_of(const replay *r, int i, cgp_op_direction direction) {
     return 2 * (r->n - 1 - i) + (direction == CGP_OP_BACKWARD_INPUT);
 }
@@ -153,9 +157,9 @@ static void widen(int *from, int *to, int step) {
     *to = step > *to ? step : *to;
 }
 
-/* Find the first and the last step that reads value v. A step reads v because the op's table names
- * v, or to recompute an output. The caller goes from the last node to the first, so recomputation
- * of all users of v is known. */
+/* Find the first and the last backward step that reads value `v`. A step reads `v` because the op's
+ * backward needs `v`, or to recompute an output. The caller goes from the last node to the first,
+ * so it already knows which ops that read `v` are recomputed. */
 static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {
@@ -178,9 +182,9 @@ static void find_steps(replay *r, int v, int *from, int *to) {
     }
 }
 
-/* Find the values that the mode +selective recomputes. The output of a cheap op is recomputed if
- * backward reads it, and if each input of the op is read by backward too or comes from another
- * stage. */
+/* Find the values that the mode +selective recomputes. The output of a cheap op is recomputed under
+ * two conditions. Backward reads the output. Each input of the op is also read by backward, or
+ * comes from another stage. */
 static void find_recomputed(replay *r) {
     bool *recomputed = calloc((size_t)r->model->n_values, sizeof *recomputed);
     int from, to;
@@ -236,7 +240,7 @@ static int64_t stats_bytes(const replay *r, int i) {
     return bytes;
 }
 
-/* Return true if backward reads the saved statistics. */
+/* Return true if backward of node `i` reads the node's saved statistics. */
 static bool keeps_stats(const replay *r, int i) {
     const cgp__node *node = node_at(r, i);
     return node->use.shapes.n_saved > 0 &&
@@ -244,10 +248,10 @@ static bool keeps_stats(const replay *r, int i) {
             (node->use.op->weight_needs_saved && has(r, i, CGP_OP_BACKWARD_WEIGHT)));
 }
 
-/* Update the workspace for a moment at which `saved` bytes of the slot are in use. `tensors` and
- * `scratchpad` are further bytes, which go into the rest of the slot or else into the workspace.
- * The scratchpad is contiguous, so it goes into one of them as a whole. `fixed` bytes are always in
- * the workspace. */
+/* Update the maximum workspace for a moment at which `saved` bytes of the slot are in use.
+ * `tensors` and `scratchpad` bytes go into the free part of the slot, and the rest into the
+ * workspace. The scratchpad is contiguous, so it is either in the slot or in the workspace. `fixed`
+ * bytes are always in the workspace. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t capacity = r->slot - saved;
     int64_t beyond = tensors + scratchpad > capacity ? tensors + scratchpad - capacity : 0;
@@ -255,8 +259,8 @@ static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, 
     if (fixed + beyond > r->work) r->work = fixed + beyond;
 }
 
-/* Replay forward. At node i, saved values so far and temporary values with a later reader are in
- * use. */
+/* Replay forward. At each node, two kinds of values are in use: values saved so far, and temporary
+ * values that a later node reads. */
 static void replay_forward(replay *r) {
     int64_t saved = 0, temporary = 0;
     for (int i = 0; i < r->n; i++) {
@@ -289,12 +293,12 @@ static void replay_forward(replay *r) {
         need(r, saved, during + own, scratchpad, 0);
         temporary += made - freed;
         if (node->output >= 0 && r->forward_end[node->output] < 0 && made)
-            temporary -= made; /* unread */
+            temporary -= made; /* no op reads it */
     }
 }
 
-/* Gradients are in cells, which several values may share. src/plan/program/backward.c has the
- * rules. A cell is in one of these places:
+/* A cell is memory for a gradient. The gradients of several values may share a cell, by the rules
+ * in src/plan/program/backward.c. A cell is in one of these places:
  *
  * - ANYWHERE: the slot or the workspace.
  * - OVER: the memory of a saved value.
@@ -303,12 +307,12 @@ static void replay_forward(replay *r) {
 enum { ANYWHERE, OVER, EXTERNAL };
 
 typedef struct cells {
-    int *of;    /* [values] cell; -1: none */
-    int *users; /* [cells] */
-    int *where; /* [cells] kind of location */
+    int *of;    /* [values] cell of the value's gradient; -1: none */
+    int *users; /* [cells] number of values that share the cell */
+    int *where; /* [cells] place of the cell */
     int64_t *bytes;
     int n;
-    int64_t live[3]; /* bytes of cells in use, by kind of location */
+    int64_t live[3]; /* bytes of cells in use, by place */
 } cells;
 
 static void hold(cells *c, int value, int cell) {
@@ -328,7 +332,7 @@ static int new_cell(cells *c, int64_t bytes, int where) {
     return c->n++;
 }
 
-/* Return the saved bytes that backward of nodes <= i still reads. */
+/* Return the saved bytes that are still needed by the backward of nodes 0 to `i`. */
 static int64_t saved_live(const replay *r, int i, const bool *over_x) {
     int64_t bytes = 0;
     for (int v = 0; v < r->model->n_values; v++) {
@@ -341,9 +345,9 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
     return bytes;
 }
 
-/* Return true if the gradient of input k of node i overwrites the input. The logits' gradient
- * overwrites the logits. Other inputs are overwritten if weight backward of this node is their last
- * reader. */
+/* Return true if the gradient of input `k` of node `i` overwrites this input. The gradient of the
+ * logits always overwrites the logits. Any other input is overwritten if this node's weight
+ * backward is the last to read it. */
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
     if (!made_here(r, v) || r->backward_end[v] != i) return false;
@@ -351,13 +355,13 @@ static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i
            (!(node->use.op->input_needs_x >> k & 1) && (node->use.op->weight_needs_x >> k & 1));
 }
 
-/* Return the place of a gradient that input backward of node i creates. */
+/* Return the place of the gradient of `value`, which input backward of node `i` creates. */
 static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x, int value) {
     return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? EXTERNAL
                                                                                    : ANYWHERE;
 }
 
-/* Add the values that a step recomputes. */
+/* Count the values that a backward step recomputes as memory in use. */
 static void recompute(const replay *r, cells *c, int *where, const bool *over_x, int step) {
     for (int v = 0; v < r->model->n_values; v++) {
         if (r->recomputed_from[v] != step) continue;
@@ -379,9 +383,9 @@ static void replay_backward(replay *r) {
                .users = calloc(max, sizeof *c.users),
                .where = calloc(max, sizeof *c.where),
                .bytes = calloc(max, sizeof *c.bytes)};
-    /* kind of location of each recomputed value */
+    /* place of each recomputed value: ANYWHERE or EXTERNAL */
     int *recomputed_where = calloc((size_t)values, sizeof *recomputed_where);
-    /* true if a gradient overlies the value, whose cell then counts as slot memory */
+    /* true if a gradient overwrites the value; the gradient's cell then counts as slot memory */
     bool *over_x = calloc((size_t)values, sizeof *over_x);
     for (int v = 0; v < values; v++) {
         c.of[v] = -1;
@@ -435,7 +439,7 @@ static void replay_backward(replay *r) {
     free(c.bytes);
 }
 
-/* Return true if recomputation reads values that other stages sent. */
+/* Return true if recomputing this stage's values reads values that other stages sent. */
 static bool recompute_reads_input(const replay *r) {
     bool *needed = calloc((size_t)r->n + 1, sizeof *needed), reads = false;
     for (int i = r->n - 1; i >= 0; i--) {
@@ -457,7 +461,7 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     *r = (replay){
         .plan = plan, .model = plan->setup.model, .stage = stage, .b = cgp_plan_microbatch(plan)};
     while (r->first < plan->setup.model->n_nodes && stage_of(plan, r->first) < stage)
-        r->first++; /* a stage of empty layers has no nodes */
+        r->first++; /* a stage may have no nodes */
     while (r->first + r->n < plan->setup.model->n_nodes && stage_of(plan, r->first + r->n) == stage)
         r->n++;
     find_largest_value(r);
@@ -466,7 +470,7 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     r->recomputed_from = calloc((size_t)plan->setup.model->n_values, sizeof *r->recomputed_from);
     r->recomputed_to = calloc((size_t)plan->setup.model->n_values, sizeof *r->recomputed_to);
     if (cgp_recompute_plain(plan->setup.recompute) != CGP_RECOMPUTE_NEVER) {
-        /* forward without saving has no slot; all values are temporary */
+        /* forward without saving uses no slot, so all values are temporary */
         find_lifetimes(r, false);
         replay_forward(r);
     }
@@ -492,8 +496,8 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     free(r->recomputed_to);
 }
 
-/* Count the slots that a stage holds at one time, from its list. An input slot is held until
- * backward if backward reads it, or until R if R reads it. */
+/* Count the slots that a stage has in use at one time, from the stage's action list. An input slot
+ * is in use until backward if backward reads it, or until R if R reads it. */
 static void count_slots(const replay *r, int *inputs, int *saved) {
     int n = 0, in = 0, out = 0;
     const cgp_action *a = cgp_schedule_actions(cgp_plan_schedule(r->plan), r->stage, &n);
@@ -528,8 +532,8 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Return the workspace size in bytes for parameters that several stages share. The owner receives
- * the gradients of the other stages in pieces. */
+/* Return the workspace bytes for parameters that several stages share. The stage that owns such a
+ * parameter receives the gradients of the other stages in pieces. */
 static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int p = 0; p < plan->setup.model->n_params; p++) {
@@ -543,8 +547,8 @@ static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Return the bytes of the three states and the accumulator of each batch norm, each aligned to 64
- * bytes. */
+/* Return the bytes for all batch norms of a stage. Each batch norm has three states and an
+ * accumulator, each aligned to 64 bytes. */
 static int64_t state_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int i = 0; i < plan->setup.model->n_nodes; i++) {
@@ -566,10 +570,10 @@ static int find_edge(const cgp_plan *plan, int from, int to) {
     return e;
 }
 
-/* Return the bytes of a stage's send buffers. The stage sends each value to each later stage that
- * uses it. For each received value it sends one gradient to the next lower stage that computes a
- * gradient of that value. An edge has as many buffers as the simulated step uses at once, but at
- * least 2. */
+/* Return the bytes of a stage's send buffers. The stage sends each of its values to each later
+ * stage that uses the value. For each received value, it sends one gradient to the next lower stage
+ * that computes a gradient of that value. An edge has as many buffers as the simulated step uses at
+ * once, but at least 2. */
 static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     int64_t total = 0;
     for (int to = 0; to < cgp_plan_stages(plan); to++) {
@@ -592,7 +596,8 @@ static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     return total;
 }
 
-/* Allowed excess of a plan over the bound. */
+/* How far a plan may exceed the bound: not at all, by one scratchpad, or by the largest value or
+ * scratchpad. */
 typedef enum allowance { NOTHING, A_SCRATCHPAD, A_PIECE } allowance;
 
 static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowance allowed,
@@ -638,7 +643,7 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowa
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
-/* Images large enough that rounding to 64 bytes does not matter. */
+/* The images are so large that rounding sizes to 64 bytes does not matter. */
 TEST_CASE(plans_of_images_exceed_the_replay_by_at_most_three_percent) {
     uint64_t state = test_seed();
     double worst = 0;
@@ -686,7 +691,7 @@ static cgp_model *make_unet(void) {
     return model;
 }
 
-/* The plans balance their stages by FLOPs. */
+/* These plans use the default balance, by FLOPs. */
 TEST_CASE(plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent) {
     double worst = 0;
     for (int k = 0; k < 2; k++) {

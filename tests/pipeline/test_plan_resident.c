@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_resident.c -- a run takes the planned memory. VmHWM is the peak resident size. From the
- * call of cgp_pipeline_create() to the end of three steps it grows by at least 0.95 of the planned
- * bytes, and at most by the planned bytes + 48 MiB.
+/* test_plan_resident.c -- a run takes the planned memory. VmHWM is the peak resident size of a
+ * process. From the call of cgp_pipeline_create() to the end of three steps, VmHWM grows by at
+ * least 0.95 times the planned bytes. It grows at most by the planned bytes + 48 MiB.
  *
- * A random half of the configurations runs; with CGP_TEST_SCALE=2 all do. Each runs in its own
- * process, which has its own VmHWM. */
+ * A random half of the configurations runs; with CGP_TEST_SCALE=2 all of them run. Each
+ * configuration runs in its own process, so that it has its own VmHWM. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -60,7 +60,8 @@ static cgp_model *unet(void) {
     return model;
 }
 
-/* Run a configuration, in a child process; return 0 if the memory is within the bounds. */
+/* Run a configuration. This function runs in a child process, and returns 0 if the memory is within
+ * the bounds. */
 static int run(const configuration *c) {
     uint64_t state = 1;
     cgp_model *model = c->make();
@@ -135,7 +136,7 @@ TEST_CASE(resident_memory_is_what_was_planned) {
     const int n = test_scaled((ALL + 1) / 2), first = test_between(&state, 0, ALL - 1);
     int failed = 0;
     for (int k = 0; k < n && k < ALL; k++) {
-        const int i = (first + 7 * k) % ALL; /* an increment of 7 visits all models */
+        const int i = (first + 7 * k) % ALL; /* steps of 7 reach all models */
         fflush(stdout);
         const pid_t child = fork();
         assert_true(child >= 0);

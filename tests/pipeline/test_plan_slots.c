@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_slots.c -- checks the slots of planned lists without running them. A slot lives from
- * the first to the last action of a list that uses it:
+/* test_plan_slots.c -- check the slots of planned action lists without running the lists. A slot is
+ * in use from the first to the last action of the list that uses it:
  *
  *     list          RECV_F 1   F 1   SEND_F 1   ...   RECV_B 1   B 1   SEND_B 1
  *     input slot    |---------------------------------------------|
@@ -16,15 +16,15 @@
 
 #include <stdlib.h>
 
-/* A slot of a micro-batch in a list. */
+/* A slot of one micro-batch: its range in the pool, and the first and last action that use it. */
 typedef struct range {
     int64_t at, bytes;
-    int first, last; /* actions */
+    int first, last; /* indexes of the first and last action that use it */
 } range;
 
 enum { INPUT, SAVED, GRADIENT, KINDS };
 
-/* The slots of a list: [stages][KINDS][chunks]. */
+/* The slots of an action list, indexed [stages][KINDS][chunks]. */
 typedef struct ranges {
     range *of;
     int n;
@@ -47,7 +47,7 @@ static bool uses(const cgp__call *call, cgp__arena arena) {
     return found;
 }
 
-/* Check that an action has the slots in which its operands are. */
+/* Check that an action has a slot of each kind in which its operands are. */
 static void check_operands(const cgp_plan *plan, const cgp__bound_action *bound,
                            const cgp__variant *v) {
     const cgp__program *program = &cgp__plan_stage(plan, v->stage)->programs[v->program];
@@ -93,7 +93,8 @@ static ranges ranges_of(const cgp_plan *plan, const cgp__list *list, int chunks)
     return r;
 }
 
-/* Check that slots which live at one time are apart, and within the pool. */
+/* Check that slots in use at the same time do not overlap, and that all slots are within the
+ * pool. */
 static void check_apart(const ranges *r, int64_t bytes) {
     for (int a = 0; a < r->n; a++) {
         const range *x = &r->of[a];
@@ -107,7 +108,7 @@ static void check_apart(const ranges *r, int64_t bytes) {
     }
 }
 
-/* Check that the last action of each slot, and no other, frees it. */
+/* Check that each slot is freed by the last action that uses it, and by no other action. */
 static void check_frees(const cgp__list *list, const ranges *r, int chunks) {
     for (int i = 0; i < list->n; i++) {
         const cgp__bound_action *bound = &list->actions[i];
@@ -123,7 +124,8 @@ static void check_frees(const cgp__list *list, const ranges *r, int chunks) {
 
 /* --- waits --- */
 
-/* The last action of each queue that has completed when an action begins; -1: none. */
+/* For each queue, the last action that has completed when a given action begins; -1 if there is
+ * none. */
 typedef struct vector_clock {
     int done[CGP_QUEUES];
 } vector_clock;
@@ -133,15 +135,16 @@ static void join(vector_clock *to, const vector_clock *from) {
         to->done[q] = from->done[q] > to->done[q] ? from->done[q] : to->done[q];
 }
 
-/* Add an action, and what had completed when it began. */
+/* Add action `i` to a vector clock, and all actions that had completed when action `i` began. */
 static void add(vector_clock *to, const vector_clock *clocks, const cgp__list *list, int i) {
     const int queue = (int)cgp__queue_of(list->actions[i].action.kind);
     join(to, &clocks[i]);
     if (to->done[queue] < i) to->done[queue] = i;
 }
 
-/* Compute vector clocks (Mattern 1989): an action begins after those of its queue, those that it
- * waits for, and those that are CGP__AHEAD or more actions before it. */
+/* Compute vector clocks (Mattern 1989). An action begins after all earlier actions of its queue,
+ * after the actions that it waits for, and after all actions at least CGP__AHEAD places before
+ * it. */
 static vector_clock *clocks_of(const cgp__list *list) {
     vector_clock *clocks = calloc((size_t)list->n + 1, sizeof *clocks);
     int last[CGP_QUEUES] = {-1, -1, -1};
@@ -165,7 +168,7 @@ static bool overlap(int64_t a, int64_t a_bytes, int64_t b, int64_t b_bytes) {
     return a >= 0 && b >= 0 && a < b + b_bytes && b < a + a_bytes;
 }
 
-/* Return true if two actions touch common bytes. */
+/* Return true if two actions use at least one common byte. */
 static bool touch(const cgp_plan *plan, const cgp__list *list, int a, int b) {
     const cgp__variant *v[2] = {&list->variants[list->actions[a].variant],
                                 &list->variants[list->actions[b].variant]};
@@ -179,8 +182,8 @@ static bool touch(const cgp_plan *plan, const cgp__list *list, int a, int b) {
     return common;
 }
 
-/* Check that actions on two queues which touch common bytes run one after the other, and that a
- * wait is for an action with common bytes. */
+/* Check that two actions with common bytes run one after the other, even on two queues. Check also
+ * that an action waits only for actions with which it has common bytes. */
 static void check_waits(const cgp_plan *plan, const cgp__list *list) {
     vector_clock *clocks = clocks_of(list);
     for (int i = 0; i < list->n; i++) {
@@ -198,7 +201,7 @@ static void check_waits(const cgp_plan *plan, const cgp__list *list) {
 
 /* --- lists --- */
 
-/* Return the most bytes of slots that live at one time. */
+/* Return the largest number of slot bytes in use at one time. */
 static int64_t most_live(const ranges *r, int n) {
     int64_t most = 0;
     for (int i = 0; i < n; i++) {
@@ -212,8 +215,8 @@ static int64_t most_live(const ranges *r, int n) {
     return most;
 }
 
-/* Check the lists of a mini-batch of so many micro-batches. Return the largest ratio of a device's
- * slot bytes to the most bytes that live at one time. */
+/* Check the action lists of a mini-batch with `chunks` micro-batches. Return the largest ratio,
+ * over devices, of a device's slot bytes to its slot bytes in use at one time. */
 static double check_lists(const cgp_plan *plan, int chunks, bool forward_only) {
     cgp_schedule *schedule = NULL;
     double ratio = 1;
@@ -238,7 +241,8 @@ static double check_lists(const cgp_plan *plan, int chunks, bool forward_only) {
     return ratio;
 }
 
-/* Check the lists of all mini-batches; return the ratio of the full one. */
+/* Check the action lists of mini-batches of every size. Return the ratio of check_lists() for the
+ * full mini-batch. */
 static double check_plan(const cgp_plan *plan) {
     for (int chunks = 1; chunks < cgp_plan_chunks(plan); chunks++)
         (void)check_lists(plan, chunks, cgp__plan_setup(plan)->inference);
@@ -269,7 +273,7 @@ TEST_CASE(slots_of_random_plans_are_apart_for_every_number_of_micro_batches) {
 
 /* --- built-in schedules --- */
 
-/* Make a model of equal layers; the last one has a small loss, too. */
+/* Make a model of equal layers; the last layer also has a small loss. */
 static cgp_model *make_equal(int layers) {
     const cgp_linear_options linear = {.out = 64, .init = {CGP_INIT_NORMAL, 0.4}};
     char name[16];
@@ -290,7 +294,7 @@ static cgp_model *make_equal(int layers) {
     return model;
 }
 
-/* Plan a schedule with a layer for each stage. */
+/* Plan a schedule, with one layer per stage. */
 static cgp_plan *plan_equal(const cgp_schedule_info *info, int n, int chunks,
                             cgp_recompute recompute) {
     cgp_plan_options o = cgp_plan_options_default();
@@ -314,8 +318,9 @@ static void destroy(cgp_plan *plan) {
     cgp_model_destroy(model);
 }
 
-/* Return the largest ratio of a device's slot bytes to those of the stages that the schedule has in
- * flight at one time. */
+/* Return the largest ratio of a device's slot bytes to a simple estimate. The estimate is the
+ * largest number of micro-batches in flight on the device, times the slot bytes of the largest
+ * stage. */
 static double ratio_to_stages(const cgp_plan *plan) {
     cgp_schedule_report report;
     int64_t stage_bytes = 0;
@@ -335,8 +340,8 @@ static double ratio_to_stages(const cgp_plan *plan) {
     return ratio;
 }
 
-/* Return the number of bound instances that compute, if each stage had slots of its own, and a
- * micro-batch took the free one with the lowest number. */
+/* Return the number of bound instances of compute actions under another rule: each stage has its
+ * own numbered slots, and a micro-batch takes the free slot with the lowest number. */
 static int numbered_variants(const cgp_plan *plan, int device) {
     const int chunks = cgp_plan_chunks(plan);
     int n = 0;
@@ -356,7 +361,7 @@ static int numbered_variants(const cgp_plan *plan, int device) {
             range *x = input + k * chunks, *own = &x[bound->action.microbatch];
             if (own->bytes == 0 || own->first != i) continue;
             own->at = 0;
-            for (int m = 0; m < chunks; m++) { /* numbers of slots in use: -1, -2 .. */
+            for (int m = 0; m < chunks; m++) { /* find the lowest free number */
                 const bool taken = x[m].bytes > 0 && x[m].first < i && x[m].last >= i;
                 if (!taken || x[m].at != own->at) continue;
                 own->at++;
@@ -408,11 +413,11 @@ TEST_CASE(slots_of_built_in_schedules_exceed_those_of_stages_in_flight_by_at_mos
     }
 }
 
-/* --- tables of users --- */
+/* --- users' own schedule tables --- */
 
 enum { STAGES = 4, CHUNKS = 5, LENGTH = 2 * 5 * STAGES * CHUNKS };
 
-/* A random table, while it is made. */
+/* A random schedule table under construction. */
 typedef struct table {
     bool done[CGP_ACTION_R + 1][STAGES][CHUNKS];
     cgp_action lists[STAGES][LENGTH];
@@ -420,7 +425,7 @@ typedef struct table {
     bool splits;
 } table;
 
-/* Return true if an action can run next. */
+/* Return true if all actions that this action depends on are in the table. */
 static bool can_run(const table *t, cgp_action_kind kind, int j, int m) {
     const bool ended = t->done[CGP_ACTION_B][j][m] || t->done[CGP_ACTION_I][j][m];
     if (t->done[kind][j][m]) return false;
@@ -432,7 +437,7 @@ static bool can_run(const table *t, cgp_action_kind kind, int j, int m) {
     return j == STAGES - 1 || t->done[CGP_ACTION_B][j + 1][m] || t->done[CGP_ACTION_I][j + 1][m];
 }
 
-/* Draw a table; return false if its length is exceeded. */
+/* Draw a random schedule table. */
 static cgp_schedule *draw_table(uint64_t *state, bool recomputes) {
     table t = {.devices = test_between(state, 1, STAGES), .splits = test_between(state, 0, 1)};
     cgp_schedule *out = NULL;

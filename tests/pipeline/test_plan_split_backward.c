@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_split_backward.c -- check the programs of plans whose schedules split backward into I
- * and W, without running them.
+/* test_plan_split_backward.c -- check plans whose schedules split backward into I and W. The test
+ * checks the kernel calls without running them.
  *
- * Between I and W of a micro-batch, other actions use the workspace. So all operands of W must be
- * outside the workspace, or W must recompute them. The same holds for I, except for gradients that
- * arrive directly before I. */
+ * Between the I and the W of a micro-batch, other actions use the workspace. So all operands of W
+ * must be outside the workspace, or W must recompute these operands. The same holds for the
+ * operands of I, except for gradients that arrive directly before I. */
 #include "graphs.h"
 
 #include "model/model.h"
@@ -26,7 +26,7 @@ static void write_range(written *w, cgp__location location, int64_t bytes) {
     w->end[w->n++] = location.offset + bytes;
 }
 
-/* Assert that a read begins where a written range begins. */
+/* Assert that a location that is read is the beginning of a range that was written. */
 static void read_range(const written *w, cgp__location location) {
     if (location.arena != CGP__WORKSPACE) return;
     for (int i = 0; i < w->n; i++) {
@@ -46,7 +46,8 @@ static void check_copy(const cgp__call *call, written *w) {
     write_range(w, call->dx[0], 4 * call->copy_count);
 }
 
-/* Check calls begin .. end - 1 of backward as one action; return the number of weight calls. */
+/* Check calls `begin` to `end - 1` of the backward program as one action. Return how many of these
+ * calls compute weight gradients. */
 static int check_calls(const cgp_plan *plan, const cgp__program *program, int begin, int end,
                        written *w) {
     int weights = 0;
@@ -64,11 +65,11 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
         if (!forward) read_range(w, call->y);
         if (!forward) read_range(w, call->dy);
         for (int k = node->n_inputs - 1; k >= 0 && !forward;
-             k--) { /* the order in which gradients are added */
+             k--) { /* gradients are added in this order */
             if (call->add & (1u << k)) read_range(w, call->dx[k]);
             write_range(w, call->dx[k], value_bytes(plan, node->inputs[k]));
         }
-        /* saved data are outside the workspace, or not needed */
+        /* saved data that backward needs are outside the workspace */
         for (int k = 0; k < node->use.shapes.n_saved; k++)
             assert_true(forward || call->saved[k].arena != CGP__WORKSPACE ||
                         !(node->use.op->input_needs_saved & (1u << k)));
@@ -130,8 +131,8 @@ TEST_CASE(weight_backward_reads_saved_operands) {
     }
 }
 
-/* Gradients kept for W overwrite only values that I alone reads. In a GPT-2 these values are as
- * large as the gradients. */
+/* Gradients that are kept for W overwrite values that only I reads. In a GPT-2 these values are
+ * about as large as the gradients, so splitting backward takes little more memory. */
 TEST_CASE(a_split_backward_takes_little_more_memory) {
     const test_sizes sizes = {12, 128, 768, 12, 3000, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);

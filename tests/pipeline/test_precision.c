@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_precision.c -- precision bf16: activations take half the bytes, losses are almost the same,
- * and tensors at the API are f32. (test_bit_equality.c and test_external_loss.c check that its bits
- * do not depend on the layout; test_plan_replay.c checks that its plans waste nothing.) */
+ * and tensors at the API are f32. (test_bit_equality.c and test_external_loss.c check that bf16
+ * results do not depend on the layout. test_plan_replay.c checks that bf16 plans waste no
+ * memory.) */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -24,8 +25,9 @@ static int64_t other_bytes(const cgp_plan *plan) {
     return bytes;
 }
 
-/* Elements of GPT-2's values take 4 bytes in f32, 2 in bf16. The mean, rstd, max and log_sum of
- * rows stay f32, but are few. Weights, gradients and optimizer states keep their size. */
+/* Elements of GPT-2's values take 4 bytes in f32, 2 in bf16. The saved mean, rstd, max and log_sum
+ * of each row stay f32, but they are few. Weights, gradients and optimizer states keep their
+ * size. */
 TEST_CASE(activations_of_gpt2_take_half_the_bytes) {
     test_needs_cpu();
     const test_sizes sizes = {6, 128, 384, 6, 3000, 0.1, false, false};
@@ -95,8 +97,8 @@ static void train(const cgp_model *model, const char *device, cgp_precision prec
     cgp_plan_destroy(plan);
 }
 
-/* Losses in f32 and bf16 stay within 1 % while they halve. Outputs are f32, with numbers that bf16
- * can represent. */
+/* While the losses fall to half, the losses in f32 and bf16 differ by at most 1 %. Outputs of a
+ * bf16 model are f32, with numbers that bf16 can represent. */
 static void check_losses(const char *device) {
     uint64_t state = test_seed();
     const test_sizes sizes = {2, 12, 32, 2, 17, 0, false, false};
@@ -135,8 +137,8 @@ TEST_CASE(losses_are_within_one_percent_of_those_in_f32) {
     check_losses("cpu");
 }
 
-/* Devices keep BCE's float targets in bf16. Only the loss reads them, so a prediction neither needs
- * nor reads them. */
+/* Devices keep the float targets of a BCE loss in bf16. Only the loss reads the targets, so a
+ * prediction does not need them. */
 static void check_prediction_without_targets(const char *device, int stages,
                                              cgp_precision precision) {
     enum { SAMPLES = 5, WIDTH = 3 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile_steps.c -- costs of layers measured in whole steps. In any model every layer with
- * kernels gets times, whether its pipeline runs alone or beside others. Operations and bytes equal
- * those of the plan. After a failure the caller's costs are unchanged. */
+/* test_profile_steps.c -- costs of layers, measured in whole steps. In any model every layer with
+ * kernels gets times, whether its pipeline runs alone or beside other pipelines. FLOPs and bytes
+ * equal those of the plan. After a failure the caller's costs are unchanged. */
 #include "graphs.h"
 
 #include "partition/partition.h"
@@ -32,7 +32,8 @@ static cgp_status second_for_each(void *self, const cgp_model *model,
     return CGP_OK;
 }
 
-/* Layers with kernels have times; the other costs equal those of cgp__layer_costs(). */
+/* Check that exactly the layers with kernels have times, and that all other costs equal those of
+ * cgp__layer_costs(). */
 static void check(const cgp_model *model, const cgp_layer_cost *costs, int64_t samples) {
     const cgp__timer timer = {second_for_each, NULL};
     cgp_layer_cost expected[LAYERS];
@@ -84,7 +85,7 @@ TEST_CASE(layers_of_random_models_have_times) {
 }
 
 /* The first of several plans is measured, while the other plans train. The model's head has a
- * hundred times the operations of its norm, so the head must take longer. */
+ * hundred times the FLOPs of its norm, so the head must take longer. */
 TEST_CASE(the_first_plan_is_measured) {
     const test_sizes small = {2, 8, 16, 2, 11, 0, false, false};
     const test_sizes large = {2, 32, 64, 2, 1031, 0, false, false};
@@ -96,7 +97,7 @@ TEST_CASE(the_first_plan_is_measured) {
         cgp_layer_cost costs[LAYERS];
         const int head = cgp_model_layers(models[0]) - 1, norm = head - 1;
         int tries = 0;
-        do { /* on a busy machine a norm may be interrupted */
+        do { /* a busy machine may interrupt a layer norm */
             assert_ok(cgp__profile_plans(plans, n, 3, costs));
             check(models[0], costs, 2);
         } while (costs[head].forward_seconds <= costs[norm].forward_seconds && ++tries < 20);
@@ -132,9 +133,9 @@ TEST_CASE(failures_leave_the_costs_as_they_were) {
     const cgp_plan *plans[] = {one, two};
     expect_refused((const cgp_plan *[]){inference}, 1, 1, CGP_ESTATE, "inference");
     expect_refused((const cgp_plan *[]){one, inference}, 2, 1, CGP_ESTATE, "inference");
-    /* Only the second plan has a stage 1, so 1F0 fails in its pipeline, before or while the first
-     * plan is measured. The delay makes 1,000 steps take 20 s, so that the first plan cannot finish
-     * before the third step of the second. */
+    /* Only the second plan has a stage 1, so the action 1F0 fails in the second plan's pipeline,
+     * before or while the first plan is measured. The delay makes 1,000 steps take 20 s. So the
+     * first plan cannot finish before the third step of the second plan. */
     setenv("CGP_FAULT", "fail:1F0", 1);
     expect_refused(plans, 2, 1000, CGP_EDEVICE, "1F0");
     setenv("CGP_FAULT", "delay:0B0:0.02,fail:1F0@2", 1);
@@ -147,7 +148,7 @@ TEST_CASE(failures_leave_the_costs_as_they_were) {
     cgp_model_destroy(model);
 }
 
-/* All sizes are measured in steps, beside another device. */
+/* Both micro-batch sizes are measured in whole steps, while another device runs too. */
 TEST_CASE(every_size_has_times) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);
@@ -168,7 +169,7 @@ TEST_CASE(every_size_has_times) {
     cgp_model_destroy(model);
 }
 
-/* Expect that the kernels are measured one by one, for all sizes. */
+/* Expect that the kernels are measured one by one, for all micro-batch sizes. */
 static void expect_kernels(const cgp_model *model, const cgp_profile_options *options) {
     cgp_layer_cost costs[2 * LAYERS];
     bool in_steps = true;
@@ -182,8 +183,8 @@ static void expect_kernels(const cgp_model *model, const cgp_profile_options *op
     }
 }
 
-/* The larger size does not fit into 64 KiB; a model whose output is integers cannot
- * train. */
+/* Whole steps cannot be measured in two cases. The larger micro-batch does not fit into 64 KiB. A
+ * model whose output is integers cannot train. */
 TEST_CASE(kernels_are_measured_where_steps_cannot_run) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
     cgp_model *model = test_gpt2(&sizes), *fixed = NULL;
@@ -215,8 +216,8 @@ static const cgp_op_time *find(const cgp_op_time *times, int n, const char *op) 
     return NULL;
 }
 
-/* Compare sums over op kinds with sums over layers for F, I and W: two steps of two
- * micro-batches. */
+/* Compare the times and FLOPs of two steps with two micro-batches each. The sums over op kinds must
+ * equal the sums over layers, for each of F, I and W. */
 static void compare(const cgp_op_time *times, int n, const cgp_layer_cost *costs, int layers) {
     for (int d = 0; d < 3; d++) {
         double seconds = 0, flops = 0, layer_seconds = 0, layer_flops = 0;
@@ -266,8 +267,8 @@ TEST_CASE(kinds_of_ops_add_up_to_the_layers) {
     assert_int_equal(norm->runs[0], (int)runs);
     assert_true(norm->bytes[0] >= runs * 4 * (2 * rows * W + 2 * W));
     assert_true(norm->bytes[0] <= runs * 4 * (2 * rows * W + 2 * W + 2 * rows));
-    /* W of a linear layer reads x and dy. In the second of two micro-batches it also reads dW and
-     * dbias, because it adds to them. */
+    /* W of a linear layer reads x and dy. For the second of two micro-batches it also reads dW and
+     * dbias, because W adds to them. */
     const cgp_op_time *linear = find(times, n, "linear");
     double values = 0, parameters = 0;
     const int sides[][2] = {{W, 3 * W}, {W, W}, {W, 4 * W}, {4 * W, W}};

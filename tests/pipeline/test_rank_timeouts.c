@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rank_timeouts.c -- the time limit holds for all ranks together: no rank fails while another
- * rank makes progress. If a rank hangs or is silent, or its message is lost, the calls of all ranks
- * fail with one message. If a rank is only late, the other ranks wait for it. */
+ * rank makes progress. If a rank hangs, is silent or loses a message, the calls of all ranks fail
+ * with the same message. If a rank is only late, the other ranks wait for it. */
 #include "rank_calls.h"
 
 #include <time.h>
@@ -9,17 +9,17 @@
 #include "base/base.h"
 static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 
-/* Seconds after the limit within which every call must fail, even on a busy machine. (A call that
- * misses the failure would never return.) */
+/* Every call must fail at most so many seconds after the limit, even on a busy machine. (A call
+ * that misses the failure would never return.) */
 static const double soon = 20;
 
-/* Settings and results of a run. Rank 1 begins the call `pause` seconds late. */
+/* Settings and results of a run. Rank 1 begins its step `pause` seconds late. */
 static struct {
     double pause;
-    bool mute;           /* rank 1 sends nothing during the pause */
-    double wakeup_delay; /* delay of rank 0, in seconds */
+    bool mute;           /* if true, rank 1 sends nothing during the pause */
+    double wakeup_delay; /* how late rank 0 wakes up, in seconds */
     double seconds[MAX_RANKS];
-    char *text[MAX_RANKS]; /* diagnoses after the step */
+    char *text[MAX_RANKS]; /* diagnosis of each rank after the step */
     char *idle_text;       /* rank 0's diagnosis, which reports even short waits */
 } the;
 
@@ -38,7 +38,7 @@ static void step_in_time(rank *r) {
     note(r, cgp_pipeline_set_timeout(r->pipeline, timeout));
     const cgp_tensor *inputs[] = {r->batch->inputs[0], r->batch->inputs[1]};
     if (r->number == 0) loopback_delay_wakeups(r->communicator, the.wakeup_delay);
-    if (r->number == 1) pause_for(0.1); /* by then all ranks have sent a heartbeat */
+    if (r->number == 1) pause_for(0.1); /* all ranks send a heartbeat meanwhile */
     if (r->number == 1 && the.mute) loopback_mute(r->communicator);
     if (r->number == 1) pause_for(the.pause);
     const double begin = now();
@@ -53,7 +53,7 @@ static void step_in_time(rank *r) {
     assert_ok(cgp_pipeline_diagnosis(r->pipeline, "the test", 1e-9, &the.idle_text));
 }
 
-/* Run a step on n ranks of one stage each, with these faults. */
+/* Run a step on `n` ranks with one stage each. `faults` is the value of CGP_FAULT. */
 static void run(rank *ranks, int n, int chunks, const char *faults) {
     const test_sizes sizes = {.layers = 8, .sequence = 4, .width = 8, .heads = 2, .vocab = 7};
     uint64_t state = 3;
@@ -74,8 +74,8 @@ static void run(rank *ranks, int n, int chunks, const char *faults) {
     cgp_model_destroy(model);
 }
 
-/* Assert that the call fails on all ranks, soon after the limit, with a message that contains
- * `part`. Rank `by` reports its own failure, all others report a peer's failure. */
+/* Assert that the step fails on all ranks, soon after the limit, with a message that contains
+ * `part`. Rank `by` reports its own failure; all other ranks report a peer's failure. */
 static void assert_end(const rank *ranks, int n, int by, const char *part) {
     for (int r = 0; r < n; r++) {
         const cgp_status expected = r == by ? CGP_EDEVICE : CGP_EPEER;
@@ -95,8 +95,9 @@ static void assert_text(int r, const char *part) {
     fail();
 }
 
-/* One micro-batch passes through 8 ranks in 2 s, and its gradient returns. The first and the last
- * rank wait longer than the limit plus 1.1 s, after which a wait without progress would fail. */
+/* One micro-batch passes through 8 ranks in 2 s, and its gradient returns. A wait fails after the
+ * limit plus 1.1 s if no rank makes progress. The first and the last rank wait longer than that,
+ * but the other ranks make progress. */
 TEST_CASE(a_bubble_longer_than_the_limit_is_no_hang) {
     rank ranks[8];
     run(ranks, 8, 1,
@@ -121,8 +122,8 @@ TEST_CASE(a_hanging_action_is_named_on_all_ranks) {
     assert_text(3, "\"events\": [");
 }
 
-/* Rank 0 wakes up late, so its supervisor runs between the end of the worker's wait and the
- * worker's report. */
+/* Rank 0's worker wakes up late. So the rank's supervisor thread runs between the end of the
+ * worker's wait and the worker's report. */
 TEST_CASE(a_rank_that_wakes_late_names_the_one_that_hangs) {
     the.wakeup_delay = 1.2;
     a_hanging_action_is_named_on_all_ranks(NULL);
@@ -139,7 +140,8 @@ TEST_CASE(a_silent_rank_is_named_on_all_others) {
     assert_end(ranks, 3, -1, "rank 1: silent for ");
 }
 
-/* The late rank runs the caller's code and sends heartbeats, so the other ranks wait for it. */
+/* Rank 1 is late because it still runs the caller's code. It sends heartbeats, so the other ranks
+ * wait for it. */
 TEST_CASE(a_rank_that_comes_late_is_waited_for) {
     rank ranks[3];
     the.pause = timeout + 0.3;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rank_waits.c -- a rank that waits for another rank or for its own device: how the wait ends,
- * and what continues meanwhile. */
+/* test_rank_waits.c -- a rank waits for another rank, or for its own device. The tests check how
+ * the wait ends and what continues meanwhile. */
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/team/team.h"
 
-/* Create two stages; the first one runs the test's op. */
+/* Make a model of two layers; the first layer has the op `op`. */
 static cgp_model *make_model(const cgp_op *op) {
     const cgp_linear_options linear = {.out = 7, .init = {CGP_INIT_NORMAL, 0.4}};
     cgp_model *model = NULL;
@@ -83,8 +83,8 @@ static cgp_status stop_and_pass(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* The application stops rank 0 while it computes. Rank 0's next wait fails, and so does the wait of
- * rank 1 for rank 0. */
+/* The application stops the communicator of rank 0 while rank 0 computes. Rank 0's next wait fails,
+ * and so does rank 1's wait for rank 0. */
 TEST_CASE(a_rank_that_is_stopped_fails_on_all) {
     static const cgp_op op = {.struct_size = sizeof(cgp_op),
                               .name = "stopping",
@@ -114,8 +114,8 @@ static void count_progress(cgp_communicator *communicator) {
     progress(communicator);
 }
 
-/* Forward of an op that runs until progress() was called 500 times, more often than a worker calls
- * it while it enqueues kernels. */
+/* Forward of an op that blocks until progress() was called 500 times. While a worker enqueues
+ * kernels, it calls progress() less often than that. */
 static cgp_status pass_in_time(const cgp_op_run *run) {
     const int64_t limit = cgp__now_ns() + (int64_t)100e9;
     while (atomic_load(&counts) && atomic_load(&n_progress) < 500) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks.c -- ranks whose arguments differ: either all ranks refuse the call or none does. No
- * rank waits for ever, and the message names the rank at fault. */
+/* test_ranks.c -- ranks make the same call with different arguments. Either all ranks refuse the
+ * call, or none does. No rank waits for ever, and the message names the rank at fault. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 
@@ -16,7 +16,7 @@ enum { OUTPUTS = SAMPLES * 8 * 11 };
 
 /* --- inputs and output --- */
 
-/* Wrong targets: a tensor in which one target is not a class, and a tensor of too few samples. */
+/* Wrong targets: `targets` has one target that is not a class, and `fewer` has too few samples. */
 typedef struct others {
     int32_t bad[SAMPLES * 8];
     cgp_tensor targets, fewer;
@@ -37,14 +37,14 @@ static void call_with_own_inputs(rank *r) {
     others o;
     make_others(&o, targets);
     note_create(r);
-    /* NULL for inputs that this rank does not read */
+    /* a rank may pass NULL for inputs that it does not read */
     note(r, cgp_pipeline_step(r->pipeline, own, 2, &r->loss));
     note(r, step(r, ids, r->number == 2 ? &o.targets : targets));
     note(r, step(r, ids, r->number == 2 ? &o.fewer : targets));
     note(r, cgp_pipeline_step(r->pipeline, r->number == 0 ? NULL : own, 2, &r->loss));
     note(r, cgp_pipeline_evaluate(r->pipeline, r->number == 2 ? NULL : own, 2, &r->loss));
     note(r, cgp_pipeline_evaluate(r->pipeline, own, 2, &r->loss));
-    note(r, step(r, ids, targets)); /* the refused calls changed nothing */
+    note(r, step(r, ids, targets)); /* refused calls changed nothing */
 }
 
 TEST_CASE(inputs_of_one_rank_are_refused_on_all) {
@@ -163,7 +163,7 @@ static cgp_status sum_squares_dx(const cgp_op_run *r) {
     return CGP_OK;
 }
 
-/* A loss with one input and no targets. */
+/* A custom loss with one input and no targets. */
 static const cgp_op sum_of_squares = {.struct_size = sizeof(cgp_op),
                                       .name = "sum_of_squares",
                                       .n_inputs = 1,
@@ -173,8 +173,8 @@ static const cgp_op sum_of_squares = {.struct_size = sizeof(cgp_op),
                                       .forward = sum_squares,
                                       .backward_input = sum_squares_dx};
 
-/* Make a model of two linears. The second linear is on a stage that reads no input. The graph
- * computes the targets of the model's three losses. */
+/* Make a model of two linear layers. The second linear layer is on a stage that reads no model
+ * input. The graph itself computes the targets of the model's three losses. */
 static cgp_model *model_of_own_targets(void) {
     cgp_model *model = NULL;
     const cgp_linear_options linear = {.out = 5, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};
@@ -231,7 +231,7 @@ TEST_CASE(losses_count_targets_of_the_graph) {
 
 /* --- other arguments --- */
 
-/* Return a parameter that only rank 1 has. */
+/* Return the number of a parameter that only rank 1 has. */
 static int parameter_of_rank_1(const cgp_plan *plan) {
     for (int p = 0; p < cgp__plan_setup(plan)->model->n_params; p++) {
         const int *first = &cgp__plan_parameters(plan)->first_copy[p];
@@ -351,7 +351,7 @@ static void train_and_fail(rank *r) {
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
 }
 
-/* All ranks fail with the message of the rank whose kernel failed. */
+/* If a kernel fails on one rank, all ranks fail with the message of that rank. */
 TEST_CASE(a_kernel_that_fails_ends_all_ranks) {
     static const char *const faults[] = {"fail:0F1", "fail:1B0", "fail:2F2"};
     world w;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ranks_agree.c -- what ranks exchange before they allocate memory, and before a step. The
  * ranks of a host share its memory. All ranks use the lowest instruction set, and compare the
- * results of libm. In a step all ranks use the learning rates of rank 0, and compare what the
- * program has set on each rank. The linker redirects the functions that inspect the process to this
- * file. Each rank is a thread with its own simulated machine. */
+ * results of libm. In a step all ranks use the learning rates of rank 0, and compare the settings
+ * that the program has made on each rank. The linker redirects the functions that inspect the
+ * process to this file. Each rank is a thread with its own simulated machine. */
 #include "rank_calls.h"
 
 #include "optim/optim.h"
@@ -19,8 +19,8 @@ enum { RANKS = 3, SAMPLES = 6 };
 
 /* --- a machine for each rank --- */
 
-/* Function that changes the placement of rank `number`; NULL: no change. lr_factor scales the
- * learning rates of each rank. */
+/* `change` is a function that changes the placement of rank `number`, or NULL. `lr_factor` scales
+ * the learning rates of each rank. */
 static void (*change)(int number, cgp__place *place);
 static double lr_factor[RANKS] = {1, 1, 1};
 static _Thread_local int self;
@@ -74,7 +74,8 @@ static void create_only(rank *r) {
     note_create(r);
 }
 
-/* Create a pipeline on all ranks, each on the machine that `how` describes; compare the status. */
+/* Create a pipeline on all ranks; `how` describes the machine of each rank. Compare the status and
+ * the message. */
 static void create_on(world *w, rank *ranks, void (*how)(int, cgp__place *), cgp_status status,
                       const char *part) {
     make_ranks(ranks, RANKS, w->plan, &w->batch, create_only);
@@ -93,7 +94,7 @@ static void train(rank *r) {
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
 }
 
-/* Compute the weights of one process after the same steps. */
+/* Compute the hash of the weights after the same steps in one process. */
 static void train_alone(char sha256[65]) {
     world w;
     rank one = {.seed = 5};
@@ -120,7 +121,7 @@ static void assert_trained(const rank *ranks, const char *sha256) {
 
 static int64_t needed[RANKS], available[RANKS];
 
-/* Ranks 0 and 2 are on host a, rank 1 on host b. */
+/* Place ranks 0 and 2 on host a, and rank 1 on host b. */
 static void two_hosts(int number, cgp__place *place) {
     place->machine = number == 1;
     snprintf(place->host, sizeof place->host, "%s", number == 1 ? "b" : "a");
@@ -128,7 +129,7 @@ static void two_hosts(int number, cgp__place *place) {
     place->container_bytes = INT64_MAX;
 }
 
-/* All ranks are on one machine, rank 2 in its own container. */
+/* Place all ranks on one machine, with rank 2 in its own container. */
 static void two_containers(int number, cgp__place *place) {
     place->machine_bytes = INT64_MAX;
     place->container = number == 2;
@@ -144,7 +145,7 @@ TEST_CASE(memory_of_a_host_is_for_all_of_its_ranks) {
     available[0] = available[2] = needed[0] + needed[2];
     available[1] = needed[1];
     create_on(&w, ranks, two_hosts, CGP_OK, "");
-    available[2]--; /* if ranks of a host report different memory, the lowest counts */
+    available[2]--; /* a host has the lowest memory that its ranks report */
     create_on(&w, ranks, two_hosts, CGP_ELIMIT, "memory: host a has ");
     assert_note(ranks, RANKS, 0, CGP_ELIMIT, -1, "but its ranks together need ");
     available[2]++;
@@ -237,7 +238,8 @@ TEST_CASE(rates_are_those_of_rank_0) {
 
 /* --- what a program sets on each rank alone --- */
 
-/* A setting: rank 1 first sets another value. `message` is that of the next step. */
+/* A setting that must be equal on all ranks. Rank 1 first sets another value, and the next step
+ * then fails with `message`. */
 typedef struct setting {
     cgp_status (*set)(cgp_pipeline *pipeline, bool other);
     const char *message;
@@ -350,7 +352,8 @@ TEST_CASE(gradients_that_wait_on_some_ranks_refuse_a_step) {
     free_world(&w);
 }
 
-/* With an external loss, the backward adds or overwrites. */
+/* With an external loss, the setting decides whether the backward adds to gradients or overwrites
+ * them. Rank 1 differs from the other ranks. */
 static void backward_differently(rank *r) {
     float data[SAMPLES * 3];
     const cgp_tensor y = {CGP_F32, {2, {SAMPLES, 3}}, data}, *list[] = {&y};

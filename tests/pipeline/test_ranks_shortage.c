@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_shortage.c -- each allocation of a rank's user thread fails once, in the calls around
- * steps and in the first step of each size. Every call returns on both ranks. Either both ranks
- * refuse the call, or the other rank receives the failure. */
+/* test_ranks_shortage.c -- let each allocation of a rank's calling thread fail once, in the calls
+ * around steps and in the first step of each size. Every call returns on both ranks. Either both
+ * ranks refuse the call, or the other rank receives the failure. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_calls.h"
 
 #include "checkpoints.h"
 #include "shortage.h"
 
-static const test_sizes sizes = {.vocab = 3}; /* classes */
+static const test_sizes sizes = {.vocab = 3}; /* 3 classes */
 
 /* Create a model with few tensors, because a save or a load allocates memory for each tensor. */
 static cgp_model *two_linears(void) {
@@ -26,11 +26,11 @@ static cgp_model *two_linears(void) {
     return model;
 }
 
-/* Barriers. `ready`: all ranks have reached the counted calls. `counting`: the test's thread counts
- * allocations. */
+/* Two barriers. After `ready`, all ranks have reached the counted calls. After `counting`, the
+ * test's thread counts allocations. */
 static pthread_barrier_t ready, counting;
 
-/* Run a step of one sample. The first such step creates lists and kernels. */
+/* Run a step with one sample. The first such step creates action lists and kernels. */
 static cgp_status step_of_one(rank *r) {
     cgp_tensor tensors[2] = {r->batch->tensors[0], r->batch->tensors[1]};
     const cgp_tensor *const inputs[] = {&tensors[0], &tensors[1]};
@@ -63,7 +63,8 @@ static void call_all(rank *r) {
     cgp_schedule_timeline_release(&timeline);
 }
 
-/* Return the first failed call at or after call k, or `notes` if there is none. */
+/* Return the number of the first failed call at or after call `k`, or `notes` if no such call
+ * failed. */
 static int next_failure(const rank *r, int k) {
     while (k < r->notes && r->status[k] == CGP_OK)
         k++;
@@ -71,7 +72,8 @@ static int next_failure(const rank *r, int k) {
 }
 
 /* Check that both ranks fail or neither does. There is one exception: if an allocation fails after
- * the last exchange of a call, only that rank's call fails, and none of its later calls. */
+ * the last exchange between the ranks, this call fails on one rank only. Then no later call of that
+ * rank may fail. */
 static void check_notes(const rank *ranks, int failing, int number) {
     const rank *r = &ranks[failing], *other = &ranks[1 - failing];
     const int n = r->notes, k = next_failure(r, 0), o = next_failure(other, 0);
@@ -82,11 +84,12 @@ static void check_notes(const rank *ranks, int failing, int number) {
     fail();
 }
 
-/* Let allocation `number` of a rank's thread fail; return true if there was such an allocation. */
+/* Let allocation number `number` of the thread of rank `failing` fail. Return true if there was
+ * such an allocation. */
 static bool fail_one(const cgp_plan *plan, const test_batch *batch, int failing, int number) {
-    enum { RANK_0 = 2 }; /* thread numbers: 0 is the test, 1 the network */
+    enum { RANK_0 = 2 }; /* threads: 0 is the test, 1 the network */
     rank ranks[2];
-    shortage_begin((shortage){.thread = -1}); /* numbers threads from 0 again */
+    shortage_begin((shortage){.thread = -1}); /* renumber threads from 0 */
     make_ranks(ranks, 2, plan, batch, call_all);
     ranks[0].directory = ranks[1].directory = run;
     for (int r = 0; r < 2; r++)

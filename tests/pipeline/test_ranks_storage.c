@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_storage.c -- ranks that find different directories at the same path, or different
- * checkpoints: all ranks refuse the call, and the message names the rank. Copies of one checkpoint
- * are accepted. */
+/* test_ranks_storage.c -- if ranks find different directories at the same path, or different
+ * checkpoints, all ranks refuse the call. The message names the rank that differs. Copies of one
+ * checkpoint are accepted. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 
@@ -9,7 +9,7 @@
 
 static char early[96], later[96];
 
-/* Save step 1 in one directory, step 2 in another. */
+/* Save step 1 in the directory `early`, and step 2 in the directory `later`. */
 static void save_twice(rank *r) {
     note_create(r);
     for (int s = 0; s < 2; s++) {
@@ -53,7 +53,7 @@ TEST_CASE(ranks_that_find_different_checkpoints_are_refused) {
     free_world(&w);
 }
 
-/* Rank 1 finds another directory at the path that the other ranks share. */
+/* Rank 1 finds a directory at the path that is not the directory of the other ranks. */
 static void save_and_load_apart(rank *r) {
     const bool apart = r->number == 1;
     note_create(r);
@@ -93,8 +93,8 @@ TEST_CASE(storage_that_ranks_do_not_share_is_refused) {
     free_world(&w);
 }
 
-/* By chance, the other directory has an entry of the same name, e.g. from a process with the same
- * number on another host. */
+/* By chance, the other directory may have an entry with the same name, for example from a process
+ * with the same pid on another host. */
 TEST_CASE(an_entry_of_the_same_name_is_not_enough) {
     static const char *const nonces[] = {NULL, "", "7 1763885000.000000001\n"};
     cgp__checkpoint_writer *writer = NULL, *joined = NULL;
@@ -124,7 +124,7 @@ TEST_CASE(an_entry_of_the_same_name_is_not_enough) {
 
 /* --- bytes --- */
 
-/* Loopback transport that records the largest number of bytes that a rank contributes to a
+/* A loopback transport that notes the largest number of bytes that one rank contributes to a
  * gather. */
 static cgp_transport counting;
 static _Atomic size_t largest_part;
@@ -139,8 +139,8 @@ static cgp_status count_gather(cgp_communicator *communicator, const void *mine,
 static void save_counted(rank *r) {
     note(r, cgp_pipeline_create_on(&r->pipeline, r->plan, r->seed, &counting, r->communicator));
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
-    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE);              /* the largest matrix */
-    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* all ranks checked */
+    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE);              /* a whole matrix */
+    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* acts as a barrier */
     if (r->number == 0) largest_part = 0;
     note(r, cgp_pipeline_check_directory(r->pipeline, r->directory));
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
@@ -175,7 +175,7 @@ static void save_again(rank *r) {
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
 }
 
-/* Rank 1 has both blocks of the model, so only its file exceeds the size limit. */
+/* Rank 1 has both blocks of the model, so only rank 1's file exceeds the size limit. */
 TEST_CASE(what_one_rank_cannot_write_is_on_none) {
     world w;
     rank ranks[3];
@@ -220,7 +220,7 @@ static void load_with_a_copy_on_rank_1(const world *w, rank ranks[3]) {
     run_ranks(ranks, 3);
 }
 
-/* Each rank trusts only files that it has verified itself. */
+/* Each rank verifies the files that it reads, so damage in any file of rank 1's copy is found. */
 TEST_CASE(damage_in_a_copy_of_one_rank_is_refused_on_all) {
     world w;
     rank ranks[3];
@@ -240,7 +240,7 @@ TEST_CASE(damage_in_a_copy_of_one_rank_is_refused_on_all) {
         FILE *damaged = fopen(path, "r+b");
         assert_non_null(damaged);
         const int first = fgetc(damaged);
-        for (int times = 0; times < 2; times++) { /* the second time, the file is intact again */
+        for (int times = 0; times < 2; times++) { /* the second time, the file is restored */
             rewind(damaged);
             fputc(times == 0 ? first ^ 1 : first, damaged);
             fflush(damaged);

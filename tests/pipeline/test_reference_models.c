@@ -5,14 +5,14 @@
  *
  * PyTorch computed the numbers in float64 with networks written for this test
  * (tools/reference_models.py; `make reference-numbers` repeats it). Weights and images are formulas
- * of their index. The file also has the error of PyTorch's own float32. This library adds in
- * another order, so ten times PyTorch's error is allowed, and at least 1e-5. (float32 resolves
- * 6e-8, and each number is a sum of some hundred terms.)
+ * of their index. The file also has the error of PyTorch's own float32 results. This library adds
+ * in another order, so the tolerance is ten times PyTorch's error, but at least 1e-5. (float32
+ * resolves 6e-8, and each number is a sum of some hundred terms.)
  *
- * A tensor is compared by its norm and by its product with a vector of hashes, which depends on the
- * order of the elements. Differences are relative to the norm of the tensor, or to a thousandth of
- * the largest norm if that is larger. The product's difference is relative to norm sqrt(1/12), its
- * standard deviation for a random order. */
+ * A tensor is compared by its norm, and by its dot product with a vector of hashes. The dot product
+ * depends on the order of the elements. Differences are relative to the norm of the tensor, or to a
+ * thousandth of the largest norm if that is larger. The difference of dot products is also divided
+ * by sqrt(1/12), the standard deviation of a hash. */
 #include "graphs.h"
 #include "reference.h"
 
@@ -84,7 +84,7 @@ static double largest_norm(const json_t *reported) {
     return largest;
 }
 
-/* Return the difference of a tensor from reference number i. */
+/* Return the difference of a tensor from entry `i` of the reference file. */
 static double difference(const float *t, int64_t n, const json_t *reported, int i, double largest) {
     const double norm = entry(reported, "norms", i);
     double square = 0, product = 0;
@@ -97,7 +97,7 @@ static double difference(const float *t, int64_t n, const json_t *reported, int 
     return fmax(of_norm, of_product) / fmax(norm, largest / 1000) + (isnan(square) ? NAN : 0);
 }
 
-/* Keep the larger difference; NaN counts as largest. */
+/* Set *worst to `far` if `far` is larger or NaN. */
 static void keep_worst(double *worst, double far) {
     if (!(far <= *worst)) *worst = far;
 }
@@ -122,8 +122,8 @@ static double gradients_differ(cgp_pipeline *pipeline, const cgp_model *model,
     return worst;
 }
 
-/* Compare means and variances. Counters must equal the number of micro-batches, or 1 with deferred
- * batch norms. */
+/* Return the largest difference of running means and variances. The counters of batches must equal
+ * the number of micro-batches, or 1 with deferred batch norms. */
 static double statistics_differ(cgp_pipeline *pipeline, const cgp_model *model,
                                 const json_t *reported, int batches) {
     const double largest = largest_norm(reported);
@@ -159,7 +159,7 @@ static double output_differs(cgp_pipeline *pipeline, const cgp_model *model, con
 
 /* --- runs --- */
 
-/* Print one kind of difference and compare it with its tolerance. */
+/* Print the difference of one kind of tensor, and compare it with the tolerance of that kind. */
 static bool near(const char *kind, double far, const json_t *run) {
     const double theirs = test_number(json_object_get(run, "float32"), kind);
     const double allowed = 10 * fmax(theirs, 1e-6);
@@ -219,8 +219,8 @@ static void follow(const char *text, int samples, const json_t *run, const char 
     cgp_model_destroy(model);
 }
 
-/* Check all runs of the models whose text begins with `name`, alternately in one and three stages.
- * The bits do not depend on the number of stages (test_bit_equality). */
+/* Check all runs of the models whose spec begins with `name`. Runs alternate between one and three
+ * stages. (The results do not depend on the number of stages: test_bit_equality.) */
 static void check(const char *name) {
     static const char *const devices[] = {"ref", "cpu"};
     json_t *numbers = test_reference_load(TEST_DATA "/reference_models.json");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reference_numbers.c -- a small GPT-2 follows PyTorch's losses: ten steps of SGD and of
- * AdamW, and thirty steps of every optimizer. Their settings are common: warm-up, cosine or step
- * schedules, clipping, no decay of norms and biases.
+/* test_reference_numbers.c -- the losses of a small GPT-2 are close to PyTorch's, in ten steps of
+ * SGD and of AdamW and in thirty steps of every optimizer. The optimizers have common settings:
+ * warm-up, cosine or step schedules, clipping, and no decay of norms and biases.
  *
  * PyTorch computed the numbers (tools/reference_numbers.py; `make reference-numbers` repeats it).
- * Parameters and tokens are formulas of their index, so they do not depend on this library.
- * PyTorch's float32 and float64 differ by at most 1.9e-7. The relative tolerance is 2e-5; the
- * largest difference is printed. */
+ * Parameters and tokens are computed from their index by a formula, so they do not depend on this
+ * library. PyTorch's float32 and float64 differ by at most 1.9e-7. The relative tolerance is 2e-5;
+ * the largest difference is printed. */
 #include "graphs.h"
 #include "reference.h"
 
@@ -31,10 +31,10 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
     }
 }
 
-/* Compare the sum of |w| of each parameter after the last update. The tolerance for c_attn.bias is
- * larger: a third of it is the bias of k, whose gradient is zero, because softmax does not depend
- * on this bias. All optimizers but SGD turn the rounding error of this gradient into steps of size
- * `lr`. */
+/* For each parameter, compare the sum of |w| after the last update. The tolerance for c_attn.bias
+ * is larger, because a third of c_attn.bias is the bias of k. The exact gradient of that bias is
+ * zero, because softmax does not depend on it. All optimizers but SGD turn the rounding error of
+ * this gradient into steps of size `lr`. */
 static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, const json_t *sums,
                             const cgp_optim *optim) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -84,12 +84,12 @@ static double relative(double got, const json_t *list, int index) {
     return fabs(got - expected) / fabs(expected);
 }
 
-/* Keep the larger difference; NaN counts as largest. */
+/* Set *worst to `difference` if `difference` is larger or NaN. */
 static void keep_worst(double *worst, double difference) {
     if (!(difference <= *worst)) *worst = difference;
 }
 
-/* Train, and compare losses and norms with PyTorch's float32. */
+/* Train, and compare losses and gradient norms with PyTorch's float32. */
 static void train(cgp_pipeline *pipeline, const json_t *theirs, const test_sizes *sizes,
                   int samples, double *worst_loss, double *worst_norm) {
     const json_t *losses = json_object_get(theirs, "losses");
@@ -176,7 +176,7 @@ static cgp_optim optim_of(const json_t *options) {
     return optim;
 }
 
-/* Check the run with this name, which has `steps` steps. */
+/* Check the reference run with the name `run`, which has `steps` steps. */
 static void check(const char *run, int steps) {
     json_t *numbers = test_reference_load(TEST_DATA "/reference_numbers.json");
     const json_t *options = json_object_get(json_object_get(numbers, run), "options");

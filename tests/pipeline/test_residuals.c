@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_residuals.c -- a GPT-2 with attention residuals computes what PyTorch computes from its
- * definition: logits, and the losses of ten steps of AdamW. Its skips over any number of layers are
- * bit-equal for all stages, schedules, balances and recompute modes.
+ * definition: logits, and the losses of ten steps of AdamW. The attention residuals are skips over
+ * any number of layers. Results are bit-equal for all stages, schedules, balances and recompute
+ * modes.
  *
- * tests/data/weights/gpt2-residuals has weights for groups of any size, and results computed in
- * double (tools/reference_residuals.py). Tolerances: 1e-5 of the largest logit; 2e-5 relative for
- * losses, since ten steps run in f32. The loss of a single step is within 1e-6. */
+ * tests/data/weights/gpt2-residuals has weights for residual groups of any size, and results
+ * computed in double (tools/reference_residuals.py). Logits may differ by 1e-5 of the largest
+ * logit. Losses may differ by 2e-5 relative, because ten steps run in f32. (The loss of a single
+ * step is within 1e-6.) */
 #define _GNU_SOURCE /* nftw */
 #include "graphs.h"
 #include "published.h"
@@ -85,7 +87,7 @@ TEST_CASE(losses_are_those_of_pytorch) {
 
 /* --- bits --- */
 
-/* Compare layouts: 1 to 5 stages of each schedule, with random recompute modes and balances. */
+/* Compare one stage with 1 to 5 stages of each schedule, in random recompute modes and balances. */
 static void compare_layouts(const cgp_model *model, const test_batch *batches, cgp_plan_options o,
                             uint64_t *state) {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
@@ -151,7 +153,8 @@ TEST_CASE(queries_start_at_zero) {
             assert_true(query[i] == 0);
         queries++;
     }
-    /* each block has two branches; each branch but the first has a query, and so has ln_f */
+    /* each of 5 blocks has two branches; each branch but the very first has a query, and so has
+     * ln_f */
     assert_int_equal(queries, 2 * 5 - 1 + 1);
     release(&net);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedules.c -- every generated schedule, and a custom schedule, runs.
  *
- * With the fewest buffers that the checker allows, and random delays before actions, nothing hangs,
- * and the weights equal those of training in one stage. */
+ * Edges have the fewest buffers that the schedule checker allows, and random delays precede
+ * actions. Nothing hangs, and the weights equal the weights of training in one stage. */
 #define _GNU_SOURCE
 #include "graphs.h"
 
@@ -19,7 +19,7 @@ typedef struct fixture {
     char sha256[65]; /* weights after training in one stage */
 } fixture;
 
-/* Train, optionally with minimum buffers, and return the hash of the weights. */
+/* Train, optionally with the minimum number of buffers, and return the hash of the weights. */
 static void train(const fixture *f, const cgp_plan_options *options, bool min, char sha256[65]) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
@@ -27,11 +27,11 @@ static void train(const fixture *f, const cgp_plan_options *options, bool min, c
     if (min) {
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(cgp_plan_schedule(plan), &report));
-        /* min_capacity may exceed the planned capacity */
+        /* set the capacities, although min_capacity may exceed the planned capacity */
         for (int e = 0; e < cgp_plan_edges(plan); e++)
             plan->messages.edges[e].capacity = plan->links.list[e].capacity =
                 report.min_capacity[e];
-        cgp__place_links(plan); /* place the new buffers after the planned buffers */
+        cgp__place_links(plan); /* gives the new buffers memory */
         cgp_schedule_report_release(&report);
     }
     assert_ok(cgp_pipeline_create(&pipeline, plan, 7));
@@ -109,7 +109,8 @@ static cgp_schedule *read_csv(const char *text) {
     return schedule;
 }
 
-/* Run a generator's tables, written and read in either CSV dialect. */
+/* Run the table of each generator, after writing it as CSV and reading it back, in both CSV
+ * dialects. */
 TEST_CASE(tables_from_csv_run) {
     static const char *const names[] = {"zb-v", "interleaved", "dualpipe-v"};
     fixture f;
@@ -132,9 +133,9 @@ TEST_CASE(tables_from_csv_run) {
     tear_down(&f);
 }
 
-/* Run a table of three stages on two devices, in an order that no generator makes. It recomputes
- * some micro-batches, and mixes I and W with B. Then run the table with fewer micro-batches than it
- * has. */
+/* Run a table of three stages on two devices, in an order that no generator makes. The table
+ * recomputes some micro-batches, and mixes I and W with B. Then run a mini-batch with fewer
+ * micro-batches than the table has. */
 TEST_CASE(a_custom_table_runs) {
     static const char table_text[] = "0F0,0F1,2F0,2B0,0F2,2F1,2I1,0R0,0B0,2F2,2W1,2B2,0B1,0B2\n"
                                      "1F0,1F1,1F2,1I0,1R1,1I1,1W0,1W1,1B2\n";
@@ -145,9 +146,9 @@ TEST_CASE(a_custom_table_runs) {
     o.table = table;
     o.stages = 2;
     check(&f, &o, "own");
-    o.batch = 5; /* 2, 2 and 1 samples */
+    o.batch = 5; /* micro-batches of 2, 2 and 1 samples */
     f.options.batch = 5;
-    train(&f, &f.options, false, f.sha256); /* a step of 3 samples in micro-batches of 2 */
+    train(&f, &f.options, false, f.sha256); /* 3 samples fill two of the micro-batches */
     check(&f, &o, "own, fewer");
     cgp_schedule_destroy(table);
     tear_down(&f);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shards.c -- a checkpoint of several ranks, each with its own files. Any number of ranks can
- * load it, with the same bits as the checkpoint of a single process. The index has Hugging Face's
- * format. Loading damaged or inconsistent files fails and changes nothing on any rank.
+/* test_shards.c -- a checkpoint that several ranks write, each with its own files. Any number of
+ * ranks can load the checkpoint. The loaded values are bit-identical to those of a single process.
+ * The index has Hugging Face's format. Loading damaged or inconsistent files fails and changes
+ * nothing on any rank.
  *
  * Graphs, layouts and numbers of ranks are random in each run and printed. */
 #ifndef _GNU_SOURCE
@@ -27,7 +28,7 @@ static char *step_directory(int64_t step) {
     return path;
 }
 
-/* --- saved by n ranks, loaded by m --- */
+/* --- saved by n ranks, loaded by m ranks --- */
 
 static void draw_layout(cgp_plan_options *o, const cgp_model *model, int *balance, uint64_t *state,
                         const char *what) {
@@ -48,8 +49,8 @@ static cgp_optim optimizer(int i) {
     return optims[i % 4];
 }
 
-/* Expect one or two files of each rank, the index, the manifest and its sum. A single process
- * writes no index. */
+/* Expect one or two files of each rank, the index, the manifest, and the manifest's checksum. A
+ * single process writes no index. */
 static void check_files(const cgp_plan_options *o, int64_t step) {
     const int kinds = cgp_optim_states(&o->optim) > 0 ? 2 : 1;
     const char *directory = step_directory(step);
@@ -125,7 +126,8 @@ static cgp_plan_options options_of(int ranks) {
     return o;
 }
 
-/* Save a small GPT-2 after some steps, by a number of ranks. */
+/* Train a small GPT-2 for `steps` steps, save a checkpoint on `ranks` ranks, and return its
+ * hashes. */
 static hashes save_by(int ranks, int steps) {
     uint64_t state = 7;
     test_batch batch;
@@ -142,7 +144,7 @@ static hashes save_by(int ranks, int steps) {
     return h;
 }
 
-/* Every tensor is in the file that the index names, and in no other. */
+/* Every tensor is in the file that the index names, and in no other file. */
 TEST_CASE(the_index_is_that_of_hugging_face) {
     const char *tensor = NULL;
     json_t *file = NULL;
@@ -177,7 +179,7 @@ TEST_CASE(the_index_is_that_of_hugging_face) {
     json_decref(root);
 }
 
-/* The reader of published weights needs only the index. */
+/* cgp_weights, which reads published weights, can read the checkpoint's directory by its index. */
 TEST_CASE(a_reader_of_published_weights_reads_the_directory) {
     cgp_weights *weights = NULL;
     const hashes expected = save_by(3, 1);
@@ -232,8 +234,8 @@ TEST_CASE(a_rank_without_tensors_writes_files_without_any) {
 
 /* --- damage --- */
 
-/* Pipelines of 1, 2 and 3 ranks, whose values differ from those of the checkpoint. A refused load
- * must not change them. */
+/* Pipelines with 1, 2 and 3 ranks. Their values differ from the checkpoint's values, and a refused
+ * load must not change them. */
 typedef struct witnesses {
     cgp_model *model;
     training t[3];
@@ -255,8 +257,8 @@ static void free_witnesses(witnesses *w) {
     cgp_model_destroy(w->model);
 }
 
-/* Assert that any number of ranks refuses the checkpoint with this message, and that nothing
- * changes. */
+/* Assert that 1, 2 and 3 ranks refuse the checkpoint with this message, and that their pipelines do
+ * not change. */
 static void assert_refused(const witnesses *w, const char *message) {
     for (int i = 0; i < 3; i++) {
         char *note = NULL;
@@ -406,7 +408,7 @@ TEST_CASE(an_index_that_lies_is_refused) {
     free_witnesses(&w);
 }
 
-/* Write a file with all tensors of two files. */
+/* Write a file `to` with all tensors of the two files `from`. */
 static void merge(const char *to, const char *const from[2]) {
     enum { MOST = 64 };
     const char *names[MOST];
@@ -453,13 +455,14 @@ static void exchange(const char *one, const char *other) {
 #define STATES_1 "optimizer-00001-of-00002.safetensors"
 #define STATES_2 "optimizer-00002-of-00002.safetensors"
 
-/* Change the files of a checkpoint of two shards, or their list; return the manifest. Owned. */
+/* Make a checkpoint of two shards inconsistent: change its files, or the list of files in the
+ * manifest. Return the changed manifest, which the caller frees. */
 static json_t *change_shards(int what) {
     json_t *root = read_json(step_directory(0), CGP__MANIFEST);
     json_t *files = json_object_get(root, "files");
     if (what == 0) json_object_set_new(root, "shards", json_integer(3));
     if (what == 1) json_object_set_new(root, "shards", json_integer(1));
-    if (what == 2) json_array_remove(files, 2); /* a file of rank 1, after two files of rank 0 */
+    if (what == 2) json_array_remove(files, 2); /* removes a file of rank 1 */
     if (what == 3) {
         merge("more.safetensors", (const char *const[]){MODEL_1, MODEL_2});
         json_array_append_new(files, json_pack("{s:s}", "name", "more.safetensors"));

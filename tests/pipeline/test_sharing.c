@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sharing.c -- views of parameters, gradients and states, and pipelines that share these. Two
- * pipelines that step alternately train like a single pipeline, bit for bit, also if the gradients
- * of their steps add up. Incompatible pipelines cannot share. */
+/* test_sharing.c -- views of parameters, gradients and states, and pipelines that share this
+ * memory. Two sharing pipelines that step alternately train like a single pipeline, bit for bit.
+ * This also holds if the gradients of their steps accumulate. Incompatible pipelines cannot
+ * share. */
 #include "graphs.h"
 
 #include "plan/memory/devices.h"
@@ -77,8 +78,8 @@ static void assert_allocated(const cgp_pipeline *pipeline, const cgp_plan *plan,
     }
 }
 
-/* Two pipelines step alternately, with 6 and 4 samples in micro-batches of 2; a third pipeline
- * evaluates. */
+/* Two sharing pipelines step alternately; one takes 6 samples, the other 4, in micro-batches of 2.
+ * A third pipeline evaluates. */
 static void check_turns(uint64_t *state, const char *device, bool images) {
     setting s;
     draw(&s, state, device, images);
@@ -126,8 +127,8 @@ TEST_CASE(two_that_take_turns_train_as_one) {
 
 /* --- views --- */
 
-/* Add to each parameter: in one pipeline through its view, in the other pipeline with the
- * setter. */
+/* Add a number to each parameter. In the pipeline `viewed`, write through the view; in the other
+ * pipeline, call the setter. */
 static void move_parameters(const setting *s, cgp_pipeline *viewed, cgp_pipeline *set) {
     for (int p = 0; p < cgp_model_parameters(s->model); p++) {
         cgp_tensor view;
@@ -242,8 +243,8 @@ static void backward(cgp_pipeline *pipeline, test_results *r) {
     test_results_release(r);
 }
 
-/* Each pipeline has its own slots and deferred statistics, so two forwards may run before a
- * backward. The backward that ends first commits its statistics first. */
+/* Sharing pipelines have separate slots and deferred statistics, so both may run a forward before
+ * either runs its backward. The backward that ends first commits its statistics first. */
 TEST_CASE(forwards_of_two_may_be_open_at_once) {
     uint64_t state = test_seed();
     for (int i = 0; i < 8; i++) {
@@ -298,8 +299,9 @@ static void compare_reads(const setting *s, cgp_pipeline *a, cgp_pipeline *b) {
     }
 }
 
-/* Accumulate steps of two pipelines, alternately. Either reads, clips and updates; `alone` makes
- * all calls of both. The plans of two[1] and `alone` may have a `clip_norm`. */
+/* Accumulate gradients over steps of two sharing pipelines, which step alternately. Either pipeline
+ * may read and clip the gradients, and update. The pipeline `alone` makes the calls of both. The
+ * plans of two[1] and `alone` may have a `clip_norm`. */
 static void check_sums(uint64_t *state, const char *device, double clip_norm) {
     setting s;
     draw(&s, state, device, false);
@@ -358,8 +360,8 @@ static void refuse_step(cgp_pipeline *pipeline, const test_batch *batch, const c
     assert_message(message);
 }
 
-/* Either may clip or forget the gradients that wait, and the reason to refuse them is that of
- * both. */
+/* Either of two sharing pipelines may clip or discard the accumulated gradients. If an update must
+ * be refused, both pipelines refuse it for the same reason. */
 TEST_CASE(what_waits_is_the_same_for_two) {
     uint64_t state = test_seed();
     setting s;
@@ -374,7 +376,7 @@ TEST_CASE(what_waits_is_the_same_for_two) {
     assert_ok(cgp_pipeline_create_sharing(&c, inference, a));
     assert_ok(cgp_pipeline_set_accumulation(a, true));
     assert_ok(cgp_pipeline_step(a, batch.inputs, batch.n, NULL));
-    assert_status(cgp_optim_step(c), CGP_ESTATE); /* its plan has no gradients */
+    assert_status(cgp_optim_step(c), CGP_ESTATE); /* an inference plan has none */
     assert_status(cgp_pipeline_get_gradient(c, 0, &value), CGP_ESTATE);
     assert_ok(cgp_pipeline_clip_grad_norm(b, 1, NULL));
     refuse_step(a, &batch, "are clipped");
@@ -447,7 +449,7 @@ TEST_CASE(masks_of_dropout_are_not_the_owners) {
     cgp_model_destroy(model);
 }
 
-/* Assert that a plan with these options cannot share. */
+/* Assert that a pipeline with these plan options cannot share memory with the owner. */
 static void refuse(const cgp_model *model, const cgp_plan_options *o, cgp_pipeline *owner,
                    const char *message) {
     cgp_plan *plan = NULL;

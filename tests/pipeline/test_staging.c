@@ -63,7 +63,7 @@ TEST_CASE(the_hosts_memory_is_what_was_planned) {
 
 enum { SAMPLES = 3, IDS = 256, WIDTH = 16384, VOCAB = 5 };
 
-/* Create an embedding, and a relu, whose outputs take 16 MiB a sample. */
+/* Make a model of an embedding and a relu. The output of each takes 16 MiB per sample. */
 static cgp_model *wide(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "wide"));
@@ -113,7 +113,7 @@ TEST_CASE(an_output_larger_than_the_planned_memory_arrives) {
 
 /* --- messages between ranks --- */
 
-/* Create a plan of two ranks whose message takes 16 MiB a sample. */
+/* Create a plan of two ranks; the message between them takes 16 MiB per sample. */
 static cgp_plan *plan_ranks(const char *from, const char *to, const cgp_model *model) {
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_states.c -- running statistics are saved, and only a step changes them. (test_bit_equality.c
- * and test_external_loss.c check that they do not depend on the layout.) */
+/* test_states.c -- running statistics are saved in checkpoints, and only a step changes them.
+ * (test_bit_equality.c and test_external_loss.c check that running statistics do not depend on the
+ * layout.) */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -36,7 +37,8 @@ static cgp_model *make_model(double momentum, int channels, bool loss) {
     return model;
 }
 
-/* Backends of the devices. The parity of `chunks` selects which norm runs on which backend. */
+/* Backends of the devices, in two variants. Whether `chunks` is even or odd selects the variant, so
+ * each norm runs on both backends. */
 static const char *const devices[2][3] = {{"ref", "cpu", "ref"}, {"cpu", "ref", "cpu"}};
 
 static cgp_plan_options options(int stages, int chunks) {
@@ -76,7 +78,8 @@ static statistics statistics_of(const training *t) {
     return s;
 }
 
-/* Update the statistics by definition, with samples `first` .. `first + n - 1` as one batch. */
+/* Update the statistics by their definition. The `n` samples from sample `first` on are one
+ * batch. */
 static void see(statistics *s, const test_batch *batch, int first, int n, double momentum) {
     const float *x = (const float *)batch->tensors[0].data + first * ROWS * CHANNELS;
     const double f = momentum < 0 ? 1.0 / ++s->batches : (s->batches++, momentum);
@@ -91,8 +94,8 @@ static void see(statistics *s, const test_batch *batch, int first, int n, double
     }
 }
 
-/* Inputs are within 1, and so are mean and variance. The kernel and the state round both to f32, by
- * 6e-8 each time. */
+/* Inputs, and thus mean and variance, are at most 1 in size. The kernel rounds mean and variance to
+ * f32, and so does the state. Each rounding changes them by at most 6e-8. */
 static void assert_near(const statistics *got, const statistics *expected, const char *what) {
     for (int c = 0; c < CHANNELS; c++) {
         if (!(fabs(got->mean[c] - expected->mean[c]) <= 1e-6) ||
@@ -103,8 +106,8 @@ static void assert_near(const statistics *got, const statistics *expected, const
     assert_int_equal(got->batches, expected->batches);
 }
 
-/* Check all recompute modes and numbers of micro-batches, even more micro-batches than samples. The
- * last mini-batch is smaller. With deferred norms, a mini-batch counts as one batch. */
+/* Check all recompute modes, with 1 micro-batch up to more micro-batches than samples. The last
+ * mini-batch is smaller. With deferred batch norms, a whole mini-batch counts as one batch. */
 static void check_statistics(double momentum, bool deferred) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(momentum, CHANNELS, true);
@@ -236,7 +239,7 @@ TEST_CASE(evaluation_and_prediction_change_nothing) {
     cgp_model_destroy(model);
 }
 
-/* In evaluation a sample's output depends on that sample alone. */
+/* In evaluation, a sample's output does not depend on the other samples. */
 TEST_CASE(evaluation_normalises_by_the_state) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, true);
@@ -293,7 +296,7 @@ TEST_CASE(they_begin_as_the_op_says_and_are_copied) {
     static const char *const names[STATES] = {
         "first.running_mean",  "first.running_var",  "first.num_batches_tracked",
         "second.running_mean", "second.running_var", "second.num_batches_tracked"};
-    enum { WIDE = 1500 }; /* larger than the chunk that the setter copies at a time */
+    enum { WIDE = 1500 }; /* the setter copies it in several pieces */
     cgp_model *model = make_model(0.1, WIDE, true);
     const cgp_plan_options o = options(2, 1);
     training t = training_start(model, &o, 5);
@@ -330,8 +333,8 @@ static int64_t up(int64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
 
-/* Return the bytes of mean, variance and count. For training, add an accumulator: two doubles, and
- * two more for each channel. */
+/* Return the bytes of a batch norm's mean, variance and count. For training, add the accumulator:
+ * two doubles, and two more doubles for each channel. */
 static int64_t norm_bytes(int64_t channels, bool trains) {
     return 2 * up(4 * channels) + up(4) + (trains ? up(8 * (2 + 2 * channels)) : 0);
 }
@@ -385,15 +388,15 @@ TEST_CASE(a_checkpoint_has_them) {
     assert_ok(cgp_pipeline_load(t.pipeline, run, NULL));
     assert_string_equal(sha256(&t, loaded), saved);
     assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, &got));
-    /* sums over other micro-batches round differently */
+    /* the pipelines have different micro-batches, so their sums round differently */
     assert_true(fabs(got - expected) <= 1e-6 * expected);
     training_stop(&t);
     test_batch_release(&batch);
     cgp_model_destroy(model);
 }
 
-/* Make a model with a batch norm, which has running statistics, or a layer norm with the same
- * parameters. */
+/* Make a model with a batch norm or with a layer norm. Both have the same parameters, but only the
+ * batch norm has running statistics. */
 static cgp_model *one_norm(bool batch) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, batch ? "batch" : "layer"));

@@ -2,8 +2,8 @@
 /* test_tied.c -- parameters with several uses, several losses, and integers computed by the graph.
  * Each feature is compared with a model that computes the same numbers without it.
  *
- * (The random graphs of test_bit_equality.c have these features too, and are bit-equal over stages,
- * schedules and modes.) */
+ * (The random graphs of test_bit_equality.c have these features too, and are bit-equal for all
+ * stages, schedules and recompute modes.) */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -73,8 +73,8 @@ static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *na
     return data;
 }
 
-/* If the two untied weights are equal, the gradient of the tied weight is the sum of their
- * gradients. With gradient groups, each of these is a sum of a tree. */
+/* If two untied weights are equal, the gradient of a tied weight in their place is the sum of their
+ * two gradients. With gradient groups, each of the two gradients is the sum of a tree. */
 TEST_CASE(a_tied_gradient_is_the_sum_over_its_uses) {
     static const char wte[] = "transformer.wte.weight", head[] = "lm_head.weight";
     uint64_t state = test_seed();
@@ -117,8 +117,8 @@ TEST_CASE(a_tied_gradient_is_the_sum_over_its_uses) {
     cgp_model_destroy(tied);
 }
 
-/* Create a model that multiplies x by three weights, one after the other. If tied, all three are
- * the same weight. */
+/* Make a model that multiplies x by three weights, one after the other. If `tied`, the three
+ * weights are one parameter. */
 static cgp_model *three_uses(bool tied) {
     static const char *const names[] = {"a", "b", "c"};
     char name[16];
@@ -138,8 +138,8 @@ static cgp_model *three_uses(bool tied) {
     return model;
 }
 
-/* The sum of gradients depends on its order. It runs from the first use to the last, on any number
- * of stages. */
+/* The sum of a tied parameter's gradients depends on the order of additions. They are added from
+ * the first use to the last, on any number of stages. */
 TEST_CASE(gradients_are_added_in_order_of_use) {
     float x[5 * 9];
     int32_t t[5] = {0, 8, 2, 5, 1};
@@ -170,7 +170,8 @@ TEST_CASE(gradients_are_added_in_order_of_use) {
     cgp_model_destroy(tied);
 }
 
-/* Gradients do not pass through integers. A layer before the integers runs, but is not trained. */
+/* Gradients do not pass through integers. So a layer whose result is converted to integers runs,
+ * but is not trained. */
 TEST_CASE(what_only_integers_reach_is_not_trained) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "codes"));
@@ -206,8 +207,8 @@ TEST_CASE(what_only_integers_reach_is_not_trained) {
     cgp_model_destroy(model);
 }
 
-/* Every stage that uses a tied parameter has a copy of it. Every use of a tied parameter has its
- * own gradient. */
+/* Every stage that uses a tied parameter has memory for a copy of the parameter. Every use has
+ * memory for its own gradient. */
 TEST_CASE(a_tied_weight_is_paid_for_where_it_is_used) {
     cgp_model *tied = gpt2(true);
     const int64_t bytes = (4 * sizes.vocab * sizes.width + 63) / 64 * 64;
@@ -226,8 +227,8 @@ TEST_CASE(a_tied_weight_is_paid_for_where_it_is_used) {
     cgp_model_destroy(tied);
 }
 
-/* Make a model x -> a -> logits, with two losses that have separate targets. A weight of 0 omits a
- * loss. */
+/* Make a model x -> a -> logits, with two losses that have separate targets. A loss with weight 0
+ * is omitted. */
 static cgp_model *two_losses(double first, double second) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "two losses"));
@@ -250,7 +251,7 @@ static cgp_model *two_losses(double first, double second) {
 TEST_CASE(several_losses_add_up_by_their_weights) {
     static const double weights[3][2] = {{1, 0}, {0, 1}, {0.25, 3}};
     float x[5 * 6];
-    int32_t t[5] = {0, 4, -100, 2, 1}, u[5] = {3, -100, -100, 0, 2}; /* of these, 4 and 3 count */
+    int32_t t[5] = {0, 4, -100, 2, 1}, u[5] = {3, -100, -100, 0, 2}; /* 4 of t, 3 of u count */
     for (int i = 0; i < 30; i++)
         x[i] = (float)sin(i);
     const cgp_tensor tensors[3] = {
@@ -281,7 +282,7 @@ TEST_CASE(several_losses_add_up_by_their_weights) {
     }
 }
 
-/* An integer output: predict returns the argmax of the logits. */
+/* An output of a model may have integers: here a prediction returns the argmax of the logits. */
 TEST_CASE(integers_come_out_as_they_are) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "classes"));
@@ -299,7 +300,7 @@ TEST_CASE(integers_come_out_as_they_are) {
     cgp_pipeline *pipeline = NULL;
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_ok(cgp_pipeline_create(&pipeline, plan, 0));
-    float in[12] = {1, 3, 2, 5, 5, 4, 0, 0, 9, 1, 2, 7}; /* ties give the first index */
+    float in[12] = {1, 3, 2, 5, 5, 4, 0, 0, 9, 1, 2, 7}; /* of equal numbers, the first wins */
     int32_t out[4] = {-1, -1, -1, -1}, expected[4] = {1, 0, 2, 2};
     const cgp_tensor tensor = {CGP_F32, {3, {2, 2, 3}}, in}, *const inputs[] = {&tensor};
     cgp_tensor output = {CGP_I32, {2, {2, 2}}, out};
@@ -316,8 +317,9 @@ TEST_CASE(integers_come_out_as_they_are) {
 
 /* --- views of gradients --- */
 
-/* Compare views with reads of another pipeline: a read completes all gradients. A device with its
- * own memory, or of another rank, has no view. */
+/* Compare the views of complete gradients with gradients that are read from another pipeline. (A
+ * read completes all gradients.) A gradient has no view if its device has its own memory or belongs
+ * to another rank. */
 static void compare_views(const cgp_model *model, cgp_pipeline *viewed, cgp_pipeline *other) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
         const int64_t n = cgp_shape_count(cgp_model_parameter_shape(model, p));
@@ -349,7 +351,7 @@ TEST_CASE(views_of_complete_gradients_have_the_sum_of_all_uses) {
         for (int k = 0; k < 3; k++) {
             assert_ok(cgp_pipeline_step(viewed.pipeline, batch.inputs, batch.n, NULL));
             assert_ok(cgp_pipeline_step(other.pipeline, batch.inputs, batch.n, NULL));
-            if (k == 0) continue; /* gradients of two steps are complete at once */
+            if (k == 0) continue; /* complete only sums of several steps */
             for (int twice = 0; twice < 2; twice++) {
                 assert_ok(cgp_pipeline_complete_gradients(viewed.pipeline));
                 compare_views(model, viewed.pipeline, other.pipeline);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_timeline.c -- the last step as a timeline. It has the workers' times in the order of the
- * plan's lists. If the last run was not a training step, there is an error. */
+/* test_timeline.c -- the timeline of the last step has the times that the workers noted, in the
+ * order of the plan's action lists. If the last run was not a training step, reading the timeline
+ * fails. */
 #include "graphs.h"
 
 #include "inside.h"
@@ -11,7 +12,7 @@ enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const test_sizes sizes = {
     .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocab = 7, .dropout = 0.1};
 
-/* A pipeline over a small model and a mini-batch for it. */
+/* A small model with its plan and pipeline, and a mini-batch. */
 typedef struct world {
     cgp_model *model;
     cgp_plan *plan;
@@ -43,15 +44,15 @@ static void step(world *w) {
 
 /* --- the times --- */
 
-/* Assert that an action starts and ends at the times of its event, relative to the start of the
- * first event. */
+/* Assert that an action's start and end equal the times of the action's event. The times are
+ * relative to the start of the first event. */
 static void assert_times(const cgp__event *event, const cgp__event *first, double start,
                          double end) {
     assert_true(fabs(1e9 * start - (double)(event->start_ns - first->start_ns)) < 0.5);
     assert_true(fabs(1e9 * end - (double)(event->end_ns - first->start_ns)) < 0.5);
 }
 
-/* Return the earliest event. */
+/* Return the event that started first on any device. */
 static const cgp__event *first_event(const world *w) {
     const cgp__event *first = NULL;
     for (int d = 0; d < cgp_plan_devices(w->plan); d++) {
@@ -92,7 +93,8 @@ static void check_timeline(const world *w) {
     cgp_schedule_timeline_release(&t);
 }
 
-/* A written timeline is unchanged when it is read back, and its parts sum to the whole time. */
+/* A timeline that is written and read back is unchanged. The parts of each device's time add up to
+ * the makespan. */
 static void check_round_trip(const world *w) {
     const cgp_schedule *s = cgp_plan_schedule(w->plan);
     cgp_schedule_timeline t, u;
@@ -155,8 +157,8 @@ TEST_CASE(a_timeline_is_what_the_workers_noted) {
 
 /* --- uses --- */
 
-/* Stage 1 waits 100 ms for a forward of stage 0; the other three forwards are fast. On a busy
- * machine other causes may account for part of the wait. */
+/* One of four forwards of stage 0 is slow, so stage 1 waits 100 ms. The comparison must show this
+ * wait as variation. On a busy machine, other causes may account for a part of the wait. */
 TEST_CASE(a_slow_action_shows_as_variation) {
     world w;
     cgp_schedule_timeline t;
@@ -186,7 +188,7 @@ TEST_CASE(a_slow_action_shows_as_variation) {
     close_world(&w);
 }
 
-/* The writers accept measured timelines as well as simulated ones. */
+/* The functions that write timelines accept both measured and simulated timelines. */
 TEST_CASE(a_timeline_is_drawn) {
     world w;
     cgp_schedule_timeline t;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_torchgpipe.c -- properties that torchgpipe's tests check or its bugs violate, and that no
- * other test here checks alone. docs/reference/torchgpipe.md lists all such properties.
+/* test_torchgpipe.c -- properties that torchgpipe's tests check or that bugs of torchgpipe violate.
+ * No other test here checks these properties separately. docs/reference/torchgpipe.md lists all of
+ * them.
  *
  *     layer    first        middle      last
  *              x ──► h ──────► k ────────► + ──► y, loss
@@ -60,8 +61,8 @@ static cgp_model *integer_skip(void) {
     return end(model, cgp_add(model, linear(model, k, "l", 16), cgp_flatten(model, codes)));
 }
 
-/* Make a model with two values that cross stages. The loss uses the second value; only an output
- * reads the first. */
+/* Make a model in which two values are sent to the next stage. The loss reads the second value; the
+ * first is only an output. */
 static cgp_model *second_of_two(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "second of two");
@@ -117,7 +118,7 @@ static void check_balances(const cgp_model *model, const int (*balances)[LAYERS]
     test_batch_release(&batch);
 }
 
-/* Return the bytes per sample of the message between two stages; 0: there is no edge between
+/* Return the bytes per sample of the message between two stages, or 0 if there is no edge between
  * them. */
 static int64_t message(const cgp_model *model, const int *balance, int stages, int from, int to) {
     cgp_plan *plan = NULL;
@@ -159,7 +160,7 @@ TEST_CASE(a_skip_may_be_integers_or_unused) {
     cgp_model *model = integer_skip();
     assert_true(message(model, balances[2], 3, 0, 2) > 0);
     assert_int_equal(message(model, balances[2], 3, 2, 0), 0);  /* integers have no gradient */
-    assert_int_equal(message(model, balances[2], 3, 1, 2), 64); /* only k; the branch is unused */
+    assert_int_equal(message(model, balances[2], 3, 1, 2), 64); /* only k is sent */
     check_balances(model, balances, 3);
     cgp_model_destroy(model);
 }
@@ -173,12 +174,12 @@ TEST_CASE(a_loss_may_use_any_of_the_values_that_cross) {
     cgp_model_destroy(model);
 }
 
-/* Test y = relu(h) + h with h = x + 1. RELU must not overwrite h, which the addition reads later,
- * not even in recomputation. dh is 1 if h is below 0 and 2 if above. */
+/* Test y = relu(h) + h with h = x + 1. RELU must not overwrite h, because the addition reads h
+ * later. This also holds in recomputation. dh is 1 if h is below 0 and 2 if h is above 0. */
 TEST_CASE(what_is_read_later_is_not_overwritten) {
     float x[] = {-3, -2, -1, 0, 1, 2, 1, 1, 1, 1, 1, 1}, y[12], ones[12], dh[6];
     const float expected[] = {-2, -1, 0, 2, 4, 6, 4, 4, 4, 4, 4, 4};
-    const float gradient[] = {3, 3, 3, 4, 4, 4}; /* the gradient is summed over both samples */
+    const float gradient[] = {3, 3, 3, 4, 4, 4}; /* summed over both samples */
     cgp_tensor tensor = {CGP_F32, {3, {2, 2, 3}}, x}, out = tensor;
     const cgp_tensor *inputs[] = {&tensor};
     cgp_model *model = NULL;
@@ -224,7 +225,7 @@ static int count_recomputed(const cgp_plan *plan, int device) {
 /* Micro-batches have ceil(B / M) samples; the last one may have fewer, so fewer than M
  * micro-batches may exist. `except_last` recomputes all but one of the existing micro-batches. */
 TEST_CASE(a_mini_batch_is_cut_as_torchgpipe_cuts_it) {
-    static const int cases[][4] = {/* B, M, samples, micro-batches */
+    static const int cases[][4] = {/* B, M, samples in a micro-batch, micro-batches */
                                    {7, 4, 2, 4}, {2, 4, 1, 2}, {5, 4, 2, 3},     {9, 8, 2, 5},
                                    {3, 4, 1, 3}, {1, 4, 1, 1}, {250, 17, 15, 17}};
     static const int balance[] = {1, 2};
@@ -291,7 +292,8 @@ TEST_CASE(inference_plans_nothing_for_backward) {
     cgp_model_destroy(model);
 }
 
-/* Deferred batch norm is an option of the plan: another plan uses the same model without it. */
+/* Deferred batch norm is an option of the plan, so another plan can use the same model without
+ * deferred batch norm. */
 TEST_CASE(deferred_batch_norms_leave_the_model_as_it_was) {
     uint64_t state = test_seed();
     char weights[3][65], states[3][65];
@@ -305,7 +307,7 @@ TEST_CASE(deferred_batch_norms_leave_the_model_as_it_was) {
         o.deferred_batch_norm = k == 1;
         train(model, &o, &batch, weights[k], states[k]);
     }
-    /* training normalises each micro-batch, with deferred batch norm too */
+    /* even with deferred batch norm, training normalises each micro-batch separately */
     assert_string_equal(weights[0], weights[1]);
     assert_string_equal(states[0], states[2]);
     assert_string_not_equal(states[0], states[1]);
@@ -334,7 +336,8 @@ static cgp_model *dropouts(int n, double p) {
     return model;
 }
 
-/* Compute the output of a step, and the gradient of the ones if the output gradient is 1. */
+/* Run a step whose output gradient is 1 everywhere. Return the output, and the gradient of the
+ * parameter "ones". */
 static void drop(const cgp_model *model, int stages, int chunks, int mode, float *y,
                  float *gradient) {
     static float zeros[SAMPLES * ELEMENTS], ones[SAMPLES * ELEMENTS];
@@ -359,8 +362,9 @@ static void drop(const cgp_model *model, int stages, int chunks, int mode, float
     cgp_plan_destroy(plan);
 }
 
-/* For each sample, backward uses the same mask as forward, recomputed or not. So the gradient is
- * the sum of the outputs (at most 10, of 1.11 each), up to rounding. */
+/* For each sample, backward uses the same mask as forward, whether forward is recomputed or not. So
+ * the gradient of each element is the sum of the samples' outputs, up to rounding. (There are 10
+ * samples, with outputs of at most 1.11.) */
 TEST_CASE(backward_drops_what_forward_dropped) {
     static float y[SAMPLES * ELEMENTS], gradient[ELEMENTS];
     cgp_model *model = dropouts(50, 0.001);
@@ -376,7 +380,7 @@ TEST_CASE(backward_drops_what_forward_dropped) {
             if (!(fabs(sum - gradient[e]) <= 1e-4))
                 fail_msg("element %d: gradient %.9g, expected %.9g", e, gradient[e], sum);
         }
-        assert_in_range(zeros, 400, 750); /* 571 of 6000 expected */
+        assert_in_range(zeros, 400, 750); /* about 571 of 6000 expected */
     }
     cgp_model_destroy(model);
 }
@@ -426,7 +430,7 @@ TEST_CASE(each_device_has_a_worker_of_its_own) {
         const int before = count_threads();
         assert_ok(cgp_plan_create(&plans[i], model, &o));
         assert_ok(cgp_pipeline_create(&pipelines[i], plans[i], 1));
-        if (i > 0) /* a sanitizer may start a thread with the first pipeline */
+        if (i > 0) /* a sanitizer may start a thread at first */
             assert_int_equal(count_threads() - before, cases[i].devices);
     }
     for (int i = 0; i < CASES; i++) {
@@ -471,7 +475,8 @@ static const cgp__event *event_of(const run *r, int device, int k) {
     return cgp__trace_event(&inside_measured(r->pipeline, device)->trace, k);
 }
 
-/* Stage 0 ends 0F0 0SEND_F0 0F1 0SEND_F1 0F2 while 1F0 takes half a second. */
+/* While 1F0 takes half a second, stage 0 completes the actions 0F0, 0SEND_F0, 0F1, 0SEND_F1 and
+ * 0F2. */
 TEST_CASE(a_fast_stage_runs_ahead_of_a_slow_one) {
     test_needs_one_rank();
     run r = run_with("gpipe", 3, "delay:1F0:0.5");
@@ -483,14 +488,15 @@ TEST_CASE(a_fast_stage_runs_ahead_of_a_slow_one) {
     end_run(&r);
 }
 
-/* 1F0 fails. By then stage 0 has run only two forwards of 50 micro-batches. It is stopped while it
- * waits for the first gradient. */
+/* When 1F0 fails, stage 0 has run the forwards of only two of 50 micro-batches. It is stopped while
+ * it waits for the first gradient. */
 TEST_CASE(a_failure_stops_the_stages_before_it_early) {
     test_needs_one_rank();
     run r = run_with("1f1b", 50, "fail:1F0");
     assert_int_equal(r.status, CGP_EDEVICE);
     assert_message("stage 1, micro-batch 0, 1F0: ");
-    /* 0: the last actions of stage 0 may be missing from the trace */
+    /* on other backends the last actions of stage 0 may be missing from the trace, so expect at
+     * least 0 */
     const int noted = getenv("CGP_TEST_DEVICES") ? 0 : 2;
     assert_in_range(cgp__trace_written(&inside_measured(r.pipeline, 0)->trace), noted, 4);
     assert_int_equal(cgp__trace_written(&inside_measured(r.pipeline, 1)->trace), 1); /* 1RECV_F0 */

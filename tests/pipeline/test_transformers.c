@@ -4,8 +4,8 @@
  * The library writes the same files again.
  *
  * tests/data/weights has the files, and results computed in double (tools/reference_llama.py,
- * tools/reference_vit.py). Tolerances: 1e-5 of the largest logit; 2e-5 relative for losses, since
- * ten steps run in f32. The loss of a single step is within 1e-6. */
+ * tools/reference_vit.py). Logits may differ by 1e-5 of the largest logit. Losses may differ by
+ * 2e-5 relative, because ten steps run in f32. (The loss of a single step is within 1e-6.) */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -70,7 +70,8 @@ TEST_CASE(logits_are_those_of_transformers) {
     }
 }
 
-/* The options in the files matter: with other options the test above fails. */
+/* The options in the files have an effect: with other options, the logits differ from those of
+ * transformers. */
 TEST_CASE(other_options_compute_something_else) {
     for (int c = 0; c < CASES; c++) {
         numbers n = read_numbers(cases[c]);
@@ -155,8 +156,9 @@ static cgp_status read_config(cgp_model_spec *spec, const char *keys) {
     return cgp_huggingface_read(spec, test_directory);
 }
 
-/* Layers get a window by the rule of Qwen2Config in transformers: the layers that layer_types
- * lists, or else layer max_window_layers (default 28) and all later layers. */
+/* Qwen2Config in transformers decides which layers have an attention window. If there is
+ * layer_types, it lists these layers. Otherwise layer max_window_layers (default 28) and all later
+ * layers have a window. */
 TEST_CASE(a_qwen2_has_the_window_that_transformers_computes) {
     static const struct {
         const char *keys;
@@ -165,7 +167,7 @@ TEST_CASE(a_qwen2_has_the_window_that_transformers_computes) {
         {QWEN2 "\"max_window_layers\": 0", 4},
         {QWEN2 "\"max_window_layers\": 2", 0},
         {QWEN2 "\"max_window_layers\": 28", 0},
-        {QWEN2 "\"tie_word_embeddings\": false", 0}, /* max_window_layers is 28 by default */
+        {QWEN2 "\"tie_word_embeddings\": false", 0}, /* the default max_window_layers is 28 */
         {QWEN2 "\"layer_types\": null", 0},
         {QWEN2
          "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", \"full_attention\"]",
@@ -183,7 +185,7 @@ TEST_CASE(a_qwen2_has_the_window_that_transformers_computes) {
     }
 }
 
-/* Check optional keys and their defaults, and values that depend on two keys. */
+/* Check optional keys of config.json, their defaults, and values that depend on two keys. */
 TEST_CASE(presets_of_a_vit_are_those_of_transformers) {
     static const struct {
         const char *keys;

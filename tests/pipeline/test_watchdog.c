@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog.c -- a run without progress ends soon after the timeout. Its report is correct for
+/* test_watchdog.c -- a run without progress ends soon after the timeout. The report is correct for
  * every device.
  *
- * The expected report is computed without threads: simulate() runs the action lists until every
+ * The expected report is computed without threads. simulate() runs the action lists until every
  * device is done or blocked by the stalled action, which never ends. Buffers are bounded and lists
- * are ordered, so this state is unique. */
+ * are ordered, so this final state is unique. */
 #include "graphs.h"
 
 #include <dirent.h>
@@ -27,8 +27,9 @@ enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 
 static const double timeout = 0.25; /* seconds; an action of these models takes less than 1 ms */
 
-/* Seconds within which a call returns after its timeout, or a pipeline is destroyed, even on a busy
- * machine. (Waiting for the hanging thread would take 60 s or for ever.) */
+/* A call must return at most so many seconds after its timeout, even on a busy machine. Destroying
+ * a pipeline must not take longer either. (Waiting for the hanging thread would take 60 s or for
+ * ever.) */
 static const double soon = 20;
 
 static double now(void) {
@@ -89,7 +90,8 @@ static void release_world(world *w) {
     cgp_model_destroy(w->model);
 }
 
-/* Create a pipeline with these injected faults (NULL: none) and this timeout. */
+/* Create a pipeline with this timeout. `faults` is the value of CGP_FAULT; NULL injects no
+ * fault. */
 static cgp_pipeline *start(const world *w, const char *faults, double seconds) {
     cgp_pipeline *pipeline = NULL;
     if (faults) setenv("CGP_FAULT", faults, 1);
@@ -125,12 +127,12 @@ static bool is_send(const cgp_action *action) {
     return action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
 }
 
-/* Match an action as CGP_FAULT does: the first of several RECV for one action. */
+/* Match an action as CGP_FAULT does. If one action has several RECVs, the first one matches. */
 static bool is_same(const cgp_action *a, const cgp_action *b) {
     return a->kind == b->kind && a->stage == b->stage && a->microbatch == b->microbatch;
 }
 
-/* End an action if it can end; return true if so. */
+/* Complete an action if it is not blocked; return whether it is complete. */
 static bool advance(simulation *s, const cgp_plan *plan, const cgp_action *action) {
     if (action->edge < 0) return true;
     bool *sent = &s->sent[action->edge][action->microbatch];
@@ -142,7 +144,8 @@ static bool advance(simulation *s, const cgp_plan *plan, const cgp_action *actio
     return true;
 }
 
-/* Run the lists until all devices are done or wait for `stalled`, which never ends. */
+/* Run the action lists until each device is done or blocked by the action `stalled`, which never
+ * ends. */
 static void simulate(simulation *s, const cgp_plan *plan, const cgp_schedule *schedule,
                      const cgp_action *stalled) {
     memset(s, 0, sizeof *s);
@@ -167,16 +170,16 @@ static void assert_report(const cgp_pipeline *pipeline, const char *part) {
     fail();
 }
 
-/* Return the device that a device waits for, or -1. */
+/* Return the device that device `d` waits for, or -1. */
 static int waits_for(const simulation *s, const cgp_plan *plan, int d, const cgp_action *stalled) {
     const position *p = &s->devices[d];
     if (p->at == p->n || is_same(&p->actions[p->at], stalled)) return -1;
     const cgp_edge *edge = &plan->messages.edges[p->actions[p->at].edge].edge;
-    return is_send(&p->actions[p->at]) ? edge->to : edge->from; /* stage j runs on device j */
+    return is_send(&p->actions[p->at]) ? edge->to : edge->from; /* stages = devices */
 }
 
-/* Assert that the report has the longest chain of waiting devices that ends at the stalled action,
- * or one of the longest. */
+/* Assert that the report has a chain of waiting devices that ends at the stalled action, and that
+ * no chain is longer. */
 static void check_chain(const cgp_pipeline *pipeline, const simulation *s,
                         const cgp_action *stalled) {
     char chains[MAX_DEVICES][256], name[32];
@@ -233,8 +236,8 @@ static void check_report(const cgp_pipeline *pipeline, const cgp_schedule *sched
     assert_report(pipeline, expected);
 }
 
-/* Assert that every event line has the expected columns, that events of a device do not overlap,
- * and that lines are in order of the events' ends. */
+/* Assert that every event line of the report has the expected columns, and that events of a device
+ * do not overlap. Lines must be in the order in which the events ended. */
 static void check_events(const cgp_pipeline *pipeline) {
     const char *line = strchr(strstr(cgp_pipeline_report(pipeline), "the last "), '\n') + 1;
     double last = 0, ends[MAX_DEVICES] = {0};
@@ -273,7 +276,7 @@ static cgp_status call_once(cgp_pipeline *pipeline, const world *w, enum call ca
     return status;
 }
 
-/* One action hangs or takes far too long: the call returns in time, with the report. */
+/* Let one action hang or take far too long. The call must still return in time, with the report. */
 static void hang_once(const world *w, enum call call, const cgp_schedule *schedule,
                       const cgp_action *action, const char *format) {
     char name[32], fault[80], expected[128];
@@ -303,11 +306,11 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
     assert_threads(threads);
 }
 
-/* Let random actions of every kind hang, in steps, evaluations and predictions. Training afterwards
+/* Let random actions of every kind hang, in steps, evaluations and predictions. A later training
  * still gives the same weights. */
 TEST_CASE(every_hanging_action_is_named) {
     uint64_t state = test_seed();
-    for (int i = 0; i < 8; i++) { /* both schedules, with each number of stages */
+    for (int i = 0; i < 8; i++) { /* two schedules, 1 to 4 stages */
         world w;
         char before[65], after[65];
         make_world(&w, &state, 1 + i % MAX_DEVICES, i / 4 % 2 ? "gpipe" : "1f1b", true);
@@ -350,7 +353,8 @@ TEST_CASE(delays_change_no_bits) {
     }
 }
 
-/* After a stop of the process (Ctrl-Z), the full timeout starts again. */
+/* Time in which the process is stopped (Ctrl-Z) does not count: when it continues, the full timeout
+ * starts again. */
 TEST_CASE(a_sleep_of_the_process_does_not_count) {
     uint64_t state = test_seed();
     world w;
@@ -371,8 +375,8 @@ TEST_CASE(a_sleep_of_the_process_does_not_count) {
     release_world(&w);
 }
 
-/* A run may take longer than several timeouts if actions keep ending. The caller may pause between
- * calls. */
+/* A run may take several times the timeout if actions keep completing. The caller may also pause
+ * between calls. */
 TEST_CASE(a_slow_run_is_no_hanging_run) {
     uint64_t state = test_seed();
     world w;
@@ -393,7 +397,7 @@ TEST_CASE(a_slow_run_is_no_hanging_run) {
     release_world(&w);
 }
 
-/* A worker that returns after the call has failed reads none of the caller's tensors. */
+/* If a worker returns after the call has failed, it reads none of the caller's tensors. */
 TEST_CASE(a_late_worker_does_nothing) {
     uint64_t state = test_seed();
     world w;
@@ -416,8 +420,7 @@ TEST_CASE(a_late_worker_does_nothing) {
     release_world(&w);
 }
 
-/* Valid lists never deadlock, so these lists are corrupted by hand: both devices begin with a
- * RECV. */
+/* Valid action lists never deadlock, so the test corrupts them: both devices begin with a RECV. */
 TEST_CASE(a_deadlock_is_reported_as_a_cycle) {
     uint64_t state = test_seed();
     world w;
@@ -447,8 +450,8 @@ TEST_CASE(a_deadlock_is_reported_as_a_cycle) {
     release_world(&w);
 }
 
-/* With an external loss, the forward and the backward part of a list run separately. The report
- * covers only the running part. */
+/* With an external loss, the forward part and the backward part of an action list run in separate
+ * calls. The report covers only the part that is running. */
 TEST_CASE(a_backward_alone_is_watched) {
     uint64_t state = test_seed();
     const test_sizes sizes = {
@@ -470,13 +473,13 @@ TEST_CASE(a_backward_alone_is_watched) {
     assert_message("stage 1, micro-batch 1, 1B1: did not end");
     assert_report(pipeline, "): waits in 0RECV_B1 for stage 1 to send it");
     assert_report(pipeline, "): runs 1B1 for");
-    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* F0 is in the forward part */
+    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* F0 was in the forward */
     check_events(pipeline);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
 
-/* The first error is reported, even if another worker hangs. */
+/* If one worker hangs and another fails, the call reports the failure. */
 TEST_CASE(the_first_error_is_reported) {
     uint64_t state = test_seed();
     world w;
@@ -497,7 +500,7 @@ TEST_CASE(bad_faults_do_nothing) {
         "delay:nan", "delay:inf", "delay:0F0:1e9", "stall:-1F0", "fail:0f0", "fail:99999999990F0",
         "kill:rank=0,at=", "kill:rank=0", "kill:rank=,at=0F0", "stop:0F0@", "stop:0F0@x",
         "exit:0F0:1", "lost:0F0", "late:0SEND_F0", "corrupt:0RECV_F0", "twice:0SEND_F0:1",
-        /* faults of another rank, and of another step */
+        /* valid faults, but of another rank or another step */
         "kill:rank=1,at=0F0", "kill:0F0@1,kill:1B0@2"};
     uint64_t state = test_seed();
     world w;
@@ -533,7 +536,7 @@ TEST_CASE(timeouts_are_checked) {
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool kernels_hang, updates_hang;
 static atomic_int at_gate;           /* also orders earlier writes for the thread sanitizer */
-static cgp_pipeline *left_behind[4]; /* keeps leaked pipelines reachable for the leak sanitizer */
+static cgp_pipeline *left_behind[4]; /* leaked pipelines, reachable for the leak sanitizer */
 
 static void pass_gate(void) {
     atomic_fetch_add(&at_gate, 1);
@@ -544,7 +547,7 @@ static void pass_gate(void) {
 static cgp_status hanging_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (atomic_load(&kernels_hang)) {
         pass_gate();
-        return CGP_OK; /* return without reading: the call has ended, and its operands are gone */
+        return CGP_OK; /* read nothing: the operands are freed */
     }
     return cgp__backend_ref.kernels.run(kernel, args);
 }
@@ -559,8 +562,9 @@ static cgp_status hanging_update(cgp_device *device, const cgp_update *updates, 
  * it. */
 static cgp_backend hanging;
 
-/* Device 1 of 3 hangs in a kernel or in its update. If it `stays` hanging, destroying the pipeline
- * leaks the thread. When the leaked thread wakes up, it touches no freed memory, and ends. */
+/* Device 1 of 3 hangs in a kernel or in its update. If `stays`, the device still hangs when the
+ * pipeline is destroyed, so the device's thread is leaked. When the leaked thread wakes up, it
+ * touches no freed memory, and ends. */
 static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipeline **keep) {
     const char *const refs[3] = {"ref", "ref", "ref"};
     world w;
@@ -636,7 +640,7 @@ static const cgp_op hanging_op = {.struct_size = sizeof(cgp_op),
                                   .forward = pass_forward,
                                   .backward_input = hang_backward};
 
-/* Create two layers; the backward of the second can hang. */
+/* Make a model of two layers; the backward of the second layer can hang. */
 static cgp_model *hanging_model(void) {
     const cgp_linear_options linear = {.out = 7, .init = {CGP_INIT_NORMAL, 0.4}};
     cgp_model *model = NULL;
@@ -653,8 +657,8 @@ static cgp_model *hanging_model(void) {
     return model;
 }
 
-/* Backward of layer two hangs on the last device. If there is another device, it waits for the
- * gradient. */
+/* The backward of layer "two" hangs on the last device. If there are two devices, the first one
+ * waits for the gradient. */
 static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
     world w = {.model = hanging_model(), .options = cgp_plan_options_default()};
     w.options.stages = stages;
@@ -674,7 +678,7 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
         assert_report(pipeline, "): waits in 0RECV_B0 for stage 1 to send it, for");
         assert_report(pipeline, "device 0 waits for device 1, which runs 1B0");
     }
-    /* the thread may use memory of other devices */
+    /* the hanging thread may use memory of other devices */
     assert_true(inside_team(pipeline)->stuck_shares_memory);
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);
@@ -682,8 +686,8 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
     release_world(&w);
 }
 
-/* A receiver waits, on its device or on the host, for the copy after the hanging kernel. It has
- * waited longer than the kernel, but must not be blamed. */
+/* A receiver waits, on its device or on the host, for the copy after a hanging kernel. The receiver
+ * has waited longer than the kernel has run, but the report must blame the kernel. */
 TEST_CASE(a_device_that_runs_ahead_is_blamed_for_its_kernel) {
     uint64_t state = test_seed();
     hang_on(&state, 1, (const char *const[]){"late"});
@@ -691,7 +695,8 @@ TEST_CASE(a_device_that_runs_ahead_is_blamed_for_its_kernel) {
     hang_on(&state, 2, (const char *const[]){"cpu", "late"});
 }
 
-/* Rank 1 has a timeout, rank 0 has none. A worker of rank 0 waits for device 2 of rank 1. */
+/* Rank 1 has a timeout, but rank 0 has none. A worker of rank 0 waits for an action on device 2 of
+ * rank 1, which hangs. */
 TEST_CASE(an_action_of_another_rank_is_named) {
     uint64_t state = test_seed();
     world w;
@@ -707,9 +712,9 @@ TEST_CASE(an_action_of_another_rank_is_named) {
     release_world(&w);
 }
 
-/* A receiver waits on the host for the event of a hanging device until pipeline and plan are gone.
- * The plan is cleared, so that reading it fails even without a sanitizer. Memory that both threads
- * may still use is leaked. */
+/* A receiver waits on the host for an event of a hanging device. Meanwhile pipeline and plan are
+ * destroyed. The test clears the plan, so that reading it fails even without a sanitizer. Memory
+ * that the two threads may still use is leaked. */
 TEST_CASE(a_worker_that_waited_for_another_device_touches_no_plan) {
     static world w;
     static cgp_pipeline *pipeline;
@@ -734,5 +739,5 @@ TEST_CASE(a_worker_that_waited_for_another_device_touches_no_plan) {
     const int threads = count_threads();
     atomic_store(&kernels_hang, false);
     pthread_mutex_unlock(&gate);
-    assert_threads(threads - 2); /* the queue threads of the device stay */
+    assert_threads(threads - 2); /* the device's queue threads stay */
 }

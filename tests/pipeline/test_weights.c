@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weights.c -- models with published weights compute the same results as in PyTorch, for every
- * storage dtype. The library writes the same files again. (Refused files: test_weights_refused.c.)
+/* test_weights.c -- models with published weights compute PyTorch's results, for every dtype of the
+ * stored weights. The library writes the same files again. (Refused files: test_weights_refused.c.)
  *
  * tests/data/weights has directories written by Hugging Face's transformers and a ResNet-20 with
- * torchvision's names. Each directory has inputs, and outputs that PyTorch computed in double
- * (tools/reference_weights.py; `make reference-weights`). */
+ * torchvision's names. Each directory also has inputs, and outputs that PyTorch computed in double.
+ * (tools/reference_weights.py makes them; run `make reference-weights`.) */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -55,7 +55,8 @@ TEST_CASE(resnet_of_torchvision_computes_what_pytorch_computes) {
     check_outputs("resnet20", "/resnet20.safetensors");
 }
 
-/* The options in the files matter: with other options the test above fails. */
+/* The options in the files have an effect: with other options, the outputs differ from
+ * PyTorch's. */
 TEST_CASE(other_options_compute_something_else) {
     for (int i = 0; i < 3; i++) {
         network net = {.spec = cgp_model_spec_default()};
@@ -96,7 +97,8 @@ TEST_CASE(a_directory_that_we_write_is_the_same_network) {
     }
 }
 
-/* Names, shapes, dtypes and bytes are unchanged; the tensors are in the order of the model. */
+/* A ResNet's file that is read and written again has the same names, shapes, dtypes and bytes. The
+ * tensors are in the order of the model. */
 TEST_CASE(a_resnet_comes_out_as_it_went_in) {
     const char *path = test_path_of("out.safetensors");
     const char *const source = DATA "resnet20/resnet20.safetensors";
@@ -138,8 +140,8 @@ TEST_CASE(what_cannot_be_written_leaves_what_was_there) {
     release(&net);
 }
 
-/* The first published files of GPT-2 have names without a prefix, masks, and the tied head as a
- * separate tensor. */
+/* The first published files of GPT-2 differ from later ones. Tensor names have no prefix, and there
+ * are tensors of attention masks. The tied head is a separate tensor. */
 TEST_CASE(names_without_prefix_masks_and_a_tied_head_are_taken) {
     const char *path = test_path_of("plain.safetensors");
     static tensors t;
@@ -171,7 +173,7 @@ TEST_CASE(names_without_prefix_masks_and_a_tied_head_are_taken) {
     release(&net);
 }
 
-/* torchvision's files written before PyTorch 0.4.1 have no counts of batches. */
+/* Files that torchvision wrote before PyTorch 0.4.1 lack the batch counters of batch norms. */
 TEST_CASE(statistics_without_a_count_are_taken) {
     const char *path = test_path_of("old.safetensors");
     static tensors t;

@@ -102,7 +102,7 @@ static void write_json(const char *name, const json_t *json) {
     free(text);
 }
 
-/* Write the published file with one key changed; "-": the key is removed. */
+/* Write the published config.json with one key changed. The value "-" removes the key. */
 static void write_config(const char *key, const char *value) {
     json_t *config = test_reference_load(DATA "gpt2/config.json");
     if (strcmp(value, "-") == 0)
@@ -228,7 +228,7 @@ TEST_CASE(a_config_that_is_no_json_is_refused) {
 #define SHARD(n) "model-0000" n "-of-00005.safetensors"
 #define INDEX "model.safetensors.index.json"
 
-/* Copy the published shards, to damage them. */
+/* Copy the published shards, so that tests can damage the copies. */
 static void copy_shards(void) {
     static const char *const names[] = {SHARD("1"), SHARD("2"), SHARD("3"), SHARD("4"), SHARD("5")};
     for (int i = 0; i < 5; i++) {
@@ -241,7 +241,8 @@ static void copy_shards(void) {
     }
 }
 
-/* Write the published index with one tensor's file changed; "-": the tensor is removed. */
+/* Write the published index with the file name of one tensor changed. The value "-" removes the
+ * tensor. */
 static void write_index(const char *tensor, const char *value) {
     json_t *index = test_reference_load(DATA "gpt2-shards/" INDEX);
     json_t *map = json_object_get(index, "weight_map");
@@ -328,7 +329,7 @@ TEST_CASE(a_text_without_measure_is_not_parsed) {
     write_text(INDEX, "{}");
     assert_int_equal(truncate(test_path_of("config.json"), 1000000), 0);
     assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
-    assert_message("config.json: is not JSON (byte "); /* a file of 1,000,000 bytes is still read */
+    assert_message("config.json: is not JSON (byte "); /* 1,000,000 bytes are not too many */
     assert_int_equal(truncate(test_path_of("config.json"), 1000001), 0);
     assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
     assert_message("config.json: expected at most 1000000 bytes, got 1000001");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bad_values.h -- bad values for each field of an options struct, and a model to try them on. */
+/* bad_values.h -- invalid values for each field of an options struct, and a model for calls with
+ * these values. */
 #ifndef CGP_TESTS_BAD_VALUES_H
 #define CGP_TESTS_BAD_VALUES_H
 
@@ -18,7 +19,7 @@ typedef enum kind {
     ENUM,
     SIGNED,
     DIM
-} kind; /* SIGNED: a real that may be negative; DIM: a dimension, negative from the end */
+} kind; /* SIGNED: a real that may be negative; DIM: a dimension, where -1 is the last one */
 
 typedef struct field {
     const char *name;
@@ -31,7 +32,8 @@ typedef struct field {
 
 static int failures, tried;
 
-/* Write bad value number `i` of the field's kind; return false if there is none. */
+/* Write invalid value number `i` for a field of kind `k`; return false if there is no such
+ * value. */
 static bool put(void *at, kind k, int i) {
     static const double reals[] = {NAN, INFINITY, -INFINITY, -0.5};
     static const int ints[] = {-1, INT_MIN}, enums[] = {-1, 99, INT_MAX}, dims[] = {99, INT_MIN};
@@ -53,8 +55,8 @@ static void expect_refused(cgp_status status, const char *name, int i) {
                 cgp_status_name(status), cgp_message());
 }
 
-/* Try bad values in each field of `options`, one at a time, and call `use`. The options are
- * restored between calls. */
+/* Set each field of `options` to each invalid value, one at a time, and call `use`. The options are
+ * restored after each call. */
 static void try_fields(void *options, size_t size, const field *fields, size_t n,
                        cgp_status (*use)(const void *options)) {
     unsigned char before[2048];
@@ -88,7 +90,7 @@ static cgp_model *make_model(void) {
 }
 
 static const cgp_model *whole;
-/* Fill function for a data set that is never read. */
+/* The fill function of a data set that no test reads. */
 static cgp_status fill_nothing(void *context, cgp_split split, int64_t index, int64_t position,
                                void *input, void *target) {
     (void)context;
@@ -119,7 +121,7 @@ static int drop_whole(void **state) {
     return none_failed(state);
 }
 
-/* Define a test that ends by checking the number of failures. */
+/* Define a test that fails if an invalid value was accepted. */
 #define TEST(name)                                                                                 \
     static void name(void);                                                                        \
     TEST_CASE(name##_all) {                                                                        \

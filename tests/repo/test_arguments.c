@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_arguments.c -- call every public function with each of its pointers NULL, one at a time. The
- * function must return CGP_EINVAL and name the parameter, or do what the header says about NULL. It
- * must never crash, and must write nothing through its other pointers.
+ * function must return CGP_EINVAL and name the parameter, or do what the header says about NULL.
+ * The function must never crash, and must write nothing through its other pointers.
  *
  * The build generates the calls from the headers (support/arguments.awk). So a new function is
  * tested as soon as it is in a header, and the build fails until its arguments are defined. Each
@@ -16,7 +16,8 @@
 
 enum { AS_EXPECTED, NOT_SO, CASES = sizeof cases / sizeof cases[0] };
 
-/* The first error of a builder is kept, so finish the model and judge the call by that status. */
+/* A builder keeps its first error until cgp_model_finish(). So finish the model, and judge the call
+ * by the status of cgp_model_finish(). */
 static void close_model(const call_case *c, frame *f) {
     const bool output = strcmp(c->function, "cgp_model_output") == 0;
     if (!last_open || f->missing == 0 || strcmp(c->function, "cgp_model_finish") == 0) return;
@@ -36,9 +37,9 @@ static int complain(const call_case *c, const frame *f, const char *reason) {
     return NOT_SO;
 }
 
-/* Judge a call on a pipeline that another process created. */
+/* Judge a call in a child process on a pipeline that the parent process created. */
 static int judge_forked(const call_case *c, const frame *f) {
-    if (strcmp(c->function, "cgp_pipeline_destroy") == 0) return AS_EXPECTED; /* it returned */
+    if (strcmp(c->function, "cgp_pipeline_destroy") == 0) return AS_EXPECTED; /* need only return */
     if (!strstr(cgp_message(), "pipeline: expected a call of process "))
         return complain(c, f, "expected another message");
     if (strcmp(c->result, "cgp_status") == 0 ? f->status != CGP_ESTATE : !f->nothing)
@@ -88,14 +89,14 @@ static int run_case(const call_case *c) {
     if (WIFSIGNALED(status))
         print_error("%s(%s%s): crashes: %s\n", c->function, c->parameter ? c->parameter : "",
                     c->parameter ? " = NULL" : "", strsignal(WTERMSIG(status)));
-    else if (WEXITSTATUS(status) > NOT_SO) /* exit code of a sanitizer */
+    else if (WEXITSTATUS(status) > NOT_SO) /* a sanitizer ended the call */
         print_error("%s(%s): ended with %d\n", c->function, c->parameter ? c->parameter : "",
                     WEXITSTATUS(status));
     return WIFSIGNALED(status) || WEXITSTATUS(status) != AS_EXPECTED;
 }
 
-/* Run the cases with this index, which is negative, and count the failures. With an index of 0, run
- * all cases in which a pointer is missing. */
+/* Run cases and return the number of failures. With a negative `index`, run the cases of that
+ * index. With `index` 0, run all cases in which a pointer is missing. */
 static int count_failures(int index) {
     int failures = 0, n = 0;
     for (int i = 0; i < (int)CASES; i++) {
@@ -115,7 +116,7 @@ TEST_CASE(with_a_pointer_missing_every_call_names_it) {
     assert_int_equal(count_failures(0), 0);
 }
 
-/* Remove everything recursively, because each run is a directory. */
+/* Remove the test's directory with everything in it, because calls create run directories. */
 static int remove_all(void **state) {
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'/*", test_directory);

@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_arrows.sh -- check includes between modules. Every include in src/ and data/ must be in the
-# table of modules below. models/, cli/, examples/ and bench/ may include only public headers, and
-# models/ and cli/ also base/json.h.
-# ARCHITECTURE.md shows the same table.
+# table of modules below. models/, cli/, examples/ and bench/ may include only public headers;
+# models/ and cli/ may also include base/json.h. ARCHITECTURE.md shows the same table.
 #
-# Neither files nor directories of cli/ may call each other in a circle.
+# Calls between the files of cli/ must not form a circle. The same holds for calls between the
+# directories of cli/.
 #
 #     bash test_arrows.sh SOURCE_DIR BUILD_DIR
 #
-# A plug-in is its own module: mpi is src/transport/mpi, cuda is src/backend/cuda. A header has an
-# owner:
+# A plug-in is its own module: mpi is src/transport/mpi, cuda is src/backend/cuda. Each header
+# belongs to a module:
 #
-# - "module/x.h": module; <cgpipe/X.h>: X
+# - "module/x.h" belongs to module, <cgpipe/X.h> to X, with these exceptions:
 # - <cgpipe/tensor.h>, <cgpipe/op.h>, <cgpipe/ext/ops.h>: base
 # - <cgpipe/images.h>, <cgpipe/tokenizer.h>: data
 # - <cgpipe/compare.h>: schedule
@@ -22,13 +22,13 @@
 # - <cgpipe/digest.h>, <cgpipe/parameters.h>, <cgpipe/profile.h>, <cgpipe/save.h>: pipeline
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
-# <cgpipe/cgpipe.h> and <cgpipe/models/...>. Exit code 1 if there is a forbidden include (printed as
-# file:line), if the check misses one in an example, or if plan/plan.h is included by a header or
-# outside src/plan.
+# <cgpipe/cgpipe.h> and <cgpipe/models/...>. No header and no file outside src/plan may include
+# plan/plan.h. The exit code is 1 if there is a forbidden include (printed as file:line), or if the
+# check misses a forbidden include in an example.
 set -u
 export LC_ALL=C
 
-# module: modules whose headers, internal and public, it may include
+# Each row has a module, and the modules whose internal and public headers it may include.
 TABLE="
 base:
 schedule: base
@@ -47,11 +47,11 @@ data: base
 checkpoint: base
 "
 
-# Directories of programs, which are in no module.
+# Directories of programs; programs belong to no module.
 PROGRAMS="models cli examples bench"
 
-# check DIR: print "file:line: reason" for each forbidden include below DIR; then "checked N", the
-# number of includes.
+# check DIR: print "file:line: reason" for each forbidden include below DIR. Then print "checked N",
+# where N is the number of includes.
 check() {
     (cd "$1" && for directory in src data $PROGRAMS; do
         [ -d "$directory" ] && find "$directory" -type f \( -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \)
@@ -135,7 +135,7 @@ check() {
             if (target ~ /(^|\/)\.\.\//) {
                 forbidden("\"" target "\" leaves its directory (name it from src/)")
             } else if ((directories[1] == "models" || directories[1] == "cli") && target == "base/json.h") {
-                next # JSON needs care if memory is short, and CGP_LIMITS limits it everywhere
+                next # base/json.h handles memory shortage and CGP_LIMITS
             } else if (!in_module) {
                 if (part[1] in modules || part[1] == "src")
                     forbidden(directories[1] " may include only <cgpipe/...>, not \"" target "\"")
@@ -144,13 +144,13 @@ check() {
                     forbidden("module " module " includes \"" target "\", which is in no module of the table")
                 else if (!((module, part[1]) in allowed))
                     forbidden("module " module " may not include \"" target "\", of module " part[1])
-            } # else: a neighbour in the same directory
+            } # otherwise: a header in the same directory
         }
         END { print "checked " checked + 0 }'
 }
 
-# Print "CALLER DEFINER" for each file of cli/ that names a function or table of another one, and the
-# same for their directories.
+# Print "CALLER DEFINER" for each file of cli/ that uses a function or table of another file of
+# cli/. Print the same for the directories of the two files.
 calls() {
     local files
     files=$(cd "$1/cli" && find . -name '*.c' ! -path './templates/*' | sed 's,^\./,,' | sort)
@@ -177,7 +177,7 @@ calls() {
         }' pass=1 $files pass=2 $files)
 }
 
-# Print the files, and the directories, of cli/ that call each other in a circle.
+# Print the files and directories of cli/ whose calls form a circle.
 circles() { calls "$1" | tsort 2>&1 >/dev/null | sed -n 's/^tsort: \([^-]\)/\1/p' | sort -u; }
 
 # Create a tree with one forbidden include of each kind, and with allowed includes.
@@ -253,7 +253,7 @@ if [ "${includes:-0}" -eq 0 ]; then
     exit 1
 fi
 
-# plan/plan.h has all parts of a plan: no header may pass it on, and only the sources directly in
+# plan/plan.h has all parts of a plan. No header may include it, and only sources directly in
 # src/plan may include it.
 reached=$(cd "$1/src" && {
     grep -rlF --include='*.h' '"plan/plan.h"' .
@@ -265,7 +265,8 @@ if [ -n "$reached" ]; then
     exit 1
 fi
 
-# ARCHITECTURE.md has the same rows; it spells out neither all modules nor the plug-ins.
+# ARCHITECTURE.md has the same rows. It may abbreviate a row that has all modules, and it has no
+# rows for the plug-ins.
 page=$(sed -nE 's/^\| `([a-z]+)\/` \|.*\| ([^|]*) \|$/\1: \2/p' "$1/ARCHITECTURE.md" | sed 's/: –$/:/; /: all of the above$/d' | sort)
 table=$(echo "$TABLE" | sed '/^$/d; /^\(mpi\|cuda\|pipeline\|data\): /d' | sort)
 if [ "$page" != "$table" ]; then

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_bad_options.c -- set every number and enum of every options struct to invalid values: NaN,
- * infinite, negative, not in the enum. Each call must return CGP_EINVAL, and its message has the
- * value or names the fault. Also test NULL in lists of paths and devices. */
+ * infinite, negative, not in the enum. Each call must return CGP_EINVAL with a message that has the
+ * value or names the fault. The tests also put NULL into lists of paths and devices. */
 #include "bad_values.h"
 
 #include <cgpipe/data.h>
@@ -275,8 +275,8 @@ static const field drawn_fields[] = {F(drawn, vocab, INT64), F(drawn, sequence, 
                                      F(drawn, first, INT64), F(drawn, count, INT64),
                                      F(drawn, split, ENUM)};
 
-/* Accept CGP_EIO. The data sets below name a file that does not exist, and report this only after
- * they have checked the options. */
+/* Turn CGP_EIO into CGP_OK. The tests below name a file that does not exist. CGP_EIO thus shows
+ * that the options were accepted. */
 static cgp_status missing_is_fine(cgp_status status, cgp_data *data) {
     cgp_data_destroy(data);
     return status == CGP_EIO ? CGP_OK : status;

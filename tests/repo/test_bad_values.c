@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bad_values.c -- pass invalid values, as in test_bad_options.c, to the builder, custom ops,
- * pipelines and files. Also pass names that are not UTF-8. */
+/* test_bad_values.c -- pass invalid values to the model builder, custom ops, pipelines and files,
+ * as test_bad_options.c does for options. The tests also pass names that are not UTF-8. */
 #include "bad_values.h"
 
 #include <cgpipe/data.h>
@@ -8,7 +8,7 @@
 
 /* --- the builder --- */
 
-/* Arguments of the builder's calls. */
+/* Arguments of all calls of the model builder. */
 typedef struct built {
     cgp_init init;
     cgp_linear_options linear;
@@ -141,7 +141,7 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
 
 TEST(calls_of_the_builder_are_checked) {
     const cgp_init normal = {CGP_INIT_NORMAL, 0.1};
-    for (int bias = 0; bias < 2; bias++) { /* bias_init is checked even without a bias */
+    for (int bias = 0; bias < 2; bias++) { /* even without a bias, bias_init is checked */
         built b = {.init = normal,
                    .linear = {4, bias == 1, false, normal, normal},
                    .conv = {.out = 4,

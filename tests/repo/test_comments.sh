@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# doxygen finds no fault in the comments of the public headers (see docs/Doxyfile). Skipped without
-# doxygen.
+# Check that doxygen finds no fault in the comments of the public headers (see docs/Doxyfile). The
+# test is skipped without doxygen.
 #
 #     bash test_comments.sh SOURCE_DIR BUILD_DIR
 set -eu

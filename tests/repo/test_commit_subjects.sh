@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_commit_subjects.sh SOURCE_DIR BUILD_DIR -- git's hook takes subjects of the form
+# test_commit_subjects.sh SOURCE_DIR BUILD_DIR -- the git hook accepts commit subjects of the form
 # `module: imperative summary`, and refuses others with the reason.
 set -u
 hook=$1/tools/commit_msg.sh
@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-try() { # SUBJECT: the hook's exit code and what it prints
+try() { # SUBJECT : keep the hook's exit code and output
     printf '%s\n\nThe body says why; it is not read.\n# a comment of git\n' "$1" >"$work/message"
     bash "$hook" "$work/message" >"$work/said" 2>&1
 }

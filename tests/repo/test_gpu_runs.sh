@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_gpu_runs.sh SOURCE_DIR BUILD_DIR -- KNOWN_ISSUES.md must say that the CUDA kernels have
-# changed since the last run on a GPU, unless the newest report in bench/results is about these
-# kernels.
+# test_gpu_runs.sh SOURCE_DIR BUILD_DIR -- if the CUDA kernels have changed since the newest report
+# in bench/results, KNOWN_ISSUES.md must say so.
 set -u
 cd "$1" || exit 1
 command -v python3 >/dev/null || { echo "skip: needs python3"; exit 77; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Public headers compile alone, as C11 and as C++. Libraries export exactly the names in
+# Each public header compiles alone, as C11 and as C++. The libraries export exactly the names in
 # tests/repo/exports*.txt.
 #
 #     bash test_headers.sh SOURCE_DIR BUILD_DIR

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every external function that the library calls is either wrapped, so that test_allocations can
-# make it fail, or listed here because it allocates no memory. A new function fails this test until
-# it is wrapped or listed.
+# Check the external functions that the library calls. Each is either wrapped, so that
+# test_allocations can make it fail, or listed here because it allocates no memory. If the library
+# calls a function that is neither wrapped nor listed, this test fails.
 #
 #     bash test_imports.sh SOURCE_DIR BUILD_DIR
 set -u
@@ -11,8 +11,8 @@ build_dir=$2
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 
-# Functions that allocate no memory, or free it before they return; extended regular expressions for
-# whole names.
+# Functions that allocate no memory, or free it before they return. The entries are extended regular
+# expressions for whole names.
 harmless='
     bcmp (mem|str)(chr|cmp|cpy|cspn|len|move|ncmp|rchr|set|spn|tod|tol|toll|toull) strerror qsort getenv sysconf getpid geteuid gethostname confstr
     v?snprintf fprintf fscanf sscanf fgets ferror fputs fputc fwrite puts stderr
@@ -25,12 +25,14 @@ harmless='
     strcasecmp fnmatch llround longjmp bsearch newlocale uselocale strstr
     dlopen dlclose dlsym dladdr dlerror getauxval secure_getenv
     json_[a-z_]+ EVP_[A-Za-z0-9_]+ png_[a-z0-9_]+ jpeg_[A-Za-z_]+'
-# GOMP_parallel starts threads at its first use; if it cannot, libgomp ends the process itself.
-# newlocale() returns a constant for "C". fnmatch() allocates for names of over 1,000 bytes only. If dlopen() runs out of memory, the plug-in is left out,
-# with that reason.
+# Some listed functions may allocate. GOMP_parallel starts threads at its first use; if that fails,
+# libgomp ends the process itself. newlocale() returns a constant for "C". fnmatch() allocates only
+# for names of over 1,000 bytes. If dlopen() runs out of memory, the plug-in is left out, with that
+# reason.
 #
-# The last line: shortage.c makes allocations inside jansson and libcrypto fail. libpng allocates
-# through our functions. libjpeg allocates itself, and its out-of-memory message becomes CGP_ENOMEM.
+# The last line of the list has functions of libraries. shortage.c makes allocations inside jansson
+# and libcrypto fail. libpng allocates through cgpipe's functions. libjpeg allocates by itself, and
+# its out-of-memory message becomes CGP_ENOMEM.
 
 nm -u "$build_dir/libcgpipe.a" "$build_dir/libcgpipe_data.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
     >"$temp/taken"

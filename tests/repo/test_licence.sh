@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every source file names its licence in its first or second line.
+# Check that every source file names its licence in its first or second line.
 #
 #     bash test_licence.sh SOURCE_DIR BUILD_DIR
 set -u

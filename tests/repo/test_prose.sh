@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_prose.sh SOURCE_DIR BUILD_DIR -- tools/prose_lint.py finds nothing in the tracked files, and
-# finds each fault in an example. Skipped without python3 or outside a git checkout.
+# test_prose.sh SOURCE_DIR BUILD_DIR -- tools/prose_lint.py finds no fault in the tracked files, and
+# finds each fault in an example. The test is skipped without python3 or outside a git checkout.
 set -u
 source_dir=$(cd "$1" && pwd)
 command -v python3 >/dev/null || { echo "skip: needs python3"; exit 77; }

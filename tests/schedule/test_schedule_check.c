@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_check.c -- tables that the checker refuses, and its messages. A table is one string
- * of actions per device. A transfer uses the edge that fits its stage, or names an edge:
- * "0SEND_F1@2" is on edge 2. */
+/* test_schedule_check.c -- tables that the checker of schedules refuses, and the checker's
+ * messages. A table is one string of actions per device. A transfer uses the edge that fits its
+ * stage, or names an edge: "0SEND_F1@2" is on edge 2. */
 #include "support.h"
 
 #include "schedule_lists.h"
 
 #define MOST 64
 
-/* A chain of two stages, 0 -> 1 and back, with a correct table of two micro-batches. */
+/* A chain of two stages with edges 0 -> 1 and 1 -> 0, and a correct table for two micro-batches. */
 static const cgp_edge chain[] = {{0, 1}, {1, 0}};
 #define FIRST "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1"
 #define SECOND "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"
@@ -237,8 +237,8 @@ TEST_CASE(numbers_out_of_range_are_refused_at_once) {
     assert_null(schedule);
 }
 
-/* Device 0 needs gradient 0 before it sends activation 1. Device 1 needs activation 1 before it
- * runs any backward. */
+/* Device 0 needs gradient 0 before it can send activation 1. Device 1 needs activation 1 before it
+ * can run any backward. */
 TEST_CASE(a_deadlock_is_named_by_its_cycle) {
     assert_two_stages_refused(
         "0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1", SECOND,
@@ -246,7 +246,7 @@ TEST_CASE(a_deadlock_is_named_by_its_cycle) {
         "waits at 1RECV_F1 for 0SEND_F1");
 }
 
-/* Device 0 waits for the cycle, but is not part of it. */
+/* Device 0 waits for a device in the cycle, but is not part of the cycle. */
 TEST_CASE(a_device_outside_the_cycle_is_not_named) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}, {1, 2}, {2, 1}};
     const layout three = {3, 2, 3, (const int[]){0, 1, 2}, edges, 4};
@@ -261,21 +261,21 @@ TEST_CASE(a_device_outside_the_cycle_is_not_named) {
                    "1SEND_F1");
 }
 
-/* Both stages are on one device, which runs stage 1 first. */
+/* Both stages are on one device, whose list has stage 1 first. */
 TEST_CASE(a_device_can_wait_for_itself) {
     const layout one = {2, 1, 1, (const int[]){0, 0}, chain, 1};
     assert_refused(&one, (const char *const[]){"1RECV_F0 1F0 1B0 0F0 0SEND_F0 0B0"},
                    "schedule: deadlock: device 0 waits at 1RECV_F0 for 0SEND_F0");
 }
 
-/* However long the cycle is, the message ends after the complete text of a device. */
+/* The message about a long cycle is shortened, but ends with the complete text of a device. */
 TEST_CASE(a_long_cycle_is_cut_short) {
     enum { N = 40 };
     cgp_action lists[N][4];
     const cgp_action *pointers[N];
     int device_of[N], counts[N];
     cgp_edge edges[N];
-    for (int j = 0; j < N; j++) { /* a ring: 0 -> 1 -> ... -> N-1, and a gradient from N-1 to 0 */
+    for (int j = 0; j < N; j++) { /* a ring: edges 0 -> 1 -> ... -> N-1 -> 0 */
         const bool last = j == N - 1;
         device_of[j] = j;
         counts[j] = 4;
@@ -315,8 +315,8 @@ TEST_CASE(a_long_cycle_is_cut_short) {
     cgp_schedule_destroy(schedule);
 }
 
-/* The receiver takes message 1 before message 0, so one buffer is not enough. With one buffer, the
- * simulation fails and the error message shows the cycle. */
+/* The receiver takes message 1 before message 0, so the edge needs two buffers. With one buffer,
+ * the simulation fails, and the error message shows the cycle. */
 TEST_CASE(too_few_buffers_are_named_by_their_cycle) {
     const layout forward = {2, 2, 2, (const int[]){0, 1}, chain, 1};
     cgp_schedule *schedule = NULL;
@@ -340,8 +340,8 @@ TEST_CASE(too_few_buffers_are_named_by_their_cycle) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Two stages on one device, which runs all of stage 0 first: every micro-batch waits in a buffer.
- * Slots are summed over the stages. */
+/* Two stages are on one device, which runs all micro-batches of stage 0 first. Every micro-batch
+ * then waits in a buffer. The device's number of slots is the sum over its stages. */
 TEST_CASE(stages_of_one_device_share_its_slots) {
     const layout one = {2, 3, 1, (const int[]){0, 0}, chain, 2};
     cgp_schedule *schedule = NULL;
@@ -362,7 +362,7 @@ TEST_CASE(stages_of_one_device_share_its_slots) {
     cgp_schedule_destroy(schedule);
 }
 
-/* With split I and W, a micro-batch is in flight until its W. */
+/* If backward is split into I and W, a micro-batch is in flight until its W ends. */
 TEST_CASE(a_micro_batch_is_in_flight_until_its_weight_gradient) {
     const layout one = {1, 2, 1, (const int[]){0}, NULL, 0};
     cgp_schedule *schedule = NULL;

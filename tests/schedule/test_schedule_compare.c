@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_compare.c -- a measured step is drawn to scale, written and read back, shown next
- * to its plan, and its time is split into parts. The times are set by hand, or are simulated times
- * used as measured times. */
+/* test_schedule_compare.c -- a measured step is drawn to scale, written and read back, and shown
+ * next to its plan. Its time is split into parts. The times in these tests are set by hand, or are
+ * simulated times used as measured times. */
 #include <cgpipe/compare.h>
 
 #include "schedules.h"
@@ -12,8 +12,8 @@
 
 /* --- simulated steps used as measured steps --- */
 
-/* Simulate a step, with events as workers record them: a transfer begins when the action before it
- * ends, and then waits for its message. */
+/* Simulate a step, and return times as workers would record them. A transfer begins when the
+ * previous action in its list ends, and then waits for its message. */
 static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
                                                const cgp_schedule_costs *costs) {
     cgp_schedule_timeline simulated, t;
@@ -36,7 +36,7 @@ static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
     return t;
 }
 
-/* Assert that the parts of each device are not negative, and sum to the makespan. */
+/* Assert that the parts of each device's time are not negative and add up to the makespan. */
 static void assert_parts_add_up(const cgp_schedule_comparison *c, double makespan) {
     for (int d = 0; d < c->devices; d++) {
         double sum = 0.0;
@@ -66,9 +66,10 @@ static cgp_schedule_comparison compare(const cgp_schedule *s, const cgp_schedule
     return c;
 }
 
-/* --- parts --- */
+/* --- the parts of a step's time --- */
 
-/* A step with the simulated times has only compute and bubble, for every schedule. */
+/* For every schedule, a step whose measured times equal the simulated times has only the parts
+ * compute and bubble. */
 TEST_CASE(a_step_that_goes_as_planned_is_compute_and_bubble) {
     const cgp_schedule_info *info;
     test_costs plain;
@@ -92,8 +93,9 @@ TEST_CASE(a_step_that_goes_as_planned_is_compute_and_bubble) {
     }
 }
 
-/* F of stage 1 takes 3. F of stage 0 takes 1. If both took their mean, 2, the step would take 12,
- * and each device would be idle for 4.
+/* F takes 1 on stage 0 and 3 on stage 1; B takes 2 on both. If each F took the mean, 2, the step
+ * would take 12, and each device would be idle for 4 (bubble). The rest of the idle time is
+ * imbalance.
  *
  *     device 0   |F0|F1|..............|B0   |B1   |      6 computing, 4 + 3 idle
  *     device 1   ...|F0      |F1      |B0   |B1 ..|     10 computing, 3 idle */
@@ -114,8 +116,8 @@ TEST_CASE(unequal_stages_are_imbalance_where_others_wait_for_them) {
 
 /* --- times set by hand --- */
 
-/* Make the trace of a forward-only step of two stages; each device has F, SEND, F, SEND .. or RECV,
- * F .. */
+/* Make the trace of a forward-only step of two stages. The first device runs F, SEND, F, SEND ..,
+ * the second RECV, F .. */
 static char *trace_text(const char *csv, const char *start, const char *end, const char *released,
                         const char *ready) {
     char *text = malloc(2048);
@@ -153,9 +155,9 @@ TEST_CASE(copies_and_wake_ups_are_not_waiting) {
     cgp_schedule_destroy(s);
 }
 
-/*     0   1   2   3   4   5
- *     |F0 |F1 |F2     |          F2 takes 2 instead of 1
- *         |F0 |F1 |...|F2 |      and stage 1 idles 1 more than the bubble's 1 */
+/* 0   1   2   3   4   5
+ *     |F0 |F1 |F2     |          F2 of stage 0 takes 2 instead of 1
+ *         |F0 |F1 |...|F2 |      and stage 1 idles for 1 more than the bubble, which is 1 */
 TEST_CASE(a_slow_action_is_variation_where_it_is_waited_for) {
     cgp_schedule_timeline t;
     cgp_schedule *s =
@@ -173,14 +175,16 @@ TEST_CASE(a_slow_action_is_variation_where_it_is_waited_for) {
     cgp_schedule_destroy(s);
 }
 
-/* F of stage 0 takes 1, 2 and 4, with a median of 2; F of stage 1 takes 1.
+/* F of stage 0 takes 1, 2 and 4 for the three micro-batches, with a median of 2. F of stage 1 takes
+ * 1.
  *
  *     0 1   3       7 8
  *     |F|F  |F      |       7 computing, 1 idle
  *       |F..|F......|F|     3 computing, 5 idle
  *
- * With equal stages of 1.5 the step would take 6, and both would idle 1.5. As planned, with the
- * medians 2 and 1, it would take 7, and stage 1 would idle 4. With the variation it takes 8. */
+ * With equal stages of 1.5, the step would take 6, and both stages would idle for 1.5. With the
+ * planned medians 2 and 1, the step would take 7, and stage 1 would idle for 4. With the variation
+ * the step takes 8. */
 TEST_CASE(idle_time_is_bubble_then_imbalance_then_variation) {
     cgp_schedule_timeline t;
     cgp_schedule *s =
@@ -248,7 +252,7 @@ TEST_CASE(columns_are_in_proportion_to_time) {
     assert_drawing(s, &t, 13, 39,
                    "F0=F1=.....................B0====B1====\n"
                    "...F0=======F1=======B0====B1====......\n");
-    assert_drawing(s, &t, 26, 39, /* the same step at half the size */
+    assert_drawing(s, &t, 26, 39, /* the same step, half as wide */
                    "F0F...........B0=B1=...................\n"
                    "..F0==F1===B0=B1=......................\n");
     assert_drawing(s, &t, 13, 3, "..B\nFFB\n");
@@ -295,7 +299,7 @@ TEST_CASE(two_steps_are_drawn_to_one_scale) {
     assert_int_equal(count(text, "class=\"g\"/>\n"), 4);
     assert_int_equal(count(text, ">device 1<"), 2);
     assert_non_null(strstr(text, "y=\"68\">device 0<"));
-    /* the second picture lies below the axis of the first */
+    /* the second picture lies below the axis of the first picture */
     assert_non_null(strstr(text, "y=\"178\">device 0<"));
     assert_int_equal(count(text, ">critical path<"), 1);
     free(text);
@@ -337,8 +341,8 @@ static void assert_same_step(const cgp_schedule *s, const cgp_schedule_timeline 
     assert_true(t->makespan == u->makespan && t->bubble_span == u->bubble_span);
 }
 
-/* Uses times with all their digits, recomputation, an edge that skips stages, and several stages
- * per device. */
+/* Tests times with many digits, recomputation, an edge that skips stages, and several stages per
+ * device. */
 TEST_CASE(what_is_written_is_read_back_exactly) {
     const cgp_schedule_info *info;
     test_costs plain;
@@ -364,7 +368,7 @@ TEST_CASE(what_is_written_is_read_back_exactly) {
     }
 }
 
-/* Return the text of a step of gpipe with two stages; its times have many digits. */
+/* Return the trace of a step of gpipe with two stages, as text. The times have many digits. */
 static char *written_step(void) {
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     char *text = NULL;
@@ -387,8 +391,8 @@ static void assert_refused(const char *text, const char *message) {
     assert_null(t.start);
 }
 
-/* Replace the value of `key`, or an entry of that value, by `value` (JSON; NULL: remove it). Assert
- * that the trace is refused with `message`. */
+/* Replace the value of `key`, or an entry of that value, by the JSON text `value`, or remove it if
+ * `value` is NULL. Assert that the changed trace is refused with `message`. */
 static void assert_changed_refused(const char *text, const char *key, int device, int position,
                                    const char *value, const char *message) {
     json_t *root = json_loads(text, 0, NULL), *measured = json_object_get(root, "cgpipe");
@@ -447,7 +451,7 @@ TEST_CASE(broken_traces_are_refused_with_the_position) {
     free(t);
 }
 
-/* A damaged trace is refused, or is a valid step. */
+/* A damaged trace is refused, or is read as a valid step. */
 TEST_CASE(damaged_traces_do_no_harm) {
     static const char letters[] = "012345678901234567890123456789.,[]{}\"-eEFBIWRSND_ \\n:";
     uint64_t random = test_seed();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_csv.c -- schedules as CSV: writes and reads back both dialects, and checks the
- * messages for refused texts. */
+/* test_schedule_csv.c -- schedules as CSV: the tests write and read back both dialects, and check
+ * the messages for refused texts. */
 #include "schedules.h"
 
 static cgp_schedule *parse(const char *text) {
@@ -44,7 +44,7 @@ TEST_CASE(transfers_are_written_in_list_order) {
     cgp_schedule_destroy(s);
 }
 
-/* Stages 1 and 2 are on one device. An overlapped forward/backward pair takes one cell. */
+/* Stages 1 and 2 are on one device. An overlapped forward/backward pair takes one CSV cell. */
 TEST_CASE(transfers_within_a_device_are_left_out) {
     cgp_schedule *s = test_generate("dualpipe-v", 2, 4, 0);
     char *text = NULL;
@@ -121,7 +121,7 @@ TEST_CASE(every_schedule_comes_back_as_it_was_in_both_dialects) {
     }
 }
 
-/* Blanks have no meaning. */
+/* Blanks between actions have no meaning. */
 TEST_CASE(blanks_empty_lines_and_weights_spread_out_are_no_matter) {
     cgp_schedule *plain = parse("0F0,0B0\n1F0,1B0\n");
     static const char *const others[] = {
@@ -142,7 +142,7 @@ TEST_CASE(blanks_empty_lines_and_weights_spread_out_are_no_matter) {
     cgp_schedule_destroy(plain);
 }
 
-/* Spreadsheets write RFC 4180, preceded by a byte order mark. */
+/* Spreadsheets write CSV files as in RFC 4180, which may begin with a byte order mark. */
 TEST_CASE(cells_in_quotes_and_a_byte_order_mark_are_read) {
     cgp_schedule *plain = parse("0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,0B0,1B1,0B1\n");
     static const char *const others[] = {
@@ -215,7 +215,7 @@ TEST_CASE(a_schedule_from_csv_can_be_checked_and_simulated) {
     assert_ok(cgp_schedule_lower_chain(s));
     assert_ok(cgp_schedule_check(s, NULL));
     cgp_schedule_destroy(s);
-    s = parse("0F0,1F0,1B0,0B0\n"); /* nothing is sent */
+    s = parse("0F0,1F0,1B0,0B0\n"); /* no transfers are needed */
     assert_ok(cgp_schedule_lower_chain(s));
     assert_ok(cgp_schedule_check(s, NULL));
     cgp_schedule_destroy(s);
@@ -260,8 +260,8 @@ TEST_CASE(a_cell_that_is_no_action_is_named) {
     assert_refused(" ,\n,,\n", "x.csv: expected a line of actions per device, got none");
 }
 
-/* In older tables B means I, and BW means B. A table is read so if it has BW anywhere, or B and W
- * of one micro-batch. */
+/* In older tables B means I, and BW means B. The reader assumes an older table if there is any BW,
+ * or both B and W of one micro-batch. */
 TEST_CASE(older_letters_are_read) {
     static const char *const texts[][2] = {
         {"0F0,0F1,0B0,0W0,0BW1", "0F0,0F1,0I0,0W0,0B1"},
@@ -291,7 +291,8 @@ TEST_CASE(older_letters_are_read) {
     cgp_schedule_destroy(s);
 }
 
-/* In tables of PyTorch's Schedule1F1B the last stage counts its forwards from 1. */
+/* In tables of PyTorch's Schedule1F1B, the micro-batches of the last stage's forwards are numbered
+ * from 1. */
 TEST_CASE(forwards_of_the_last_stage_may_count_from_one) {
     static const char *const texts[][2] = {
         {"0F1,0B0,0F2,0B1", "0F0,0B0,0F1,0B1"},
@@ -338,7 +339,8 @@ TEST_CASE(transfers_lead_somewhere) {
                    "x.csv: row 1, column 1, \"0RECV_F0\": there is no stage before it");
 }
 
-/* PyTorch's own loader finds this deadlock only when it runs. */
+/* Our reader finds this deadlock at once. PyTorch's loader accepts the table, and the deadlock
+ * occurs when the schedule runs. */
 TEST_CASE(a_deadlock_in_a_text_is_found_before_it_runs) {
     cgp_schedule *s = parse("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
     assert_ok(cgp_schedule_lower_chain(s));

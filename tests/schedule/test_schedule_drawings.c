@@ -20,8 +20,8 @@ static int count(const char *text, const char *part) {
 
 /* --- critical path --- */
 
-/* Each action on the critical path starts when another action on the path ends, or a latency later.
- * Together, actions and latencies fill the makespan. */
+/* Each action on the critical path starts when another action on the path ends, or one message
+ * latency later. Together, the actions and latencies on the path fill the makespan. */
 TEST_CASE(the_critical_path_leads_from_the_end_to_the_beginning) {
     const cgp_schedule_info *info;
     test_costs c;
@@ -51,8 +51,8 @@ TEST_CASE(the_critical_path_leads_from_the_end_to_the_beginning) {
     }
 }
 
-/* F of stage 1 takes 3. All actions of device 1 are on the critical path, and only the first and
- * the last of device 0.
+/* F of stage 1 takes 3. All actions of device 1 are on the critical path. Only the first and the
+ * last action of device 0 are on it.
  *
  *     device 0   |F0|F1|        |B0   |B1..
  *     device 1      |F0      |F1      |B0   |B1   | */
@@ -72,9 +72,9 @@ TEST_CASE(the_slowest_stage_is_on_the_critical_path) {
 
 /* --- time on links --- */
 
-/* A message takes 2, a forward 1. On a link, messages follow each other, so the third arrives at 1
- * + 3 x 2. If the receiver's time counts instead, each message is taken just before its forward: 1
- * + 3 x (2 + 1). */
+/* A message takes 2, and a forward takes 1. On a link, messages follow each other, so the third
+ * message arrives at 1 + 3 x 2. If messages take the receiver's time instead, each message precedes
+ * its forward, so the last forward ends at 1 + 3 x (2 + 1). */
 TEST_CASE(messages_take_time_on_the_link_or_on_the_receiver) {
     cgp_schedule_costs costs = {.transfer = (const double[]){2.0, 2.0}};
     cgp_schedule *s = test_generate("forward-only", 2, 3, 0);
@@ -148,7 +148,7 @@ TEST_CASE(bubble_and_memory_are_in_the_title) {
     free(text);
 }
 
-/* Any file name results in valid XML. */
+/* A drawing is valid XML, whatever characters the file name has. */
 TEST_CASE(names_cannot_break_the_drawing) {
     cgp_schedule *s = NULL;
     char *text = NULL;
@@ -182,8 +182,8 @@ static const char *phase(const json_t *event) {
     return json_string_value(json_object_get(event, "ph"));
 }
 
-/* Every compute action is a slice, every message between devices has both ends of its arrow, and
- * the counters end at 0. */
+/* In the trace events, every compute action is a slice. Every message between devices has both ends
+ * of an arrow. The counters of micro-batches in flight end at 0. */
 TEST_CASE(a_trace_has_all_actions_messages_and_what_is_in_flight) {
     static const char *const names[] = {"1f1b", "zb-v", "interleaved", "dualpipe-v"};
     for (int k = 0; k < 4; k++) {
@@ -217,7 +217,7 @@ TEST_CASE(a_trace_has_all_actions_messages_and_what_is_in_flight) {
         }
         assert_int_equal(slices, expected);
         assert_int_equal(begins, ends);
-        assert_true(begins >= 8); /* the messages of one micro-batch, there and back */
+        assert_true(begins >= 8); /* one micro-batch's messages, forward and back */
         assert_int_equal(in_flight[0], 0);
         assert_int_equal(in_flight[1], 0);
         assert_float_equal(last, 1000 * t.makespan, 1e-6);
@@ -278,7 +278,8 @@ TEST_CASE(the_grid_marks_the_cells_that_are_wrong) {
                 "0B0: expected after 0F0, got it before");
 }
 
-/* A RECV belongs to the action after it, a SEND to the action before it. */
+/* The drawing marks a faulty transfer at a compute action: a RECV at the action after it, a SEND at
+ * the action before it. */
 TEST_CASE(a_transfer_is_marked_at_its_action) {
     assert_grid("0F0,0SEND_F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n",
                 " 0F0 [0F1]\n"
@@ -296,7 +297,8 @@ TEST_CASE(a_schedule_that_is_right_has_no_grid) {
     cgp_schedule_destroy(s);
 }
 
-/* A list of 24 micro-batches is invalid, because the last backward runs first. */
+/* The grid of a long list shows only the part around the error. The list of 24 micro-batches is
+ * invalid because the last backward comes first. */
 TEST_CASE(a_long_list_is_cut_around_the_error) {
     char csv[512] = "";
     for (int i = 0; i < 24; i++)

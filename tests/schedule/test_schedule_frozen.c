@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_frozen.c -- schedules in which frozen parameters leave stages without W, or without
- * any backward. */
+/* test_schedule_frozen.c -- tests schedules in which stages have no W, or no backward at all,
+ * because parameters are frozen. */
 #include "schedules.h"
 
 #include "schedule_lists.h"
@@ -43,7 +43,7 @@ TEST_CASE(a_frozen_stage_has_input_gradients_alone) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Check a frozen schedule. It takes at most the time of the schedule with all actions. */
+/* Check a schedule with frozen stages. A step must take at most as long as with all actions. */
 static void check(const char *name, int n, int m, int none, int input) {
     cgp_schedule *all = test_generate(name, n, m, 0), *frozen = test_generate(name, n, m, 0);
     cgp_schedule_report before, after;
@@ -60,7 +60,7 @@ static void check(const char *name, int n, int m, int none, int input) {
         assert_true(after.peak_in_flight[j] <= before.peak_in_flight[j]);
     cgp_schedule_timeline with, without;
     assert_ok(cgp_schedule_simulate(all, &costs.costs, &with));
-    costs.costs.latency = NULL; /* there are fewer edges */
+    costs.costs.latency = NULL; /* the frozen schedule has fewer edges */
     assert_ok(cgp_schedule_simulate(frozen, &costs.costs, &without));
     assert_true(without.makespan <= with.makespan);
     cgp_schedule_timeline_release(&with);
@@ -82,7 +82,7 @@ TEST_CASE(every_schedule_stays_correct_and_takes_no_longer) {
     }
 }
 
-/* Read a schedule back from both dialects. */
+/* A schedule with stages that have no backward is written as CSV and read back in both dialects. */
 TEST_CASE(csv_has_stages_without_backward) {
     for (int dialect = CGP_CSV_COMPUTE; dialect <= CGP_CSV_TRANSFERS; dialect++) {
         cgp_schedule *schedule = test_generate("zb-v", 3, 5, 0), *read = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_fuzz.c -- random tables. For correct tables, the least capacities are compared with
- * all smaller capacities. For damaged tables, the checker must agree with a simple reference
- * executor, which has no index and searches for no cycle. */
+/* test_schedule_fuzz.c -- random schedules, given as tables of actions. For correct tables, no
+ * capacities smaller than the least capacities may suffice. For damaged tables, the checker must
+ * agree with a simple reference executor, which runs actions one by one without an index or a
+ * search for cycles. */
 #include "support.h"
 
 #include "schedule_lists.h"
@@ -9,7 +10,7 @@
 #define STAGES 4
 #define CHUNKS 4
 #define EDGES 16
-#define LENGTH 384 /* capacity of a list: 160 correct actions, more if damaged */
+#define LENGTH 384 /* capacity of a list; correct lists have up to 160 actions */
 
 typedef struct tables {
     int stages, chunks, devices, n_edges;
@@ -39,7 +40,7 @@ static void copy_lists(tables *t, const cgp_schedule *schedule) {
     for (int device = 0; device < t->devices; device++) {
         const cgp_action *list = cgp_schedule_actions(schedule, device, &t->counts[device]);
         assert_true(t->counts[device] < LENGTH);
-        for (int i = 0; i < t->counts[device]; i++) /* a device without actions has no list */
+        for (int i = 0; i < t->counts[device]; i++) /* an empty list may be NULL */
             t->lists[device][i] = list[i];
     }
 }
@@ -57,8 +58,8 @@ static bool started_backward(const progress *p, int j, int i) {
     return p->done[CGP_ACTION_B][j][i] || p->done[CGP_ACTION_I][j][i];
 }
 
-/* Return true if an action of micro-batch i can run next on stage j of a chain. If `split`, the
- * micro-batch runs I and W instead of B; if `again`, it runs R first. */
+/* Return true if an action of micro-batch `i` can run next on stage `j` of a chain. If `split`, the
+ * micro-batch has I and W instead of B. If `again`, it has R before its backward. */
 static bool is_ready(const tables *t, const progress *p, cgp_action_kind kind, int j, int i,
                      bool split, bool again) {
     if (p->done[kind][j][i]) return false;
@@ -111,7 +112,7 @@ static void draw_edges(tables *t, uint64_t *seed) {
                   to = test_between(seed, 0, t->stages - 1);
         if (from != to) t->edges[t->n_edges++] = (cgp_edge){from, to};
     }
-    for (int e = t->n_edges - 1; e > 0; e--) { /* shuffle, so that the chain is not always first */
+    for (int e = t->n_edges - 1; e > 0; e--) { /* shuffle; the chain's edges are not always first */
         const int other = test_between(seed, 0, e);
         const cgp_edge edge = t->edges[e];
         t->edges[e] = t->edges[other];
@@ -134,8 +135,8 @@ static cgp_action remove_action(tables *t, int device, int position) {
     return a;
 }
 
-/* Return the position after the last receive that precedes position i and belongs to the same
- * action. */
+/* Return the first position to which receive number `i` may move: after the last earlier receive of
+ * the same action. */
 static int first_position(const tables *t, int device, int i) {
     const cgp_action *list = t->lists[device];
     for (int k = i - 1; k >= 0; k--) {
@@ -161,7 +162,8 @@ static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *see
     return schedule;
 }
 
-/* Freeze the parameters of random stages, and drop gradient edges of those without backward. */
+/* Freeze the parameters of random stages. Stages that then have no backward lose their gradient
+ * edges. */
 static void draw_frozen(tables *t, cgp_schedule *schedule, uint64_t *seed) {
     cgp_stage_backward stages[STAGES];
     int kept = 0;
@@ -178,7 +180,8 @@ static void draw_frozen(tables *t, cgp_schedule *schedule, uint64_t *seed) {
     t->n_edges = kept;
 }
 
-/* Draw a correct table and lower it. Set `t` to its lists, and return the schedule. */
+/* Draw a correct table and lower it. Return the lowered schedule, and set `t` to the schedule's
+ * lists. */
 static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     *t = (tables){.stages = test_between(seed, 1, STAGES), .chunks = test_between(seed, 1, CHUNKS)};
     t->devices = test_between(seed, 1, t->stages);
@@ -203,8 +206,8 @@ static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
 
 /* --- the reference executor --- */
 
-/* Return true if all messages of one kind for a stage and a micro-batch have been sent, and a
- * receive was posted for each. */
+/* Return true if all messages of one kind (activations or gradients) for a stage and a micro-batch
+ * have been sent, and a receive has been posted for each message. */
 static bool all_received(const tables *t, const progress *p, int stage, int microbatch,
                          bool gradient) {
     for (int e = 0; e < t->n_edges; e++) {
@@ -215,8 +218,8 @@ static bool all_received(const tables *t, const progress *p, int stage, int micr
     return true;
 }
 
-/* Set the stages that must have a backward: they have one, or a gradient edge. Set the stages that
- * must have W: all but those that have I alone. */
+/* Find the stages that must have a complete backward: those that have any backward action or a
+ * gradient edge. Find the stages that must have W: those that have W, or both B and I. */
 static void find_needs(const tables *t, progress *p) {
     bool both[STAGES] = {false}, input[STAGES] = {false};
     for (int device = 0; device < t->devices; device++) {
@@ -252,7 +255,7 @@ static bool transfer(const tables *t, progress *p, const cgp_action *a, bool bac
     return p->sent[e][i] = true;
 }
 
-/* Run an action if every rule allows it now. */
+/* Run an action if every rule allows the action to run next; return true if it has run. */
 static bool can_do(const tables *t, progress *p, const cgp_action *a, bool backward) {
     const int j = a->stage, i = a->microbatch;
     if (cgp__is_transfer(a->kind)) return transfer(t, p, a, backward);
@@ -320,8 +323,8 @@ static bool runs_with(const cgp_schedule *schedule, const int *capacity) {
     return false;
 }
 
-/* Step capacity[] down through all combinations at or below min[]; return false after the last
- * combination. */
+/* Set `capacity` to the next combination of capacities from 1 to `min[e]` on each edge e, in
+ * descending order. Return false after the last combination. */
 static bool next_smaller(int *capacity, const int *min, int n_edges) {
     for (int e = 0; e < n_edges; e++) {
         if (--capacity[e] >= 1) return true;
@@ -348,7 +351,8 @@ TEST_CASE(nothing_below_the_min_capacity_runs) {
         while (next_smaller(capacity, report.min_capacity, t.n_edges) && vectors++ < 200)
             assert_false(runs_with(schedule, capacity));
         tried += vectors;
-        /* If all edges have the same capacity, the largest entry is the least that suffices. */
+        /* If all edges have the same capacity, the smallest sufficient capacity is the largest
+         * entry of the least capacities. */
         for (int e = 0; e < t.n_edges; e++)
             capacity[e] = max;
         assert_true(runs_with(schedule, capacity));
@@ -363,7 +367,7 @@ TEST_CASE(nothing_below_the_min_capacity_runs) {
     assert_true(above_one > 20 && tried > 20);
 }
 
-/* Draw small integers, so that many times coincide. */
+/* Draw costs that are small integers, so that many actions end at equal times. */
 static void draw_costs(cgp_schedule_costs *costs, double values[5][EDGES], uint64_t *seed) {
     const int max = test_between(seed, 0, 3);
     for (int k = 0; k < 5; k++) {
@@ -422,7 +426,7 @@ TEST_CASE(with_the_free_capacity_no_sender_waits_and_with_less_one_does) {
     }
 }
 
-/* Return when the last message that a compute action needs arrives. */
+/* Return the time at which the last message arrives that a compute action needs. */
 static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const cgp_action *a) {
     double last = 0.0;
     if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return last;
@@ -434,9 +438,9 @@ static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const
     return last;
 }
 
-/* The timeline is the earliest that the rules allow. Each action starts when the previous one on
- * its device has ended; an F, B or I also needs its messages. The time of a RECV is the time at
- * which its message is taken, wherever the RECV is in the list. */
+/* The simulation starts each action as early as the rules allow. An action starts when the previous
+ * action on the device has ended; an F, B or I also needs its messages. The time of a RECV is the
+ * time at which its message is taken, wherever the RECV is in the list. */
 TEST_CASE(every_action_starts_as_soon_as_it_can) {
     uint64_t seed = test_seed();
     for (int round = 0; round < 300; round++) {
@@ -477,8 +481,8 @@ TEST_CASE(every_action_starts_as_soon_as_it_can) {
     }
 }
 
-/* Compare the times of the compute actions of two schedules. In one, receives come directly before
- * their use; in the other, some are posted early. */
+/* Assert that the compute actions of two schedules run at the same times. In one schedule, receives
+ * come directly before the action that needs them; in the other, some receives are posted early. */
 static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeline *x,
                                 const cgp_schedule *b, const cgp_schedule_timeline *y) {
     for (int device = 0; device < a->devices; device++) {
@@ -494,8 +498,8 @@ static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeli
     }
 }
 
-/* Check that every compute action of the critical path starts when its predecessor on the path
- * ends, back to time 0. */
+/* Check that the critical path has no gap: every compute action on the path starts at time 0 or
+ * when its predecessor on the path ends. */
 static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timeline *t) {
     double last = 0.0;
     for (int device = 0; device < s->devices; device++) {
@@ -514,8 +518,8 @@ static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timel
     assert_float_equal(last, t->makespan, 0.0);
 }
 
-/* Check that a schedule runs with these capacities, and that each action runs at the same time as
- * without a limit. */
+/* Check that a schedule runs with the buffers in `capacity`, and that each action runs at the same
+ * time as without a limit. */
 static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs costs,
                                     const int *capacity, const cgp_schedule_timeline *unlimited) {
     cgp_schedule_timeline limited;
@@ -525,9 +529,10 @@ static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs co
     cgp_schedule_timeline_release(&limited);
 }
 
-/* Posting a RECV early changes no time, but may need more buffers. Capacities that suffice for
- * early receives suffice for late ones. This does not hold for each edge alone: if one more buffer
- * on an edge resolves a deadlock, one more on another edge may resolve it too. */
+/* Posting a RECV early does not change when actions run, but may need more buffers. Capacities that
+ * suffice for early receives also suffice for late receives. The least capacities of a single edge
+ * cannot be compared, because a deadlock may be resolved by one more buffer on any of several
+ * edges. */
 TEST_CASE(a_receive_posted_early_changes_no_time) {
     uint64_t seed = test_seed();
     int more = 0;
@@ -574,7 +579,7 @@ static void shuffle(tables *t, int device, uint64_t *seed) {
         insert_action(t, device, i, remove_action(t, device, test_between(seed, 0, i)));
 }
 
-/* Make one change to a table; most changes leave it almost correct. */
+/* Make one random change to a table. Most changes leave the table almost correct. */
 static void damage(tables *t, uint64_t *seed) {
     const int device = test_between(seed, 0, t->devices - 1), count = t->counts[device];
     if (count == 0 || count + 4 > LENGTH) return;
@@ -582,13 +587,13 @@ static void damage(tables *t, uint64_t *seed) {
     cgp_action *list = t->lists[device], *a = &list[here];
     const cgp_action other = list[there];
     switch (test_between(seed, 0, 9)) {
-    case 0: /* move */
+    case 0: /* move an action */
         insert_action(t, device, there, remove_action(t, device, here));
         return;
-    case 1: /* swap neighbours */
+    case 1: /* swap neighbouring actions */
         if (here + 1 < count) insert_action(t, device, here, remove_action(t, device, here + 1));
         return;
-    case 2: /* swap any two */
+    case 2: /* swap any two actions */
         list[there] = *a;
         *a = other;
         return;
@@ -615,8 +620,8 @@ static void damage(tables *t, uint64_t *seed) {
     }
 }
 
-/* Check that an accepted table runs to the end, is drawn and simulated, and runs with the least
- * capacity. */
+/* Check that an accepted table can be drawn, simulated and run to the end, also with the least
+ * capacities. */
 static void assert_runs(const cgp_schedule *schedule) {
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
@@ -669,7 +674,7 @@ TEST_CASE(a_damaged_table_is_refused_exactly_if_it_cannot_run) {
     assert_true(refused_at_once > 500 && refused > 500 && deadlocked > 50 && accepted > 500);
 }
 
-/* The functions that recompute, lower and draw accept damaged tables, and the checker finds the
+/* The functions that add recomputation, lower and draw accept damaged tables. The checker finds the
  * damage after lowering. */
 TEST_CASE(damage_before_lowering_is_found_after_it) {
     uint64_t seed = test_seed();

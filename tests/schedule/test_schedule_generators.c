@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_generators.c -- every schedule, for all n <= 8, m <= 24, v <= 3: complete,
- * ascending, free of deadlock with the least capacity, and with the bubble and the memory of its
- * formula. */
+/* test_schedule_generators.c -- tests every schedule for n <= 8 devices, m <= 24 micro-batches and
+ * v <= 3 virtual stages. It is complete, has micro-batches in ascending order, and runs without
+ * deadlock with the least capacity. Bubble and memory follow the schedule's formula. */
 #include "schedules.h"
 
 enum { MAX_DEVICES = 8, MAX_CHUNKS = 24, MAX_VIRTUAL = 3 };
 
-/* Function that is called for every schedule and every possible size. */
+/* A function that visit_all() calls for every schedule and every possible size. */
 typedef void visitor(const cgp_schedule_info *info, int n, int m, int v);
 
 static void visit_all(visitor *visit) {
@@ -30,8 +30,8 @@ static bool is(const cgp_schedule_info *info, const char *name) {
 
 /* --- order --- */
 
-/* Check that F, the backward (B or I) and W of each stage ascend and are complete; W occurs only
- * with I. */
+/* Check that on each stage, F, backward (B or I) and W occur once per micro-batch, in ascending
+ * order. W may occur only with I. */
 static void assert_ascending(const cgp_schedule_info *info, int n, int m, int v) {
     cgp_schedule *s = test_generate(info->name, n, m, v);
     assert_string_equal(cgp_schedule_name(s), info->name);
@@ -80,8 +80,8 @@ TEST_CASE(stages_are_placed_in_a_loop_in_a_v_or_in_waves) {
 
 /* --- buffers --- */
 
-/* Check that the least capacity suffices. With one buffer less on an edge, the schedule does not
- * run, and the message shows the cycle. */
+/* Check that the least capacity suffices. If an edge has one buffer less, the schedule must not
+ * run, and the message must show the cycle. */
 static void assert_min_capacity(const cgp_schedule_info *info, int n, int m, int v) {
     cgp_schedule *s = test_generate(info->name, n, m, v);
     cgp_schedule_report report;
@@ -114,13 +114,13 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Expected bubble and memory, in units of F = I = W = 1 on one stage. */
+/* Expected bubble and peak of micro-batches in flight. On one stage, F, I and W take 1 each. */
 typedef struct formula {
     int bubble, peak;
     int next; /* smallest number of micro-batches >= m for which the formula holds */
 } formula;
 
-/* Find the formula of a schedule and size; return false if no formula is known. */
+/* Compute the formula's values for a schedule and size; return false if no formula is known. */
 static bool find_formula(const cgp_schedule_info *info, int n, int m, int v, formula *out) {
     const int multiple = (m + n - 1) / n * n, twice = 2 * n - 1;
     if (is(info, "gpipe"))
@@ -185,8 +185,8 @@ TEST_CASE(bubble_and_memory_are_those_of_the_formula) {
 
 /* --- default costs --- */
 
-/* Default costs are 1 / v per stage. So all times are exactly 1 / v of the times with cost 1, and
- * equal times stay equal. */
+/* With v stages per device, default costs are 1 / v per stage. Therefore all times are exactly 1 /
+ * v of the times with cost 1, and equal times stay equal. */
 static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v) {
     if (m > 9 || v == 1) return;
     cgp_schedule *s = test_generate(info->name, n, m, v);
@@ -214,7 +214,7 @@ static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v)
         const cgp_action *list = cgp_schedule_actions(s, d, &count);
         assert_float_equal(split.end[d][count - 1], plain.end[d][count - 1] / v, 0.0);
         assert_float_equal(split.start[d][count / 2], plain.start[d][count / 2] / v, 0.0);
-        for (int i = 0; i < count; i++) { /* costs in an array are per stage */
+        for (int i = 0; i < count; i++) { /* given costs are not divided */
             const double took = mixed.end[d][i] - mixed.start[d][i];
             if (list[i].kind == CGP_ACTION_F) assert_float_equal(took, 1.0, 1e-9);
             if (list[i].kind == CGP_ACTION_W) assert_float_equal(took, 1.0 / v, 1e-9);
@@ -238,7 +238,7 @@ TEST_CASE(devices_with_more_stages_split_more) {
     assert_ok(cgp_schedule_from_csv(&s, "two and one", text, strlen(text)));
     test_lower(s);
     assert_ok(cgp_schedule_simulate(s, NULL, &t));
-    assert_float_equal(t.makespan, 6.0, 0.0); /* F 0.5 0.5 1, B 2 1 1 */
+    assert_float_equal(t.makespan, 6.0, 0.0); /* F: 0.5, 0.5, 1; B: 2, 1, 1 */
     assert_float_equal(t.busy[0], 0.5, 0.0);
     assert_float_equal(t.busy[1], 0.5, 0.0);
     cgp_schedule_timeline_release(&t);

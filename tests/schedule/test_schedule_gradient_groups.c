@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_gradient_groups.c -- where the gradients of gradient groups add up, and what the
- * additions cost in a simulated step.
+/* test_schedule_gradient_groups.c -- the order in which gradients of gradient groups are added, and
+ * the cost of these additions in a simulated step.
  *
- * A sum is a text here, "((0+1)+2)": its parentheses are the order of the additions. */
+ * These tests represent a sum of micro-batches as a text such as "((0+1)+2)". The parentheses show
+ * the order of the additions. */
 #include "schedules.h"
 
 #include "schedule/gradient_groups.h"
 
 enum { MOST_MICROBATCHES = 40, TEXT = 16 * MOST_MICROBATCHES };
 
-/* Write the sum of the groups first .. next - 1: the tree by its definition. */
+/* Write the sum of groups `first` to `next` - 1, by the definition of the binary tree. */
 static void tree(int first, int next, int m, int groups, char *text) {
     char left[TEXT] = "", right[TEXT] = "";
     *text = '\0';
@@ -25,7 +26,8 @@ static void tree(int first, int next, int m, int groups, char *text) {
     snprintf(text, TEXT, *left && *right ? "(%s+%s)" : "%s%s", left, right);
 }
 
-/* Add up in buffers as the places say. Return the number of buffers. */
+/* Add up micro-batches in buffers as cgp__gradient_place_of() says, and write the final sum. Return
+ * the number of buffers. */
 static int run(int m, int groups, char *text) {
     static char buffers[12][TEXT], before[TEXT];
     int n = 0, last = -1;
@@ -82,8 +84,8 @@ TEST_CASE(numbers_that_are_no_powers_of_two_are_refused) {
     assert_message("expected a power of two, got 12 (8 and 16 are the nearest)");
 }
 
-/* Return the makespan of a schedule on one device with 5 micro-batches. F takes 0, I 1, W 2, an
- * addition 10 after I and 100 after W. */
+/* Return the makespan of a schedule on one device with 5 micro-batches. F takes 0, I takes 1, and W
+ * takes 2. An addition takes 10 after I and 100 after W. */
 static double makespan(const char *name, int groups) {
     static const double none[] = {0}, input[] = {1}, weight[] = {2}, add_input[] = {10},
                         add_weight[] = {100};
@@ -114,7 +116,7 @@ TEST_CASE(a_simulated_step_has_the_additions_of_its_tree) {
         assert_true(makespan(names[k], 1) == 15);
         assert_true(makespan(names[k], 2) == 15 + 110);
         assert_true(makespan(names[k], 4) == 15 + 3 * 110);
-        assert_true(makespan(names[k], 8) == 15 + 4 * 110); /* 5 of 8 groups have a micro-batch */
+        assert_true(makespan(names[k], 8) == 15 + 4 * 110); /* 5 of 8 groups are not empty */
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_papers.c -- the published tables are reproduced to the last digit. */
+/* test_schedule_papers.c -- simulated schedules reproduce published tables to the last digit. */
 #include "schedules.h"
 
 static test_measures measure(const char *name, int n, int m, int v,
@@ -29,9 +29,9 @@ static double idle_fraction(test_measures t) {
     return t.bubble_span / t.span;
 }
 
-/* Table 5 of the zero-bubble paper (Qi et al. 2023, arXiv:2401.10241), computed from the times in
- * its table 6. The cost is the largest span, and the bubble rate is the idle fraction of that
- * span. */
+/* Table 5 of the zero-bubble paper (Qi et al. 2023, arXiv:2401.10241), is computed from the times
+ * in table 6 of that paper. The cost is the largest span of a device, and the bubble rate is the
+ * idle fraction of that span. */
 TEST_CASE(the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit) {
     test_costs c;
     for (int k = 0; k < ROWS; k++) {
@@ -57,9 +57,9 @@ static test_measures measure_heuristic(const char *name, int n, int m, const tes
     return test_measure(s, &c->costs);
 }
 
-/* zb-1p has the numbers of the paper, which equal those of zb-h1. zb-2p is better than zb-h2,
- * though not as good as in the paper. In the paper I frees most of a micro-batch's memory, here W
- * frees it. */
+/* Our zb-1p has the paper's numbers, which equal the numbers of zb-h1. Our zb-2p is better than
+ * zb-h2, but not as good as in the paper. In the paper, I frees most of a micro-batch's memory;
+ * here, W frees the memory. */
 TEST_CASE(heuristic_schedules_are_no_worse_than_fixed_ones) {
     test_costs c;
     for (int k = 0; k < ROWS; k++) {
@@ -74,8 +74,9 @@ TEST_CASE(heuristic_schedules_are_no_worse_than_fixed_ones) {
     }
 }
 
-/* With random costs, different on each stage, zb-1p is never longer than ZB-H1, and zb-2p never
- * longer than ZB-H2. Neither has more micro-batches in flight than its limit. */
+/* Costs are random and different on each stage. A step of zb-1p is never longer than a step of
+ * zb-h1, and a step of zb-2p is never longer than a step of zb-h2. Neither has more micro-batches
+ * in flight than its limit. */
 TEST_CASE(heuristic_schedules_are_no_longer_for_any_costs) {
     uint64_t seed = test_seed();
     int shorter = 0;
@@ -101,7 +102,8 @@ TEST_CASE(heuristic_schedules_are_no_longer_for_any_costs) {
     assert_true(shorter > 30);
 }
 
-/* For m <= n a step takes (m+n-1)(F+I+W), or (m+n-1)(F+I) + W with split I and W. */
+/* With m <= n micro-batches on n devices, a step takes (m+n-1)(F+I+W). If backward is split into I
+ * and W, a step takes (m+n-1)(F+I) + W. */
 TEST_CASE(few_micro_batches_take_the_time_of_the_formula) {
     test_costs c;
     const cgp_schedule_costs *costs = test_plain_costs(&c, 5, 4, 3, 0);
@@ -124,8 +126,8 @@ static void assert_golden(const char *name, int n, int v, int max, int min, int 
     assert_int_equal(t.peak, peak);
 }
 
-/* Compare the bubble by span, and the memory, with those of the published schedules for m = 4n, in
- * units of F = I = W = 1 on one stage. v-half and v-min may be better than published. */
+/* Compare bubble (by span) and memory with the published numbers, for m = 4n micro-batches on n
+ * devices. On one stage, F, I and W take 1 each. v-half and v-min may be better than published. */
 TEST_CASE(the_golden_table_comes_out) {
     for (int k = 0; k < 2; k++) {
         const int n = k ? 8 : 4, m = 4 * n;
@@ -144,15 +146,15 @@ TEST_CASE(the_golden_table_comes_out) {
     }
 }
 
-/* With a barrier at the end of the step, ZB-H2 is no better than ZB-H1. */
+/* If a step ends with a barrier, so that the makespan counts, zb-h2 is no better than zb-h1. */
 TEST_CASE(zero_bubble_is_a_claim_about_the_span) {
     assert_float_equal(measure("zb-h2", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
     assert_float_equal(measure("zb-h1", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
     assert_float_equal(measure("zb-v", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
 }
 
-/* Building blocks bound the memory of v-half to half, and of v-min to a third, of the memory of
- * 1f1b, at any size. */
+/* At any size, v-half needs at most about half of the memory of 1f1b, and v-min at most about a
+ * third. The building blocks of these schedules guarantee this. */
 TEST_CASE(v_half_and_v_min_keep_to_their_memory) {
     for (int n = 2; n <= 16; n++) {
         for (int m = 1; m <= 4 * n; m += m < n ? 1 : n) {
@@ -176,8 +178,8 @@ static test_measures measure_flex(int n, int m, int in_flight) {
     return test_measure(s, NULL);
 }
 
-/* The checker counts the micro-batches in flight. No V schedule with a peak within the limit is
- * shorter. */
+/* The checker's peak of micro-batches in flight is within the limit of v-flex. No other V schedule
+ * whose peak is within the same limit is shorter. */
 TEST_CASE(v_flex_keeps_to_its_memory_and_no_v_schedule_in_it_is_shorter) {
     static const char *const others[] = {"v-min", "v-half", "zb-v"};
     for (int n = 1; n <= 9; n++) {
@@ -194,8 +196,9 @@ TEST_CASE(v_flex_keeps_to_its_memory_and_no_v_schedule_in_it_is_shorter) {
     }
 }
 
-/* With 8 devices and 32 micro-batches, in ticks of F = I = W = 1 on one stage, 192 of them work.
- * Between the limits of v-min, v-half and zb-v, each half stage more is worth a tick. */
+/* There are 8 devices and 32 micro-batches. F, I and W of a stage take one tick each, so a device
+ * computes for 192 ticks. The limits go from the peak of v-min to the peak of zb-v. A larger limit
+ * gives a shorter step. */
 TEST_CASE(v_flex_trades_memory_for_time) {
     static const struct {
         int limit, makespan;
@@ -214,8 +217,9 @@ TEST_CASE(v_flex_trades_memory_for_time) {
     assert_message("in_flight: expected none as zb-v has no such limit, got 12 (v-flex has)");
 }
 
-/* Up to n micro-batches take 1f1b's memory, and the bubble is proportional to 1 / v. The unit of a
- * bubble is an F of one of v stages. More micro-batches do not lengthen it. */
+/* With n micro-batches, `wave` needs the memory of 1f1b. The bubble is measured in units of an F of
+ * one of v stages. It is about 4 (n - 1) for every v, so its time is proportional to 1 / v. More
+ * micro-batches do not lengthen the bubble. */
 TEST_CASE(more_waves_have_smaller_bubbles_that_do_not_grow) {
     for (int n = 2; n <= 16; n++) {
         for (int v = 2; v <= 8; v *= 2) {
@@ -231,7 +235,8 @@ TEST_CASE(more_waves_have_smaller_bubbles_that_do_not_grow) {
     }
 }
 
-/* If each message has a small latency, return by how many latencies the makespan grows. */
+/* Return the growth of the makespan when each message has a small latency, as a multiple of that
+ * latency. */
 static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;
     test_costs c;
@@ -250,8 +255,8 @@ TEST_CASE(latency_costs_as_much_as_the_fits_say) {
     }
 }
 
-/* Give all edges the same capacity. The smallest capacity that suffices is the largest entry of the
- * least capacities. */
+/* Tests the smallest capacity that suffices if all edges have the same capacity. It is the largest
+ * entry of the least capacities. */
 TEST_CASE(breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one) {
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);
     assert_int_equal(measure("looped-bfs", 4, 8, 2, NULL).capacity, 2);

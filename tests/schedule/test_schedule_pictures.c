@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_pictures.c -- the generated schedules as pictures, with a row per device and a
- * column per tick. It also tests the names that users type. */
+/* test_schedule_pictures.c -- compares generated schedules with pictures, which have a row per
+ * device and a column per tick. Also tests the names of schedules that users type. */
 #include "support.h"
 
 #include "schedule_lists.h"
 
-/* Draw the schedule, compare, and free the text and the schedule. */
+/* Draw a schedule as text, compare the text with `expected`, and free the schedule. */
 static void assert_picture(cgp_schedule *schedule, const char *expected) {
     char *picture = cgp_schedule_draw(schedule);
     assert_non_null(picture);
@@ -76,7 +76,8 @@ static cgp_schedule *recomputed(const char *name, int stages, int chunks, cgp_re
     return schedule;
 }
 
-/* R does not wait for the gradient. On stages 0 and 1, R runs while the gradient is in flight. */
+/* Recomputation (R) does not wait for the gradient. On stages 0 and 1, R runs while the gradient is
+ * still being computed or sent. */
 TEST_CASE(recomputation_fills_the_wait_for_the_gradient) {
     assert_picture(recomputed("gpipe", 3, 2, CGP_RECOMPUTE_ALWAYS),
                    "F0 F1 R0  .  .  .  . B0 R1 B1\n"
@@ -99,7 +100,7 @@ TEST_CASE(except_last_spares_the_micro_batch_that_comes_back_first) {
 }
 
 /* After lowering, dependencies follow the edges passed to cgp_schedule_lower(). Here stage 1 waits
- * for no stage, and stage 2 only for stage 0. */
+ * for no other stage, and stage 2 waits only for stage 0. */
 TEST_CASE(a_lowered_schedule_is_drawn_with_its_own_edges) {
     const cgp_edge chain[] = {{0, 1}, {1, 2}, {2, 1}, {1, 0}}, jump[] = {{0, 2}};
     cgp_schedule *schedule = create("1f1b", 3, 3);
@@ -157,7 +158,8 @@ TEST_CASE(a_schedule_that_cannot_run_is_not_drawn) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Compare a device's list as text; "1RECV_F0@2" is a transfer over edge 2. */
+/* Compare a device's list of actions with a text, in which "1RECV_F0@2" is a transfer over edge
+ * 2. */
 static void assert_list(const cgp_schedule *schedule, int device, const char *expected) {
     char text[1024] = "", one[64];
     int count;
@@ -173,7 +175,7 @@ static void assert_list(const cgp_schedule *schedule, int device, const char *ex
     assert_string_equal(text, expected);
 }
 
-/* Edge 0 -> 2 skips stage 1, and so does its gradient. */
+/* Edge 0 -> 2 skips stage 1, and so does the edge of its gradient, 2 -> 0. */
 TEST_CASE(transfers_are_next_to_their_compute_actions) {
     const cgp_edge edges[] = {{0, 1}, {0, 2}, {2, 0}, {1, 2}, {2, 1}, {1, 0}};
     cgp_schedule *schedule = recomputed("gpipe", 3, 1, CGP_RECOMPUTE_ALWAYS);
@@ -196,7 +198,7 @@ TEST_CASE(gradient_edges_are_left_out_where_there_is_no_backward) {
     cgp_schedule_destroy(schedule);
 }
 
-/* I computes the gradient that a stage sends; W may run at any time. */
+/* I computes the gradient that a stage sends, so the transfer follows I. W may run later. */
 TEST_CASE(input_gradients_are_sent_before_weight_gradients) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
     const cgp_action first[] = {compute(CGP_ACTION_F, 0, 0), compute(CGP_ACTION_I, 0, 0),

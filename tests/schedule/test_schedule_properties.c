@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_properties.c -- properties of the generators and of the recompute modes, for all
- * small n and m. */
+ * small numbers of devices (n) and micro-batches (m). */
 #include "support.h"
 
 #include "schedule/table.h"
@@ -72,8 +72,8 @@ TEST_CASE(backward_ascends_on_every_stage) {
     }
 }
 
-/* GPipe has all m micro-batches in flight on every stage; 1F1B has n - j, but at most m, on stage
- * j. One buffer suffices on every edge of a chain. */
+/* GPipe has all m micro-batches in flight on every stage. 1F1B has min(n - j, m) micro-batches in
+ * flight on stage j. One buffer suffices on every edge of a chain. */
 TEST_CASE(gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= MAX_STAGES; n++) {
@@ -99,7 +99,8 @@ TEST_CASE(gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer) {
     }
 }
 
-/* With a value and a gradient between any two stages, GPipe still needs one buffer per edge. */
+/* Even if every pair of stages exchanges a value and a gradient, GPipe needs only one buffer per
+ * edge. */
 TEST_CASE(skips_under_gpipe_need_one_buffer) {
     for (int n = 2; n <= MAX_STAGES; n++) {
         for (int m = 1; m <= 10; m++) {
@@ -115,9 +116,9 @@ TEST_CASE(skips_under_gpipe_need_one_buffer) {
     }
 }
 
-/* Under 1F1B an edge 0 -> 3 needs one buffer without a gradient edge back, and two with it. With
- * one buffer, stage 0, which is ahead, cannot send value 3 before stage 3 takes value 2. But stage
- * 3 cannot send gradient 1 before stage 0 takes gradient 0. */
+/* Under 1F1B an edge 0 -> 3 needs one buffer if there is no gradient edge back, and two buffers if
+ * there is. Assume one buffer. Stage 0 is ahead, and cannot send value 3 before stage 3 takes value
+ * 2. But stage 3 cannot send gradient 1 before stage 0 takes gradient 0. */
 TEST_CASE(a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer) {
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}, {3, 2}, {2, 1}, {1, 0}, {3, 0}};
     for (int n_edges = 7; n_edges <= 8; n_edges++) {
@@ -174,8 +175,9 @@ TEST_CASE(except_last_under_gpipe_spares_micro_batch_0) {
     }
 }
 
-/* On the last stage each backward follows its forward, so nothing is recomputed. On other stages
- * all micro-batches are recomputed except micro-batch 0, whose backward runs first. */
+/* Under 1F1B with mode `except_last`, each backward on the last stage follows its forward directly,
+ * so nothing is recomputed. On other stages, all micro-batches are recomputed except micro-batch 0,
+ * whose backward runs first. */
 TEST_CASE(except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0) {
     bool recomputed[MAX_CHUNKS];
     for (int n = 1; n <= 5; n++) {
@@ -190,8 +192,9 @@ TEST_CASE(except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0) {
     }
 }
 
-/* `except_last` needs one saved slot, as `always` does. Count the actions that fill the slot: F of
- * a micro-batch that is not recomputed, R of any other. Backward frees it. */
+/* Recompute mode `except_last` needs one saved slot, as `always` does. The test counts filled
+ * slots. F fills the slot for a micro-batch that is not recomputed, R fills it for all others, and
+ * backward frees it. */
 TEST_CASE(except_last_fills_one_saved_slot_per_stage_at_a_time) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 6; n++) {
@@ -226,7 +229,8 @@ TEST_CASE(an_unknown_mode_changes_nothing) {
     cgp_schedule_destroy(schedule);
 }
 
-/* A forward schedule has nothing to recompute; a micro-batch ends with its forward. */
+/* A forward-only schedule has nothing to recompute. A micro-batch is in flight only during its
+ * forward. */
 TEST_CASE(forward_keeps_one_micro_batch_in_flight) {
     for (int m = 1; m <= 5; m++) {
         cgp_schedule *schedule = lowered("forward-only", 4, m, CGP_RECOMPUTE_ALWAYS, true);

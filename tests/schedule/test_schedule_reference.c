@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_reference.c -- the tables that PyTorch writes for all its schedules
- * (tests/data/schedules, made by tools/reference_schedules.py). They are read, checked and
- * simulated. A table with transfers and the table without them give the same step. */
+/* test_schedule_reference.c -- reads, checks and simulates the tables that PyTorch writes for all
+ * its schedules (tests/data/schedules, made by tools/reference_schedules.py). A table gives the
+ * same step with PyTorch's transfers and without them. */
 #include "schedules.h"
 
 #include <dirent.h>
@@ -11,14 +11,14 @@ enum { MAX_BYTES = 1 << 17, MAX_TABLES = 200 };
 typedef struct table {
     char file[64], name[64], format[32];
     int devices, stages, chunks;
-    char *text; /* points into files[] */
+    char *text; /* points into `files` */
 } table;
 
 static char files[8][MAX_BYTES];
 static table tables[MAX_TABLES];
 static int n_files, n_tables;
 
-/* Split a file at its empty lines; the first line of each part is a name. */
+/* Split a file at its empty lines. Each part is a table, whose name is in the first line. */
 static void split(const char *name, char *text) {
     for (char *part = text, *next; part; part = next) {
         table *t = &tables[n_tables++];
@@ -61,7 +61,7 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-/* Make a schedule from a table with transfers, in the order in which its actions run. */
+/* Make a lowered schedule from a table. If the table has no transfers, they are added. */
 static cgp_schedule *lowered(const char *name, const char *text) {
     cgp_schedule *s = NULL;
     int edges;
@@ -108,8 +108,8 @@ TEST_CASE(every_table_is_read_and_accepted) {
     assert_true(n_files == 4 && n_tables >= 60 && older >= 8 && orders >= 10);
 }
 
-/* Return the text with pairs split into two cells, as PyTorch 2.9 splits them when it inserts
- * transfers. */
+/* Return a table's text with each overlapped forward/backward pair split into two cells, as PyTorch
+ * 2.9 does when it inserts transfers. */
 static char *without_pairs(const char *text) {
     char *copy = malloc(strlen(text) + 1), *to = copy;
     assert_non_null(copy);
@@ -146,7 +146,7 @@ static void assert_same_step(const table *plain, const table *with, bool pairs) 
         min[0] = r.min_capacity[e] > min[0] ? r.min_capacity[e] : min[0];
         min[1] = q.min_capacity[e] > min[1] ? q.min_capacity[e] : min[1];
     }
-    /* this holds for the maximum over edges; a single edge may need fewer buffers */
+    /* compare the maxima over edges; a single edge may need fewer buffers */
     assert_true(min[1] >= min[0]);
     char *picture = cgp_schedule_draw(a), *same = cgp_schedule_draw(b);
     assert_string_equal(picture, same);
@@ -174,7 +174,7 @@ TEST_CASE(a_table_is_the_same_step_with_transfers_and_without) {
     assert_true(compared >= 25);
 }
 
-/* In this test messages take time, in flight or on the receiver. */
+/* In this test, messages take time: either in flight, or on the receiving device. */
 TEST_CASE(a_table_is_the_same_step_where_messages_take_time) {
     static const char file[] = "torch-2.15.0.txt", name[] = "ScheduleInterleaved1F1B";
     for (int blocking = 0; blocking < 2; blocking++) {
@@ -230,7 +230,7 @@ TEST_CASE(bubbles_are_those_of_the_schedules) {
     }
 }
 
-/* PyTorch 2.6 changed the letters, but not the schedule. */
+/* PyTorch 2.6 changed the letters of actions, but not the schedules. */
 TEST_CASE(older_letters_are_the_same_schedule) {
     static const char name[] = "ScheduleInterleavedZeroBubble";
     for (int chunks = 4; chunks <= 8; chunks += 4) {
@@ -250,7 +250,7 @@ TEST_CASE(older_letters_are_the_same_schedule) {
     }
 }
 
-/* Compare our schedule and PyTorch's of the same name, action by action. */
+/* Compare our schedules with PyTorch's schedules of the same names, action by action. */
 TEST_CASE(our_schedules_of_the_same_name_are_equal) {
     static const char *const pairs[][2] = {{"ScheduleGPipe", "gpipe"},
                                            {"Schedule1F1B", "1f1b"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_simulate.c -- timelines compared with formulas, and with small examples worked out
- * by hand. */
+/* test_schedule_simulate.c -- compares simulated timelines with formulas, and with small examples
+ * worked out by hand. */
 #include "schedules.h"
 #include "support.h"
 
@@ -29,7 +29,8 @@ static cgp_schedule *generate(const char *name, int n, int m, cgp_recompute mode
     return schedule;
 }
 
-/* Simulate, release the arrays and free the schedule; return the other figures. */
+/* Simulate a schedule, and free it. Return the timeline's figures; its arrays are already
+ * released. */
 static cgp_schedule_timeline finish_timeline(cgp_schedule *schedule,
                                              const cgp_schedule_costs *costs) {
     cgp_schedule_timeline timeline = {0}, numbers;
@@ -43,7 +44,8 @@ static cgp_schedule_timeline finish_timeline(cgp_schedule *schedule,
 
 /* --- properties --- */
 
-/* All sums are small multiples of 0.5, exact in double; only the last division rounds. */
+/* All times are sums of small multiples of 0.5, which are exact in double. Only the final division
+ * rounds. */
 TEST_CASE(gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1) {
     test_costs c;
     for (int g = 0; g < 2; g++) {
@@ -56,7 +58,7 @@ TEST_CASE(gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1) {
                                         test_plain_costs(&c, 1.0, half, half, 0.0));
                     assert_float_equal(t.makespan, (m + n - 1.0) * (1.0 + backward), 0.0);
                     assert_float_equal(t.bubble_makespan, expected, 1e-12);
-                    /* Device 0 starts first and ends last. */
+                    /* device 0 starts first and ends last, so its span is the makespan */
                     assert_float_equal(t.span, t.makespan, 0.0);
                     assert_float_equal(t.bubble_span, expected, 1e-12);
                 }
@@ -75,8 +77,9 @@ TEST_CASE(the_default_is_a_backward_of_two_forwards) {
         0.0);
 }
 
-/* If R were part of backward, a step would take (m+n-1)(F+R+B). As R does not wait for the
- * gradient, a step takes (n-1) x R less. n4 m8: 44 -> 41; n8 m32: 156 -> 149. */
+/* If R were part of backward, a step would take (m+n-1)(F+R+B). Because R does not wait for the
+ * gradient, a step takes (n-1) R less: 41 instead of 44 for n = 4, m = 8, and 149 instead of 156
+ * for n = 8, m = 32. */
 TEST_CASE(early_recomputation_shortens_the_ramp) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 8; n++) {
@@ -95,9 +98,9 @@ TEST_CASE(early_recomputation_shortens_the_ramp) {
     }
 }
 
-/* Add a latency Tc to each message. GPipe's makespan grows by Tc once per stage forward and once
- * back, that of 1F1B by Tc about twice per micro-batch. Here m is a multiple of n, and Tc is a
- * power of two, small compared with the costs. */
+/* Add a latency Tc to each message. GPipe's makespan grows by Tc for each of n - 1 messages forward
+ * and n - 1 messages back. The makespan of 1F1B grows by about 2 Tc per micro-batch. Here m is a
+ * multiple of n, and Tc is a power of two that is small compared with the costs. */
 TEST_CASE(latency_costs_1f1b_more_the_more_micro_batches) {
     const double tc = 1.0 / 64;
     test_costs c;
@@ -132,9 +135,9 @@ static void assert_starts(const cgp_schedule *s, const cgp_schedule_timeline *t,
     }
 }
 
-/* F takes 1 on device 0 and 3 on device 1. Without a limit, messages are sent at 1 2 3 4 and taken
- * at 1 4 7 10. Two messages wait at time 3, and two at time 4, when message 1 is taken as message 3
- * arrives.
+/* F takes 1 on device 0 and 3 on device 1. Without a limit, messages 0 to 3 are sent at times 1, 2,
+ * 3, 4 and taken at times 1, 4, 7, 10. Two messages wait at time 3, and also at time 4, when
+ * message 1 is taken and message 3 arrives.
  *
  *     device 0   |F0|F1|F2|..|F3|
  *     device 1      |F0      |F1      |F2      |F3      |
@@ -169,7 +172,7 @@ TEST_CASE(a_send_waits_for_a_free_buffer) {
     cgp_schedule_destroy(schedule);
 }
 
-/* A buffer is also in use while its message is in flight: with a latency of 2.5, three messages are
+/* A buffer is also in use while its message is in flight. With a latency of 2.5, three messages are
  * in flight at time 3. */
 TEST_CASE(latency_delays_receives_and_keeps_buffers) {
     cgp_schedule *schedule = generate("forward-only", 2, 6, CGP_RECOMPUTE_NEVER);
@@ -210,7 +213,7 @@ TEST_CASE(skips_need_a_buffer_for_each_stage_between) {
 }
 
 /* Stages 0 and 1 exchange messages; stage 2 has no messages. Devices 0 and 2 both have a span of 6.
- * In it device 0 computes for 3, device 2 for 6. */
+ * Within the span, device 0 computes for 3, and device 2 for 6. */
 TEST_CASE(of_equal_spans_the_idlest_counts) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 1.0, 4.0}};
@@ -260,9 +263,10 @@ TEST_CASE(invalid_costs_are_refused) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Simulate only forwards, on 2 devices with 3 stages each, so that times are counted in thirds.
- * With costs multiplied by 2^1018, all times are exactly 2^1018 times as large, although in thirds
- * they exceed DBL_MAX. With twice these costs, times overflow in the caller's unit too. */
+/* Simulate only forwards, on 2 devices with 3 stages each, so that the simulation counts times in
+ * thirds. With costs multiplied by 2^1018, all times must be exactly 2^1018 times as large,
+ * although their numbers of thirds exceed DBL_MAX. With twice these costs, the times overflow in
+ * the caller's unit too. */
 TEST_CASE(costs_near_the_largest_double_do_not_overflow) {
     enum { STAGES = 6, EDGES = 10 };
     cgp_schedule *s = NULL;
@@ -278,7 +282,7 @@ TEST_CASE(costs_near_the_largest_double_do_not_overflow) {
         latency[e] = 0.1 * e;
     const cgp_schedule_costs costs = {.forward = forward, .latency = latency};
     assert_ok(cgp_schedule_simulate(s, &costs, &small));
-    /* the makespan is above 2^6 thirds, so it overflows when multiplied by 2^1018 */
+    /* the makespan is more than 2^6 thirds, so in thirds it overflows when multiplied by 2^1018 */
     assert_in_range((int)small.makespan, 33, 63);
     for (int j = 0; j < STAGES; j++)
         forward[j] *= 0x1p1018;
@@ -308,8 +312,8 @@ TEST_CASE(costs_near_the_largest_double_do_not_overflow) {
     cgp_schedule_destroy(s);
 }
 
-/* The schedule has 390 thousand actions. Scanning all actions for each of them would take
- * minutes. */
+/* The schedule has 390 thousand actions. A simulation that scans all actions for each action would
+ * take minutes. */
 TEST_CASE(a_large_schedule_is_simulated_like_a_small_one) {
     for (int g = 0; g < 2; g++) {
         cgp_schedule *schedule = generate(generators[g], 64, 1024, CGP_RECOMPUTE_NEVER);

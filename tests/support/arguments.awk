@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# arguments.awk -- makes C functions that call each function of the public headers, with one of its
-# pointers NULL:
+# arguments.awk -- makes C functions that call each function of the public headers, each time with
+# one of the function's pointers NULL:
 #
 #     awk -f arguments.awk arguments.txt exports.txt exports_data.txt include/cgpipe/base.h ... \
 #         > argument_calls.h
 #
 # arguments.txt has an expression for each type of parameter, expressions for single parameters, and
-# the pointers that may be NULL. These are errors: a function that is exported but in no header, or
-# in a header but not exported; a type without an expression; an unused line of arguments.txt.
+# the pointers that may be NULL. It is an error if a function is exported but in no header, or in a
+# header but not exported. A type without an expression, or an unused line of arguments.txt, is also
+# an error.
 function complain(text) {
     print "arguments.awk: " text > "/dev/stderr"
     failed = 1
@@ -18,7 +19,7 @@ function trimmed(text) {
     sub(/ $/, "", text)
     return text
 }
-# The text of a header without comments and directives.
+# Return the text of a header without its comments.
 function plain(text,    out, at) {
     while ((at = index(text, "/*")) > 0) {
         out = out substr(text, 1, at - 1) " "
@@ -40,7 +41,7 @@ function expression(name, type, parameter, k) {
     complain(name ": " parameter ": arguments.txt has no value of type " type)
     return "0"
 }
-# A prototype: `T name(T a, T b)`.
+# Print a C function that makes the call of a prototype such as `T name(T a, T b)`.
 function prototype(text,    open, head, name, result, list, n, parts, k, part, type, parameter, calls) {
     gsub(/CGP_API|CGP_MUST_CHECK|static inline|CGP_PRINTF\([^)]*\)/, "", text)
     text = trimmed(text)
@@ -109,7 +110,7 @@ file == 1 {
     next
 }
 file == 2 || file == 3 { exported[$1] = 1; next }
-continues || /^[ \t]*#/ { continues = /\\$/; next } # a directive, also of several lines
+continues || /^[ \t]*#/ { continues = /\\$/; next } # skip directives, which may have several lines
 { text = text $0 "\n" }
 END {
     text = plain(text)

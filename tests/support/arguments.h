@@ -28,22 +28,22 @@ enum {
     SECONDS = 60
 };
 
-/* State of one call: the index of the pointer that is NULL, the call's result, and memory for the
- * other pointers. */
+/* State of one call: which pointer is NULL, the call's result, and memory for the other
+ * pointers. */
 typedef struct frame {
     int missing;
     cgp_status status;
-    bool nothing; /* true if the result is 0, NULL, -1, NaN or an invalid value */
+    bool nothing; /* the result is 0, NULL, -1, NaN or an invalid value */
     bool given[MAX_PARAMETERS];
     _Alignas(64) unsigned char capacity[MAX_PARAMETERS][CAPACITY]; /* aligned for any type */
     unsigned char before[MAX_PARAMETERS][CAPACITY];
 } frame;
 
 typedef struct call_case {
-    const char *function, *parameter; /* parameter NULL: all pointers are valid */
+    const char *function, *parameter; /* parameter that is NULL; none if NULL */
     int index;
     void (*call)(frame *f);
-    bool accepted; /* NULL is a valid argument here */
+    bool accepted; /* NULL is valid for this parameter */
     cgp_status expected;
     const char *result;
 } call_case;
@@ -72,7 +72,7 @@ static void leave_to_a_child(void) {
               : 2);
 }
 
-/* Get ready for the call: copy the memory, in order to detect what a failed call writes. */
+/* Prepare the call: copy the memory, in order to detect whether a failed call has written to it. */
 static void ready(frame *f) {
     if (f->missing == FORKED) leave_to_a_child();
     memcpy(f->before, f->capacity, sizeof f->capacity);
@@ -84,8 +84,8 @@ static void *memory_of(frame *f, int k, int byte) {
     return memset(f->capacity[k], byte, CAPACITY);
 }
 
-/* capacity(): memory for parameter k; only a successful call may write to this memory. memory(),
- * zeros(): scratch memory. */
+/* capacity() returns memory for parameter `k`, to which only a successful call may write. memory()
+ * and zeros() return scratch memory. */
 #define capacity(f, k) memory_of(f, k, FILLED)
 #define memory(f) memory_of(f, MAX_PARAMETERS - 1, 0)
 #define zeros(f) memory_of(f, MAX_PARAMETERS - 2, 0)
@@ -267,7 +267,7 @@ static const char *path(const char *name) {
     return test_path_of(name);
 }
 
-/* Return a file descriptor of the test's directory. */
+/* Return an open file descriptor of the test's directory. */
 static int directory(void) {
     static int fd = -1;
     if (fd < 0) fd = open(path(""), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -280,7 +280,7 @@ enum { IDS, ROWS, IMAGE, ROW, LABEL, QUERY, PARAMETER, RESULT }; /* values of op
 
 static cgp_model *last_open;
 
-/* Make a model under construction, with one open layer, a value of each kind, and one parameter. */
+/* Make an unfinished model with one open layer, a value of each kind, and one parameter. */
 static cgp_model *open_model(void) {
     cgp_model *model = NULL;
     need(cgp_model_create(&model, "open"));
@@ -300,7 +300,7 @@ static cgp_model *open_model(void) {
 }
 
 /* Make a model that maps rows of 4 numbers to 3 classes, with a norm that keeps statistics. Without
- * `loss` it only has an output. */
+ * `loss` the model has an output but no loss. */
 static cgp_model *make_model(bool loss) {
     cgp_model *model = NULL;
     need(cgp_model_create(&model, "whole"));
@@ -383,7 +383,7 @@ static const cgp_op loss_op = {.struct_size = sizeof(cgp_op),
                                .infer = loss_infer,
                                .forward = loss_forward,
                                .backward_input = loss_backward};
-static const cgp_op_run no_run; /* a run that belongs to no call */
+static const cgp_op_run no_run; /* an empty run */
 
 /* Return per-step constants with the scales of two losses. */
 static const cgp_step_values *step_values(void) {
@@ -470,7 +470,7 @@ static const cgp_tensor *const *inputs(void) {
     return list;
 }
 
-/* Make a tensor shaped like the model's output; its data are in the frame. */
+/* Make a tensor with the shape of the model's output. The data are in the frame. */
 static const cgp_tensor *const *outputs(frame *f) {
     static cgp_tensor tensor = {CGP_F32, {2, {4, 3}}, NULL};
     static const cgp_tensor *const list[1] = {&tensor};
@@ -510,7 +510,7 @@ static cgp_pipeline *measuring(void) {
     return pipeline;
 }
 
-/* Make a pipeline that has run a step, whose gradients are not yet applied. */
+/* Make a pipeline that has run a step but no update. */
 static cgp_pipeline *running(void) {
     static cgp_pipeline *pipeline;
     if (!pipeline) pipeline = measuring();
@@ -522,7 +522,7 @@ static cgp_pipeline *updated(void) {
     return running();
 }
 
-/* Make a pipeline with an external loss, with or without a forward pass. */
+/* Make a pipeline with an external loss. If `forward`, run a forward pass. */
 static cgp_pipeline *outside(bool forward) {
     static float result[12];
     static const cgp_tensor y = {CGP_F32, {2, {4, 3}}, result};

@@ -32,8 +32,8 @@ static char *write_token(char *out, const test_bpe *bpe, int token, bool json) {
     return out;
 }
 
-/* Return true if a token is spelled like an added token. (The tokenizers library would then give it
- * the id of the added token.) */
+/* Return true if a token has the same spelling as an added token. (The tokenizers library would
+ * then give the token the id of the added token.) */
 static bool is_added(const test_bpe *bpe, int token) {
     char text[2 * BPE_BYTES];
     const size_t size = (size_t)(write_token(text, bpe, token, false) - text);
@@ -117,7 +117,7 @@ void test_bpe_json(const test_bpe *bpe, char text[BPE_JSON]) {
         "true, "
         "\"vocab\": %s, \"merges\": [",
         bpe->n, bpe->n + 1, vocab);
-    for (int i = 256; i < bpe->n; i++) { /* alternate between the two spellings of a merge */
+    for (int i = 256; i < bpe->n; i++) { /* use both spellings of merges alternately */
         t += sprintf(t, i == 256 ? "%s\"" : ",\n%s\"", i % 2 ? "[" : "");
         t = write_token(t, bpe, bpe->left[i], true);
         t += sprintf(t, i % 2 ? "\", \"" : " ");

@@ -7,7 +7,8 @@
 
 enum { BPE_TOKENS = 400, BPE_BYTES = 24, BPE_TEXT = 16384 };
 
-/* Tokens 0 .. 255 are the bytes, in an order that the test chooses. Merge k makes token 256 + k. */
+/* Tokens 0 to 255 are single bytes, in an order that the test chooses. Merge number k makes token
+ * 256 + k. */
 typedef struct test_bpe {
     int n;
     uint8_t bytes[BPE_TOKENS][BPE_BYTES];
@@ -15,26 +16,26 @@ typedef struct test_bpe {
     int left[BPE_TOKENS], right[BPE_TOKENS]; /* the two parts of a merged token (256 and up) */
 } test_bpe;
 
-/* Start with single bytes: token i is byte 255 - i. */
+/* Initialize an encoding with single-byte tokens only: token i is byte 255 - i. */
 void test_bpe_start(test_bpe *bpe);
 
-/* Add a merge of two tokens. Return false and add nothing if the result exists already, is an added
- * token of test_bpe_json(), or is too long. */
+/* Add a merge of two tokens. Return false and add nothing if the merged token exists already, is an
+ * added token of test_bpe_json(), or is too long. */
 bool test_bpe_merge(test_bpe *bpe, int left, int right);
 
-/* Start, and add up to 80 merges of random tokens. */
+/* Initialize an encoding, and add up to 80 merges of random tokens. */
 void test_bpe_draw(test_bpe *bpe, uint64_t *random);
 
 /* Write vocab.json and merges.txt as texts. */
 void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_TEXT]);
 
-/* Write tokenizer.json as a text: Qwen2's pattern, NFC, ignore_merges, six added tokens whose ids
- * follow the others, and a template of the first two. */
+/* Write tokenizer.json as a text. It has Qwen2's pattern, NFC, ignore_merges, and six added tokens
+ * with the highest ids. A template adds the first two of them to a text. */
 enum { BPE_JSON = 3 * BPE_TEXT, BPE_ADDED = 6 };
 void test_bpe_json(const test_bpe *bpe, char text[BPE_JSON]);
 
-/* Encode a word the slow way: repeatedly apply the leftmost occurrence of the first merge that
- * applies. Return the number of tokens. */
+/* Encode a word by a slow, simple method. Repeatedly find the first merge in the list that applies,
+ * and apply it at its leftmost occurrence. Return the number of tokens. */
 int test_bpe_encode(const test_bpe *bpe, const uint8_t *word, int size, int32_t *ids);
 
 #endif

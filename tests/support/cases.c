@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases.c -- the tests of a program (support.h). */
+/* cases.c -- collects and runs the tests of a program (support.h). */
 #include "support.h"
 
 enum { CASES = 64 };
 
-/* The group of a program that does not define TEST_GROUP. */
+/* The default test group, for a program that does not use TEST_GROUP. */
 __attribute__((weak)) const test_group test_program;
 
-static struct CMUnitTest cases[CASES]; /* tests in line order; cmocka skips empty entries */
+static struct CMUnitTest cases[CASES]; /* sorted by line; cmocka skips empty entries */
 static int lines[CASES], count;
 
 void test_add(int line, const struct CMUnitTest *test) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoints.h -- checkpoints of plain files in a run directory, without a pipeline. */
+/* checkpoints.h -- makes checkpoints in a run directory without a pipeline, from files with random
+ * bytes. */
 #ifndef CGP_TESTS_CHECKPOINTS_H
 #define CGP_TESTS_CHECKPOINTS_H
 
@@ -52,7 +53,7 @@ static inline int count_names(const char *directory, const char *prefix) {
     return count;
 }
 
-/* Write a file of `bytes` bytes, drawn from the seed `random`. */
+/* Write a file of `bytes` random bytes, drawn with the seed `random`. */
 static inline cgp_status write_random(const char *path, size_t bytes, uint64_t random) {
     uint64_t *data = malloc(bytes + 8);
     for (size_t i = 0; i < bytes / 8 + 1; i++)
@@ -69,7 +70,8 @@ static inline cgp_status add_random(cgp__checkpoint_writer *writer, const char *
     return status == CGP_OK ? cgp__checkpoint_add(writer, name) : status;
 }
 
-/* Save a checkpoint of two files of these sizes, with bytes drawn from the seed `random`. */
+/* Save a checkpoint of two files with the given sizes. The files have random bytes, drawn with the
+ * seed `random`. */
 static inline cgp_status save_plain(const char *directory, int64_t step, int keep, const char *note,
                                     const size_t bytes[2], uint64_t random) {
     cgp__checkpoint_writer *writer = NULL;
@@ -89,7 +91,7 @@ static inline cgp_status save_plain(const char *directory, int64_t step, int kee
     return status;
 }
 
-/* Limit open files to `count` more than are open; -1 restores the limit. */
+/* Limit the number of open files to `count` more than are open now; -1 restores the limit. */
 static inline void leave_descriptors(int count) {
     struct rlimit limit;
     static rlim_t before;
@@ -101,7 +103,8 @@ static inline void leave_descriptors(int count) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* Return the step found in a directory; fail the test if there is none. */
+/* Return the step of the checkpoint that is found in a directory; fail the test if none is
+ * found. */
 static inline int64_t found_step(const char *directory) {
     int64_t step = -1;
     assert_ok(cgp_checkpoint_find(NULL, &step, NULL, directory));

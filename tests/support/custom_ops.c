@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_ops.c -- see custom_ops.h. Uses only the public headers, as a user would. */
+/* custom_ops.c -- see custom_ops.h. This file uses only the public headers, as a user's ops
+ * would. */
 #include "custom_ops.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@ static int64_t width_of(const cgp_op_type *type) {
     return type->shape.dims[type->shape.rank - 1];
 }
 
-/* Return the number of elements (count_of) or of rows (rows_of) of input 0, over all samples. */
+/* Return the number of elements (count_of) or rows (rows_of) of input 0, over all samples. */
 static int64_t count_of(const cgp_op_run *run) {
     return run->n * cgp_shape_count(&run->node->inputs[0].shape);
 }
@@ -25,7 +26,7 @@ static cgp_op_parameter parameter_of(const char *suffix, int64_t size, cgp_init_
     return (cgp_op_parameter){suffix, cgp_shape_make(1, &size), {kind, scale}, false};
 }
 
-/* Infer that y has the type of input 0, with a weight for each column. */
+/* Shape rule: y has the type of input 0, and the op has a weight for each column. */
 static cgp_status infer_weighted(const void *attributes, const cgp_op_type *inputs,
                                  cgp_op_shapes *out) {
     (void)attributes;
@@ -237,7 +238,8 @@ static cgp_status product_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Reads each element once, before it writes it, because dx may overlie dy. */
+/* Reads each element of dy before it writes the same element of dx, because dx may share memory
+ * with dy. */
 static cgp_status product_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *a = run->x[0], *b = run->x[1];
@@ -359,7 +361,7 @@ const cgp_op test_custom_meter = {.struct_size = sizeof(cgp_op),
                                   .backward_input = meter_input,
                                   .end_of_step = meter_end};
 
-/* --- bias: the input action also computes its gradient --- */
+/* --- bias: the backward-input function (I) also computes dbias --- */
 
 static cgp_status bias_forward(const cgp_op_run *run) {
     const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
@@ -405,7 +407,7 @@ static cgp_status bucket_forward(const cgp_op_run *run) {
     const int64_t rows = rows_of(run), C = width_of(&run->node->inputs[0]);
     const int64_t bound = *(const int64_t *)run->node->attributes;
     const float *x = run->x[0];
-    for (int64_t r = 0; r < rows; r++) { /* a graph may overflow: fmod() of infinity is no number */
+    for (int64_t r = 0; r < rows; r++) { /* fmod() of an infinite x is NaN */
         const double bucket = fmod(fabs(8 * (double)x[r * C]), (double)bound);
         ((int32_t *)run->y)[r] = isnan(bucket) ? 0 : (int32_t)bucket;
     }
@@ -436,8 +438,8 @@ static cgp_status gain_infer(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* Return the weight's index for element i. Where a test leaves out a wait, the integers may be
- * other data: then it is 0. */
+/* Return the index of the weight for element `i`. If a test leaves out a wait, the integers may be
+ * arbitrary. The index is then 0. */
 static int64_t gain_index(const cgp_op_run *run, int64_t i) {
     const int64_t id = ((const int32_t *)run->x[1])[i / width_of(&run->node->inputs[0])];
     return id >= 0 && id < *(const int64_t *)run->node->attributes ? id : 0;
@@ -486,8 +488,8 @@ const cgp_op test_custom_gain = {.struct_size = sizeof(cgp_op),
 
 /* --- losses --- */
 
-/* Return true if a row counts: always, except for `weighted`, where the row of the target must
- * begin above 0. */
+/* Return true if a row counts in the loss. For op `weighted`, a row counts only if the first number
+ * of the target's row is above 0. For other losses, every row counts. */
 static bool counts(const cgp_op_node *node, const float *t, int64_t row, int64_t C) {
     return node->op != &test_custom_weighted || t[row * C] > 0;
 }
@@ -511,7 +513,7 @@ static cgp_status squares_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Goes element by element, because dx[k] may overlie x[k]. */
+/* Reads all inputs of an element before it writes, because dx[k] may share memory with x[k]. */
 static cgp_status squares_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *x = run->x[0], *t = run->x[1];

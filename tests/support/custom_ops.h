@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_ops.h -- custom ops for tests, each with a different feature. */
+/* custom_ops.h -- custom ops for tests. Each op uses different features of the interface. */
 #ifndef CGP_TESTS_CUSTOM_OPS_H
 #define CGP_TESTS_CUSTOM_OPS_H
 
 #include <cgpipe/cgpipe.h>
 
-/* Ops on rows of C elements; parameters `<name>.weight` and `.bias` [C] ([K] for test_custom_gain).
+/* Ops on rows of C elements. Their parameters are `<name>.weight` and `<name>.bias`, of shape [C]
+ * ([K] for test_custom_gain).
  *
  *  op        y                              reads in backward      features
  *  scale     x weight + bias                W: x, dy               dx over dy; parallel_for
@@ -40,7 +41,7 @@ static inline int64_t test_custom_count(const cgp_op_run *run) {
     return run->n * cgp_shape_count(&run->node->inputs[0].shape);
 }
 
-/* Counts of forward runs and of recomputations of test_custom_noise in this process. */
+/* The numbers of forward runs and recomputations of test_custom_noise in this process. */
 extern _Atomic int test_noise_runs, test_noise_recomputed;
 
 #endif

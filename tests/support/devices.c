@@ -22,7 +22,7 @@ cgp_status __wrap_cgp_plan_create(cgp_plan **out, const cgp_model *model,
     CGP_TRY(cgp__backend_add(&cgp__backend_late));
     if (!model || !options || options->struct_size != sizeof *options || options->stages < 1 ||
         options->stages > cgp_model_layers(model))
-        return __real_cgp_plan_create(out, model, options); /* refused */
+        return __real_cgp_plan_create(out, model, options); /* let the library refuse it */
     cgp_plan_options there = *options;
     const char **names = NULL; /* [stages], one name for each device */
     if (device && !options->devices) {

@@ -88,7 +88,7 @@ const char *test_set_locale(const char *language, const char *charset) {
     snprintf(name, sizeof name, "%s.%s", language, charset);
     snprintf(command, sizeof command, "localedef -i %s -f %s %s/%s 2> %s", language, charset,
              test_path_of("locales"), name, test_path_of("errors"));
-    /* If a locale is incomplete, localedef exits with 1, but writes the locale nonetheless. */
+    /* If a locale is incomplete, localedef exits with code 1, but still writes the locale. */
     if (system(command) == -1 || setenv("LOCPATH", test_path_of("locales"), 1)) return NULL;
     return setlocale(LC_ALL, name);
 }

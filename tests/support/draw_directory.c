@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_directory.c -- writes drawn shapes as PNG files, one directory per class, like an image
- * folder.
+/* draw_directory.c -- writes pictures of the data set of drawn shapes as PNG files, with one
+ * directory per class (an image folder).
  *
  *     draw_directory FOLDER IMAGES_A_CLASS SIZE */
 #include <cgpipe/cgpipe.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Undo the normalisation of the data set: scale a picture back to 0 .. 255. */
+/* Undo the data set's normalisation: scale a picture back to bytes from 0 to 255. */
 static void to_bytes(const float *picture, int64_t n, uint8_t *bytes) {
     float low = picture[0], high = picture[0];
     for (int64_t i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fail_calls.c -- a library for LD_PRELOAD that makes one file call fail: the n-th of its kind, on
- * a path in one directory.
+/* fail_calls.c -- a library for LD_PRELOAD that makes one file call fail. It counts the calls of
+ * one kind on paths in one directory, and the call with the given number fails.
  *
  *     FAIL_BELOW=/tmp/x           count calls on paths in this directory
  *     FAIL_CALL=write:17:ENOSPC   the 17th write fails; HOW is ENOSPC, EIO, SHORT, KILL, STOP (the
@@ -29,7 +29,8 @@
  *
  * A full disk stays full: after ENOSPC every call that needs space fails too. A write that fails
  * with ENOSPC, or in which the process is killed, leaves half of its bytes in the file. SHORT reads
- * or writes half and returns that count. fsync does nothing: no machine crashes here. */
+ * or writes half of the bytes and returns that count. fsync does nothing, because no machine
+ * crashes in these tests. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -77,7 +78,7 @@ enum { NOTHING = 0, SHORT = -1 }; /* errors; all other values are errno numbers 
 static struct {
     char below[PATH_MAX], call[64];
     const char *report;
-    int kind, error; /* error: NOTHING, SHORT or an errno number */
+    int kind, error; /* `error`: NOTHING, SHORT or errno */
     bool kill, stop, hang, no_links;
     const char *locks;
     unsigned long n;
@@ -127,10 +128,10 @@ __attribute__((destructor)) static void end(void) {
     }
 }
 
-/* --- which call is it? --- */
+/* --- counting calls --- */
 
-/* Return true if `name` in the directory `at`, or the file `at` itself (name NULL), is below
- * FAIL_BELOW. `path` gets the whole path. */
+/* Return true if a path is below FAIL_BELOW. The path is `name` in directory `at`, or that of the
+ * open file `at` if `name` is NULL. `path` gets the whole path. */
 static bool is_below(int at, const char *name, char path[PATH_MAX]) {
     char base[PATH_MAX] = "", link[64];
     const size_t length = strlen(wanted.below);
@@ -169,7 +170,8 @@ static bool needs_space(kind k) {
 }
 
 /* Count a call. Return NOTHING, SHORT or an error. If the process must be killed in this call, this
- * does not return, except for writes and flushes, whose callers first write half of the bytes. */
+ * function kills it. For writes and flushes it returns instead, because the caller first writes
+ * half of the bytes. */
 static int intercept(kind k, int at, const char *name) {
     char path[PATH_MAX];
     const int before = errno;
@@ -276,7 +278,7 @@ struct dirent64 *readdir64(DIR *) __attribute__((alias("readdir")));
 
 /* --- write, read --- */
 
-/* Write half of the bytes: at least one if there are two. */
+/* Write half of the bytes, rounded down. */
 static ssize_t write_half(int fd, const void *bytes, size_t count) {
     return count > 1 ? syscall(SYS_write, fd, bytes, count / 2) : 0;
 }
@@ -370,7 +372,7 @@ int fclose(FILE *file) {
     return result;
 }
 
-/* --- one call each --- */
+/* --- other calls --- */
 
 int fsync(int fd) {
     FAIL_WITH(intercept(SYNC, fd, NULL), -1);
@@ -491,7 +493,7 @@ int gethostname(char *name, size_t size) {
     return 0;
 }
 
-/* Closes the file even if the call fails. */
+/* Closes the file even if the call is made to fail. */
 int close(int fd) {
     const int reason = intercept(CLOSE, fd, NULL);
     const int result = (int)syscall(SYS_close, fd);

@@ -34,16 +34,16 @@ typedef struct graph {
     const test_sizes *sizes;
     cgp_value seen[MOST]; /* values that later ops may use */
     int n;
-    cgp_value kinds; /* an integer input, below the vocabulary */
-    cgp_value ids;   /* integers made by an earlier layer; id < 0: none */
-    /* names of the last C -> C linear and norm; "": none */
+    cgp_value kinds; /* an input of integers below `vocab` */
+    cgp_value ids;   /* integers made by an earlier layer; none if id < 0 */
+    /* names of the last linear layer from C to C and of the last norm; "" if there is none */
     char square[NAME], norm[NAME];
-    bool transposed;                           /* `square` is transposed */
+    bool transposed;                           /* weight of `square` is transposed */
     cgp_value features;                        /* the float input */
     int outputs[TEST_MOST_OUTPUTS], n_outputs; /* outputs, except the first */
 } graph;
 
-/* One time in three, tie the new parameter of `name` to that of an existing op. */
+/* One time in three, tie the new parameter `name`.`suffix` to the parameter of an existing op. */
 static void maybe_tie(graph *g, const char *name, const char *suffix, const char *existing) {
     char tied[NAME + 8], old[NAME + 8];
     if (!existing[0] || test_between(g->state, 0, 2)) return;
@@ -52,7 +52,7 @@ static void maybe_tie(graph *g, const char *name, const char *suffix, const char
     cgp_model_tie(g->model, tied, old);
 }
 
-/* Add a linear C -> C; it may share an earlier weight. */
+/* Add a linear layer from C to C features. It may share an earlier weight. */
 static cgp_value random_linear(graph *g, cgp_value x, const char *name) {
     const bool transposed = test_between(g->state, 0, 1);
     if (transposed == g->transposed) maybe_tie(g, name, "weight", g->square);
@@ -64,7 +64,7 @@ static cgp_value random_linear(graph *g, cgp_value x, const char *name) {
             .out = g->sizes->width, .bias = true, .transposed = transposed, .init = normal});
 }
 
-/* Add a norm. Its eps is large, so that rows of nearly equal numbers do no harm. */
+/* Add a norm. Its eps is large, so that rows of nearly equal numbers are not amplified. */
 static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
     maybe_tie(g, name, "weight", g->norm);
     maybe_tie(g, name, "bias", g->norm);
@@ -82,7 +82,8 @@ static cgp_value random_activation(graph *g, cgp_value x) {
     return functions[function](g->model, x);
 }
 
-/* Multiply two values, or one time in three a value by itself. A norm limits the growth. */
+/* Multiply x by an earlier value, or one time in three by itself. A norm limits the size of the
+ * result. */
 static cgp_value random_product(graph *g, cgp_value x, const char *name) {
     const cgp_value other = g->seen[test_between(g->state, 0, g->n - 1)];
     maybe_tie(g, name, "weight", g->norm);
@@ -101,7 +102,7 @@ static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
     return test_between(g->state, 0, 1) ? y : cgp_add(g->model, y, cgp_detach(g->model, x));
 }
 
-/* Return true if the devices chosen by the environment run custom ops. */
+/* Return true if the devices that the environment chooses can run custom ops. */
 static bool devices_run_custom_ops(void) {
     const char *devices = getenv("CGP_TEST_DEVICES");
     return !devices || strcmp(devices, "cuda-host") != 0;
@@ -132,7 +133,7 @@ static cgp_value random_custom(graph *g, cgp_value x, const char *name) {
     }
 }
 
-/* Project to rows of `width` columns with a new linear layer. */
+/* Project x to rows of `width` columns by a new linear layer. */
 static cgp_value random_projection(graph *g, cgp_value x, const char *name, const char *part,
                                    int64_t width) {
     char full[NAME + 8];
@@ -140,8 +141,8 @@ static cgp_value random_projection(graph *g, cgp_value x, const char *name, cons
     return cgp_linear(g->model, x, full, (cgp_linear_options){.out = width, .init = normal});
 }
 
-/* Add attention. Either q, k and v are separate values made from x and an earlier value, or all
- * three are x, so that three gradients are summed. */
+/* Add attention. q, k and v are separate values made from x and an earlier value, or all three are
+ * x. In the latter case, three gradients are summed. */
 static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
     const cgp_value from = g->seen[test_between(g->state, 0, g->n - 1)];
     cgp_attention_options options = {.heads = g->sizes->heads,
@@ -166,7 +167,7 @@ static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
                              g->sizes->width);
 }
 
-/* Reorder parts of rows, or move single elements and heads there and back. */
+/* Reorder parts of rows, or move single elements or heads to other positions and back. */
 static cgp_value random_view(graph *g, cgp_value x) {
     const int64_t width = g->sizes->width, heads = g->sizes->heads;
     const int64_t cut = width / 2;
@@ -188,8 +189,8 @@ static cgp_value random_view(graph *g, cgp_value x) {
     }
 }
 
-/* Multiply two values, which may be the same: y = norm(x z^T) z, or the same with x^T z [C, C].
- * Norms keep the values small. */
+/* Compute y = norm(x z^T) z, or z times the transpose of norm(x^T z), where z is an earlier value
+ * or x. Norms keep the values small. */
 static cgp_value random_products(graph *g, cgp_value x, const char *name) {
     const cgp_value z = g->seen[test_between(g->state, 0, g->n - 1)];
     const bool by_rows = test_between(g->state, 0, 1);
@@ -252,8 +253,8 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     }
 }
 
-/* In the middle of the graph, add a second integer input, a float input (sometimes unchanged) and a
- * loss. */
+/* In the middle of the graph, add a second integer input, a float input (sometimes used unchanged)
+ * and a loss. */
 static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value targets) {
     const test_sizes *sizes = g->sizes;
     cgp_value y = cgp_embedding(g->model, g->kinds, "kinds", sizes->vocab, sizes->width, normal);
@@ -275,8 +276,7 @@ static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value tar
     return x;
 }
 
-/* Add an op, or none: mostly on the last value, sometimes on an earlier value, which is then used
- * again. */
+/* Add an op on the last value, or sometimes on an earlier value, which then has one more use. */
 static cgp_value grow(graph *g, cgp_value x, const char *name) {
     const cgp_value from =
         test_between(g->state, 0, 4) ? x : g->seen[test_between(g->state, 0, g->n - 1)];
@@ -287,7 +287,7 @@ static cgp_value grow(graph *g, cgp_value x, const char *name) {
     return x;
 }
 
-/* Make a value an output if it is neither input nor output; try only once. */
+/* Draw a value, and make it an output unless it is already an input or output. */
 static void add_output(graph *g) {
     const cgp_value x = g->seen[test_between(g->state, 0, g->n - 1)];
     for (int k = 0; k < g->n_outputs; k++)
@@ -297,7 +297,7 @@ static void add_output(graph *g) {
     cgp_model_output(g->model, x);
 }
 
-/* Freeze the parameter with this name, and no other. */
+/* Freeze parameter number `p`, and no other parameter. */
 static void freeze(cgp_model *model, int p) {
     assert_ok(cgp_model_freeze(model, cgp_model_parameter_name(model, p)));
 }
@@ -312,7 +312,8 @@ void test_random_freeze(uint64_t *state, cgp_model *model) {
     }
 }
 
-/* Add the head, whose weight may be tied to the embedding, then the losses and the output. */
+/* Add the head, whose weight may be tied to the embedding's weight. Then add the losses and the
+ * output. */
 static void finish(graph *g, cgp_value x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
     x = cgp_layer_norm(g->model, x, "norm", 0.1);
@@ -330,7 +331,7 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
         return;
     }
     cgp_model_loss_cross_entropy(g->model, x, targets, -100, 1);
-    /* targets are the argmax of the logits */
+    /* the targets of this loss are the argmax of the logits */
     if (g->sizes->rough && test_between(g->state, 0, 3) == 0)
         cgp_model_loss_cross_entropy(g->model, x, cgp_argmax(g->model, x), -100, 0.25);
     assert_ok(cgp_model_finish(g->model));
@@ -425,7 +426,7 @@ void test_random_budget(uint64_t *state, const cgp_model *model, cgp_plan_option
     o->recompute = CGP_RECOMPUTE_BUDGET;
     o->memory_limit = most * test_between(state, 20, 99) / 100;
     for (bool fits = false; !fits; o->memory_limit += fits ? 0 : most / 16 + 1) {
-        assert_ok(cgp__plan_make(&plan, model, o)); /* does not search the least limit */
+        assert_ok(cgp__plan_make(&plan, model, o)); /* does not search for the least limit */
         fits = cgp__plan_check_limits(plan) == CGP_OK;
         cgp_plan_destroy(plan);
     }
@@ -488,7 +489,7 @@ double test_results_gradients(const test_results *r) {
     return sum;
 }
 
-/* Return a checksum of all outputs of a batch; it needs no targets or masks. */
+/* Run inference on a batch, without targets and masks. Return a checksum of all outputs. */
 static double checksum(cgp_pipeline *pipeline, const cgp_model *model, const test_batch *batch) {
     const cgp_tensor *inputs[4];
     test_results results;
@@ -550,14 +551,14 @@ void test_random_training(uint64_t *state, const cgp_model *model, cgp_plan_opti
     o->balance = balance;
 }
 
-/* Return true if this process has the output, which the last stage makes. */
+/* Return true if this process has the device of the last stage, which makes the output. */
 static bool test_has_output(const cgp_plan *plan) {
     const int last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device;
     return !test_transport || cgp_plan_device_at(plan, cgp_plan_devices(plan) - 1)->rank == 0 ||
            cgp_plan_device_at(plan, last)->rank == test_transport->rank(test_communicator);
 }
 
-/* Digest the last step; keep the root. */
+/* Compute the digest of the last step, and store the digest's root. */
 static void digest(const cgp_plan *plan, cgp_pipeline *pipeline, unsigned char root[32]) {
     const size_t bytes = cgp_plan_digest_bytes(plan);
     unsigned char *record = calloc(1, bytes);

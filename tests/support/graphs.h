@@ -13,15 +13,15 @@ typedef struct test_sizes {
     int layers; /* layers of a random graph, blocks of a GPT-2 */
     int64_t sequence, width, heads, vocab;
     double dropout;
-    /* the loss of a random graph need not be smooth: integers may index tables, and image graphs
+    /* a random graph's loss may be non-smooth: computed integers may index tables, and image graphs
      * may have maximum pools */
     bool rough;
-    bool no_loss; /* a random graph has only outputs, no loss */
+    bool no_loss; /* random graphs have outputs, no loss */
 } test_sizes;
 
 /* Optional features of random graphs; all are off unless a test sets them. */
 typedef struct test_extras {
-    int outputs;          /* largest number of outputs, not counting the first */
+    int outputs;          /* largest number of outputs after the first */
     bool input_gradients; /* float inputs except masks get gradients */
     bool frozen;          /* half of the graphs have frozen parameters */
 } test_extras;
@@ -30,11 +30,11 @@ extern test_extras test_graph_extras;
 /* Build and finish a GPT-2 of these sizes. Fails the test on error. */
 cgp_model *test_gpt2(const test_sizes *sizes);
 
-/* Build and finish a random graph, drawn from *state, with `layers` layers between an embedding and
- * a head. Its ops are linears, norms, products, activations, attention, dropout, sums and
- * differences of values from any earlier layer, and custom ops (custom_ops.h). Values may have
- * several uses, and ops may share parameters. The graph may compute integers, and may have a second
- * integer input, a float input, and further losses in the middle. */
+/* Build and finish a random graph, with `layers` layers between an embedding and a head. `state` is
+ * the random generator's state. Its ops are linears, norms, products, activations, attention,
+ * dropout, sums and differences of values from any earlier layer, and custom ops (custom_ops.h).
+ * Values may have several uses, and ops may share parameters. The graph may compute integers, and
+ * may have a second integer input, a float input, and further losses in the middle. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
 /* Build and finish a random graph over small images, with `layers` layers between a stem and a
@@ -44,12 +44,13 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
  * (classes), dropout, rough and no_loss of `sizes`. */
 cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes);
 
-/* With test_graph_extras.frozen, freeze a random subset of the parameters of half of the models, or
- * those of the first layers; at least one stays trainable. Called by the functions above. */
+/* With test_graph_extras.frozen, freeze parameters in half of the models: a random subset, or all
+ * parameters of the first layers. At least one parameter stays trainable. test_random_graph() and
+ * test_random_images() call this function. */
 void test_random_freeze(uint64_t *state, cgp_model *model);
 
-/* Random inputs for a model of graphs.c or images.c: targets (some ignored), a mask of numbers from
- * 0 to 1, other floats from -1 to 1, other integers below the vocabulary. */
+/* Random inputs for a model of graphs.c or images.c. Some targets are ignored. A mask has numbers
+ * from 0 to 1, and other floats are from -1 to 1. Other integers are below the vocabulary size. */
 typedef struct test_batch {
     cgp_tensor tensors[4];
     const cgp_tensor *inputs[4];
@@ -59,7 +60,8 @@ void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes
                      int64_t samples, uint64_t *state);
 void test_batch_release(test_batch *batch);
 
-/* Zeroed tensors for a model's outputs and input gradients, with the lists that calls take. */
+/* Zeroed tensors for a model's outputs and input gradients, and the lists of tensors that the API's
+ * functions take. */
 enum { TEST_MOST_OUTPUTS = 4 };
 typedef struct test_results {
     cgp_tensor outputs[TEST_MOST_OUTPUTS], gradients[4];
@@ -77,24 +79,26 @@ double test_results_gradients(const test_results *results);
 /* Draw a balance of `layers` layers over `stages` stages, with no empty stage. */
 void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 
-/* Set the mode to budget, and draw a memory limit with which a plan fits. */
+/* Set the recompute mode to `budget`, and draw a memory limit within which a plan exists. */
 void test_random_budget(uint64_t *state, const cgp_model *model, cgp_plan_options *o);
 
-/* Draw a schedule that trains `layers` layers on at most `max` devices. Set schedule, stages,
- * virtual stages and group in the options; the number of micro-batches stays as given there. */
+/* Draw a schedule that can train `layers` layers on at most `max` devices. Set schedule, stages,
+ * virtual stages and group in the options. The number of micro-batches in the options stays. */
 void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options *options);
 
-/* Draw options to train a model on up to 4 devices, in micro-batches of one sample: precision,
- * recompute mode, schedule, and `balance` [layers], to which the options then point. */
+/* Draw options to train a model on up to 4 devices, in micro-batches of one sample. Precision,
+ * recompute mode, schedule and `balance` [layers] are drawn. The options then point to
+ * `balance`. */
 void test_random_training(uint64_t *state, const cgp_model *model, cgp_plan_options *options,
                           int *balance);
 
-/* Train `steps` steps, one for each batch; return losses, checksums and hashes. */
+/* What a training run returns: losses, checksums and hashes. test_train() trains `steps` steps, one
+ * with each batch. */
 typedef struct test_outcome {
     double losses[8];
     double evaluation;
-    double prediction; /* a checksum of all outputs */
-    double gradients;  /* a checksum of all input gradients of all steps */
+    double prediction; /* checksum of all outputs */
+    double gradients;  /* checksum of all input gradients, over all steps */
     char sha256[65], state_sha256[65];
     unsigned char roots[8][32]; /* roots of the steps' digests */
 } test_outcome;

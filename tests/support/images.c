@@ -4,7 +4,7 @@
 
 enum { MOST = 96, NAME = 64, MAX_PIXELS = 100, MAX_CHANNELS = 8 };
 
-/* A value [h, w, c]. */
+/* A value of shape [h, w, c]. */
 typedef struct image {
     cgp_value value;
     int h, w, c;
@@ -17,7 +17,7 @@ typedef struct graph {
     const test_sizes *sizes;
     image seen[MOST]; /* values that later ops may use */
     int n;
-    char norm[NAME]; /* name of the last batch norm; "": none */
+    char norm[NAME]; /* name of the last batch norm; "" if none */
     int norm_channels;
 } graph;
 
@@ -27,7 +27,7 @@ static int windows(int side, int front, int behind, int kernel, int stride) {
     return (side + front + behind - kernel) / stride + 1;
 }
 
-/* Add a convolution. Its padding is random, even negative, but leaves at least one window. */
+/* Add a convolution. Its padding is random and may be negative, but leaves at least one window. */
 static image random_convolution(graph *g, image x, const char *name) {
     cgp_conv2d_options o = {.out = test_between(g->state, 1, MAX_CHANNELS / 2),
                             .bias = test_between(g->state, 0, 1),
@@ -94,8 +94,8 @@ static image random_pool(graph *g, image x) {
     return (image){y, out[0], out[1], x.c};
 }
 
-/* Add a batch norm. It may share an earlier weight and bias, never statistics. Use a large eps, so
- * that channels of nearly equal numbers do no harm. */
+/* Add a batch norm. It may share an earlier weight and bias, but never statistics. Its eps is
+ * large, so that channels of nearly equal numbers are not amplified. */
 static image random_batch_norm(graph *g, image x, const char *name) {
     static const char *const suffixes[] = {"weight", "bias"};
     char tied[NAME + 8], old[NAME + 8];
@@ -130,8 +130,8 @@ static image random_activation(graph *g, image x) {
     return x;
 }
 
-/* Return an earlier value with the height and width of x, and with `channels` channels unless 0. If
- * none is found, return x. */
+/* Return an earlier value with the height and width of x. If `channels` is not 0, the value must
+ * have that many channels. If no value is found, return x. */
 static image like(graph *g, image x, int channels) {
     for (int tries = 0; tries < 8; tries++) {
         const image y = g->seen[test_between(g->state, 0, g->n - 1)];
@@ -155,7 +155,7 @@ static image random_concat(graph *g, image x) {
     return x;
 }
 
-/* Swap height and width, or take part of the image. */
+/* Swap height and width, or take a part of the image. */
 static image random_view(graph *g, image x) {
     const int h = test_between(g->state, 0, x.h - 1), c = test_between(g->state, 1, x.c);
     switch (test_between(g->state, 0, 2)) {
@@ -208,21 +208,22 @@ static image random_op(graph *g, image x, const char *name) {
     }
 }
 
-/* Add the class logits of the image as an output, sometimes also a mask, and the losses. */
+/* Add the class logits of the image as an output, and the losses. Sometimes add a mask as a further
+ * output. */
 static void finish(graph *g, image x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
     const int dim = test_between(g->state, 0, 4);
     cgp_value y = dim < 3    ? cgp_flatten(g->model, cgp_mean(g->model, x.value, dim))
                   : dim == 3 ? cgp_flatten(g->model, x.value)
                              : cgp_global_average_pool(g->model, x.value);
-    y = cgp_layer_norm(g->model, y, "norm", 0.1); /* else the loss may be near 0: no gradient */
+    y = cgp_layer_norm(g->model, y, "norm", 0.1); /* else loss and gradients may be near 0 */
     y = cgp_linear(g->model, y, "head",
                    (cgp_linear_options){.out = g->sizes->vocab,
                                         .bias = true,
                                         .init = {CGP_INIT_NORMAL, 0.1},
                                         .bias_init = normal});
     const bool beside = !g->sizes->no_loss && test_between(g->state, 0, 3) == 0;
-    cgp_model_output(g->model, /* this norm is not trained, but updates its statistics */
+    cgp_model_output(g->model, /* a batch norm here is not trained, but updates statistics */
                      beside ? cgp_batch_norm(g->model, y, "output", 0.1, 0.1) : y);
     const cgp_value early = g->seen[test_between(g->state, 0, g->n - 1)].value;
     if (test_graph_extras.outputs > 0 && early.id != g->seen[0].value.id && early.id != y.id)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inside.h -- access to the parts of a pipeline, for tests of internals. To read a part, include
- * its header. */
+/* inside.h -- gives tests of internals access to the parts of a pipeline. To read a part, include
+ * that part's header. */
 #ifndef CGP_TESTS_SUPPORT_INSIDE_H
 #define CGP_TESTS_SUPPORT_INSIDE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c -- main() of test programs without their own. It is in a file of its own, so that the
- * linker leaves it out of programs that have a main(). */
+/* main.c -- main() for test programs that do not define main(). It is in a separate file, so that
+ * the linker omits it from programs that define main(). */
 #include "support.h"
 
 int main(void) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* many_plugin.c -- a model plug-in for tests with many inputs, each with its own bound, several
- * outputs and losses. The first output is not logits, another output holds integers, and the second
- * loss has the larger weight. */
+/* many_plugin.c -- a model plug-in for tests. Its model has many inputs, each with its own bound,
+ * and several outputs and losses. The first output is not logits, another output holds integers,
+ * and the second loss has the larger weight. */
 #include <cgpipe/ext/model_plugin.h>
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_plugin.c -- a model plug-in for tests: linear layers and layers of a custom op, and a data
- * set. It is built once with each of these definitions, and once without any:
+/* model_plugin.c -- a model plug-in for tests: a model of linear layers and layers with a custom
+ * op, and a data set. The file is built once with each of these definitions, and once without any:
  *
  *     OTHER                  different code with the same results
  *     NO_VERSION             no cgpipe_plugin_version
@@ -10,13 +10,13 @@
  *     BUILD_REFUSES          build fails
  *     BUILD_SAYS_NOTHING     build fails without a message
  *     BUILD_IS_WRONG         a builder call fails
- *     BUILD_RETURNS          build returns this, which is no status
+ *     BUILD_RETURNS          build returns the value of BUILD_RETURNS, which is not a status
  *     BAD_KEY                a key whose default is out of range
  *     NEEDS_KEY              a key without a default
  *     NO_DATA                no data set
  *     DATA_FAILS             a data set that cannot be opened
- *     MISSING                it needs a symbol that does not exist
- *     OWN_LIBRARY            it has a symbol of libcgpipe, as if linked with the static library
+ *     MISSING                the plug-in needs a symbol that does not exist
+ *     OWN_LIBRARY            the plug-in has a symbol of libcgpipe, as if linked statically
  *     ONE_INPUT              a model without a target */
 #include <cgpipe/data.h>
 #include <cgpipe/ext/model_plugin.h>
@@ -162,14 +162,15 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
 
 /* --- data: the target is the index of the largest of the first numbers --- */
 
-/* Return true if an environment variable holds the position of this training sample. */
+/* Return true if `variable` names an environment variable that holds the position of this training
+ * sample. */
 static bool is_named(const char *variable, cgp_split split, int64_t position) {
     const char *text = getenv(variable);
     return text && split == CGP_SPLIT_TRAIN && strtoll(text, NULL, 10) == position;
 }
 
-/* Return true if the target of this validation sample is ignored: the environment variable
- * UNLABELLED holds the first such position. */
+/* Return true if the target of this validation sample is ignored. The environment variable
+ * UNLABELLED holds the position of the first ignored sample. */
 static bool ignores(cgp_split split, int64_t position) {
     const char *text = getenv("UNLABELLED");
     return text && split == CGP_SPLIT_VALIDATION && position >= strtoll(text, NULL, 10);

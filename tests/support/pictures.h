@@ -7,7 +7,7 @@
 
 enum { TEST_IMAGE_CAPACITY = 65536 };
 
-/* A file in memory. */
+/* The bytes of a file in memory. */
 typedef struct test_image {
     uint8_t bytes[TEST_IMAGE_CAPACITY];
     size_t size;
@@ -24,7 +24,8 @@ typedef struct test_png {
  * big-endian. */
 void test_make_png(test_image *out, const test_png *kind, const uint8_t *rows);
 
-/* One component is gray; three are RGB; four are CMYK, inverted as Adobe writes them. */
+/* The kind of a JPEG. One component is gray, three are RGB, and four are CMYK, inverted as Adobe
+ * writes them. */
 typedef struct test_jpeg {
     int width, height, components, quality;
     bool progressive;

@@ -11,7 +11,7 @@
  *     PLUGIN_REFUSES             the entry point fails
  *     PLUGIN_AWAY                the hardware is missing
  *     PLUGIN_BROKEN_TRANSPORT    its transport has no functions
- *     PLUGIN_OLD_TRANSPORT       its transport is built for the version before
+ *     PLUGIN_OLD_TRANSPORT       its transport is built for the previous version
  *
  * The backend, PLUGIN_NAME, has no kernels; the transport, "PLUGIN_NAME-transport", does
  * nothing. */
@@ -260,7 +260,7 @@ static const cgp_backend *const backends[] = {&backend};
 static const cgp_transport *const transports[] = {&transport};
 
 #if defined(PLUGIN_REFUSES) || defined(PLUGIN_STALE)
-__attribute__((unused)) /* only its size is used */
+__attribute__((unused)) /* only the size is used */
 #endif
 static const cgp_plugin plugin = {
 #ifdef PLUGIN_SHORT

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* processes.h -- for a test program that runs as several processes, each of which is one rank.
- * Plans of several ranks use the program's transport, instead of several ranks in one process
- * (ranks.c). */
+/* processes.h -- a setting for test programs that run as several processes, one per rank. Plans of
+ * several ranks then use the program's transport. Without it, ranks.c runs several ranks in one
+ * process. */
 #ifndef CGP_TESTS_PROCESSES_H
 #define CGP_TESTS_PROCESSES_H
 
 #include <cgpipe/pipeline.h>
 
-/* NULL: the program is one process. */
+/* The program's transport; NULL if the program is a single process. */
 extern const cgp_transport *test_transport;
 extern cgp_communicator *test_communicator;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* published.h -- published weights in a pipeline, and modified copies of their files. Include it
- * after `#define _GNU_SOURCE`. */
+/* published.h -- loads published weights into a pipeline, and modifies copies of the weights'
+ * files. Include this header after `#define _GNU_SOURCE`. */
 #ifndef CGP_TESTS_PUBLISHED_H
 #define CGP_TESTS_PUBLISHED_H
 
@@ -50,7 +50,8 @@ static inline cgp_status load(network *net, const char *path) {
     return status;
 }
 
-/* Open a directory of a GPT-2, Llama or ViT, or a file of the ResNet that RESNET specifies. */
+/* Open the weights at `path`: a directory of a GPT-2, Llama or ViT, or a file of the ResNet that
+ * RESNET specifies. */
 static inline network open_network(const char *path, int stages) {
     network net = {.spec = cgp_model_spec_default()};
     if (strstr(path, ".safetensors"))
@@ -62,9 +63,9 @@ static inline network open_network(const char *path, int stages) {
     return net;
 }
 
-/* --- numbers of PyTorch --- */
+/* --- numbers computed by PyTorch --- */
 
-/* Read a tensor of I32 or F32. Owned. */
+/* Read a tensor of I32 or F32. The caller owns the data. */
 static inline cgp_tensor read_tensor(cgp_safetensors *file, const char *name) {
     const int index = cgp_safetensors_find(file, name);
     assert_true(index >= 0);
@@ -96,8 +97,9 @@ static inline double outputs_differ(network *net, const cgp_tensor *input,
     return far;
 }
 
-/* Train a network of net->spec from these weights, by AdamW, in the layout of the options. Return
- * the largest relative difference between a step's loss and the expected loss. */
+/* Train a network of net->spec with AdamW, starting from the weights at `path`. The options give
+ * stages, schedule and so on. Return the largest relative difference between a step's loss and the
+ * expected loss. */
 static inline double losses_differ(network *net, const char *path, cgp_plan_options *o,
                                    const cgp_tensor *inputs, const cgp_tensor *targets,
                                    const cgp_tensor *losses) {
@@ -123,7 +125,7 @@ static inline double losses_differ(network *net, const char *path, cgp_plan_opti
 
 enum { MOST = 160 };
 
-/* A tensor file in memory; tensors are F32 or I64. */
+/* The contents of a tensor file in memory; tensors are F32 or I64. */
 typedef struct tensors {
     int count;
     char names[MOST][96];

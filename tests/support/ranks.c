@@ -7,9 +7,10 @@
  *     test ── cgp_pipeline_step ──► user thread 0 ──► pipeline of rank 0
  *                               ──► user thread 1 ──► pipeline of rank 1
  *
- * Each rank gets the inputs that its stages read, and NULL for the others; outputs likewise. All
- * ranks fail or none does, and the results are bit-equal on all ranks; otherwise the process
- * aborts. The reported failure is that of the first rank with a failure of its own. */
+ * Each rank gets the inputs that its stages read, and NULL for other inputs. Outputs are treated in
+ * the same way. Either all ranks fail or no rank fails, and the results are bit-identical on all
+ * ranks; otherwise the process aborts. The test gets the failure of the first rank that failed by
+ * itself, not because of a peer. */
 #include <cgpipe/cgpipe.h>
 
 #include <pthread.h>
@@ -32,8 +33,8 @@ enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_OUTPUTS = 8, MAX_DEV
 typedef struct group group;
 typedef struct call call;
 
-/* Make a call on the pipeline of a rank. `result` has c->bytes bytes, or is NULL if the test wants
- * no result. */
+/* A function that makes a call on the pipeline of one rank. `result` has c->bytes bytes, or is NULL
+ * if the test wants no result. */
 typedef cgp_status on_rank(const call *c, int rank, cgp_pipeline *pipeline, void *result);
 
 struct call {
@@ -41,7 +42,7 @@ struct call {
     const char *name, *text;
     const cgp_plan *plan;
     const cgp_tensor *const *inputs, *const *tensors;
-    void *result; /* filled by rank 0; results of other ranks must be equal */
+    void *result; /* rank 0's result; results of other ranks must be equal */
     size_t bytes;
     group *group;
     const void *in;
@@ -53,7 +54,7 @@ struct call {
     int n_tensors, n, number, state;
 };
 
-/* A rank's user thread. */
+/* A rank's user thread, and its last call. */
 typedef struct user {
     group *group;
     int rank;
@@ -70,15 +71,16 @@ struct group {
     int n;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    const call *call; /* NULL: none */
-    int round, left;  /* number of calls so far; users that still run the last call */
+    const call *call; /* NULL if there is none */
+    int round, left;  /* number of calls; number of users still in the last call */
     bool quit;
 };
 
 static group *groups[MAX_GROUPS];
 static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* True in a user thread. Calls that the library makes there are calls of a single rank. */
+/* True in a user thread. A redirected function that is called in a user thread runs for that rank
+ * only. */
 static _Thread_local bool is_user;
 
 static void *serve(void *argument) {
@@ -111,7 +113,8 @@ _Noreturn static void differ(const user *u, const call *c, const char *what) {
     abort();
 }
 
-/* Check that either all ranks have failed or none has, and that their results are equal. */
+/* Check that either all ranks have failed or no rank has failed, and that the ranks' results are
+ * equal. */
 static void compare(const group *g, const call *c) {
     const user *first = g->users;
     for (int r = 1; r < g->n; r++) {
@@ -136,7 +139,7 @@ static cgp_status first_failure(const group *g) {
     return failed ? cgp_fail(failed->status, "%s", failed->message) : CGP_OK;
 }
 
-/* Make a call on all ranks. */
+/* Make a call on all ranks, and return the status for the test. */
 static cgp_status call_all(group *g, const call *c) {
     for (int r = 0; r < g->n; r++) {
         user *u = &g->users[r];
@@ -213,7 +216,7 @@ cgp_communicator *test_communicator;
     result __wrap_##function(__VA_ARGS__);                                                         \
     result __wrap_##function(__VA_ARGS__)
 
-/* --- life --- */
+/* --- creation and destruction --- */
 
 WRAPPED(cgp_status, cgp_pipeline_create_on, cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
         const cgp_transport *transport, cgp_communicator *communicator) {
@@ -265,8 +268,9 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
     return CGP_OK;
 }
 
-/* Define the wrapper of a function that returns a status: every rank of the group runs `body`, with
- * c, rank, pipeline and result. `arguments` are the fields of the call. */
+/* Define the wrapper of a function that returns a status. Every rank of the group runs `body`,
+ * which can use `c`, `rank`, `pipeline` and `result`. `arguments` are the fields of the call
+ * `c`. */
 #define ON_RANKS(function, body, parameters, names, ...)                                           \
     cgp_status __real_##function parameters;                                                       \
     cgp_status __wrap_##function parameters;                                                       \
@@ -285,7 +289,7 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
     ON_RANKS(                                                                                      \
         f, { return __real_##f(pipeline); }, (cgp_pipeline * pipeline), (pipeline), .n = 0)
 
-/* Add data to a digest, which is compared instead of the data. */
+/* Add data to a digest. The ranks' digests are compared instead of the data. */
 static void digest(uint64_t *sum, const void *data, size_t bytes) {
     const uint64_t parts[] = {*sum, cgp__hash(data, bytes)};
     *sum = cgp__hash(parts, sizeof parts);
@@ -521,7 +525,7 @@ ON_RANKS(
 cgp_pipeline_times __real_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 
-/* The times of the step, followed by the busy times of the devices. */
+/* The result of a call: the times of the step, followed by the busy times of the devices. */
 typedef struct all_times {
     cgp_pipeline_times times;
     double busy[MAX_DEVICES];
@@ -554,7 +558,8 @@ typedef struct all_op_times {
     int n;
 } all_op_times;
 
-/* Bit 0 of c->n: the caller wants the times; bit 1: the caller wants their number. */
+/* Get the times of ops. Bit 0 of c->n says that the caller wants the times, bit 1 that the caller
+ * wants the number of times. */
 static cgp_status op_times(const call *c, int rank, cgp_pipeline *pipeline, void *result) {
     all_op_times *all = result;
     (void)rank;
@@ -576,7 +581,7 @@ cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_tim
     return CGP_OK;
 }
 
-/* Digest the times of all actions. */
+/* Add the times of all actions to a digest. */
 static void digest_timeline(uint64_t *sum, const cgp_plan *plan, const cgp_schedule_timeline *t) {
     double *const *times[] = {t->start, t->end, t->released, t->ready};
     for (int d = 0; d < t->devices; d++) {

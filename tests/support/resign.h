@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resign.h -- update the manifest of a checkpoint after a test has changed its files. */
+/* resign.h -- updates the manifest of a checkpoint after a test has changed the checkpoint's
+ * files. */
 #ifndef CGP_TESTS_RESIGN_H
 #define CGP_TESTS_RESIGN_H
 
@@ -7,7 +8,7 @@
 
 #include "checkpoint/internal.h"
 
-/* Read a JSON file in a checkpoint's directory. Owned. */
+/* Read a JSON file in a checkpoint's directory. The caller owns the result. */
 static inline json_t *read_json(const char *directory, const char *name) {
     const cgp__path_text path = cgp__path_text_of(directory, name);
     json_t *root = json_load_file(path.text, 0, NULL);
@@ -36,7 +37,8 @@ static inline void measure(const char *directory, json_t *entry) {
     json_object_set_new(entry, "sha256", digests);
 }
 
-/* Write the manifest `root` for the current files, and its checksum. Takes ownership of `root`. */
+/* Update the manifest `root` for the current files, and write it together with its checksum. Takes
+ * ownership of `root`. */
 static inline void resign_as(const char *directory, json_t *root) {
     json_t *files = json_object_get(root, "files");
     char hex[65], sum[128];

@@ -35,7 +35,7 @@ static void complain(const char *format, ...) {
     complaints++;
 }
 
-/* --- calls --- */
+/* --- API calls --- */
 
 static bool is_clean(cgp_status status) {
     const char *message = cgp_message(), *colon = strstr(message, ": ");
@@ -54,7 +54,7 @@ bool scenario_came_short(const char *call, cgp_status status) {
 
 /* --- running a scenario --- */
 
-/* Everything that a run can leak. */
+/* Counts of everything that a run of a scenario can leak. */
 typedef struct footprint {
     shortage_alive alive;
     int tasks, descriptors, temporaries;
@@ -78,7 +78,7 @@ static cgp_status play(scenario *act, shortage chosen, outcome *out) {
 }
 
 static void check_footprint(const footprint *before) {
-    /* A directory that cannot be listed is not deleted until the next cleaning. */
+    /* If listing a directory failed, the directory stays until the next cleaning, so clean here. */
     const char *function = shortage_function();
     const bool listing =
         function && (strstr(function, "opendir") || strcmp(function, "readdir") == 0);
@@ -95,8 +95,8 @@ static void check_footprint(const footprint *before) {
     if (now.temporaries) complain("%d temporary files are left", now.temporaries);
 }
 
-/* Run the scenario with one failing allocation. Return true if the run succeeded and no call
- * reported the failure. */
+/* Run the scenario with the allocation `chosen` failing. Return true if the run succeeded and no
+ * API call reported the failure. */
 static bool check_place(scenario *act, shortage chosen, const outcome *expected,
                         const footprint *before) {
     outcome got;
@@ -111,7 +111,7 @@ static bool check_place(scenario *act, shortage chosen, const outcome *expected,
     return status == CGP_OK && !reported;
 }
 
-/* Return true if CGP_TEST_PLACE is unset or names this allocation. */
+/* Return true if the environment variable CGP_TEST_PLACE is unset or names this allocation. */
 static bool is_asked_for(const char *name, int thread, int number) {
     const char *given = getenv("CGP_TEST_PLACE");
     char asked[128];

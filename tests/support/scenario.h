@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scenario.h -- repeats calls of the API, with a different allocation failing each time.
+/* scenario.h -- repeats a sequence of API calls (a scenario), with a different allocation failing
+ * each time.
  *
  *     undisturbed    calls of thread 0: N0, of thread 1: N1 ...     result R
  *     once           one allocation fails: the API call that needed it fails with a message that
@@ -8,9 +9,10 @@
  *     lasting        that allocation and all later ones fail: an error, or R if none of
  *                    them was needed
  *
- * After each run there are no more blocks, maps, streams, threads or descriptors than before, and
- * no temporary files. A random half of the allocations is tested; CGP_TEST_SCALE=2 tests all.
- * CGP_TEST_PLACE=<scenario>:<thread>:<call> repeats a single failure. */
+ * After each run, the numbers of memory blocks, maps, streams, threads and descriptors must equal
+ * the numbers at its start, and no temporary files may be left. A random half of the allocations is
+ * tested; CGP_TEST_SCALE=2 tests all. CGP_TEST_PLACE=<scenario>:<thread>:<call> runs only that
+ * failure. */
 #ifndef CGP_TESTS_SCENARIO_H
 #define CGP_TESTS_SCENARIO_H
 
@@ -19,7 +21,7 @@
 
 #include <cgpipe/cgpipe.h>
 
-/* The result of a scenario, as text: equal texts are equal results, bit for bit. */
+/* The result of a scenario, as a text. Equal texts mean bit-identical results. */
 typedef struct outcome {
     char text[2048];
     size_t used;
@@ -29,8 +31,8 @@ typedef cgp_status scenario(outcome *out);
 
 void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
 
-/* Call the API unless an earlier call has failed (`status`); repeat the call once if memory was
- * short. */
+/* Make an API call, unless an earlier call has failed (variable `status`). If an allocation failed,
+ * repeat the call once. */
 #define DO(call)                                                                                   \
     do {                                                                                           \
         if (status == CGP_OK) {                                                                    \
@@ -40,15 +42,17 @@ void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
         }                                                                                          \
     } while (0)
 
-/* Return true if a call that returned `status` must be repeated. */
+/* Return true if `call`, which returned `status`, failed because of the injected failure and must
+ * be repeated. */
 bool scenario_came_short(const char *call, cgp_status status);
 
 /* Run a scenario once for each of its allocations, and let that allocation fail. A scenario may
- * write in test_directory/run, which does not exist when it begins. All complaints are printed
+ * write in test_directory/run, which does not exist when a run begins. All complaints are printed
  * before the test fails. */
 void scenario_check(const char *name, scenario *act);
 
-/* Set-up and tear-down of a cmocka group: install the hooks, make a directory, silence warnings. */
+/* Set-up and tear-down of a cmocka group. Set-up installs the hooks, makes a directory and silences
+ * warnings. */
 int scenario_set_up(void **state);
 int scenario_tear_down(void **state);
 

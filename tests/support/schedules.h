@@ -8,7 +8,8 @@
 
 #include "schedule/table.h"
 
-/* Generate a schedule with v virtual stages; 0: its default. Fails the test on error. */
+/* Generate a schedule with `v` virtual stages; 0 means the schedule's default. Fails the test on
+ * error. */
 cgp_schedule *test_generate(const char *name, int devices, int chunks, int v);
 
 /* Lower a schedule with the edges of a chain: from each stage to the next, and back. */
@@ -17,15 +18,16 @@ void test_lower(cgp_schedule *schedule);
 /* Figures of a lowered schedule. */
 typedef struct test_measures {
     double span, makespan;
-    double bubble_span, bubble_makespan; /* fraction of a device's time in which it is idle */
-    int peak;                            /* slots on the device that has the most */
-    int capacity;                        /* buffers on the edge that needs the most */
+    double bubble_span, bubble_makespan; /* idle fraction of device time */
+    int peak;                            /* largest number of slots on a device */
+    int capacity;                        /* largest number of buffers on an edge */
 } test_measures;
 
-/* Measure with these costs (NULL: 1 each on every stage), and free the schedule. */
+/* Measure a schedule with given costs, and free the schedule. If `costs` is NULL, each cost is 1 on
+ * every stage. */
 test_measures test_measure(cgp_schedule *schedule, const cgp_schedule_costs *costs);
 
-/* Equal costs on every stage and edge. */
+/* Costs that are equal on every stage and every edge. */
 enum { TEST_STAGES = 192 };
 typedef struct test_costs {
     double forward[TEST_STAGES], input[TEST_STAGES], weight[TEST_STAGES], latency[2 * TEST_STAGES];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shortage.c -- see shortage.h.
  *
- * Every function in wrapped.txt has a __wrap_ here; the linker reports a missing one. */
+ * Every function in wrapped.txt has a __wrap_ function in this file. If one is missing, the linker
+ * fails. */
 #define _GNU_SOURCE
 #include "shortage.h"
 
@@ -16,7 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The call that fails. It is not atomic, because it is only set while no other thread runs. */
+/* The call that must fail. This variable need not be atomic, because it is only set while no other
+ * thread runs. */
 static shortage chosen;
 static atomic_bool counting;
 static _Atomic(const char *) failed;
@@ -63,8 +65,8 @@ shortage_alive shortage_count_alive(void) {
 
 /* --- the C library --- */
 
-/* Wrap a function that returns a pointer. It returns NULL with ENOMEM, or makes one more object of
- * `kind`. */
+/* Wrap a function that returns a pointer. The wrapper returns NULL with ENOMEM if the call must
+ * fail. Otherwise it counts one more object of `kind`. */
 #define POINTER(type, function, kind, parameters, ...)                                             \
     type __real_##function parameters;                                                             \
     type __wrap_##function parameters;                                                             \
@@ -89,7 +91,7 @@ POINTER(FILE *, fdopen, streams, (int fd, const char *mode), fd, mode)
 POINTER(DIR *, opendir, streams, (const char *path), path)
 POINTER(DIR *, fdopendir, streams, (int fd), fd)
 
-/* Wrap a function that frees an object of `kind`. */
+/* Wrap a function that frees an object of `kind`: the wrapper counts one object less. */
 #define END(type, result, function, kind)                                                          \
     result __real_##function(type thing);                                                          \
     result __wrap_##function(type thing);                                                          \
@@ -123,7 +125,8 @@ int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes) {
     return error;
 }
 
-/* NULL also marks the end of a directory: only errno tells them apart. */
+/* readdir() returns NULL for an error and for the end of a directory. Only errno distinguishes the
+ * two. */
 struct dirent *__real_readdir(DIR *list);
 struct dirent *__wrap_readdir(DIR *list);
 struct dirent *__wrap_readdir(DIR *list) {
@@ -134,7 +137,7 @@ struct dirent *__wrap_readdir(DIR *list) {
     return __real_readdir(list);
 }
 
-/* Count both the stream and the text that it allocates. */
+/* open_memstream() creates two objects, a stream and the stream's text, and both are counted. */
 FILE *__real_open_memstream(char **text, size_t *size);
 FILE *__wrap_open_memstream(char **text, size_t *size);
 FILE *__wrap_open_memstream(char **text, size_t *size) {
@@ -211,7 +214,7 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
     return error;
 }
 
-/* --- jansson and libcrypto, through their own hooks --- */
+/* --- jansson and libcrypto, through the hooks that they offer --- */
 
 static void *json_take(size_t bytes) {
     void *made = denied("jansson") ? NULL : __real_malloc(bytes);

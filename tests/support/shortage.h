@@ -5,11 +5,12 @@
  *     thread 1: first worker made    0 1 2 ...
  *     thread 2: ...                  0 1 2 3 4 ...
  *
- * Every call that allocates is counted, separately for each thread. So a thread and a number
+ * Every call that allocates is counted, separately for each thread. Therefore a thread and a number
  * identify the same call in every run.
  *
  * The linker (--wrap) redirects the calls in wrapped.txt from our objects to shortage.c. Calls
- * inside other libraries are untouched, but jansson and libcrypto use our functions. */
+ * inside other libraries are not redirected, but jansson and libcrypto are configured to allocate
+ * by functions in shortage.c. */
 #ifndef CGP_TESTS_SHORTAGE_H
 #define CGP_TESTS_SHORTAGE_H
 
@@ -19,25 +20,27 @@
 enum { SHORTAGE_THREADS = 64 };
 
 typedef struct shortage {
-    int thread, number; /* the call that fails; thread -1: none */
+    int thread, number; /* the call that fails; none if `thread` is -1 */
     bool lasting;       /* all later calls of all threads fail too */
-    const char *only;   /* count only calls of this function; NULL: all */
+    const char *only;   /* count only calls of this function; all if NULL */
 } shortage;
 
-/* Replace the allocators of jansson and libcrypto. Call it once, before either is used. */
+/* Replace the allocators of jansson and libcrypto. Must be called once, before either library is
+ * used. */
 void shortage_init(void);
 
-/* Start to count calls; the chosen one fails. Lasts until shortage_end(). */
+/* Start to count calls, and let the chosen call fail. Counting lasts until shortage_end(). */
 void shortage_begin(shortage chosen);
 void shortage_end(void);
 
-/* Return the first function that failed since shortage_begin(); NULL if none did. */
+/* Return the name of the first function that has failed since shortage_begin(), or NULL if none has
+ * failed. */
 const char *shortage_function(void);
 
-/* Return how often a thread asked for memory since shortage_begin(). */
+/* Return the number of counted calls of a thread since shortage_begin(). */
 int shortage_asked(int thread);
 
-/* Counts of live allocations. */
+/* The numbers of allocations that exist at a time, by kind. */
 typedef struct shortage_alive {
     int64_t blocks, mapped_bytes, streams, threads;
 } shortage_alive;

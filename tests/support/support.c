@@ -15,7 +15,7 @@ uint64_t test_seed(void) {
     const uint64_t drawn =
         ((uint64_t)now.tv_nsec << 20) ^ (uint64_t)now.tv_sec ^ ((uint64_t)getpid() << 40);
     const uint64_t seed = given ? strtoull(given, NULL, 10) : drawn;
-    /* silence warnings: random batches often have fewer samples than chunks */
+    /* silence warnings, because random batches often have fewer samples than micro-batches */
     cgp_log_set_level(CGP_LOG_ERROR);
     print_message("CGP_TEST_SEED=%" PRIu64 "\n", seed);
     return seed;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* support.h -- shared by all tests: cmocka's includes, the definition of a test, status assertions
- * that print the message, random seeds. */
+/* support.h -- shared by all tests. Includes cmocka, and has macros to define a test, status
+ * assertions that print the message, and random seeds. */
 #ifndef CGP_TESTS_SUPPORT_H
 #define CGP_TESTS_SUPPORT_H
 
@@ -20,11 +20,11 @@
 /* --- tests --- */
 
 /* Define a test, as in TEST_CASE(sums_are_exact) { ... }. A program runs its tests in the order of
- * its source. */
+ * the source file. */
 #define TEST_CASE(name) TEST_DEFINE(name, unused_state, cmocka_unit_test(name))
 
-/* Define a function that runs as several tests. The other arguments are cmocka's structs of these
- * tests, each with its own `*state`. */
+/* Define a function that runs as several tests. The arguments after `name` are cmocka's structs of
+ * these tests, each with its own `*state`. */
 #define TEST_CASES(name, ...) TEST_DEFINE(name, state, __VA_ARGS__)
 
 #define TEST_DEFINE(name, parameter, ...)                                                          \
@@ -36,8 +36,8 @@
     }                                                                                              \
     static void name(__attribute__((unused)) void **parameter)
 
-/* Optional functions before and after all tests of a program, and before and after each, as in
- * TEST_GROUP(.before = test_empty_before); */
+/* Set optional functions to run before and after all tests of a program, and before and after each
+ * test, as in TEST_GROUP(.before = test_empty_before); */
 #define TEST_GROUP(...) const test_group test_program = {__VA_ARGS__}
 
 typedef struct test_group {
@@ -46,16 +46,16 @@ typedef struct test_group {
 
 extern const test_group test_program;
 
-/* Add a test, whose place in the order is `line`. */
+/* Add a test. Tests run in the order of `line`. */
 void test_add(int line, const struct CMUnitTest *test);
 
-/* Run the tests that were added; return the number of failures. A program without main() does only
- * this. */
+/* Run the tests that were added; return the number of failures. A test program that does not define
+ * main() only calls this function. */
 int test_run(void);
 
 /* --- assertions --- */
 
-/* Assert that the call succeeds; print its message if not. */
+/* Assert that a call returns CGP_OK; if it does not, print the call's message. */
 #define assert_ok(call) assert_status((call), CGP_OK)
 
 #define assert_status(call, expected)                                                              \
@@ -79,28 +79,30 @@ int test_run(void);
 
 /* --- random numbers --- */
 
-/* Return the seed of this run: the environment variable CGP_TEST_SEED, or a random number. It is
- * printed, so that a failure can be repeated. */
+/* Return the seed of this run: the environment variable CGP_TEST_SEED, or a random number. The seed
+ * is printed, so that a failure can be repeated. */
 uint64_t test_seed(void);
 
-/* Return a number of random cases: n times CGP_TEST_SCALE (default 1), at least 1. */
+/* Return how many random cases a test must run: `n` times the environment variable CGP_TEST_SCALE
+ * (default 1), but at least 1. */
 int test_scaled(int n);
 
 /* Skip a test of the cpu backend if CGP_TEST_DEVICES names another backend (devices.c). */
 void test_needs_cpu(void);
-/* Skip a test that inspects its only rank if CGP_TEST_RANKS asks for several (ranks.c). */
+/* Skip a test that works only with a single rank if CGP_TEST_RANKS asks for several ranks
+ * (ranks.c). */
 void test_needs_one_rank(void);
 
-/* Return the next number of a test's generator (splitmix64); test_between() scales it to [low,
- * high]. */
+/* test_random() returns the next number of a random generator (splitmix64). test_between() returns
+ * a random number from `low` to `high`, both included. */
 uint64_t test_random(uint64_t *state);
 int test_between(uint64_t *state, int low, int high);
 
-/* Count the threads of the process. The kernel lists a joined thread for a moment longer, so this
- * waits at most 10 s while there are more than TEST_THREADS. */
+/* Count the threads of the process. The kernel lists a joined thread for a short time, so this
+ * function waits, at most 10 s, while there are more than TEST_THREADS threads. */
 int test_count_threads(void);
 
-/* Number of threads of a process without workers: the test's own, and one more under the thread
+/* Number of threads of a process without workers: the main thread, and one more under the thread
  * sanitizer. */
 #ifdef TEST_TSAN
 enum { TEST_THREADS = 2 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* training.h -- a pipeline with its plan, and its hashes. */
+/* training.h -- a pipeline with its plan, for tests that compare hashes of weights after
+ * training. */
 #ifndef CGP_TESTS_TRAINING_H
 #define CGP_TESTS_TRAINING_H
 
@@ -23,7 +24,7 @@ static inline void training_stop(training *t) {
     cgp_plan_destroy(t->plan);
 }
 
-/* Make a step and its update; return the loss. */
+/* Run a training step and the update after it; return the loss. */
 static inline double training_step(const training *t, const test_batch *batch) {
     double loss = 0;
     assert_ok(cgp_pipeline_step(t->pipeline, batch->inputs, batch->n, &loss));

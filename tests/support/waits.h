@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.h -- omits each wait for another queue while that queue is slow. Then a result must differ.
- * With all waits, no result differs.
+/* waits.h -- tests the waits of one queue for another. If a wait is omitted while the other queue
+ * is slow, a result must differ. With all waits, no result may differ.
  *
  *     [COMPUTE][IN]    a kernel reads a slot into which a message is being copied
  *     [COMPUTE][OUT]   a kernel writes a slot from which a message is still copied
@@ -13,9 +13,10 @@
  *     join             a kernel overwrites memory that a kernel of the branch still reads
  *     end              the next action begins while a kernel of the branch runs
  *
- * The list is complete. The test fails if a plan has a wait that is not listed, if no random draw
- * has a listed wait, or if a wait has no effect. A plan elides waits for actions past which the
- * host has already synchronized, since the host is at most CGP__AHEAD actions ahead.
+ * The list is complete. The test fails if a plan has a wait that is not listed, if no random run
+ * has a listed wait, or if omitting a wait has no effect. The host is at most CGP__AHEAD actions
+ * ahead of the device. Therefore a plan elides waits for actions past which the host has already
+ * synchronized.
  *
  * A test that includes this file is built with CGP_TEST_SITES, and defines cgp__site_off. */
 #ifndef CGP_TESTS_SUPPORT_WAITS_H
@@ -28,9 +29,9 @@
 #include "plan/program/program.h"
 #include "plan/setup.h"
 
-/* Names of the device under test and of a reference device, which has the same bits and whose
- * queues need no waits; its branch is off. make_slow() makes a queue, or the branch, slow (0 ns:
- * fast). */
+/* The device under test, and a reference device. The reference device gives bit-identical results,
+ * its queues need no waits, and it does not use the branch. make_slow() sets the delay of a queue,
+ * or of the branch; 0 ns makes it fast. */
 typedef struct waits_device {
     const char *name, *reference;
     void (*make_slow)(int queue, int64_t ns);
@@ -44,7 +45,7 @@ enum { STEPS = 2, MAX_DRAWS = 400, SLOW_RUNS = 36, BRANCH = CGP_QUEUES };
 
 #define QUEUES(queue, other) CGP__SITE_QUEUES + CGP_QUEUES *CGP_QUEUE_##queue + CGP_QUEUE_##other
 /* clang-format off */
-static const char *const names[CGP__SITES] = { /* NULL: there is no such wait */
+static const char *const names[CGP__SITES] = { /* NULL if there is no such wait */
     [QUEUES(COMPUTE, IN)] = "[COMPUTE][IN]", [QUEUES(COMPUTE, OUT)] = "[COMPUTE][OUT]",
     [QUEUES(IN, COMPUTE)] = "[IN][COMPUTE]", [QUEUES(IN, OUT)] = "[IN][OUT]",
     [QUEUES(OUT, COMPUTE)] = "[OUT][COMPUTE]",
@@ -52,13 +53,13 @@ static const char *const names[CGP__SITES] = { /* NULL: there is no such wait */
     [CGP__SITE_FORK] = "fork", [CGP__SITE_JOIN] = "join", [CGP__SITE_END] = "end"};
 /* clang-format on */
 
-/* Return true if some plan for the device under test has this wait. */
+/* Return true if plans for the device under test can have this wait. */
 static inline bool has_wait(int site) {
     return names[site] && (waits_on.branch || site < CGP__SITE_FORK);
 }
 
-/* The result of a training run. It includes the status of each update, because a NaN makes an
- * update fail. */
+/* The result of a training run. The result includes the status of each update, because an update
+ * fails if there is a NaN. */
 typedef struct result {
     double losses[STEPS];
     cgp_status updates[STEPS];
@@ -81,7 +82,8 @@ static inline void train(const cgp_model *model, const cgp_plan_options *o, cons
     cgp_plan_destroy(plan);
 }
 
-/* Find the waits of the branch: a join is between two calls of the branch in one action. */
+/* Find the waits for the branch that a plan has. There is a join if one action has more than one
+ * call on the branch. */
 static inline void find_branches(const cgp_plan *plan, bool there[CGP__SITES]) {
     for (int j = 0; j < cgp_plan_stages(plan); j++) {
         const cgp__program *backward = &cgp__plan_stage(plan, j)->programs[CGP__BACKWARD];
@@ -94,8 +96,8 @@ static inline void find_branches(const cgp_plan *plan, bool there[CGP__SITES]) {
     there[CGP__SITE_END] = there[CGP__SITE_FORK];
 }
 
-/* Find the waits that a training run has. It waits for messages if there is a transfer, and for
- * buffers if an edge has fewer buffers than micro-batches. */
+/* Find the waits that a training run has. A run waits for messages if the plan has edges. It waits
+ * for buffers if an edge has fewer buffers than the plan has micro-batches. */
 static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
                               bool there[CGP__SITES]) {
     cgp_plan *plan = NULL;
@@ -124,7 +126,7 @@ static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
     cgp_plan_destroy(plan);
 }
 
-/* A random training run. */
+/* A randomly drawn training run. */
 typedef struct draw {
     test_sizes sizes;
     cgp_model *model;
@@ -167,8 +169,8 @@ static inline void release_draw(draw *d) {
     cgp_model_destroy(d->model);
 }
 
-/* Train with a slow queue, and without the wait of a site (-1: with all waits). Return true if the
- * result differs. */
+/* Train with queue `slow` slowed down, and without the wait at `site` (-1: with all waits). Return
+ * true if the result differs from the expected result. */
 static inline bool differs(const draw *d, int slow, int site) {
     result got;
     cgp__site_off = site;
@@ -179,7 +181,7 @@ static inline bool differs(const draw *d, int slow, int site) {
     return memcmp(&d->expected, &got, sizeof got) != 0;
 }
 
-/* Return true if the wait at a site is for work of this queue. */
+/* Return true if the wait at `site` waits for work of `queue`. */
 static inline bool is_for(int site, int queue) {
     if (site == CGP__SITE_MESSAGE) return queue == CGP_QUEUE_OUT;
     if (site == CGP__SITE_BUFFER) return queue == CGP_QUEUE_IN;
@@ -188,7 +190,7 @@ static inline bool is_for(int site, int queue) {
     return (site - CGP__SITE_QUEUES) % CGP_QUEUES == queue;
 }
 
-/* Check that every wait makes a difference. */
+/* Check that for every wait, omitting the wait changes a result. */
 static inline void check_waits(void) {
     uint64_t state = test_seed();
     bool found[CGP__SITES] = {false}, noticed[CGP__SITES] = {false};
@@ -219,7 +221,7 @@ static inline void check_waits(void) {
     assert_int_equal(open, 0);
 }
 
-/* Check that a slow queue changes no bit. */
+/* Check that with all waits, results with a slow queue are bit-identical to results without. */
 static inline void check_slow_queues(void) {
     const int queues = CGP_QUEUES + waits_on.branch;
     uint64_t state = test_seed();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_balance.c -- the balance of a step: against all balances, for every schedule and for tables;
- * on the models of the zoo no boundary moves with gain. The simulation of the search is compared
- * with the public one, the balance by device with all cuts. */
+/* test_balance.c -- the balance of stages for the fastest step. It is compared with all balances,
+ * for every schedule and for tables. On the zoo's models, moving one layer to a neighbouring stage
+ * never makes the step faster. The search's simulation is compared with the public simulation. The
+ * balance by device is compared with all possible cuts. */
 #include "graphs.h"
 #include "support.h"
 
@@ -18,7 +19,8 @@ enum { MAX_LAYERS = 10, MAX_STAGES = 32 };
 
 /* --- models, tables and times --- */
 
-/* Linear layers of random widths, so that their FLOPs differ; NULL: of equal widths. */
+/* Make linear layers of random widths, so that their FLOPs differ. If `state` is NULL, all widths
+ * are equal. */
 static cgp_model *row_of_layers(uint64_t *state, int layers) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "row"));
@@ -36,8 +38,8 @@ static cgp_model *row_of_layers(uint64_t *state, int layers) {
     return model;
 }
 
-/* Make a CSV table, gpipe on random devices: with stages in order of micro-batches, it cannot
- * deadlock. */
+/* Make a CSV table: GPipe's order of actions, with stages on random devices. Every device runs its
+ * actions in one global order, so the schedule cannot deadlock. */
 static cgp_schedule *random_table(uint64_t *state, int devices, int stages, int chunks) {
     char text[8192] = "";
     int device_of[MAX_STAGES];
@@ -65,13 +67,14 @@ static cgp_schedule *random_table(uint64_t *state, int devices, int stages, int 
     return table;
 }
 
-/* Costs of layers by speed of devices; see cgp_balance_for_devices(). */
+/* Rows of layer costs, one row per kind of device. `row_of` maps a device to its row; see
+ * cgp_balance_for_devices(). */
 typedef struct rows {
     const cgp_layer_cost *costs;
     const int *row_of;
 } rows;
 
-/* Simulate a plan with the costs of its layers; return the makespan. */
+/* Simulate a plan's schedule with these costs of layers; return the makespan. */
 static double makespan_of(const cgp_plan *plan, const cgp_plan_options *o, rows all) {
     const int n = cgp_plan_stages(plan);
     double times[4][MAX_STAGES] = {{0}};
@@ -101,7 +104,7 @@ static double makespan_of(const cgp_plan *plan, const cgp_plan_options *o, rows 
     return makespan;
 }
 
-/* Plan with a balance, and return the makespan. */
+/* Make a plan with a given balance, and return its simulated makespan. */
 static double planned(const cgp_model *model, const cgp_plan_options *options, rows costs,
                       const int *balance) {
     cgp_plan_options o = *options;
@@ -116,7 +119,7 @@ static double planned(const cgp_model *model, const cgp_plan_options *options, r
 }
 
 static bool next_balance(int *balance, int layers, int stages) {
-    /* balances as cuts in lexicographic order */
+    /* convert the balance to cuts, and find the next cuts in lexicographic order */
     int cut[MAX_STAGES + 1] = {0}, j = stages - 1;
     for (int k = 0; k < stages; k++)
         cut[k + 1] = cut[k] + balance[k];
@@ -147,7 +150,7 @@ static void random_costs(uint64_t *state, cgp_layer_cost *costs, int layers) {
                                     .saved_bytes = test_between(state, 0, 9)};
 }
 
-/* --- the best of all --- */
+/* --- comparison with all balances --- */
 
 static void assert_best(const cgp_model *model, const cgp_plan_options *o, rows costs) {
     const int layers = cgp_model_layers(model), stages = cgp_plan_options_stages(o);
@@ -167,7 +170,8 @@ static void assert_best(const cgp_model *model, const cgp_plan_options *o, rows 
     } while (next_balance(all, layers, stages));
 }
 
-/* Draw a small plan; false: the schedule cannot have its sizes. */
+/* Draw options of a small plan; return false if the model has fewer layers than the plan has
+ * stages. */
 static bool draw(uint64_t *state, const cgp_schedule_info *info, int layers, cgp_plan_options *o) {
     *o = cgp_plan_options_default();
     o->stages = test_between(state, 1, 3);
@@ -208,7 +212,7 @@ TEST_CASE(no_balance_of_a_small_plan_is_faster) {
     }
 }
 
-/* Each device has times of its own, or those of another device. */
+/* Each device has its own times, or the same times as another device. */
 TEST_CASE(no_balance_for_unequal_devices_is_faster) {
     uint64_t state = test_seed();
     const cgp_schedule_info *info;
@@ -248,7 +252,7 @@ TEST_CASE(no_balance_of_a_table_is_faster) {
     }
 }
 
-/* --- no single move --- */
+/* --- moving a single layer brings no gain --- */
 
 static cgp_layer_cost *flops_of(const cgp_model *model, const cgp_plan_options *o) {
     cgp_layer_cost *costs = calloc((size_t)cgp_model_layers(model), sizeof *costs);
@@ -265,7 +269,7 @@ static void assert_settled(const cgp_model *model, const char *spec, const cgp_p
     assert_ok(cgp_plan_create(&plan, model, o));
     memcpy(balance, cgp_plan_balance(plan), (size_t)stages * sizeof *balance);
     const double found = makespan_of(plan, o, (rows){costs, NULL});
-    /* the plan's own figure adds what the layers of a stage share, which is little */
+    /* the plan's own makespan also includes costs that layers of a stage share, which are small */
     assert_true(fabs(found / cgp_plan_timeline(plan)->makespan - 1) < 0.02);
     cgp_plan_destroy(plan);
     for (int j = 0; j < 2 * (stages - 1); j++) {
@@ -286,7 +290,7 @@ static void assert_settled(const cgp_model *model, const char *spec, const cgp_p
     free(costs);
 }
 
-/* Every schedule and model. Each next case has the next size. */
+/* Tests every schedule with every model. The cases go through the sizes round-robin. */
 TEST_CASE(no_single_layer_moves_with_gain) {
     static const char *const specs[] = {
         "gpt2:layers=20,width=16,heads=2,vocab=300,seq=8",
@@ -320,8 +324,9 @@ TEST_CASE(no_single_layer_moves_with_gain) {
     }
 }
 
-/* In steps of more than 50,000 actions (for zb-1p 1,600) fewer balances are simulated. The result
- * is still no worse than the balance with the least largest stage, and the same in every search. */
+/* If a step has more than 50,000 actions (1,600 for zb-1p), the search simulates fewer balances.
+ * Its result is still no slower than the balance whose largest stage is smallest. Every search
+ * finds the same result. */
 TEST_CASE(a_large_step_is_no_slower_than_balanced_stages) {
     static const struct {
         const char *schedule;
@@ -355,7 +360,7 @@ TEST_CASE(a_large_step_is_no_slower_than_balanced_stages) {
 
 /* --- ties --- */
 
-/* Twelve equal layers in four stages; a layer saves 1 MiB and takes no time. */
+/* Make twelve equal layers for four stages. A layer saves 1 MiB and takes no time. */
 static cgp_model *twelve_layers(cgp_plan_options *o, cgp_layer_cost *costs) {
     *o = cgp_plan_options_default();
     o->stages = 4;
@@ -365,16 +370,16 @@ static cgp_model *twelve_layers(cgp_plan_options *o, cgp_layer_cost *costs) {
     return row_of_layers(NULL, 12);
 }
 
-/* One micro-batch, or layers that take no time: all balances have one makespan. */
+/* With one micro-batch, or with layers that take no time, all balances have the same makespan. */
 TEST_CASE(ties_are_broken_by_memory_then_evenness) {
     cgp_layer_cost costs[12];
     int balance[4];
     cgp_plan_options o;
     cgp_model *model = twelve_layers(&o, costs);
     assert_ok(cgp_balance_for_plan(model, &o, CGP_BALANCE_MAKESPAN, costs, balance));
-    /* stage j keeps 4 - j micro-batches: 4 x 1, 3 x 2, 2 x 3 and 1 x 6 MiB */
+    /* stage j saves 4 - j micro-batches, so the stages save 4 x 1, 3 x 2, 2 x 3 and 1 x 6 MiB */
     assert_memory_equal(balance, ((int[]){1, 2, 3, 6}), sizeof balance);
-    /* a heavy first layer: the rest is even, not leftmost */
+    /* the first layer is heavy; the other layers are divided evenly among the other stages */
     memset(costs, 0, sizeof costs);
     for (int i = 0; i < 12; i++)
         costs[i].forward_seconds = i == 0 ? 100 : 1;
@@ -383,7 +388,7 @@ TEST_CASE(ties_are_broken_by_memory_then_evenness) {
     assert_int_equal(balance[0], 1);
     for (int j = 1; j < 4; j++)
         assert_in_range(balance[j], 3, 4);
-    /* nothing takes time, forward only: stages are even */
+    /* with forward only and no times, all stages have equally many layers */
     memset(costs, 0, sizeof costs);
     o.inference = true;
     assert_ok(cgp_balance_for_plan(model, &o, CGP_BALANCE_MAKESPAN, costs, balance));
@@ -392,7 +397,7 @@ TEST_CASE(ties_are_broken_by_memory_then_evenness) {
     cgp_model_destroy(model);
 }
 
-/* Memory comes first, whatever the times are. */
+/* A balance by memory minimizes the largest device's memory, whatever the times are. */
 TEST_CASE(the_fullest_device_is_least_for_a_balance_by_memory) {
     cgp_layer_cost costs[12];
     int balance[4];
@@ -425,7 +430,7 @@ TEST_CASE(frozen_bytes_are_counted_once) {
     cgp_model_destroy(model);
 }
 
-/* --- the simulation of the search --- */
+/* --- the simulation inside the search --- */
 
 static cgp_status copy_table(void *self, const int *cuts, cgp_schedule **out) {
     const cgp_schedule *schedule = cgp_plan_schedule(self);
@@ -462,7 +467,7 @@ static void compare_simulations(uint64_t *state, const cgp_model *model,
     assert_ok(cgp__objective_critical(&objective, cuts, path));
     for (int j = 0; j < stages; j++)
         all += path[j];
-    assert_int_equal(all, value.key[1]); /* messages take no time, so the path has no gap */
+    assert_int_equal(all, value.key[1]); /* messages take no time, so the path has no gaps */
     const double scale = (double)sums.time[CGP__TIME_F][layers] / total;
     const double expected = makespan_of(plan, o, (rows){costs, NULL}) * scale;
     assert_true(fabs((double)value.key[1] - expected) <= 1e-9 * expected);
@@ -471,7 +476,7 @@ static void compare_simulations(uint64_t *state, const cgp_model *model,
     cgp_plan_destroy(plan);
 }
 
-/* Graphs with skips, and layers that do not read the layer before. */
+/* Tests graphs with skips, and with layers that do not read the previous layer's output. */
 TEST_CASE(the_search_simulates_what_a_plan_does) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(300); round++) {
@@ -518,7 +523,8 @@ static int64_t least_of_all(const cgp__device_row *row) {
     return least;
 }
 
-/* Device j, a V, a loop or random devices. */
+/* Place stages on devices. `kind` 0: stage j on device j; 1: V-shaped, forth and back over the
+ * devices; 2: round-robin; 3: random devices after the first `devices` stages. */
 static void place(uint64_t *state, int kind, int stages, int devices, int *device_of) {
     for (int j = 0; j < stages; j++)
         device_of[j] = kind == 1   ? (j < devices ? j : stages - 1 - j)
@@ -560,7 +566,8 @@ TEST_CASE(the_largest_device_is_least) {
         assert_true(cgp__device_bound(&row) <= least);
         missed += largest != least;
     }
-    /* loops and random devices are searched, not solved; so is a V of unequal devices */
+    /* for round-robin and random placement, and for a V of unequal devices, the search is
+     * heuristic */
     assert_true(missed * 50 <= rounds);
 }
 
@@ -575,7 +582,7 @@ TEST_CASE(a_v_of_many_layers_is_balanced_exactly) {
     place(NULL, 1, 2 * DEVICES, DEVICES, device_of);
     assert_ok(cgp__balance_devices(&row, cuts, &largest, &exact));
     assert_true(exact);
-    assert_in_range(largest, 8 * 1000, 8 * 1004); /* 500 / 64 is between 7 and 8 layers */
+    assert_in_range(largest, 8 * 1000, 8 * 1004); /* a device has 7 or 8 layers */
 }
 
 /* --- options --- */
@@ -604,7 +611,7 @@ TEST_CASE(a_given_balance_is_kept_and_bad_calls_are_refused) {
     o.stages = 7;
     assert_status(cgp_balance_for_plan(model, &o, CGP_BALANCE_MAKESPAN, NULL, balance), CGP_EINVAL);
     assert_int_equal(balance[0], 9);
-    o.stages = 3; /* the options' own balance is ignored, and a plan keeps it */
+    o.stages = 3; /* `o.balance` is ignored here */
     assert_ok(cgp_balance_for_plan(model, &o, CGP_BALANCE_MAKESPAN, NULL, balance));
     assert_true(balance[0] < 4);
     cgp_layer_cost *flops = flops_of(model, &o);

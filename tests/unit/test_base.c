@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_base.c -- messages, growing arrays, nearest names, Philox, SHA-256. */
+/* test_base.c -- tests messages, growing arrays, nearest names, Philox and SHA-256. */
 #include "support.h"
 
 #include <limits.h>
@@ -7,8 +7,8 @@
 
 #include "base/base.h"
 
-/* Names like those of a model differ in few letters. Each name that was added is found in few
- * steps, and no other name is found. */
+/* Names of parameters differ in few letters. Each name that was added is found in few steps, and no
+ * other name is found. */
 TEST_CASE(an_index_finds_each_of_many_entries) {
     enum { ENTRIES = 100000 };
     cgp__index index = {0};
@@ -137,15 +137,15 @@ TEST_CASE(a_grown_array_keeps_its_elements_and_zeroes_the_rest) {
     free(array);
 }
 
-/* Above 2^30, doubling the capacity would overflow int. The test allocates 2 GiB without touching
- * them; this may fail. */
+/* Above 2^30 elements, doubling the capacity would overflow int. The test allocates 2 GiB without
+ * touching the memory. The allocation may fail. */
 TEST_CASE(arrays_of_more_than_2_30_elements_grow_or_are_refused) {
     char *array = NULL;
     int capacity = 0;
     const bool grown = cgp__grow(&array, &capacity, (1 << 30) + 1, 1);
     assert_int_equal(capacity, grown ? INT_MAX - 1 : 0);
     assert_int_equal(array != NULL, grown);
-    assert_false(cgp__grow(&array, &capacity, INT_MAX, 1)); /* so that n + 1 cannot overflow */
+    assert_false(cgp__grow(&array, &capacity, INT_MAX, 1)); /* otherwise n + 1 could overflow */
     assert_int_equal(capacity, grown ? INT_MAX - 1 : 0);
     free(array);
 }
@@ -234,7 +234,7 @@ TEST_CASE(bytes_are_in_the_unit_that_fits) {
     assert_null(cgp_bytes_text(1024, NULL, 0));
 }
 
-/* Known answers from Random123 (kat_vectors). */
+/* The expected numbers are the known answers of Random123 (kat_vectors). */
 TEST_CASE(philox_gives_the_published_numbers) {
     const struct {
         uint32_t counter[4];
@@ -305,8 +305,8 @@ static void assert_sha256(const char *piece, int times, const char *expected) {
     cgp__sha256_destroy(hash);
 }
 
-/* Known answers of FIPS 180-2, appendix B. The last input is 'a' a million times, hashed in
- * pieces. */
+/* The expected digests are in FIPS 180-2, appendix B. The last input is one million letters 'a',
+ * hashed in pieces. */
 TEST_CASE(sha256_gives_the_published_digests) {
     assert_sha256("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_sha256("abc", 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -317,7 +317,7 @@ TEST_CASE(sha256_gives_the_published_digests) {
     cgp__sha256_destroy(NULL);
 }
 
-/* Covers escape sequences, line ends, C1 controls, and bytes that are not UTF-8. */
+/* Tests escape sequences, line ends, C1 controls, and bytes that are not UTF-8. */
 TEST_CASE(messages_have_no_control_characters) {
     static const char *const cases[][2] = {
         {"plain", "plain"},
@@ -337,7 +337,7 @@ TEST_CASE(messages_have_no_control_characters) {
         (void)cgp_fail(CGP_EINVAL, "%s", cgp_message()); /* escaping twice changes nothing */
         assert_string_equal(cgp_message(), cases[i][1]);
     }
-    assert_string_equal(cgp_escape("ab\033c", shown, 6), "ab"); /* an escape is never cut */
+    assert_string_equal(cgp_escape("ab\033c", shown, 6), "ab"); /* never cuts an escape */
     assert_string_equal(cgp_escape("ab\033c", shown, 7), "ab\\x1b");
     assert_string_equal(cgp_escape("\xe2\x82\xac", shown, 3), "");
     shown[0] = 'x';

@@ -20,7 +20,8 @@ TEST_CASE(every_bf16_comes_back_as_it_was) {
     }
 }
 
-/* Tests the exact midpoint between two neighbours, and the floats next to it. */
+/* Tests the midpoint of every two neighbouring bf16 numbers, and the two floats next to the
+ * midpoint. */
 TEST_CASE(a_float_becomes_the_nearest_bf16_halfway_to_even) {
     for (uint32_t bits = 0; bits < 0x7F80u; bits++) { /* finite values */
         uint32_t half = bits << 16 | 0x8000u;
@@ -51,7 +52,7 @@ TEST_CASE(what_is_no_number_stays_so) {
     assert_int_equal(cgp__bf16_from_float(INFINITY), 0x7F80);
     assert_int_equal(cgp__bf16_from_float(-INFINITY), 0xFF80);
     assert_int_equal(cgp__bf16_from_float(3.4028235e38f), 0x7F80); /* the largest float */
-    const uint32_t low = 0x7F800001u, high = 0xFFFFFFFFu; /* rounding would give 0x7F80 and 0 */
+    const uint32_t low = 0x7F800001u, high = 0xFFFFFFFFu; /* NaNs; rounding would give 0x7F80, 0 */
     float nan[2];
     memcpy(&nan[0], &low, sizeof low);
     memcpy(&nan[1], &high, sizeof high);

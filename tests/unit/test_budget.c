@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_budget.c -- recomputation by budget: the choice of segments against all choices, plans
- * within random limits against the other modes, and the least limit. */
+/* test_budget.c -- recomputation by a memory budget. The choice of segments to recompute is
+ * compared with all choices. Plans within random limits are compared with the other modes. The
+ * least limit in messages is exact. */
 #include "graphs.h"
 
 #include "base/base.h"
@@ -8,7 +9,7 @@
 #include "partition/segments.h"
 #include "plan/plan.h"
 
-/* --- the frontier --- */
+/* --- the frontier of time and memory --- */
 
 enum { MOST_STEPS = 9, MOST_SEGMENTS = MOST_STEPS * (MOST_STEPS + 1) / 2 };
 
@@ -34,7 +35,8 @@ static void draw_chain(uint64_t *state, random_chain *c) {
     c->chain = (cgp__chain){c->kept, n, c->segments, segments};
 }
 
-/* Return the least time of all choices from a step on that take at most `budget`; -1: none does. */
+/* Return the least time of all choices for steps `step` to the last that need at most `budget`
+ * bytes; -1 if there is no such choice. */
 static double best_choice(const cgp__chain *c, int step, int64_t bytes, int64_t work, double time,
                           int64_t budget) {
     if (bytes + work > budget) return -1;
@@ -50,7 +52,8 @@ static double best_choice(const cgp__chain *c, int step, int64_t bytes, int64_t 
     return best;
 }
 
-/* Check that a point is the sum of its segments and of the steps that it keeps. */
+/* Check that a point's bytes and time are the sums over its recomputed segments and kept steps, and
+ * its work is the largest work of a segment. */
 static void check_point(const cgp__chain *c, const cgp__frontier *f, const cgp__frontier_point *p) {
     int64_t bytes = 0, work = 0;
     double time = 0;
@@ -72,7 +75,8 @@ static void check_point(const cgp__chain *c, const cgp__frontier *f, const cgp__
     assert_true(time == p->time);
 }
 
-/* The first point of the frontier within a budget takes the least time of all choices. */
+/* The first point of the frontier that fits a budget takes the least time of all choices that
+ * fit. */
 TEST_CASE(frontiers_are_those_of_all_choices) {
     uint64_t state = test_seed();
     int refused = 0, checked = 0;
@@ -102,7 +106,7 @@ static int64_t smallest(const cgp__frontier *f) {
     return f->points[f->n - 1].bytes + f->points[f->n - 1].work;
 }
 
-/* A frontier with few states is coarser, but all its points are choices. */
+/* A frontier with few states has fewer points, but every point is a valid choice. */
 TEST_CASE(thinned_frontiers_have_both_ends) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(100); round++) {
@@ -131,7 +135,7 @@ static int64_t fullest(const cgp_plan *plan) {
     return bytes;
 }
 
-/* Plan; return the makespan, or -1 if the plan is refused because of a limit. */
+/* Make a plan; return its makespan, or -1 if the plan is refused because of a limit. */
 static double makespan_of(const cgp_model *model, const cgp_plan_options *o, int64_t *bytes,
                           int *again) {
     cgp_plan *plan = NULL;
@@ -165,7 +169,7 @@ static cgp_model *draw_model(uint64_t *state, cgp_plan_options *o, int *balance)
     return model;
 }
 
-/* Return the least makespan of the other modes that fit; -1: none does. */
+/* Return the least makespan of the other recompute modes that fit the limit; -1 if none fits. */
 static double best_mode(const cgp_model *model, const cgp_plan_options *options) {
     double best = -1;
     for (int mode = 0; mode < CGP_RECOMPUTE_BUDGET; mode++) {
@@ -179,7 +183,7 @@ static double best_mode(const cgp_model *model, const cgp_plan_options *options)
     return best;
 }
 
-/* A plan keeps its limit, and no other mode that does is faster. */
+/* A plan by budget stays within its limit, and no other mode within the limit is faster. */
 TEST_CASE(budgets_are_kept_and_as_fast_as_every_mode) {
     uint64_t state = test_seed();
     int faster = 0, alone = 0, checked = 0;
@@ -212,13 +216,14 @@ TEST_CASE(budgets_are_kept_and_as_fast_as_every_mode) {
     assert_true(alone > 0 && faster > 0);
 }
 
-/* Return the number after "would do is" in the last message; -1: there is none. */
+/* Return the number after "would do is" in the last message; -1 if there is no such number. */
 static long long stated_least(void) {
     const char *at = strstr(cgp_message(), "the least that would do is ");
     return at ? strtoll(at + strlen("the least that would do is "), NULL, 10) : -1;
 }
 
-/* The message of a refused plan has the least limit: with a byte less, a plan is refused. */
+/* The message of a refused plan states the least sufficient limit. With one byte less, a plan is
+ * refused. */
 TEST_CASE(the_least_limit_is_exact) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(5); round++) {
@@ -242,7 +247,7 @@ TEST_CASE(the_least_limit_is_exact) {
     }
 }
 
-/* Without a limit there is no budget, and a schedule alone has no bytes. */
+/* Mode `budget` is refused without a memory limit, and for a schedule without a plan. */
 TEST_CASE(budgets_need_a_limit_and_a_plan) {
     uint64_t state = test_seed();
     int balance[64];
@@ -260,8 +265,9 @@ TEST_CASE(budgets_need_a_limit_and_a_plan) {
     cgp_model_destroy(model);
 }
 
-/* x, n = layer_norm(x), q = 8 n, n q + side: backward of the product reads n and q. If both are
- * recomputed for it, n must stay after the last addition has read it. */
+/* The model computes n = layer_norm(x), q = 8 n by three additions, and n q + side. Backward of the
+ * product reads n and q. If both are recomputed for that call, n must stay in memory after the last
+ * addition has read n. */
 static cgp_model *eight_squares(void) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
     cgp_model *model = NULL;
@@ -304,7 +310,7 @@ TEST_CASE(a_value_stays_for_the_call_that_it_is_recomputed_for) {
         test_train(model, &o, 1, batches, 2, &got);
         assert_string_equal(got.sha256, expected.sha256);
     }
-    assert_true(most >= 4); /* the norm and the additions */
+    assert_true(most >= 4); /* the norm and three additions */
     for (int s = 0; s < 2; s++)
         test_batch_release(&batches[s]);
     cgp_model_destroy(model);

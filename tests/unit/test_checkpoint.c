@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- a run directory: the checkpoints in it, which of them a reader finds, and
+/* test_checkpoint.c -- the checkpoints in a run directory, which checkpoint a reader finds, and
  * what is in the directory after a failure or a kill. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
@@ -23,10 +23,10 @@ static const size_t small[2] = {1000, 24};
 /* --- simulated hosts and locks --- */
 
 static enum { LOCKS_OF_ALL, LOCKS_OF_ONE_HOST, NO_LOCKS } locks;
-static const char *host; /* name of the host; NULL: "here" */
+static const char *host; /* simulated host name; NULL: "here" */
 
 int flock(int fd, int operation) {
-    if (locks == LOCKS_OF_ONE_HOST) return 0; /* another host's locks are not visible */
+    if (locks == LOCKS_OF_ONE_HOST) return 0; /* invisible lock of another host */
     if (locks == LOCKS_OF_ALL) return (int)syscall(SYS_flock, fd, operation);
     errno = ENOLCK;
     return -1;
@@ -74,8 +74,8 @@ TEST_CASE(the_files_are_these_and_sha256sum_agrees) {
     const json_t *optimizer = json_object_get(json_array_get(files, 1), "sha256");
     assert_int_equal(json_integer_value(json_object_get(root, "step")), 42);
     assert_string_equal(json_string_value(json_object_get(root, "seed")), "18446744073709551573");
-    assert_int_equal(json_array_size(weights), 2); /* a block and one byte */
-    /* with one block, the sum of the block equals the sum of the file */
+    assert_int_equal(json_array_size(weights), 2); /* one full block and one of a byte */
+    /* the file has one block, so the block's checksum equals the file's */
     assert_int_equal(json_array_size(optimizer), 1);
     assert_int_equal(test_read_file(test_path_of("sum"), bytes), 64);
     assert_memory_equal(json_string_value(json_array_get(optimizer, 0)), bytes, 64);
@@ -174,8 +174,8 @@ TEST_CASE(a_run_a_link_and_a_checkpoint_are_all_found) {
 
 enum { HIGHEST = 12 };
 
-/* Saves steps in random order, and compares the directory with a list. A save keeps the keep - 1
- * highest steps below it and all steps above it. */
+/* Saves steps in random order, and compares the directory with a list of expected steps. Saving
+ * step s with `keep` = k keeps the k - 1 highest steps below s, and all steps above s. */
 TEST_CASE(as_many_are_kept_as_were_asked_for) {
     uint64_t random = test_seed();
     bool there[HIGHEST + 1] = {false};
@@ -240,7 +240,7 @@ TEST_CASE(a_reader_keeps_what_it_has_opened) {
     cgp__checkpoint_close(checkpoint);
 }
 
-/* Save files of one number each. */
+/* Save a checkpoint whose files have one number each. */
 static void save_numbers(int files) {
     const char *names[] = {"w"};
     const cgp_dtype type = CGP_F32;
@@ -262,8 +262,8 @@ static void save_numbers(int files) {
     assert_ok(cgp__checkpoint_commit(writer, &info, 0));
 }
 
-/* Change a file of the checkpoint: replace the file by a copy with the same time, write to it, or
- * delete it. */
+/* Change a file of the checkpoint. `how` selects the change: replace the file by a copy with the
+ * same time, write to the file, or delete the file. */
 static void change_file(const char *path, int how) {
     char bytes[4096];
     struct stat info;
@@ -324,7 +324,7 @@ TEST_CASE(without_latest_the_newest_whole_one_is_found) {
     cgp_log_set_level(CGP_LOG_WARN);
     assert_message("step-00000004/optimizer.safetensors: no such file; there is no whole "
                    "checkpoint before it");
-    assert_ok(save_plain(run, 5, 1, "", small, 1)); /* a dangling link is replaced */
+    assert_ok(save_plain(run, 5, 1, "", small, 1)); /* replaces the dangling link */
     assert_link("step-00000005");
 }
 
@@ -338,7 +338,7 @@ static pid_t dead_process(void) {
 }
 
 /* Make an entry in the run directory. `kind` 0: a file; 1: a directory with a file and an empty
- * directory; 2: a link; 3: an old link. */
+ * directory; 2: a link; 3: a link that is one minute old. */
 static void leave(const char *name, int kind) {
     char path[200];
     snprintf(path, sizeof path, "%s/run/%s", test_directory, name);
@@ -354,11 +354,11 @@ static void leave(const char *name, int kind) {
     test_write_file(path, "x", 1);
 }
 
-/* Uses the names of older versions, which have no host. For them only the lock tells whether the
- * process is alive. */
+/* Tests temporary names of older versions, which contain no host name. For such names, only the
+ * lock shows whether the writing process is alive. */
 TEST_CASE(what_the_dead_left_is_deleted_and_nothing_else) {
     char name[CGP_TEMPORARY_BYTES], process[CGP_PROCESS_BYTES];
-    const pid_t pids[] = {dead_process(), getpid()}; /* pids are reused, locks are not */
+    const pid_t pids[] = {dead_process(), getpid()}; /* a pid may be reused */
     assert_ok(save_plain(run, 1, 0, "", small, 1));
     for (int p = 0; p < 2; p++) {
         snprintf(name, sizeof name, ".cgpipe-%ld-0.tmp", (long)pids[p]);
@@ -373,7 +373,7 @@ TEST_CASE(what_the_dead_left_is_deleted_and_nothing_else) {
         leave(name, 1);
     }
     snprintf(name, sizeof name, ".cgpipe-latest-%ld-5.tmp", (long)getpid());
-    leave(name, 2); /* stays, because its writer may still rename it */
+    leave(name, 2); /* stays: a new link's writer may still rename it */
     assert_ok(cgp_process_name(process));
     snprintf(name, sizeof name, ".cgpipe-latest-@%s1-6.tmp", process);
     leave(name, 2); /* left by a dead process that had our pid */
@@ -418,8 +418,8 @@ TEST_CASE(what_the_living_write_stays) {
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
 }
 
-/* Start a process with the host name `name_of_host`. It begins the checkpoint of step 3, then
- * blocks until it reads a byte. */
+/* Start a process with the host name `name_of_host`. The process begins the checkpoint of step 3,
+ * then blocks until it can read a byte from the pipe `told`. */
 static pid_t begin_elsewhere(const char *name_of_host, int told[2]) {
     const cgp__checkpoint_info info = {.step = 3, .optimizer = "sgd", .note = ""};
     cgp__checkpoint_writer *writer = NULL;
@@ -456,8 +456,8 @@ static void kill_elsewhere(pid_t child, const int told[2]) {
     close(told[1]);
 }
 
-/* The lock of another host is not visible on this host: on NFS each host has its own locks, or
- * there are no locks. */
+/* A lock of another host is not visible on this host. On NFS each host has its own locks, or there
+ * are no locks. */
 TEST_CASE(what_another_host_writes_stays) {
     int told[2];
     cgp_log_set_level(CGP_LOG_ERROR); /* silence warnings about entries that stay */
@@ -470,7 +470,7 @@ TEST_CASE(what_another_host_writes_stays) {
         end_elsewhere(child, told);
         assert_int_equal(found_step(run), 3);
         const pid_t killed = begin_elsewhere("elsewhere", told);
-        kill_elsewhere(killed, told); /* the next start on that host deletes its files */
+        kill_elsewhere(killed, told); /* the next start on host "elsewhere" deletes the files */
         assert_ok(cgp_checkpoint_clean(run));
         assert_int_equal(count_names(run, ".cgpipe-step-00000003"), 1);
     }
@@ -510,7 +510,7 @@ TEST_CASE(without_locks_the_process_decides) {
         assert_ok(cgp_checkpoint_clean(run));
         assert_int_equal(count_names(run, ".cgpipe-"), 1);
         assert_int_equal(kill(child, SIGKILL), 0);
-        siginfo_t info; /* wait for its end without reaping it */
+        siginfo_t info; /* waits for the child's end without reaping the child */
         assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
         if (by_saving)
             assert_ok(save_plain(run, 2, 0, "", small, 1));
@@ -556,7 +556,8 @@ TEST_CASE(a_temporary_directory_lives_as_long_as_its_process) {
     close(directory);
 }
 
-/* Without RENAME_EXCHANGE, a kill between two renames leaves this state. */
+/* On a file system without RENAME_EXCHANGE, a checkpoint is replaced by two renames. A kill between
+ * the renames leaves the old checkpoint under a temporary name. */
 TEST_CASE(a_replaced_checkpoint_is_put_back_if_none_took_its_place) {
     const char *old = test_path_of("run/.cgpipe-step-00000002-1-2.old");
     assert_ok(save_plain(run, 1, 0, "", small, 1));
@@ -564,7 +565,7 @@ TEST_CASE(a_replaced_checkpoint_is_put_back_if_none_took_its_place) {
     for (int by_finding = 0; by_finding < 2; by_finding++) {
         leave(".cgpipe-step-00000002-1-1.tmp", 1);
         assert_int_equal(rename(test_path_of("run/step-00000002"), old), 0);
-        const int lock = open(old, O_RDONLY); /* its writer is still alive */
+        const int lock = open(old, O_RDONLY); /* as if the writer were alive */
         assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
         cgp_log_set_level(CGP_LOG_ERROR);
         assert_int_equal(found_step(run), 1);
@@ -584,7 +585,7 @@ TEST_CASE(a_full_disk_leaves_what_was_there) {
     const size_t large[2] = {3000, 5000};
     const rlim_t limits[] = {0, 1000, 3000, 4000, 5000};
     char *note = NULL;
-    for (int again = 0; again < 2; again++) { /* save in a new directory, then replace the step */
+    for (int again = 0; again < 2; again++) { /* save a new step, then replace it */
         for (int i = 0; i < 4 + again; i++) {
             test_limit_files_to(i < 4 ? limits[i] : 10);
             const cgp_status status = save_plain(run, 1, 0, "new", large, 1);
@@ -623,7 +624,7 @@ TEST_CASE(a_directory_that_cannot_be_is_named) {
     const bool root = geteuid() == 0;
     assert_int_equal(chmod(test_path_of("run"), 0555), 0);
     assert_int_equal(chmod(test_directory, 0755), 0);
-    /* root can write everywhere, and may not be allowed to become another user */
+    /* root can write everywhere, so become another user; skip the test if that is not allowed */
     if (root && seteuid(65534)) skip();
     const cgp_status status = save_plain(test_path_of("run"), 1, 0, "", small, 1);
     if (root) assert_int_equal(seteuid(0), 0);
@@ -652,14 +653,14 @@ TEST_CASE(a_writer_given_up_leaves_nothing) {
     assert_status(cgp__checkpoint_add(writer, "b"), CGP_EIO);
     assert_message("/b: no such file");
     cgp__checkpoint_abandon(writer);
-    assert_message("/b: no such file"); /* still the message of the caller's failure */
+    assert_message("/b: no such file"); /* the earlier failure's message */
     assert_false(has("run"));
 }
 
 /* --- readers during writes --- */
 
 static void *save_often(void *failed) {
-    /* one file is large, so that a save deletes the file while a reader reads it */
+    /* one file is large, so a save is likely to delete that file while a reader reads it */
     const size_t bytes[2] = {2000000, 24};
     for (int step = 2; step < 60; step++) {
         /* save each step twice, and keep only one */

@@ -10,12 +10,13 @@
 
 enum { BLOCK = 1048576, FILES = 4, CHECKPOINTS = 3 };
 
-/* Sizes of the files: two full blocks and a rest; exactly one block. */
+/* Sizes of the two tensor files: two full blocks and a part of a block; exactly one block. */
 static const size_t sizes[2] = {2 * BLOCK + 4321, BLOCK};
 static const char *const files[FILES] = {"weights.safetensors", "optimizer.safetensors",
                                          "checkpoint.json", "checkpoint.sha256"};
 
-/* Damage to a file: bytes `begin` to `end` have changed; begin = -1: the whole file is affected. */
+/* Damage to a file. Bytes `begin` to `end` have changed; if `begin` is -1, the whole file is
+ * affected. */
 typedef struct damage {
     int file;
     int64_t begin, end;
@@ -62,7 +63,7 @@ static void do_flip(const char *path, damage *done, uint64_t *random) {
     snprintf(done->what, sizeof done->what, "a bit of byte %lld flipped", (long long)done->begin);
 }
 
-/* Truncate the file at a random byte, at the edge of a block, or to 0 bytes. */
+/* Truncate the file at a random byte, at the boundary of two blocks, or to 0 bytes. */
 static void do_truncate(const char *path, damage *done, uint64_t *random) {
     const int64_t size = size_of(path);
     done->begin = below(random, size);
@@ -84,7 +85,7 @@ static void do_append(const char *path, damage *done, uint64_t *random) {
     snprintf(done->what, sizeof done->what, "%d bytes more", count);
 }
 
-/* Write zeros across the edge of a block, as a disk may leave them. */
+/* Write zeros across the boundary of two blocks, as a failing disk may leave them. */
 static void do_zero(const char *path, damage *done, uint64_t *random) {
     static const char zeros[5000];
     const int64_t size = size_of(path);
@@ -124,14 +125,15 @@ typedef void do_damage(const char *path, damage *done, uint64_t *random);
 static do_damage *const damages[] = {do_flip, do_truncate, do_append,
                                      do_zero, do_delete,   do_replace};
 
-/* Return true if the range in the message, if any, overlaps the damaged bytes. */
+/* Return true if the range of bytes in the message contains the first damaged byte. A message
+ * without a range is correct only for damage to the whole file or to file 2. */
 static bool names_place(const char *message, const damage *done) {
     long long begin = 0, end = 0;
     const char *text = strstr(message, "damaged between byte ");
     if (!text) return done->begin < 0 || done->file == 2;
     if (sscanf(text, "damaged between byte %lld and %lld", &begin, &end) != 2) return false;
     if (done->begin < 0) return true;
-    /* a truncated file has no damaged bytes, so the damage is its new end */
+    /* for a truncated file, which has no damaged bytes, `begin` is the new end of the file */
     return begin <= done->begin && done->begin <= end && end - begin <= BLOCK;
 }
 
@@ -153,7 +155,7 @@ static void assert_found(const char *directory, const damage *done, int offered)
     fail();
 }
 
-/* Damage files of some lower checkpoints too; return the step of the highest intact one. */
+/* Damage files of some lower checkpoints too; return the step of the highest intact checkpoint. */
 static int damage_lower(uint64_t *random) {
     int offered = CHECKPOINTS - 1;
     while (offered > 0 && test_between(random, 0, 2) == 0) {
@@ -177,8 +179,9 @@ TEST_CASE(every_damage_of_every_file_is_found_with_its_place) {
                 damage done = {.file = file};
                 make_run();
                 damages[kind](file_of(CHECKPOINTS, file), &done, &random);
-                /* a replaced file is a link into the first checkpoint, so in this case leave the
-                 * lower checkpoints intact */
+                /* do_replace() links to a file of the first checkpoint. Leave the lower checkpoints
+                 * intact in this case, because damage to a linked file would change both
+                 * checkpoints */
                 const int offered = damages[kind] == do_replace ? 2 : damage_lower(&random);
                 assert_found(run, &done, offered);
                 assert_found(step, &done, offered);
@@ -218,20 +221,20 @@ TEST_CASE(every_damaged_block_is_counted) {
         "weights.safetensors: damaged between byte 1048576 and 2097152 and in 1 more block "
         "(SHA-256 differs); step-00000002 is whole");
     assert_int_equal(truncate(file_of(3, 0), 2 * BLOCK + 5), 0);
-    flip_bit(file_of(3, 0), BLOCK, 0); /* restore it */
+    flip_bit(file_of(3, 0), BLOCK, 0); /* restore the bit */
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, run), CGP_EFORMAT);
     assert_message("weights.safetensors: damaged between byte 2097152 and 2101473 (SHA-256 "
                    "differs; the file has 2097157 bytes, expected 2101473)");
 }
 
-/* checkpoint.json is read with three open descriptors (run, checkpoint, file); checking a complete
- * checkpoint needs four. */
+/* With only three free descriptors, checkpoint.json can be read (run, checkpoint, file), but no
+ * checkpoint can be checked completely, which needs four. */
 TEST_CASE(what_could_not_be_looked_for_is_not_denied) {
     static const char *const unknown = "; not all checkpoints before it could be read";
     make_run();
     flip_bit(file_of(3, 2), 7, 0);
     cgp_log_set_level(CGP_LOG_ERROR);
-    for (int round = 0; round < 2; round++) { /* first with the link `latest`, then without it */
+    for (int round = 0; round < 2; round++) { /* with, then without the link `latest` */
         leave_descriptors(3);
         const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, run);
         leave_descriptors(-1);

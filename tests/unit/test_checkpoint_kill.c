@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_kill.c -- kills a process that trains and saves, at random moments. There is
- * always a complete checkpoint, the next start removes all temporary files, and the training ends
- * with the same bits as a training without kills. Every other child has two ranks, which write
- * shards.
+/* test_checkpoint_kill.c -- kills a process that trains and saves, at random moments. Once a first
+ * checkpoint is complete, there is always a complete checkpoint. The next start removes all
+ * temporary files. The final weights are bit-identical to those of a training without kills. Every
+ * other child process has two ranks, which write shards.
  *
  *     child    clean, load, step, save, step, save, ...   KILL    clean, load, step, save, ...
  *     parent                                 find, check       find, check
  *
- * The parent must not have threads while it forks: it creates its own pipeline after the last
- * child. */
+ * The parent process must not have threads while it forks. Therefore the parent creates its own
+ * pipeline after the last child. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -55,7 +55,8 @@ static void step(training *t) {
     assert_ok(cgp_optim_step(t->pipeline));
 }
 
-/* The main function of a child: start up like a program, then step and save until the end. */
+/* Main function of a child process: clean and load like a program, then train and save until step
+ * `until`. */
 static void train_and_save(int64_t until, int ranks) {
     training t;
     char note[32];
@@ -86,7 +87,7 @@ static void wait_ns(long ns) {
     nanosleep(&time, NULL);
 }
 
-/* Kill a child after a while; return true if it was still alive. */
+/* Kill a child after `ns` nanoseconds; return true if the child was still alive. */
 static bool kill_after(pid_t child, long ns) {
     int result = 0;
     wait_ns(ns);
@@ -96,13 +97,13 @@ static bool kill_after(pid_t child, long ns) {
     return WIFSIGNALED(result);
 }
 
-/* Check that every checkpoint that a loader may open is complete, whenever the process was
- * killed. */
+/* Check that every checkpoint that a loader may open is complete. Return the step of the last
+ * checkpoint, or -1 if there is no checkpoint. */
 static int64_t assert_whole(void) {
     char path[200];
     int64_t found = -1;
     char *note = NULL;
-    /* killed before the first checkpoint was complete */
+    /* the child was killed before its first checkpoint was complete */
     if (count_names(run, "step-") == 0) return -1;
     assert_ok(cgp_checkpoint_find(NULL, &found, &note, run));
     for (int64_t s = 0; s < found + 4; s++) {
@@ -131,7 +132,7 @@ TEST_CASE(a_step_that_is_replaced_is_whole_at_any_moment) {
     print_message("%d of %d kills left something temporary\n", left, 2 * KILLS);
 }
 
-/* This test is the last, since it starts threads. */
+/* This test must run last, because it starts threads and the other tests fork. */
 TEST_CASE(a_killed_training_goes_on_bit_for_bit) {
     uint64_t state = test_seed();
     int64_t last = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_links.c -- links in a run directory and in a checkpoint: nothing is read,
- * replaced or deleted through them. The run directory itself may be a link. */
+/* test_checkpoint_links.c -- symbolic links in a run directory and in a checkpoint. No file outside
+ * is read, replaced or deleted through a link. The run directory itself may be a link. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -8,7 +8,7 @@
 
 static const size_t small[2] = {100, 50};
 
-/* Make a directory with a file outside the run, and a link to it in the run. */
+/* Make a directory with a file outside the run, and a link to this directory in the run. */
 static void link_out(const char *name) {
     if (mkdir(test_path_of("thesis"), 0700) == 0)
         test_write_file(test_path_of("thesis/chapter-1"), "years of work", 13);
@@ -109,7 +109,7 @@ TEST_CASE(links_in_a_checkpoint_are_damage) {
     char path[300], expected[300];
     cgp_log_set_level(CGP_LOG_ERROR);
     for (int f = 0; f < 4; f++) {
-        for (int kind = 0; kind < 2; kind++) { /* replace the file by a link to it; by a pipe */
+        for (int kind = 0; kind < 2; kind++) { /* replace the file by a link or a pipe */
             assert_ok(save(1, 0));
             assert_ok(save(2, 0));
             snprintf(path, sizeof path, "%s/step-00000002/%s", run, names[f]);
@@ -135,10 +135,10 @@ TEST_CASE(what_a_deleted_checkpoint_linked_to_stays) {
     assert_ok(save(1, 0));
     link_out("step-00000001/more");
     assert_int_equal(symlink("../../thesis/chapter-1", test_path_of("run/step-00000001/w")), 0);
-    assert_ok(save(1, 0)); /* replaces the directory */
+    assert_ok(save(1, 0)); /* replaces step-00000001 */
     assert_int_equal(count_names(test_path_of("run/step-00000001"), ""), 4);
     link_out("step-00000001/more");
-    assert_ok(save(2, 1)); /* deletes it */
+    assert_ok(save(2, 1)); /* deletes step-00000001 */
     assert_int_equal(count_names(run, ""), 2);
     link_out(".cgpipe-step-00000001-1-0.gone");
     link_out(".cgpipe-step-00000001-1-1.old");

@@ -7,7 +7,8 @@
 
 enum { RANKS = 3 };
 
-/* Clock of a rank: it began `offset` ns before rank 0's clock, and runs `ppm` millionths faster. */
+/* Clock of a rank. It shows `offset` ns more than rank 0's clock, and runs `ppm` millionths
+ * faster. */
 typedef struct rank_clock {
     int64_t offset;
     double ppm;
@@ -15,7 +16,7 @@ typedef struct rank_clock {
 
 static const rank_clock made_up[RANKS] = {{0, 0}, {86400000000000, 40}, {-5000000000, -60}};
 
-/* Return the rank's clock at a time of rank 0's clock. */
+/* Return the time on the rank's clock when rank 0's clock shows `ns`. */
 static int64_t clock_at(int rank, int64_t ns) {
     return ns + made_up[rank].offset + (int64_t)(made_up[rank].ppm * 1e-6 * (double)ns);
 }
@@ -24,8 +25,8 @@ static int64_t below(uint64_t *state, int64_t n) {
     return (int64_t)(test_random(state) % (uint64_t)n);
 }
 
-/* Read the clocks by sixteen round trips, starting at `ns`, of up to 1 ms each way. One round trip
- * is short in both directions. */
+/* Read the clocks by sixteen round trips from time `ns` on. A round trip takes up to 1 ms in each
+ * direction, but one of the sixteen is short in both directions. */
 static void read_clocks(cgp__reading *reading, int64_t ns, uint64_t *state) {
     reading->uncertainty_ns = INT64_MAX;
     const int best = (int)below(state, 16);
@@ -60,7 +61,7 @@ TEST_CASE(times_are_within_the_uncertainty) {
         const int64_t ns = begin + second + below(&state, 98 * second);
         for (int r = 0; r < RANKS; r++) {
             const int64_t mapped = cgp__clocks_map(clocks, r, clock_at(r, ns));
-            if (llabs(mapped - ns) <= 4002) continue; /* two roundings */
+            if (llabs(mapped - ns) <= 4002) continue; /* uncertainty and roundings */
             print_error("rank %d: %lld ns became %lld\n", r, (long long)ns, (long long)mapped);
             fail();
         }
@@ -68,7 +69,7 @@ TEST_CASE(times_are_within_the_uncertainty) {
     cgp__clocks_destroy(clocks);
 }
 
-/* Mapping keeps the order of a rank's times, even across readings. */
+/* Mapping to rank 0's clock keeps the order of a rank's times, even before and after a reading. */
 TEST_CASE(a_rank_keeps_its_order) {
     uint64_t state = test_seed();
     cgp__clocks *clocks = new_clocks();

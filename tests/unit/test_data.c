@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data.c -- properties of token streams: the sequences of a pass, their order, and their
- * targets. */
+/* test_data.c -- properties of token streams: which sequences a pass visits, in which order, and
+ * with which targets. */
 #include "support.h"
 
 #include <dirent.h>
@@ -48,7 +48,7 @@ static const char *write_file(const char *name, const uint8_t *bytes, size_t cou
     return path;
 }
 
-/* A text of n sequences of T >= 3 bytes, plus one byte. Each sequence begins with its own
+/* A text of `n` sequences of T >= 3 bytes, plus one byte. Each sequence begins with the sequence's
  * number. */
 typedef struct numbered {
     int64_t n, length;
@@ -86,7 +86,8 @@ static void release(numbered *text) {
     free(text->targets);
 }
 
-/* Check all bytes and targets of the sequence at `sample` of the batch, and return its number. */
+/* Check all bytes and targets of the batch's sequence number `sample`, and return the number in its
+ * first bytes. */
 static int64_t sequence_at(const numbered *text, int64_t sample) {
     const int32_t *tokens = text->tokens + sample * text->length;
     const int32_t *targets = text->targets + sample * text->length;
@@ -158,7 +159,8 @@ TEST_CASE(passes_and_seeds_have_different_permutations) {
     read_pass(&other, 0, of_other);
     for (int i = 0; i < 200; i++)
         sorted[i] = i;
-    /* Two random permutations of 200 agree in one position on average, and almost never in 50. */
+    /* Two random permutations of 200 items agree in one position on average, and almost never in 50
+     * positions. */
     assert_true(differences(first, sorted, 200) > 150);
     assert_true(differences(first, second, 200) > 150);
     assert_true(differences(first, third, 200) > 150);
@@ -170,7 +172,8 @@ TEST_CASE(passes_and_seeds_have_different_permutations) {
 }
 
 /* Counts all 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square with 23
- * degrees of freedom exceeds 60 once in 30000 draws; the seed is fixed, so the result is too. */
+ * degrees of freedom exceeds 60 once in 30000 draws. The seed is fixed, so the test always has the
+ * same result. */
 TEST_CASE(all_permutations_are_equally_likely) {
     numbered text = numbered_text(4, 3, 0, 99);
     int counts[256] = {0};
@@ -223,7 +226,7 @@ TEST_CASE(a_new_data_set_of_the_same_seed_starts_anywhere) {
 
 TEST_CASE(the_next_token_is_found_across_the_joints_of_files) {
     const char *pieces[] = {"abcdefg", "h", "ijkl",
-                            "mnopqrstu"}; /* file boundaries inside sequences and at their ends */
+                            "mnopqrstu"}; /* files end inside and between sequences */
     const char *paths[4], *names[] = {"a.txt", "b.txt", "c.txt", "d.txt"};
     for (int i = 0; i < 4; i++)
         paths[i] = write_file(names[i], (const uint8_t *)pieces[i], strlen(pieces[i]));
@@ -348,7 +351,7 @@ TEST_CASE(a_file_without_permission_is_named) {
     assert_int_equal(chmod(secret, 0), 0);
     const bool root = geteuid() == 0;
     if (root && (chmod(directory, 0755) || seteuid(65534)))
-        skip(); /* root can read everything, and may not be allowed to become another user */
+        skip(); /* root can read every file, and is not always allowed to change its user */
     cgp_data *data = NULL;
     const cgp_status status = cgp_data_text(&data, &secret, 1, NULL);
     if (root) assert_int_equal(seteuid(0), 0);
@@ -427,7 +430,8 @@ static cgp_data *noise(uint64_t seed) {
     return data;
 }
 
-/* Chi-square with 36 degrees of freedom exceeds 85 once in 150000 draws; the seed is fixed. */
+/* Chi-square with 36 degrees of freedom exceeds 85 once in 150000 draws. The seed is fixed, so the
+ * test always has the same result. */
 static void assert_uniform(const int32_t *values) {
     int counts[VOCAB] = {0};
     double chi_square = 0;
@@ -456,12 +460,13 @@ TEST_CASE(random_tokens_are_uniform_and_their_streams_apart) {
     assert_ok(cgp_data_read(other, CGP_SPLIT_TRAIN, 0, SAMPLES, streams[4], streams[5]));
     for (int i = 0; i < STREAMS; i++) {
         assert_uniform(streams[i]);
-        /* Independent streams agree in 1000 of 37000 places, with a deviation of 31. */
+        /* Two independent streams agree in 1000 of 37000 positions on average, with a standard
+         * deviation of 31. */
         for (int j = 0; j < i; j++)
             assert_in_range(equal_values(streams[i], streams[j]), 800, 1200);
     }
     assert_true(memcmp(streams[0], streams[0] + LENGTH, LENGTH * sizeof(int32_t)) !=
-                0); /* samples differ */
+                0); /* the first two samples differ */
     cgp_data_destroy(data);
     cgp_data_destroy(other);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_custom.c -- custom data sets: they are read in the order of the built-in data sets,
- * with any number of threads, and no sample is lost if the caller's function fails. */
+/* test_data_custom.c -- custom data sets: their samples have the same order as in built-in data
+ * sets, with any number of threads. No sample is lost if the caller's function fails. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "data/source.h"
@@ -12,12 +12,13 @@
 
 enum { N = 23, HELD = 7, WIDTH = 3 };
 
-/* The context of a test. `fill` below writes numbers that depend on the position. */
+/* The context of a custom data set. Function fill() writes numbers that depend on the sample's
+ * position. */
 typedef struct book {
     atomic_int calls, destroyed;
-    atomic_int fails, pass; /* sample 5 fails `fails` times in pass `pass` */
-    cgp_status status;      /* status of the failure */
-    const char *message;    /* its message; NULL: none */
+    atomic_int fails, pass; /* reading sample 5 fails `fails` times in pass `pass` */
+    cgp_status status;      /* status that fill() returns when it fails */
+    const char *message;    /* message of the failure; NULL: none */
 } book;
 
 static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
@@ -76,7 +77,7 @@ static void read_into(cgp_data *data, cgp_split split, int64_t first, int64_t co
 
 /* --- order --- */
 
-/* Byte i of the text is i, so a sequence of one byte contains its own index. */
+/* Byte i of the text has the value i, so a sequence of one byte contains its own index. */
 TEST_CASE(passes_have_the_order_of_built_in_sets) {
     static int32_t bytes[4 * N], next[4 * N];
     static samples own;
@@ -97,7 +98,7 @@ TEST_CASE(passes_have_the_order_of_built_in_sets) {
     read_into(data, CGP_SPLIT_TRAIN, 0, 4 * N, &own);
     assert_memory_equal(own.labels, bytes, sizeof bytes);
     assert_memory_not_equal(own.labels, own.labels + N, N * sizeof(int32_t));
-    for (int p = 0; p < 4 * N; p++) { /* `fill` also gets the position */
+    for (int p = 0; p < 4 * N; p++) { /* fill() also gets the position */
         uint64_t state = (uint64_t)p * 2;
         assert_true(own.x[p][0] == (float)(test_random(&state) >> 44));
     }
@@ -199,7 +200,7 @@ static cgp_status fill_nothing(cgp_data *data, cgp_split split, int64_t position
     return CGP_OK;
 }
 
-/* Return the virtual memory of the process. */
+/* Return the size of the process's virtual memory in bytes. */
 static int64_t address_space(void) {
     long long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -209,8 +210,8 @@ static int64_t address_space(void) {
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Samples have 64 bytes, so the overhead of each slot counts. The splits are empty, so no sample is
- * prepared. The limit includes 32 MiB for the allocator and a new thread. */
+/* A sample has only 64 bytes, so the overhead of each prefetch slot counts. The splits are empty,
+ * so no sample is prepared. The tested limit includes 32 MiB for the allocator and a new thread. */
 TEST_CASE(prefetched_samples_take_256_mib_at_most) {
     static const cgp__data_kind kind = {.fill = fill_nothing};
     cgp_data data = {.kind = &kind, .fields = {{CGP_F32, {1, {15}}}, {CGP_I32, {1, {1}}}}};
@@ -226,8 +227,8 @@ TEST_CASE(prefetched_samples_take_256_mib_at_most) {
 
 /* --- failures --- */
 
-/* Sample 5 of the second pass fails once. A second read returns the same samples as without a
- * failure. */
+/* Reading sample 5 fails once in the second pass. A second read returns the same samples as without
+ * a failure. */
 TEST_CASE(a_failure_reaches_the_caller_and_loses_nothing) {
     static samples expected, got;
     char text[800], message[900];
@@ -245,7 +246,7 @@ TEST_CASE(a_failure_reaches_the_caller_and_loses_nothing) {
         assert_status(cgp_data_read(data, CGP_SPLIT_TRAIN, N, N, got.x, got.labels), CGP_EIO);
         snprintf(message, sizeof message, "shelf: training sample 5: %s", text);
         assert_string_equal(cgp_message(), message);
-        read_into(data, CGP_SPLIT_TRAIN, N, N, &got); /* a second read succeeds */
+        read_into(data, CGP_SPLIT_TRAIN, N, N, &got); /* the second read */
         assert_memory_equal(got.x, expected.x, N * sizeof got.x[0]);
         assert_memory_equal(got.labels, expected.labels, N * sizeof got.labels[0]);
         read_into(data, CGP_SPLIT_TRAIN, 2 * N, N, &got); /* later samples can be read too */

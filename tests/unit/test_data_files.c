@@ -45,7 +45,7 @@ static void link_to(const char *target, const char *name) {
     assert_int_equal(symlink(target, test_path_of(name)), 0);
 }
 
-/* --- reading: T = 1; all sequences but the first are validation, read in file order --- */
+/* --- reading with T = 1: all sequences except the first are validation, read in file order --- */
 
 static cgp_text_options in_order(int64_t bytes) {
     cgp_text_options options = cgp_text_options_default();
@@ -90,8 +90,8 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
 
 /* tree/B  tree/a.txt  tree/a/x  tree/a/y/z  tree/a-b/q  tree/ü
  *
- * In byte order, B (42) < a (61), and after the a, "-" (2d) < "." (2e) < "/" (2f). In the order of
- * a dictionary, a is before B, and punctuation is ignored. */
+ * In byte order, "B" (42) is before "a" (61), and after "a", "-" (2d) is before "." (2e), which is
+ * before "/" (2f). In a dictionary, "a" is before "B", and punctuation is ignored. */
 TEST_CASE(a_directory_is_read_in_byte_order_of_its_paths) {
     make_directory("tree");
     make_directory("tree/a");
@@ -153,7 +153,7 @@ TEST_CASE(links_to_directories_are_not_followed_and_links_to_files_are) {
     const char *path = test_path_of("tree");
     assert_text(&path, 1, "farcd");
     link_to("tree", "named");
-    const char *spec = test_path_of("named"); /* a link named explicitly is followed */
+    const char *spec = test_path_of("named"); /* links named explicitly are followed */
     assert_text(&spec, 1, "farcd");
 }
 
@@ -211,7 +211,7 @@ TEST_CASE(a_deep_tree_is_read) {
 
 /* --- separate validation files --- */
 
-/* Read a sample of T = 4. */
+/* Read one sample of T = 4. `text` gets its four tokens and its last target. */
 static void read_four(cgp_data *data, cgp_split split, int64_t position, char text[6]) {
     int32_t tokens[4], targets[4];
     assert_ok(cgp_data_read(data, split, position, 1, tokens, targets));
@@ -231,7 +231,7 @@ TEST_CASE(validation_files_leave_all_sequences_of_the_others_to_training) {
     const char *held[] = {test_path_of("held"), write_text("more.txt", "XY")};
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_fraction = 99; /* the fraction is unused, so it may be out of range */
+    options.validation_fraction = 99; /* an unused fraction is not checked */
     options.validation_paths = held;
     options.n_validation_paths = 2;
     cgp_data *data = NULL;
@@ -298,7 +298,7 @@ TEST_CASE(validation_files_that_cannot_be_read_are_named) {
 
 /* The options of a data set; each case changes one of them. */
 typedef struct recipe {
-    const char *one, *two, *held; /* contents of files; held: validation file, or NULL */
+    const char *one, *two, *held; /* contents of files; `held`: validation file or NULL */
     const char *names;            /* appended to the files' names */
     int64_t sequence;
     double fraction;
@@ -333,16 +333,16 @@ TEST_CASE(the_identity_changes_with_all_that_determines_the_samples) {
         recipes[i] = plain;
     recipes[1].one = "abcdefghijK"; /* one bit differs */
     recipes[2].two = "Lmnopqrstuvw";
-    recipes[3].two = "lmnopqrstuvW"; /* bytes after the last sequence count too */
+    recipes[3].two = "lmnopqrstuvW"; /* a byte after the last sequence */
     recipes[4].two = "lmnopqrstuvwx";
     recipes[5].sequence = 3;
     recipes[6].seed = 2;
     recipes[7].fraction = 0.5;
     recipes[8].held = "12345";
     recipes[9].held = "12346";
-    recipes[10].one = plain.two; /* files in the other order */
+    recipes[10].one = plain.two; /* the files are swapped */
     recipes[10].two = plain.one;
-    recipes[11].one = "abcdefghij"; /* another file boundary */
+    recipes[11].one = "abcdefghij"; /* the first file ends earlier */
     recipes[11].two = "klmnopqrstuvw";
     for (int i = 0; i < N; i++) {
         identity_of(&recipes[i], hex[i]);
@@ -360,15 +360,15 @@ TEST_CASE(the_identity_stays_when_files_move) {
     identity_of(&plain, hex[0]);
     identity_of(&moved, hex[1]);
     assert_string_equal(hex[0], hex[1]);
-    unused.held = moved.held = "12345"; /* the fraction is unused, so it does not count */
+    unused.held = moved.held = "12345"; /* does not use the fraction */
     unused.fraction = 0.9;
     identity_of(&moved, hex[1]);
     identity_of(&unused, hex[2]);
     assert_string_equal(hex[1], hex[2]);
 }
 
-/* The value must not change, because new versions resume the runs of old versions. It is the
- * SHA-256 of
+/* The identity must not change, because new versions resume the runs of old versions. The identity
+ * is the SHA-256 of
  *
  *     cgpipe data 1, kind text, vocabulary 256, sequence 4, training 3, validation 2, seed 1,
  *     share 3fd0000000000000, apart 0, files 2, bytes 11, bytes 12   (each on its own line)
@@ -379,7 +379,7 @@ TEST_CASE(the_identity_is_this_number) {
     assert_string_equal(hex, "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
 }
 
-/* The first bytes decide the kind of a file. A short text that begins like another kind is still a
+/* A file's first bytes decide its format. A short text that begins like another format is still a
  * text. */
 TEST_CASE(files_of_other_kinds_are_refused) {
     static const struct {

@@ -16,8 +16,8 @@ static test_image file;
 
 /* --- directories --- */
 
-/* Write a picture of one colour, by which it can be identified. It is 32 x 32, so that the crop has
- * no effect. */
+/* Write a picture of 32 x 32 pixels. The picture has one colour, which identifies it, so cropping
+ * does not change it. */
 static void write_image(const char *name, uint8_t red, uint8_t green) {
     uint8_t pixels[32 * 32 * 3];
     for (int i = 0; i < 32 * 32; i++) {
@@ -72,13 +72,13 @@ static cgp_data *open_directory(const char *root, const cgp_image_folder_options
     return data;
 }
 
-/* Return the byte from which a value was computed. */
+/* Return the byte of the image file from which a pixel's value was computed. */
 static int byte_of(const float *pixels, int channel) {
     static const float mean[] = {0.485f, 0.456f, 0.406f}, deviation[] = {0.229f, 0.224f, 0.225f};
     return (int)lroundf((pixels[channel] * deviation[channel] + mean[channel]) * 255);
 }
 
-/* Return the image of a sample, 8 x class + number, after checking all of its pixels. */
+/* Check all pixels of a sample; return which image it is, as 8 x class + number. */
 static int image_of(int sample) {
     const int red = byte_of(picture[sample], 0), green = byte_of(picture[sample], 1);
     for (int i = 0; i < SIZE * SIZE; i++) {
@@ -112,7 +112,7 @@ TEST_CASE(classes_are_the_sorted_names_and_each_image_comes_once_a_pass) {
             seen[image]++;
         }
         for (int i = 0; i < COUNT; i++)
-            assert_int_equal(seen[i], i % 8 < 6); /* the last two of each class are validation */
+            assert_int_equal(seen[i], i % 8 < 6); /* the other two images are validation */
     }
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 6, picture, labels));
     for (int i = 0; i < 6; i++)
@@ -198,7 +198,7 @@ TEST_CASE(with_drop_last_passes_end_after_whole_batches) {
     int ever = 0;
     for (int i = 0; i < COUNT; i++)
         ever += left_out[i] > 0;
-    assert_true(ever > 6); /* each pass leaves out other images */
+    assert_true(ever > 6); /* passes leave out different images */
     cgp_data_destroy(data);
     options.drop_last = 19;
     data = NULL;
@@ -235,7 +235,8 @@ TEST_CASE(a_validation_directory_has_separate_images_and_the_same_classes) {
 
 /* --- broken files --- */
 
-/* Damage three images of class bee: one is cut short, one empty, one of another format. */
+/* Damage three images of class bee: one file is truncated, one is empty, and one has another
+ * format. */
 static void break_bees(void) {
     assert_int_equal(truncate(test_path_of("set/bee/1.jpg"), 200), 0);
     test_write_file(test_path_of("set/bee/2.PNG"), "", 0);
@@ -257,7 +258,7 @@ TEST_CASE(the_next_good_image_takes_the_place_of_a_broken_one) {
                 assert_int_equal(labels[i], image / 8);
                 seen[image]++;
             }
-            for (int i = 0; i < COUNT; i++) /* image 8 + 3 also replaces images 8 + 1 and 8 + 2 */
+            for (int i = 0; i < COUNT; i++) /* image 11 also replaces images 9 and 10 */
                 assert_int_equal(seen[i], i % 8 > 5 || i == 9 || i == 10 ? 0 : i == 11 ? 3 : 1);
         }
         assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 6, picture, labels));
@@ -376,7 +377,7 @@ TEST_CASE(the_identity_covers_names_sizes_and_options) {
         cgp_data_destroy(data[i]);
 }
 
-/* --- set-up of the group --- */
+/* --- set-up of the test group --- */
 
 static int make_all(void **state) {
     cgp_log_set_level(CGP_LOG_ERROR); /* broken images are expected here */

@@ -16,8 +16,9 @@ static uint8_t byte_of(int image, int at) {
     return (uint8_t)(image * 37 + at * 11 + (at * at) % 251);
 }
 
-/* Write a file of `n` records, starting with image number `first`; labels are the image numbers mod
- * 10 (with two labels, mod 20 and 99 minus the number). */
+/* Write a file of `n` records, starting with image number `first`; With one label per record, the
+ * label is the image number mod 10. With two, the labels are the number mod 20, and 99 minus the
+ * number. */
 static void write_records(const char *name, int first, int n, int labels) {
     uint8_t *bytes = malloc((size_t)n * (size_t)(labels + 3 * PLANE)), *to = bytes;
     for (int i = first; i < first + n; i++) {
@@ -64,7 +65,7 @@ static void write_digits(const char *split, int n) {
     test_write_file(test_path_of(name), labels, (size_t)(8 + n));
 }
 
-/* Change a byte; if value < 0, truncate the file there. */
+/* Change the byte at offset `at` to `value`; if `value` < 0, truncate the file at that offset. */
 static void damage(const char *name, long at, int value) {
     const char *path = test_path_of(name);
     if (value < 0) {
@@ -90,7 +91,8 @@ static cgp_data *open_cifar(int classes, bool augment) {
     return data;
 }
 
-/* A picture that was read. Its values v = (b - mean) / deviation are linear in the bytes b. */
+/* The last picture that was read. Each value is v = (b - mean) / deviation, which is linear in the
+ * byte b of the file. */
 static float picture[3 * PLANE];
 
 /* Return true if the picture is image `i`, up to a linear map per channel. */

@@ -36,7 +36,8 @@ static void release(memory *m) {
     }
 }
 
-/* Read the same samples alternately whole and in parts, and destroy the data set. */
+/* Read the same samples with both fields at once and with one field at a time. Then destroy the
+ * data set. */
 static void check_parts(cgp_data *data) {
     memory m = make_memory(data);
     for (int split = 0; split < 2; split++) {
@@ -59,7 +60,7 @@ static void check_parts(cgp_data *data) {
     cgp_data_destroy(data);
 }
 
-/* --- tokens and drawn shapes --- */
+/* --- tokens and generated pictures of shapes --- */
 
 TEST_CASE(tokens_in_parts_are_those_of_a_whole_read) {
     uint8_t bytes[4096];
@@ -132,8 +133,8 @@ static cgp_data *open_folder(int workers, bool strict) {
     return data;
 }
 
-/* A broken image gets the label of the image that replaces it, which is often of another class in
- * this test. */
+/* A sample whose image is broken gets the label of the replacement image, which often has another
+ * class in this test. */
 TEST_CASE(a_folder_in_parts_is_that_of_a_whole_read) {
     make_folder();
     for (int broken = 0; broken < 2; broken++) {
@@ -145,7 +146,7 @@ TEST_CASE(a_folder_in_parts_is_that_of_a_whole_read) {
     }
 }
 
-/* With `strict` no image is replaced, so reading labels needs only the names of files. */
+/* With option `strict` no image is replaced, so reading labels needs only the files' names. */
 TEST_CASE(labels_of_a_strict_folder_are_read_without_its_images) {
     int32_t labels[COUNT], again[COUNT];
     static float pixels[COUNT][16 * 16 * 3];

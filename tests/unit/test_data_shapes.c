@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_shapes.c -- properties of the drawn pictures. A linear model must not suffice to
- * classify them. */
+/* test_data_shapes.c -- properties of the data set of generated pictures. A linear model must not
+ * suffice to classify the pictures. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -44,7 +44,7 @@ TEST_CASE(training_and_validation_have_no_picture_in_common) {
     cgp_data *data = make(false, 3);
     assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 40, first, labels));
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 40, second, others));
-    /* pictures differ not only in their noise */
+    /* training and validation pictures differ in their labels too, not only in noise */
     assert_memory_not_equal(labels, others, sizeof labels);
     for (int i = 0; i < 40; i++) {
         for (int j = 0; j < 40; j++)
@@ -63,7 +63,7 @@ TEST_CASE(classes_are_named_and_equally_frequent) {
         assert_in_range(labels[0], 0, CLASSES - 1);
         counts[labels[0]]++;
     }
-    for (int k = 0; k < CLASSES; k++) { /* 200 expected, deviation sqrt(2000 0.1 0.9) = 13.4 */
+    for (int k = 0; k < CLASSES; k++) { /* mean 200, deviation sqrt(2000 0.1 0.9) = 13.4 */
         assert_in_range(counts[k], 200 - 5 * 14, 200 + 5 * 14);
         for (int j = 0; j < k; j++)
             assert_string_not_equal(cgp_data_class_name(data, j), cgp_data_class_name(data, k));
@@ -73,7 +73,8 @@ TEST_CASE(classes_are_named_and_equally_frequent) {
     cgp_data_destroy(data);
 }
 
-/* Return the mean brightness (0 to 1) of the pixels in the mask minus that of the others. */
+/* Return the mean brightness (0 to 1) of the pixels in the mask, minus the mean brightness of the
+ * other pixels. */
 static double contrast(const float *pixels, const float *mask, double *area) {
     double sums[2] = {0}, counts[2] = {0};
     for (int i = 0; i < PIXELS; i++) {
@@ -99,8 +100,8 @@ TEST_CASE(a_mask_is_where_the_shape_stands_out_from_its_background) {
             double area = 0;
             const double c = contrast(first[i], masks[i], &area);
             lighter += c > 0;
-            /* Expect 0.35 to 0.55, less because of clutter, the gradient and half-covered
-             * pixels. */
+            /* A shape's contrast is 0.35 to 0.55. Clutter, the background's gradient and
+             * half-covered pixels reduce it. */
             assert_true(fabs(c) > 0.2 && fabs(c) < 0.65);
             assert_true(area > 0.02 && area < 0.6); /* the largest disc has pi 0.42^2 = 0.55 */
         }
@@ -204,7 +205,8 @@ TEST_CASE(a_linear_model_is_better_than_chance_and_wrong_more_often_than_right) 
                   100.0 * (double)train.top1 / TESTS, 100.0 * (double)test.top1 / TESTS);
     assert_in_range(test.samples, TESTS, TESTS);
     assert_true(test.top1 < TESTS / 2);
-    /* Four standard deviations of sqrt(1024 x 0.1 x 0.9) = 9.6 above a random guess. */
+    /* More right answers than random guesses plus four standard deviations, each of sqrt(1024 x 0.1
+     * x 0.9) = 9.6. */
     assert_true(test.top1 > TESTS / 10 + 4 * 10);
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_tokens.c -- files of uint16 and uint32 tokens: all formats, sequences across files, and
- * invalid files. */
+/* test_data_tokens.c -- tests files of uint16 and uint32 tokens: all formats, sequences that cross
+ * files, and invalid files. */
 #include "directory.h"
 
 #include <dirent.h>
@@ -16,9 +16,9 @@
 
 /* --- short and interrupted reads --- */
 
-static int hurdles; /* above 0: shorten or interrupt reads */
+static int hurdles; /* while above 0, pread() below shortens or interrupts reads */
 
-/* Replaces libc's pread(). */
+/* This function replaces libc's pread(). */
 ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
     if (hurdles > 0 && hurdles++ % 3 == 0) {
         errno = EINTR;
@@ -39,7 +39,7 @@ static const char *write_raw(const char *name, const uint16_t *tokens, int n) {
     return path;
 }
 
-/* Write llm.c's format: a header, which may be wrong, before the tokens. */
+/* Write llm.c's format: a header with the given fields, which may be wrong, before the tokens. */
 static const char *write_stated(const char *name, const uint16_t *tokens, int n, int32_t magic,
                                 int32_t version, int32_t stated) {
     const char *path = test_path_of(name);
@@ -56,7 +56,7 @@ static const char *write_shard(const char *name, const uint16_t *tokens, int n) 
     return write_stated(name, tokens, n, MAGIC, 1, n);
 }
 
-/* Return the tokens 0, 1, 2 ... */
+/* Return an array of the tokens 0, 1, 2 ... */
 static const uint16_t *numbers(void) {
     static uint16_t tokens[65536];
     for (int i = 0; i < 65536; i++)
@@ -71,7 +71,8 @@ static cgp_token_options options_of(int64_t sequence, double fraction) {
     return options;
 }
 
-/* Open files whose tokens, joined, are 0 .. n - 1. Read two passes and the validation split. */
+/* Open files whose concatenated tokens are 0 .. n - 1. Read two passes of training and the
+ * validation split. */
 static void assert_numbers(const char *const *paths, int n_paths, int n,
                            const cgp_token_options *options) {
     const int64_t length = options->sequence, sequences = (n - 1) / length;
@@ -188,7 +189,7 @@ TEST_CASE(tokens_are_read_by_position_alone) {
     static int32_t tokens[N * T], targets[N * T], again[N * T], next[N * T];
     assert_ok(cgp_data_tokens(&one, paths, 2, &options));
     assert_ok(cgp_data_tokens(&two, paths, 2, &options));
-    for (int i = 0; i < N; i++) /* more than three passes of 29, one sample at a time */
+    for (int i = 0; i < N; i++) /* read single samples; a pass has 29 */
         assert_ok(cgp_data_read(one, CGP_SPLIT_TRAIN, i, 1, tokens + i * T, targets + i * T));
     for (int round = 0; round < 100; round++) {
         const int first = test_between(&random, 0, N), count = test_between(&random, 0, N - first);
@@ -227,7 +228,8 @@ TEST_CASE(validation_files_of_tokens_are_separate) {
 
 /* --- refusals --- */
 
-/* Assert that opening `path` fails with this status and the message `directory/` + `message`. */
+/* Assert that opening `path` fails with this status, and with a message that begins with the
+ * directory, followed by `message`. */
 static void assert_refused(const char *path, cgp_status expected, const char *message) {
     char whole[512];
     cgp_data *data = NULL;
@@ -462,8 +464,8 @@ TEST_CASE(the_identity_sees_size_and_ends_of_a_file) {
     enum { N = 100000 };
     static uint16_t tokens[N];
     const cgp_token_options options = options_of(1000, 0.1);
-    /* The file has 200000 bytes. The identity covers 65536 bytes at each end, but not the bytes
-     * between. */
+    /* The file has 200000 bytes. The identity covers the first and the last 65536 bytes, but not
+     * the bytes between. */
     const int64_t seen[] = {0, 65535, 2 * N - 65536, 2 * N - 1};
     const int64_t unseen[] = {65536, 2 * N - 65537};
     char hex[2][65];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_devices.c -- names of devices, lists of devices, ordinals, memory limits, and ops that a
- * device lacks. */
+/* test_devices.c -- tests names and lists of devices, ordinals, memory limits, and ops that a
+ * device does not have. */
 #include "custom_ops.h"
 #include "graphs.h"
 #include "support.h"
@@ -56,7 +56,7 @@ TEST_CASE(a_local_ordinal_is_the_launchers_number_on_the_host) {
     assert_false(name.local);
 }
 
-/* Ranks compare the hashes of their plans. */
+/* The plans of all ranks must have equal hashes, because ranks compare the hashes. */
 TEST_CASE(plans_of_ranks_with_local_ordinals_are_equal) {
     const test_sizes sizes = {
         .layers = 1, .sequence = 4, .width = 8, .heads = 2, .vocab = 11, .dropout = 0};
@@ -156,7 +156,8 @@ TEST_CASE(a_list_of_another_form_is_refused_and_leaves_the_result) {
 
 /* --- plans --- */
 
-/* Make four linear layers of equal size; the second also has the custom op, if given. */
+/* Make four linear layers of equal size. If `op` is given, the second layer also has this custom
+ * op. */
 static cgp_model *make_model(const cgp_op *op) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "model"));
@@ -188,7 +189,7 @@ TEST_CASE(each_device_has_its_limit_and_the_smaller_one_counts) {
     static const struct {
         const char *devices[2];
         int64_t limit;
-        const char *refused; /* NULL: accepted */
+        const char *refused; /* message; NULL: accepted */
         int64_t limits[2];
     } cases[] = {
         {{"cpu", "cpu"}, 0, NULL, {0, 0}},
@@ -214,7 +215,7 @@ TEST_CASE(each_device_has_its_limit_and_the_smaller_one_counts) {
 
 TEST_CASE(a_plan_over_its_limit_names_sections_that_add_up) {
     static const struct {
-        const char *devices[2], *section; /* a section of the message that only this plan has */
+        const char *devices[2], *section; /* only this message has it */
         int ranks;
     } cases[] = {
         {{"cpu", "cpu"}, NULL, 1}, {{"late", "late"}, "step", 1}, {{"cpu", "cpu"}, "receive", 2}};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_estimate.c -- costs of layers on devices that are only described: against numbers by hand,
- * and against FLOPs. */
+/* test_estimate.c -- costs of layers, estimated from a description of a device. They are compared
+ * with numbers computed by hand, and with FLOPs. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
 
 enum { N = 4, IN = 8, OUT = 16 };
 
-/* A linear layer of IN x OUT with bias, and a relu. */
+/* Make three layers: a linear map, a linear map from IN to OUT features with bias, and a relu. */
 static cgp_model *make_model(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "two"));
@@ -26,7 +26,7 @@ static void close_to(double value, double expected) {
     assert_true(fabs(value - expected) <= 1e-12 * expected);
 }
 
-/* A device without time for memory takes FLOPs / speed. */
+/* If a device's memory takes no time, a layer takes FLOPs / (FLOPs per second). */
 TEST_CASE(arithmetic_takes_its_flops) {
     cgp_model *model = make_model();
     cgp_layer_cost costs[3];
@@ -42,7 +42,8 @@ TEST_CASE(arithmetic_takes_its_flops) {
     cgp_model_destroy(model);
 }
 
-/* A device whose arithmetic takes no time takes the bytes of the operands. */
+/* If a device's arithmetic takes no time, a layer takes (bytes of its operands) / (bytes per
+ * second). */
 TEST_CASE(memory_takes_its_bytes) {
     cgp_model *model = make_model();
     cgp_layer_cost costs[3];
@@ -64,7 +65,7 @@ TEST_CASE(memory_takes_its_bytes) {
     cgp_model_destroy(model);
 }
 
-/* Each kernel takes the longer of both. */
+/* Each kernel takes the longer of its two times, for arithmetic and for memory. */
 TEST_CASE(the_longer_counts) {
     cgp_model *model = make_model();
     cgp_layer_cost flops[3], bytes[3], both[3];
@@ -74,7 +75,7 @@ TEST_CASE(the_longer_counts) {
     assert_ok(cgp_layer_costs_estimate(model, &speed, N, bytes));
     speed.flops_per_second = 2e3;
     assert_ok(cgp_layer_costs_estimate(model, &speed, N, both));
-    for (int i = 0; i < 3; i++) { /* each layer has one kernel a direction */
+    for (int i = 0; i < 3; i++) { /* a layer has one kernel per direction */
         close_to(both[i].forward_seconds, fmax(flops[i].forward_seconds, bytes[i].forward_seconds));
         close_to(both[i].weight_seconds, fmax(flops[i].weight_seconds, bytes[i].weight_seconds));
     }

@@ -68,7 +68,8 @@ TEST_CASE(a_failed_write_leaves_the_old_file_and_nothing_else) {
     assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
     assert_status(created, CGP_OK);
     assert_status(appended, CGP_EIO);
-    /* There is space again, but only part of the data was written, so writing must not continue. */
+    /* The size limit is removed, but the failed write may have written a part of the data.
+     * Therefore the writer must stay in the failed state. */
     assert_status(cgp_safetensors_append(writer, data, sizeof data), CGP_EIO);
     assert_message("w.safetensors: an earlier write failed");
     assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
@@ -83,7 +84,7 @@ TEST_CASE(a_failed_rename_leaves_no_temporary_file) {
     cgp_safetensors_writer *writer = NULL;
     assert_ok(create(&writer, path, 1, names, 1));
     assert_ok(cgp_safetensors_append(writer, "abcd", 4));
-    assert_int_equal(mkdir(path, 0700), 0); /* a directory takes the file's name meanwhile */
+    assert_int_equal(mkdir(path, 0700), 0); /* a directory takes the file's name */
     assert_status(cgp_safetensors_commit(writer), CGP_EIO);
     assert_message("w.safetensors: cannot be replaced (Is a directory)");
     assert_int_equal(test_empty_directory(), 1);
@@ -101,7 +102,7 @@ TEST_CASE(a_directory_that_is_missing_or_not_writable_is_named) {
     const bool root = geteuid() == 0;
     assert_int_equal(chmod(test_directory, 0555), 0);
     if (root && seteuid(65534))
-        skip(); /* root can write everywhere, and may not be allowed to become another user */
+        skip(); /* root can write everywhere, and is not always allowed to change its user */
     const cgp_status status = create(&writer, path, 1, names, 1);
     if (root) assert_int_equal(seteuid(0), 0);
     assert_int_equal(chmod(test_directory, 0700), 0);
@@ -118,7 +119,8 @@ TEST_CASE(only_regular_files_are_replaced) {
     struct stat info;
     assert_status(cgp_file_replace(test_directory, "x", 1), CGP_EIO);
     assert_message("is a directory, expected a file to replace");
-    /* Do not use /dev/null: a broken library would replace it for the whole machine. */
+    /* Do not use /dev/null in this test, because a broken library would replace it for the whole
+     * machine. */
     const char *pipe_path = test_path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(cgp_file_replace(pipe_path, "x", 1), CGP_EIO);
@@ -160,8 +162,8 @@ TEST_CASE(the_longest_names_and_names_without_directory_work) {
     assert_int_equal(test_empty_directory(), 2);
 }
 
-/* On a host without /proc, another process may have the same name. Temporary files of that process
- * are not overwritten. */
+/* On a host without /proc, two processes may have the same name in cgp_process_name(). A process
+ * does not overwrite the other's temporary files. */
 TEST_CASE(temporary_files_of_others_are_not_touched) {
     char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];
     assert_ok(cgp_process_name(process));
@@ -179,7 +181,7 @@ TEST_CASE(temporary_files_of_others_are_not_touched) {
 
 enum { WRITERS = 3, TIMES = 40, PAGE = 4000 };
 
-/* Repeatedly replace the file by a page of one letter. */
+/* Thread: repeatedly replace the file by a page that consists of one letter. */
 static void *replace_often(void *letter) {
     char page[PAGE], path[128];
     snprintf(path, sizeof path, "%s/shared", test_directory);

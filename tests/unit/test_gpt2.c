@@ -12,7 +12,7 @@ static cgp_model *make(const char *text) {
     return model;
 }
 
-/* Return the index of a parameter; fail the test if the model lacks it. */
+/* Return the index of a parameter; fail the test if the model has no such parameter. */
 static int find(const cgp_model *model, const char *name) {
     for (int i = 0; i < cgp_model_parameters(model); i++) {
         if (strcmp(cgp_model_parameter_name(model, i), name) == 0) return i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_graph_digests.c -- graph files keep their bytes: every model of the zoo, and models with
- * every built-in op, are written and compared with digests. A digest may change
- * only when CGP__GRAPH_VERSION does, so that files of users stay valid. */
+/* test_graph_digests.c -- graph files do not change. Every model of the zoo, and models with every
+ * built-in op, are written, and the files are compared with digests. A digest may change only
+ * together with CGP__GRAPH_VERSION, so that users' files stay valid. */
 #include "support.h"
 
 #include <cgpipe/graph.h>
@@ -13,7 +13,7 @@
 
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.25}, uniform = {CGP_INIT_UNIFORM, 0.5};
 
-/* Finish a model, compare its graph file with a digest, and mark its ops. */
+/* Finish a model, compare its graph file with a digest, and mark the model's ops in `written`. */
 static void write_and_compare(cgp_model *model, const char *digest, bool *written) {
     char hex[65], *text = NULL;
     cgp__sha256 *hash = NULL;
@@ -111,7 +111,8 @@ static cgp_value rotate(cgp_model *m, cgp_value x, const cgp_value *positions) {
                                                      .positions = positions});
 }
 
-/* Return rows [5, 8] of ids and positions. */
+/* Return values of shape [5, 8], made from token ids and positions by embeddings, norms and
+ * rotations. */
 static cgp_value rows_of(cgp_model *m, const cgp_value *positions) {
     const cgp_value ids = cgp_model_input(m, "ids", CGP_I32, 1, (int64_t[]){5});
     cgp_value x = cgp_embedding(m, ids, "table", 7, 8, normal);

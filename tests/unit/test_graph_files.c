@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_graph_files.c -- models as JSON. Every op and attribute has an entry in the tables. A model
- * that is written and read back trains to the same bits. An invalid file is refused with its
- * position. */
+ * that is written and read back trains to bit-identical weights. The message about an invalid file
+ * states the position of the error. */
 #include "graphs.h"
 
 #include "custom_ops.h"
@@ -45,7 +45,7 @@ TEST_CASE(a_line_has_attributes_that_there_are) {
     }
 }
 
-/* The fields of the table cover the struct; gaps are only allowed for alignment. */
+/* The table's fields cover every byte of the structs, except padding for alignment. */
 TEST_CASE(the_fields_cover_the_structs) {
 #define SIZE(family, name) sizeof(cgp__##name##_attributes),
     static const size_t sizes[] = {CGP_OP_FAMILIES(SIZE)};
@@ -87,7 +87,7 @@ static void hash_of(const cgp_model *model, const char *schedule, int stages, ch
     cgp_plan_destroy(plan);
 }
 
-/* Write a model, read it back, and compare; return the model that was read. */
+/* Write a model, read it back, and compare both models; return the model that was read. */
 static cgp_model *again(const cgp_model *model) {
     char before[65], after[65];
     cgp_model *read = NULL;
@@ -147,8 +147,8 @@ TEST_CASE(random_graphs_are_the_same) {
     }
 }
 
-/* Initial weights depend on the number of a parameter, dropout on the number of an op. Removed
- * parameters and ops count too. */
+/* Initial weights depend on the parameter's number, and dropout depends on the op's number. Removed
+ * parameters and ops are numbered too, so a file must keep all numbers. */
 TEST_CASE(they_train_to_the_same_bits) {
     uint64_t state = test_seed();
     const test_sizes sizes = {
@@ -176,8 +176,8 @@ TEST_CASE(they_train_to_the_same_bits) {
     }
 }
 
-/* Removed ops leave gaps in the numbers of ops and values. They leave gaps in the numbers of
- * parameters too, if the parameter's first op was removed. */
+/* Removed ops leave gaps in the numbers of ops and values. If a parameter's first op was removed,
+ * the numbers of parameters have a gap too. */
 TEST_CASE(what_was_left_out_leaves_its_numbers) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
     const cgp_linear_options options = {.out = 4, .init = init};
@@ -224,7 +224,7 @@ TEST_CASE(two_custom_ops_of_one_name_are_refused) {
 
 /* --- refused --- */
 
-/* A complete file; each case replaces a part of its text. */
+/* The text of a complete file. Each test case replaces a part of this text. */
 static const char whole[] =
     "{\"format\": \"cgpipe-graph\", \"version\": 2, \"name\": \"small\",\n"
     " \"values\": [{\"dtype\": \"f32\", \"shape\": [4]}, {\"dtype\": \"i32\", \"shape\": "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_image.c -- decoding is compared with known pixels, and resizing with its formula; crops have
- * the documented properties. */
+/* test_image.c -- decoded images are compared with known pixels, and resized images with the
+ * formula of resizing. Crops have the documented properties. */
 #include "pictures.h"
 
 #include "data/image.h"
@@ -22,7 +22,7 @@ static uint8_t byte_at(int x, int y, int k) {
     return (uint8_t)(x * 11 + y * 7 + k * 83);
 }
 
-/* --- PNG: exact --- */
+/* --- PNG files: decoded exactly --- */
 
 /* Write a sample of `bits` bits into a row, packed as in PNG. */
 static void put_sample(uint8_t *row, int index, int bits, unsigned value) {
@@ -37,7 +37,7 @@ static void put_sample(uint8_t *row, int index, int bits, unsigned value) {
     }
 }
 
-/* Convert a sample of another depth to 8 bits. */
+/* Convert a sample of `bits` bits to 8 bits. */
 static int widened(unsigned value, int bits) {
     if (bits == 16) return (int)((value * 255 + 32895) >> 16);
     return (int)(value * 255 / ((1u << bits) - 1));
@@ -90,7 +90,7 @@ TEST_CASE(every_kind_of_png_becomes_rgb_of_8_bits) {
     }
 }
 
-/* --- JPEG: a smooth picture, with a tolerance --- */
+/* --- JPEG files: a smooth picture, decoded within a tolerance --- */
 
 TEST_CASE(every_kind_of_jpeg_becomes_rgb) {
     static uint8_t pixels[W * H * 4];
@@ -98,7 +98,7 @@ TEST_CASE(every_kind_of_jpeg_becomes_rgb) {
         const int components = kind / 2 == 0 ? 1 : kind / 2 == 1 ? 3 : 4;
         for (int i = 0; i < W * H * components; i++) {
             const int x = i / components % W, y = i / components / W, k = i % components;
-            /* CMYK, inverted as Adobe writes it: 255 means no ink. */
+            /* CMYK values are inverted, as Adobe writes them: 255 means no ink. */
             pixels[i] = k == 3 ? 255 : (uint8_t)(30 + 4 * x + 3 * y + 25 * k);
         }
         test_make_jpeg(&file, &(test_jpeg){W, H, components, 100, kind % 2}, pixels);
@@ -133,7 +133,7 @@ TEST_CASE(other_files_are_refused_by_their_first_bytes) {
     refused("got the bytes 47 49 00 00");
 }
 
-/* Check that an image is refused if truncated anywhere. */
+/* Check that an image is refused if it is truncated at any byte. */
 static void check_cuts(const char *expected) {
     const size_t whole = file.size;
     for (file.size = 8; file.size < whole; file.size++)
@@ -171,7 +171,8 @@ TEST_CASE(too_many_pixels_are_refused_by_the_header) {
 
 /* --- resizing --- */
 
-/* Compute one value of the resized image from the formula, which sums over the whole box. */
+/* Compute one value of the resized image from the formula: a weighted sum over the whole source
+ * box. */
 static double formula(const cgp__image *image, const cgp__crop *c, int x, int y, int k) {
     const double sx = (double)c->width / (double)c->to_width,
                  sy = (double)c->height / (double)c->to_height;
@@ -213,7 +214,8 @@ TEST_CASE(resizing_is_a_triangle_as_wide_as_the_reduction) {
         assert_ok(cgp__image_resize(&image, &c, out));
         for (int i = 0; i < c.size * c.size * 3; i++) {
             const int x = i / 3 % (int)c.size, y = i / 3 / (int)c.size;
-            /* f32 sums of at most 80 weighted bytes: 80 x 255 x 2^-24 = 0.0012. */
+            /* The error of an f32 sum of at most 80 weighted bytes is at most 80 x 255 x 2^-24 =
+             * 0.0012. */
             assert_true(fabs(out[i] - formula(&image, &c, x, y, i % 3)) < 2e-3);
         }
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_layout.c -- compares the layout of a stage with a simple layout that visits every range each
- * time: all locations are equal. Also tests how the work of planning grows. */
+/* test_layout.c -- compares the layout of a stage's memory with a simple layout algorithm, which
+ * scans all ranges for every placement. All locations must be equal. Also tests how the work of
+ * planning grows with the number of layers. */
 #include "support.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -58,7 +59,8 @@ static bool together(const cgp__live_range *a, const cgp__live_range *b) {
     return a->start <= b->end && b->start <= a->end;
 }
 
-/* Return the lowest offset where `range` overlaps no range that is placed in the arena. */
+/* Return the lowest offset in the arena at which `range` overlaps no placed range that is in use at
+ * the same time. */
 static int64_t lowest(cgp__live_range *const *placed, int n, const cgp__live_range *range,
                       cgp__arena arena) {
     int64_t offset = 0;
@@ -83,7 +85,8 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
     bool gradients = false;
     for (int i = 0; i < n; i++)
         gradients = gradients || (list[i]->saved && list[i]->start >= starts.input);
-    /* place the values that W reads, then the values that only I reads */
+    /* place the values that weight backward (W) reads, then those that only input backward (I)
+     * reads */
     for (int rank = 0; rank < 2; rank++) {
         sort(list, n, rank == 1 && gradients ? by_end : by_time);
         for (int i = 0; i < n; i++) {
@@ -108,7 +111,7 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
         }
         top = depth > top ? depth : top;
     }
-    /* the first gradients, which do not fit, have a slot of their own */
+    /* the first gradients, which do not fit in the saved slot, are placed in the gradient slot */
     depth = *gradient = 0;
     for (int i = 0; i < n && gradients; i++) {
         cgp__live_range *range = list[i];
@@ -142,7 +145,7 @@ static int64_t plain_others(cgp__live_range **list, int n, order *before, cgp__l
     return workspace;
 }
 
-/* Try all orders, and use the first order with the smallest workspace. */
+/* Place the ranges in each of five orders, and use the first order with the smallest workspace. */
 static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts, int64_t *slot,
                        int64_t *gradient, int64_t *workspace) {
     cgp__live_range **list = calloc(2 * (size_t)n, sizeof *list), **placed = list + n;
@@ -162,9 +165,9 @@ static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts
 
 /* --- random ranges --- */
 
-/* Draw live ranges like those of programs with `nodes` nodes. Saved values live from forward into
- * backward; with `split`, some live from I into W. Most other values live briefly, a few live
- * long. */
+/* Draw live ranges as in programs with `nodes` nodes. Saved values live from forward into backward.
+ * With `split`, some saved values live from input backward (I) into weight backward (W). Most other
+ * values live briefly; a few live long. */
 static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
                  cgp__layout_starts starts, bool split) {
     const int last = 4 * nodes + 3;
@@ -180,7 +183,7 @@ static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
             range->start = test_between(state, starts.input, starts.weight - 1);
             range->end = test_between(state, starts.weight, last);
         } else if (range->saved) {
-            /* roughly last in, first out */
+            /* values saved last are released first, approximately */
             const int start = split && test_between(state, 0, 1) ? starts.weight : starts.input;
             range->end = start + 2 * (nodes - 1 - range->start) / (start == starts.weight ? 2 : 1) +
                          test_between(state, 0, 3);
@@ -189,7 +192,7 @@ static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
     }
 }
 
-/* Run one round: workspace, slot and locations must equal those of the simple layout. */
+/* Compare the two layouts of random ranges. Workspace, slots and locations must be equal. */
 static void compare_layouts(uint64_t *state, int n) {
     const int nodes = n / test_between(state, 2, 4) + 2;
     const cgp__layout_starts starts = {nodes + 1, 3 * nodes + 3};
@@ -265,8 +268,8 @@ static void assert_near_linear(const char *what, int64_t steps, int64_t twice) {
     assert_true((double)twice < 2.5 * (double)steps);
 }
 
-/* Counts the iterations (not seconds) of the loops that search locations, messages and kernels.
- * Twice the layers take little more than twice as many iterations. */
+/* Counts the iterations (not seconds) of the planner's loops that search locations, messages and
+ * kernels. A model with twice as many layers needs little more than twice as many iterations. */
 TEST_CASE(twice_the_layers_take_twice_the_steps) {
     assert_near_linear("gpt2, one stage", steps_of(gpt2(100), 1, 4, "gpipe"),
                        steps_of(gpt2(200), 1, 4, "gpipe"));

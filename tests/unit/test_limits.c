@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_limits.c -- small files that need much memory or time are refused. The message names the
- * limit, and CGP_LIMITS raises it. */
+/* test_limits.c -- small files that would need much memory or time are refused. The message names
+ * the limit, which the environment variable CGP_LIMITS can raise. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -73,8 +73,9 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-/* The header has 18 MB, for which jansson takes 1.6 GB, or 3 GB since it is read twice. The test
- * runs in a child process, which has its own peak of memory. */
+/* The header has 18 MB. The JSON library jansson would take 1.6 GB for it, or 3 GB because it is
+ * read twice. The test opens the file in a child process, whose peak of memory is measured
+ * separately. */
 TEST_CASE(a_header_of_empty_objects_takes_no_memory) {
     size_t length = 0;
     int status = 0;
@@ -109,7 +110,7 @@ TEST_CASE(the_memory_of_json_is_limited) {
         assert_status(open_header(text, length), CGP_EFORMAT);
         assert_message("expected JSON that takes at most 0 MiB of memory, got one of");
         set_limits("json=100000000");
-        assert_status(open_header(text, length), CGP_EFORMAT); /* refused, but for another reason */
+        assert_status(open_header(text, length), CGP_EFORMAT); /* within the limit, but invalid */
         assert_message("tensor \"a\": is not a JSON object");
         set_limits(NULL);
         free(text);
@@ -129,7 +130,7 @@ TEST_CASE(published_headers_fit_with_capacity) {
     text[at++] = '}';
     print_message("%d tensors: a header of %zu bytes\n", TENSORS, at);
     assert_ok(open_header(text, at));
-    set_limits("json=260000000"); /* half of the default limit, so that twice as many tensors fit */
+    set_limits("json=260000000"); /* half of the default limit */
     assert_ok(open_header(text, at));
     set_limits(NULL);
     free(text);
@@ -144,7 +145,7 @@ TEST_CASE(headers_have_a_length) {
     set_limits("pixels=5,header=26");
     assert_ok(open_header(text, sizeof text - 1));
     set_limits(NULL);
-    const uint64_t number = 40000000; /* bytes of the header, which is sparse on disk */
+    const uint64_t number = 40000000; /* header bytes; a sparse file */
     test_write_file(test_path_of("w.safetensors"), &number, sizeof number);
     assert_int_equal(truncate(test_path_of("w.safetensors"), 40000008), 0);
     cgp_safetensors *file = NULL;
@@ -165,7 +166,8 @@ TEST_CASE(nesting_is_limited) {
         assert_message(depth == 64 ? "tensor \"a\": is not a JSON object"
                                    : "expected JSON nested at most 64 deep, got 65");
     }
-    /* Brackets in strings do not count, and neither do escaped quotes. */
+    /* Brackets in strings are not counted as JSON values. An escaped quote does not end a
+     * string. */
     char strings[400] = "{\"__metadata__\":{\"a\":\"\\\"";
     for (int i = 0; i < 100; i++)
         strcat(strings, "[{");
@@ -194,7 +196,7 @@ TEST_CASE(the_variable_is_checked) {
 
 /* --- PNG --- */
 
-/* A file in memory. */
+/* The bytes of a file in memory. */
 typedef struct buffer {
     uint8_t *bytes;
     size_t size;
@@ -238,7 +240,7 @@ static buffer make_png(int n, size_t text_bytes, int compression) {
     return b;
 }
 
-/* The number of bytes that libpng has inflated. */
+/* The number of bytes that libpng has decompressed so far. */
 static size_t inflated;
 
 typedef struct z_head { /* the first fields of zlib's z_stream */
@@ -270,7 +272,7 @@ static cgp_status decode(const void *bytes, size_t size, int64_t pixels) {
     return status;
 }
 
-/* A PNG may have 990 such texts, which would inflate to 8 GB and take 90 s. */
+/* A PNG file may have 990 such compressed texts. Inflating them would give 8 GB and take 90 s. */
 TEST_CASE(compressed_texts_are_not_inflated) {
     buffer b = make_png(20, 7900000, PNG_TEXT_COMPRESSION_zTXt);
     inflated = 0;
@@ -282,7 +284,7 @@ TEST_CASE(compressed_texts_are_not_inflated) {
 
 TEST_CASE(chunks_are_counted) {
     buffer b = make_png(999, 1, PNG_TEXT_COMPRESSION_NONE);
-    /* the header and the end are chunks too */
+    /* 999 texts, the header chunk and the end chunk are 1001 chunks */
     assert_status(decode(b.bytes, b.size, 100), CGP_EFORMAT);
     assert_message("x: expected at most 1000 chunks besides the pixels, got 1001 "
                    "(CGP_LIMITS=chunks=N allows more)");
@@ -322,8 +324,8 @@ TEST_CASE(scans_are_counted) {
     set_limits(NULL);
 }
 
-/* The header has a size of 11,000 x 11,000, below the limit of pixels. Decoding would take 1.1 GB,
- * of which 726 MB are coefficients. */
+/* The JPEG header states 11,000 x 11,000 pixels, which is below the limit of pixels. Decoding would
+ * take 1.1 GB, including 726 MB for coefficients. */
 TEST_CASE(a_progressive_file_of_many_pixels_is_refused) {
     static test_image image;
     make_jpeg(&image, 16);

@@ -16,8 +16,8 @@
 
 #include <locale.h>
 
-/* Locales with a decimal comma, with a decimal point of two bytes, and with a lower-case i without
- * a dot. */
+/* Locales with a decimal comma, with a decimal separator of two bytes, and with a lower-case i
+ * without a dot. */
 static const struct {
     const char *language, *charset, *half;
 } locales[] = {
@@ -162,7 +162,7 @@ static char *published(const char *before) {
     return cgp__strdup(text);
 }
 
-/* --- a pipeline: published files, and a diagnosis with times in JSON --- */
+/* --- files that a pipeline writes: published weights, and a diagnosis with times in JSON --- */
 
 static char *saved(const char *before) {
     (void)before;
@@ -210,7 +210,7 @@ static char *messages(const char *before) {
 
 static const struct {
     const char *name;
-    char *(*make)(const char *before); /* `before`: text in the C locale; NULL: make that text */
+    char *(*make)(const char *before); /* `before`: text in the C locale; or NULL */
 } kinds[] = {{"planned.svg", planned_svg},
              {"compared.svg", compared_svg},
              {"trace", trace},

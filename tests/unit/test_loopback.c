@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_loopback.c -- the loopback transport of the tests detects broken contracts, and shares no
- * memory between ranks. */
+/* test_loopback.c -- the tests' loopback transport detects callers that break the contract, and its
+ * ranks share no memory. */
 #include "loopback.h"
 #include "support.h"
 
@@ -15,7 +15,7 @@ enum { BYTES = 16, CAPACITY = 2, EDGE = 3, FOREVER = 1 };
 
 static const cgp_transport *const t = &loopback;
 
-/* Two ranks, with an edge from the first to the second. */
+/* Two ranks, and both ends of an edge from the first rank to the second. */
 typedef struct pair {
     cgp_communicator *ranks[2];
     cgp_link *sender, *receiver;
@@ -72,8 +72,8 @@ static cgp_link_message taken(pair *p) {
 
 /* --- nothing is shared --- */
 
-/* Each rank has its own bytes: the sender's are overwritten after post, the receiver's after
- * release. */
+/* Each rank has its own buffers. The transport overwrites the sender's buffer after post, and the
+ * receiver's buffer after release. */
 static void ranks_share_no_memory(void **unused) {
     (void)unused;
     pair p;
@@ -86,14 +86,14 @@ static void ranks_share_no_memory(void **unused) {
     assert_true(t->links.take(p.receiver, 0, INT64_MAX, &message));
     assert_ptr_equal(message.buffer, p.received[0].buffer);
     assert_int_equal(p.received[0].buffer[BYTES / 2 - 1], 1);
-    assert_int_equal(p.received[0].buffer[BYTES / 2], 0xFF); /* unused, not sent */
+    assert_int_equal(p.received[0].buffer[BYTES / 2], 0xFF); /* unsent bytes stay poisoned */
     t->links.release(p.receiver, &message);
     assert_int_equal(p.received[0].buffer[0], 0xFF);
     close_pair(&p);
 }
 
-/* Messages of one edge arrive in order. With 100 messages on each of two edges, some messages
- * overtake those of the other edge. */
+/* Messages of one edge arrive in order. Messages of different edges may overtake each other. With
+ * 100 messages on each of two edges, some do. */
 static void edges_overtake_each_other(void **unused) {
     (void)unused;
     pair p;
@@ -127,7 +127,7 @@ static void edges_overtake_each_other(void **unused) {
     close_pair(&p);
 }
 
-/* --- a broken contract --- */
+/* --- callers that break the contract --- */
 
 static void post_twice(pair *p) {
     const cgp_link_message message = acquired(p);
@@ -275,7 +275,7 @@ static const struct {
     {agree_on_nothing, "expected a "},
 };
 
-/* Runs in a child whose standard error goes to `output`. */
+/* Run `run` with a pair of ranks, in a child process whose standard error goes to `output`. */
 static void run_fault(void (*run)(pair *p), int output) {
     const struct rlimit none = {0, 0};
     pair p;

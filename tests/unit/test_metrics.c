@@ -15,7 +15,7 @@ TEST_CASE(a_label_counts_if_it_is_among_the_largest) {
     assert_int_equal(topk.samples, 3);
     assert_int_equal(topk.top1, 1);
     assert_int_equal(topk.top5, 2);
-    cgp_topk_add(&topk, logits[3], labels + 3, 1, 7); /* accumulates */
+    cgp_topk_add(&topk, logits[3], labels + 3, 1, 7); /* adds to the counts */
     assert_int_equal(topk.samples, 4);
     assert_int_equal(topk.top1, 2);
     assert_int_equal(topk.top5, 3);
@@ -36,7 +36,7 @@ TEST_CASE(a_nan_never_counts_and_comes_first) {
     for (int32_t label = 0; label < 3; label++) {
         cgp_topk topk = {0};
         cgp_topk_add(&topk, logits, &label, 1, 3);
-        assert_int_equal(topk.top1, 0); /* NaN ranks first, and a class with NaN is never right */
+        assert_int_equal(topk.top1, 0); /* NaN ranks first, but is never right */
         assert_int_equal(topk.top5, label > 0);
         cgp_topk_add(&topk, few, &label, 1, 3);
         assert_int_equal(topk.top1, 0);
@@ -51,7 +51,7 @@ TEST_CASE(ignored_labels_are_not_samples) {
     cgp_topk_add(&topk, logits[0], labels, 3, 2);
     assert_int_equal(topk.samples, 1);
     assert_int_equal(topk.top1, 1);
-    assert_int_equal(topk.top5, 1); /* there are fewer than five classes */
+    assert_int_equal(topk.top5, 1); /* two classes: both are in the top 5 */
 }
 
 /* Compare the ranks of random logits with their positions in a sorted list. */
@@ -79,7 +79,8 @@ TEST_CASE(ranks_are_those_of_a_sorted_list) {
 TEST_CASE(iou_is_the_fraction_of_pixels_in_both_masks) {
     const float logits[8] = {3, 0.1f, 0, -1, 2, NAN, 5, -9};
     const float masks[8] = {1, 1, 1, 1, 0, 1, 0.5f, 0};
-    /* predicted: 0 1 4 6; true: 0 1 2 3 5; both: 0 1; either: 0 1 2 3 4 5 6 */
+    /* pixels in the predicted mask: 0 1 4 6; in the true mask: 0 1 2 3 5; in both: 0 1; in either:
+     * 0 to 6 */
     cgp_iou iou = {0};
     assert_true(cgp_iou_value(&iou) == 1); /* both masks empty */
     cgp_iou_add(&iou, logits, masks, 4);

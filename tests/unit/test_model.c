@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_model.c -- the builder keeps the first error, which names layer and op; it removes unneeded
- * ops and allows empty layers. */
+/* test_model.c -- the model builder keeps the first error, whose message names layer and op. The
+ * builder removes unneeded ops and allows empty layers. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -40,7 +40,7 @@ TEST_CASE(the_first_error_sticks_and_names_layer_and_op) {
     assert_message("layer two, add: ");
     assert_message("[3, 8]");
     assert_message("[3, 4]");
-    assert_status(cgp_model_finish(model), CGP_EINVAL); /* the error stays */
+    assert_status(cgp_model_finish(model), CGP_EINVAL); /* the first error stays */
     assert_message("layer two, add: ");
     cgp_model_destroy(model);
 }
@@ -129,7 +129,8 @@ TEST_CASE(bad_ties_are_refused) {
     }
 }
 
-/* The model lists the ops that use a tied parameter in order, without unneeded ops. */
+/* The model lists the ops that use a tied parameter. The list is in order and omits unneeded
+ * ops. */
 TEST_CASE(a_tied_parameter_knows_its_uses) {
     cgp_model *model = start();
     const cgp_value x = input(model, "x", CGP_F32, 3, 8);
@@ -150,8 +151,8 @@ TEST_CASE(a_tied_parameter_knows_its_uses) {
     cgp_model_destroy(model);
 }
 
-/* Integers that the graph computes must be in the range of the table or classes that they index;
- * otherwise the model is refused. */
+/* Integers that the graph computes may index an embedding table or be target classes. If an integer
+ * may be out of range there, the model is refused. */
 TEST_CASE(integers_out_of_range_are_refused_by_the_builder) {
     static const char *const expected[] = {
         "embedding: expects ids below the vocabulary 7, got up to 7",
@@ -214,7 +215,8 @@ TEST_CASE(unneeded_ops_are_left_out) {
 }
 
 /* Check that the mean is within 5 standard errors of 0, and that the variance is within 5 standard
- * errors of `variance`. `kurtosis` is the fourth moment over the square of the second, minus 1. */
+ * errors of `variance`. `kurtosis` is the fourth moment divided by the square of the second moment,
+ * minus 1. */
 static void assert_moments(const float *x, int n, double variance, double kurtosis) {
     double sum = 0, squares = 0;
     for (int i = 0; i < n; i++) {
@@ -225,8 +227,8 @@ static void assert_moments(const float *x, int n, double variance, double kurtos
     assert_true(fabs(squares / n - variance) < 5 * variance * sqrt(kurtosis / n));
 }
 
-/* Initial weights are a function of (seed, parameter, element), however the elements are split into
- * pieces. */
+/* An initial weight depends only on seed, parameter and element. Filling a parameter in pieces
+ * gives the same weights. */
 TEST_CASE(initial_weights_do_not_depend_on_pieces) {
     /* A normal distribution truncated at +-2 has variance 1 - 4 phi(2) / (2 Phi(2) - 1). */
     static const struct {
@@ -251,8 +253,8 @@ TEST_CASE(initial_weights_do_not_depend_on_pieces) {
     }
 }
 
-/* 4.6 % of a normal distribution lie beyond two deviations. Values beyond them are drawn again, not
- * clamped; all other values stay. */
+/* 4.6 % of a normal distribution's values lie beyond two standard deviations. A truncated normal
+ * draws these values again instead of clamping them. All other values stay the same. */
 TEST_CASE(a_truncated_normal_draws_the_tails_again) {
     const cgp_init normal = {CGP_INIT_NORMAL, 0.02}, cut = {CGP_INIT_TRUNCATED_NORMAL, 0.02};
     enum { N = 20000 };
@@ -268,7 +270,7 @@ TEST_CASE(a_truncated_normal_draws_the_tails_again) {
     assert_in_range(again, N * 0.040, N * 0.051);
 }
 
-/* --- indices out of range: `past` has one index of each kind --- */
+/* --- indices out of range: array `past` has one such index of each kind --- */
 
 static void check_model_without(const cgp_model *model, const int past[4]) {
     assert_null(cgp_model_layer_name(model, past[0]));
@@ -355,7 +357,7 @@ TEST_CASE(inputs_have_bounds_and_losses_have_logits) {
     cgp_model_loss_cross_entropy(model, logits, labels, -100, 2);
     cgp_model_loss_bce_with_logits(model, x, mask, 1);
     assert_ok(cgp_model_finish(model));
-    assert_int_equal(cgp_model_input_bound(model, 0), 5); /* the smaller of two bounds */
+    assert_int_equal(cgp_model_input_bound(model, 0), 5); /* the smaller bound */
     assert_int_equal(cgp_model_input_bound(model, 1), 4);
     assert_int_equal(cgp_model_input_bound(model, 2), 0); /* a float input has no bound */
     assert_int_equal(cgp_model_input_bound(model, 3) + cgp_model_input_bound(model, -1), 0);

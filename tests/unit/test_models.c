@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models.c -- ResNet, AmoebaNet-D and U-Net: layers, exact numbers of parameters, shapes,
- * names. */
+/* test_models.c -- ResNet, AmoebaNet-D and U-Net: their layers, exact numbers of parameters, shapes
+ * and names. */
 #include "support.h"
 
 #include <time.h>
@@ -55,15 +55,15 @@ TEST_CASE(resnet_has_the_published_layers_and_parameters) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* Count the parameters by hand, with n blocks per group: stem 27 16 + 2 16; convolutions 9 (16^2 2n
- * + 16 32 + 32^2 (2n - 1) + 32 64 + 64^2 (2n - 1)); norms 2 2n (16 + 32 + 64); two shortcuts 16 32
- * + 2 32 + 32 64 + 2 64; classifier 64 10 + 10. */
+/* Compute the number of parameters by hand, with n blocks per group. The terms are stem 27 16 + 2
+ * 16; convolutions 9 (16^2 2n + 16 32 + 32^2 (2n - 1) + 32 64 + 64^2 (2n - 1)); norms 2 2n (16 + 32
+ * + 64); two shortcuts 16 32 + 2 32 + 32 64 + 2 64; classifier 64 10 + 10. */
 static int64_t small_resnet_parameters(int64_t n) {
     return 27 * 16 + 32 + 9 * (256 * 2 * n + 512 + 1024 * (2 * n - 1) + 2048 + 4096 * (2 * n - 1)) +
            4 * n * 112 + 512 + 64 + 2048 + 128 + 650;
 }
 
-/* The ResNet of He et al. has 269,722 parameters at depth 20, without the 2,752 of the two
+/* The ResNet of depth 20 by He et al. has 269,722 parameters. This model has 2,752 more, in two
  * shortcuts. */
 TEST_CASE(resnet_of_6n_plus_2_is_the_family_for_small_images) {
     static const int depths[] = {8, 14, 20, 32, 44, 56, 110, 1202};
@@ -85,7 +85,8 @@ TEST_CASE(amoebanetd_has_the_published_layers_and_parameters) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* The number is (648.046875 + 288.75 (R - 2)) D^2 + (101 + 119 R + 16 K) D + K, R = L / 3 >= 2. */
+/* The number of parameters is (648.046875 + 288.75 (R - 2)) D^2 + (101 + 119 R + 16 K) D + K, R = L
+ * / 3 >= 2. */
 TEST_CASE(amoebanetd_has_the_parameters_of_its_closed_form) {
     uint64_t seed = test_seed();
     for (int i = 0; i < 20; i++) {
@@ -139,9 +140,9 @@ TEST_CASE(unet_has_the_layers_of_its_closed_form) {
     }
 }
 
-/* Table 1 of Dosovitskiy et al. lists 86, 307 and 632 million. By hand, with width W and T patches
- * of side P: 3 P^2 W + W + W + (T + 1) W; per block 12 W^2 + 13 W; 2 W; 1000 W + 1000. ViT-B/16 has
- * exactly the parameters of google/vit-base-patch16-224. */
+/* Table 1 of Dosovitskiy et al. lists 86, 307 and 632 million parameters. By hand, with width W and
+ * T patches of side P, the terms are 3 P^2 W + W + W + (T + 1) W; per block 12 W^2 + 13 W; 2 W;
+ * 1000 W + 1000. ViT-B/16 has exactly the parameters of google/vit-base-patch16-224. */
 TEST_CASE(vit_has_the_published_layers_and_parameters) {
     static const published cases[] = {
         {"vit", 16, 86567656},
@@ -159,7 +160,8 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Building these models takes a tenth of a second; the bound allows for sanitizers. */
+/* Building these models takes a tenth of a second. The tested bound is larger, for builds with
+ * sanitizers. */
 TEST_CASE(the_largest_models_are_made_within_seconds) {
     static const char *const texts[] = {"unet:B=48,C=160", "amoebanetd:L=72,D=512",
                                         "amoebanetd:old=1,L=24,D=512"};
@@ -175,8 +177,8 @@ TEST_CASE(the_largest_models_are_made_within_seconds) {
 
 /* --- shapes --- */
 
-/* Write the shapes of the values that cross a cut before a layer, in the order of their ops: "[56,
- * 56, 312] [112, 112, 52]". */
+/* Write the shapes of the values that cross a cut before `layer`, in the order of the ops that
+ * compute them, for example "[56, 56, 312] [112, 112, 52]". */
 static void crossing(const cgp_model *model, const char *layer, char *text, size_t size) {
     int at = 0;
     while (strcmp(cgp_model_layer_name(model, at), layer) != 0)
@@ -213,7 +215,7 @@ static void assert_crossings(const char *text, const char *const (*expected)[2],
 
 #define ASSERT_CROSSINGS(text, cases) assert_crossings(text, cases, sizeof cases / sizeof cases[0])
 
-/* The shape of the skip is written before that of x, in the order of their ops. */
+/* The skip's shape is written before the shape of x, because the skip is computed first. */
 TEST_CASE(amoebanetd_passes_on_pairs_of_values) {
     static const char *const pairs[][2] = {
         {"stem2", "[112, 112, 52]"},
@@ -248,7 +250,7 @@ TEST_CASE(amoebanetd_layers_have_the_published_parameters) {
     cgp_model_destroy(model);
 }
 
-/* Inside a block, the stashed value crosses a cut together with the block's own value. */
+/* A cut inside a residual block is crossed by the stashed value and by the block's own value. */
 TEST_CASE(resnet_passes_on_one_value_and_the_stash) {
     static const char *const cases[][2] = {
         {"bn1", "[112, 112, 64]"},
@@ -283,7 +285,8 @@ TEST_CASE(unet_passes_on_its_skips_unchanged) {
         {"decoder.1.decode.0.conv", "[192, 192, 128]"},
         {"segment", "[192, 192, 32]"},
     };
-    /* Sides go 45 -> 22 -> 11, and are padded back to 45 at the end. */
+    /* The sides of images shrink from 45 to 22 and 11, grow to 44, and are padded to 45 at the
+     * end. */
     static const char *const odd[][2] = {
         {"decoder.0.skip", "[45, 45, 4] [22, 22, 8] [22, 22, 8]"},
         {"decoder.1.skip", "[45, 45, 4] [44, 44, 4]"},
@@ -336,8 +339,8 @@ static int count_ops(const cgp_model *model, cgp_op_kind kind) {
     return count;
 }
 
-/* Count the pools. Each cell has three 3 x 3 pools, of which two are maximum pools in the paper.
- * Reduction cells always have two more maximum pools. */
+/* Count the pooling ops. Each AmoebaNet cell has three 3 x 3 pools, two of which are maximum pools
+ * in the paper. Each reduction has two more maximum pools. */
 TEST_CASE(amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima) {
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
     cgp_model *largest = make("amoebanetd:L=3,D=8,image=32,maxpool=max");
@@ -352,7 +355,8 @@ TEST_CASE(amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima) {
 }
 
 /* Count the elements of all states; the counter of each batch norm is one element. The published
- * numbers are 168,391 (18, 208), 207,187 (18, 256) and 105,448. */
+ * numbers are 168,391 for AmoebaNet-D (18, 208), 207,187 for (18, 256), and 105,448 for
+ * ResNet-101. */
 TEST_CASE(batch_norms_keep_the_published_running_statistics) {
     static const char *const texts[] = {"amoebanetd:D=208", "amoebanetd", "resnet101", "unet"};
     static const int64_t expected[] = {168391, 207187, 105448, 0};
@@ -366,8 +370,8 @@ TEST_CASE(batch_norms_keep_the_published_running_statistics) {
     }
 }
 
-/* Compare the GMAC of a forward pass of one sample (convolutions and linear maps) with those of
- * PyTorch: 7.801, 15.170, 10.019, 48.987. */
+/* Compare the multiply-adds of a forward pass of one sample, in convolutions and linear maps, with
+ * the numbers of PyTorch: 7.801, 15.170, 10.019 and 48.987 GMAC. */
 TEST_CASE(forward_takes_the_published_multiplications) {
     static const char *const texts[] = {"resnet101", "amoebanetd", "amoebanetd:D=208", "unet"};
     static const double expected[] = {7.801, 15.170, 10.019, 48.987};

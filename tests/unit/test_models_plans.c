@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_plans.c -- plans of torchgpipe's memory benchmarks, with the published balances. They
- * need less memory than published, and planning time is bounded. */
+/* test_models_plans.c -- plans of torchgpipe's memory benchmarks, with the published balances. The
+ * plans need less memory than published, and planning takes a bounded time. */
 #include "support.h"
 
 #include <time.h>
@@ -25,7 +25,7 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Bytes of a plan, summed over all devices. */
+/* Planned bytes, summed over all devices. */
 typedef struct bytes {
     double model, activation, all;
 } bytes;
@@ -65,8 +65,8 @@ static bytes plan_bytes(const session *e, const cgp_optim *optim) {
     return sum;
 }
 
-/* Uses RMSprop and micro-batches of one image. The published figures are peaks of activation
- * memory. */
+/* The plans use RMSprop and micro-batches of one image. The published figures are peaks of
+ * activation memory. */
 TEST_CASE(amoebanetd_needs_less_than_the_published_activations) {
     static const session cases[] = {
         {"amoebanetd:L=18,D=416", 1, {24}, 128, 128, "except_last", 0.91},
@@ -87,7 +87,7 @@ TEST_CASE(amoebanetd_needs_less_than_the_published_activations) {
     }
 }
 
-/* Uses SGD without momentum. The published figures are total memory. */
+/* The plans use SGD without momentum. The published figures are total memory. */
 TEST_CASE(unet_needs_less_than_the_published_memory) {
     static const session cases[] = {
         {"unet:B=6,C=72", 1, {285}, 32, 1, "never", 20.3},

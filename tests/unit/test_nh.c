@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_nh.c -- NH is the sum of its definition, for every length and alignment, and one flipped bit
- * changes it. */
+/* test_nh.c -- the hash NH equals the sum in its definition, for every length and alignment. A
+ * flipped bit changes the hash. */
 #include "support.h"
 
 #include "base/base.h"
@@ -10,7 +10,8 @@ enum { WORDS = CGP__NH_BLOCK / 4 };
 
 static cgp__nh_key key;
 
-/* Sum over pairs, as nh.h defines it. Words after `bytes` are zero, up to 32 bytes. */
+/* Compute NH as nh.h defines it, as sums over pairs of words. Data are padded with zeros to a
+ * multiple of 32 bytes. */
 static void expected(const unsigned char *data, size_t bytes, uint64_t out[4]) {
     static uint32_t words[WORDS];
     memset(words, 0, sizeof words);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim.c -- the options of optimizers: names, checks, bytes of state, the learning rate at
- * the corners of every schedule, the constants of an update.
+/* test_optim.c -- the options of optimizers: names, checks and bytes of state. Also tests the
+ * constants of an update, and the learning rate at the corners of every schedule.
  *
  *     factor 1 |    ....                warmup 4, cosine to 0.1 at update 12
  *              |   /    '.
@@ -85,7 +85,8 @@ TEST_CASE(state_is_counted_as_the_rules_need_it) {
     assert_int_equal(cgp_optim_states(&optim), 1);
 }
 
-/* A constant of an optimizer that is just outside its range, and the expected message. */
+/* An optimizer in which one constant is just outside the allowed range, and the expected
+ * message. */
 typedef struct wrong {
     int kind;
     size_t offset;

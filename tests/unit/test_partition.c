@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_partition.c -- the balance is the leftmost optimum. It is compared with the best of all
- * possible balances, and with a dynamic-programming table whose sums are rounded in the same
- * way. */
+/* test_partition.c -- cgp_balance_solve() finds the optimal balance; among equally good ones, the
+ * leftmost. It is compared with an exhaustive search, and with a dynamic-programming table whose
+ * sums are rounded in the same way. */
 #include "support.h"
 
 #include <cgpipe/partition.h>
 
 enum { MAX_LAYERS = 9 };
 
-/* Try every balance; keep the leftmost of the best balances. */
+/* Try every balance; of the best balances, return the leftmost. */
 static double best_of_all(const double *costs, int layers, int stages, int *best) {
     int balance[MAX_LAYERS];
     double min = INFINITY;
@@ -64,8 +64,9 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* min[k][i] is the smallest possible cost of the largest stage if layers i.. are split into k
- * stages. Then, from the left, each stage is made as short as possible. */
+/* Solve by dynamic programming. `min[k][i]` is the smallest possible cost of the largest stage if
+ * layers `i` to the last are split into `k` stages. Then each stage, from the left, is made as
+ * short as possible. */
 static void balance_by_table(const double *costs, int layers, int stages, int *balance) {
     const int row = layers + 1;
     double *min = calloc((size_t)(stages + 1) * (size_t)row, sizeof *min);
@@ -93,7 +94,8 @@ static void balance_by_table(const double *costs, int layers, int stages, int *b
     free(min);
 }
 
-/* Uses costs of all magnitudes, including zeros and equal ones, whose sums are rounded. */
+/* Uses costs of all magnitudes, including zeros and equal costs. Sums of these costs are
+ * rounded. */
 TEST_CASE(rounded_sums_change_no_balance) {
     enum { LAYERS = 60 };
     uint64_t state = test_seed();
@@ -112,8 +114,8 @@ TEST_CASE(rounded_sums_change_no_balance) {
     }
 }
 
-/* A table of all optima would have 10^8 entries, each of which is the minimum of up to 10^5
- * values. */
+/* Dynamic programming would be too slow here: the table would have 10^8 entries, and each entry
+ * would be the minimum of up to 10^5 values. */
 TEST_CASE(many_layers_are_balanced) {
     enum { LAYERS = 100000, STAGES = 1000 };
     double *costs = calloc(LAYERS, sizeof *costs), dearest = 0;
@@ -127,7 +129,7 @@ TEST_CASE(many_layers_are_balanced) {
             sum += costs[i];
         dearest = larger(dearest, sum);
     }
-    /* the mean cost is 4, and stages have 100 layers */
+    /* the mean cost of a layer is 4, and a stage has 100 layers on average */
     assert_in_range((int64_t)dearest, 400, 403);
     free(balance);
     free(costs);
@@ -155,7 +157,7 @@ TEST_CASE(known_hard_cases_are_solved) {
     assert_ok(cgp_balance_solve(near, 8, 2, balance));
     assert_int_equal(balance[0], 4);
     assert_ok(cgp_balance_solve(heavy_head, 8, 4, balance));
-    /* the largest stage always costs 100, so the leftmost balance is taken */
+    /* in every balance the largest stage costs 100, so the leftmost balance is taken */
     assert_memory_equal(balance, ((int[]){1, 1, 1, 5}), sizeof balance);
 }
 
@@ -163,7 +165,8 @@ TEST_CASE(known_hard_cases_are_solved) {
 
 enum { SIZES = 3 };
 
-/* Compare costs for sizes between and beyond three measured sizes with costs computed by hand. */
+/* Compare costs, interpolated for sizes between and beyond three measured sizes, with costs
+ * computed by hand. */
 TEST_CASE(costs_are_interpolated_between_sizes) {
     const int64_t samples[SIZES] = {1, 4, 8};
     const cgp_layer_cost rows[SIZES][2] = {
@@ -204,7 +207,7 @@ TEST_CASE(costs_are_interpolated_between_sizes) {
     } cases[] = {
         {1, 64, 10, 8, 1, 0, 3, 100},   {2, 128, 15, 6, 2, 2, 6, 100},
         {4, 256, 25, 2, 4, 6, 12, 100}, {6, 384, 29, 1, 6, 6, 18, 150},
-        {8, 512, 33, 0, 8, 6, 24, 200}, {12, 768, 41, 0, 12, 6, 36, 300}, /* 0: never negative */
+        {8, 512, 33, 0, 8, 6, 24, 200}, {12, 768, 41, 0, 12, 6, 36, 300}, /* input: not below 0 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cgp_layer_cost got[2];
@@ -222,8 +225,8 @@ TEST_CASE(costs_are_interpolated_between_sizes) {
     }
 }
 
-/* Two measured sizes define a line, which also extends to smaller sizes. The costs of a single size
- * are scaled in proportion, except those of parameters and their update. */
+/* Two measured sizes define a line, which is also used for smaller sizes. If only one size was
+ * measured, costs are proportional to the size, except the costs of parameters and their update. */
 TEST_CASE(few_sizes_are_enough) {
     const int64_t samples[] = {2, 4};
     const cgp_layer_cost rows[] = {
@@ -284,8 +287,8 @@ static double time_at(const double *t, int64_t at) {
     return value > 0 ? value : 0;
 }
 
-/* Some layers benefit more than others from larger micro-batches. The balance by time is optimal
- * for the times at the plan's size, compared with every cut, and it changes with the size. */
+/* Some layers benefit more than others from larger micro-batches. The balance by time is the best
+ * of all cuts for the times at the plan's micro-batch size. It changes with that size. */
 TEST_CASE(the_balance_is_optimal_at_every_size) {
     uint64_t state = test_seed();
     const int64_t samples[SIZES] = {1, 3, 7};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_planner.c -- the search over plans: against all balances, and at the least memory that it
- * states. */
+/* test_planner.c -- the search over plans. Its result is compared with all balances, and tested
+ * with the least memory that the search states. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, MAX_STAGES = 64 };
 
-/* Linear layers of random widths with gelu and norms, which are cheap to recompute. */
+/* Make linear layers of random widths, with gelu and norms, which are cheap to recompute. */
 static cgp_model *random_model(uint64_t *state, int layers) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "row"));
@@ -38,7 +38,7 @@ static cgp_plan_options random_options(uint64_t *state, int layers) {
     return o;
 }
 
-/* Return the largest planned bytes of a device. */
+/* Return the planned bytes of the device that needs most. */
 static int64_t fullest(const cgp_plan *plan) {
     int64_t bytes = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
@@ -58,7 +58,7 @@ static double plan_makespan(const cgp_model *model, const cgp_plan_options *o, i
     return makespan;
 }
 
-/* Return the least makespan of all balances that fit. */
+/* Return the least makespan of all balances whose plans fit the memory limit. */
 static double best_balance(const cgp_model *model, const cgp_plan_options *given) {
     const int n = cgp_plan_options_stages(given), layers = cgp_model_layers(model);
     int balance[MAX_STAGES];
@@ -83,7 +83,8 @@ static double best_balance(const cgp_model *model, const cgp_plan_options *given
     return best;
 }
 
-/* Return the least makespan of all balances and, for v-flex on up to 4 devices, all limits. */
+/* Return the least makespan of all balances. For schedule v-flex, also try all limits of
+ * micro-batches in flight. */
 static double best_in_flight(const cgp_model *model, cgp_plan_options *o) {
     double best = -1;
     if (strcmp(o->schedule, "v-flex") != 0) return best_balance(model, o);
@@ -94,7 +95,7 @@ static double best_in_flight(const cgp_model *model, cgp_plan_options *o) {
     return best;
 }
 
-/* Return the least makespan of all schedules, numbers of stages, modes and balances. */
+/* Return the least makespan of all schedules, numbers of stages, recompute modes and balances. */
 static double best_of_all(const cgp_model *model, const cgp_plan_options *given) {
     double best = -1;
     const cgp_schedule_info *info;
@@ -115,7 +116,8 @@ static double best_of_all(const cgp_model *model, const cgp_plan_options *given)
     return best;
 }
 
-/* Check that the choices are sorted, fit, and are what cgp_plan_create() makes. */
+/* Check that the choices found are sorted and fit the memory limit, and that cgp_plan_create()
+ * makes plans with the same makespans and bytes. */
 static void check_choices(const cgp_model *model, const cgp_plan_options *options,
                           const cgp_search_result *found) {
     for (int k = 0; k < found->n; k++) {
@@ -131,8 +133,8 @@ static void check_choices(const cgp_model *model, const cgp_plan_options *option
     }
 }
 
-/* With and without a limit a search finds the least makespan of all balances and modes. Where no
- * mode fits, a plan by budget may. */
+/* With and without a memory limit, a search finds the least makespan of all balances and recompute
+ * modes. If no other mode fits the limit, the search may find a plan with mode `budget`. */
 TEST_CASE(searches_find_the_fastest_plans) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(5); round++) {
@@ -168,7 +170,7 @@ TEST_CASE(searches_find_the_fastest_plans) {
     }
 }
 
-/* One byte less than the least memory is refused, the least memory is enough. */
+/* The least memory that the search states is enough, and one byte less is refused. */
 TEST_CASE(the_least_memory_is_exact) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(8); round++) {
@@ -193,7 +195,8 @@ TEST_CASE(the_least_memory_is_exact) {
     }
 }
 
-/* Return the least makespan of all balances in two stages, simulated with costs by device. */
+/* Return the least makespan of all balances in two stages, simulated with the costs of each
+ * device. */
 static double best_of_two(const cgp_model *model, const cgp_plan_options *given,
                           const cgp_layer_cost *costs, const int *row_of) {
     const int layers = cgp_model_layers(model);
@@ -248,7 +251,7 @@ TEST_CASE(devices_of_unequal_speed_have_costs_of_their_own) {
     cgp_model_destroy(model);
 }
 
-/* The limits of devices in their names do not count for the least memory. */
+/* The stated least memory does not depend on memory limits in the names of devices. */
 TEST_CASE(the_least_memory_is_found_beside_limits_of_devices) {
     uint64_t state = test_seed();
     cgp_model *model = random_model(&state, 6);
@@ -282,7 +285,7 @@ TEST_CASE(fixed_options_stay) {
     search.recomputes = false;
     o.recompute = CGP_RECOMPUTE_ALWAYS;
     assert_ok(cgp_plan_search(model, &o, &search, &found));
-    assert_int_equal(found.n, 3); /* 2, 3 and 4 stages on each device */
+    assert_int_equal(found.n, 3); /* 2, 3 and 4 stages per device */
     for (int k = 0; k < found.n; k++) {
         assert_string_equal(found.choices[k].schedule, "interleaved");
         assert_int_equal(found.choices[k].recompute, CGP_RECOMPUTE_ALWAYS);

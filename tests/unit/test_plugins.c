@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plugins.c -- plug-ins are opened once, from the search directories. A broken plug-in is
- * skipped, and the reason is printed. The tests are linked with the static library, in which a
- * plug-in cannot look up symbols. A process opens plug-ins only once, so each case runs in a
- * child. */
+/* test_plugins.c -- plug-ins are found in the search directories. A broken plug-in is skipped, and
+ * the reason is printed. The tests are linked with the static library, in which a plug-in cannot
+ * look up symbols. A process opens plug-ins only once, so each test case runs in a child
+ * process. */
 #include "backend/registry.h"
 #include "plugin/find.h"
 #include "support.h"
@@ -19,7 +19,7 @@
 #include "plugin/plugin.h"
 #include "transport/transport.h"
 
-/* If a condition does not hold, print its line and end the child. */
+/* If `condition` does not hold, print its line number and end the child process. */
 #define NEED(condition)                                                                            \
     do {                                                                                           \
         if (condition) break;                                                                      \
@@ -28,7 +28,7 @@
     } while (0)
 
 /* Run a case in a child process with this CGP_PLUGIN_PATH. `said` [1024] gets the child's standard
- * error; it may be NULL. */
+ * error; `said` may be NULL. */
 static void in_child(const char *path, void (*run)(void), char *said) {
     int status = -1, ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -194,7 +194,7 @@ static void find_broken(void) {
     NEED(!cgp_plugin_info_at(n).path && !cgp_plugin_info_at(-1).path);
     NEED(cgp__backend_find("missing", &backend) == CGP_EINVAL);
     NEED(cgp__backend_find("good", &backend) == CGP_OK);
-    NEED(cgp__backend_find("transport", &backend) == CGP_OK); /* only its transport is broken */
+    NEED(cgp__backend_find("transport", &backend) == CGP_OK); /* its backend is valid */
     NEED(cgp__backend_find("cpu", &backend) == CGP_OK && backend == &cgp__backend_cpu);
 }
 
@@ -225,7 +225,7 @@ TEST_CASE(a_file_that_is_none_is_left_out) {
     char path[128];
     char said[1024];
     assert_non_null(mkdtemp(empty));
-    /* an empty list is not sorted, as qsort() does not accept NULL */
+    /* an empty list must not be sorted, because qsort() does not accept NULL */
     in_child(empty, find_none, said);
     assert_string_equal(said, "");
     for (int i = 0; i < 5; i++) {
@@ -241,7 +241,7 @@ TEST_CASE(a_file_that_is_none_is_left_out) {
     assert_int_equal(rmdir(empty), 0);
 }
 
-/* --- places --- */
+/* --- search directories --- */
 
 static void find_none_here(void) {
     NEED(chdir(DIRECTORY("good")) == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pool.c -- random ranges, placed by every method of pool.h. */
+/* test_pool.c -- tests every placement method of pool.h with random live ranges. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static int by_first(const void *a, const void *b) {
     return (p->first > q->first) - (p->first < q->first);
 }
 
-/* Draw ranges of kinds with at most so many different sizes. */
+/* Draw live ranges of several kinds. All ranges of a kind have one size, and there are at most
+ * `sizes` different sizes. */
 static void draw(ranges *r, uint64_t *state, int sizes) {
     int64_t bytes[MOST_KINDS];
     r->n = test_between(state, 0, MOST_RANGES);
@@ -36,7 +37,7 @@ static void draw(ranges *r, uint64_t *state, int sizes) {
     qsort(r->list, (size_t)r->n, sizeof *r->list, by_first);
 }
 
-/* Return the bytes of the kinds (-1: all) that are in use at one time. */
+/* Return the most bytes of `kind` (-1: of all kinds) that are in use at the same time. */
 static int64_t most_in_use(const ranges *r, int kind) {
     int64_t most = 0;
     for (int t = 0; t <= ACTIONS; t++) {
@@ -50,7 +51,7 @@ static int64_t most_in_use(const ranges *r, int kind) {
     return most;
 }
 
-/* Place the ranges, and check that those in use at one time are apart. */
+/* Place the ranges, and check that ranges in use at the same time do not overlap in memory. */
 static int64_t place(ranges *r, cgp__pool_method method) {
     int64_t bytes = -1, end = 0;
     assert_ok(cgp__pool_place(r->list, r->n, r->kinds, method, &bytes));
@@ -91,7 +92,8 @@ TEST_CASE(ranges_of_one_size_take_as_much_as_is_in_use) {
     }
 }
 
-/* A small range between two large ones:
+/* Three kinds of ranges; the number in parentheses is the size in bytes, and time runs to the
+ * right:
  *
  *     kind 0 (5)   |----|        |----|
  *     kind 1 (2)          |----|

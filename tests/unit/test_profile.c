@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile.c -- costs of layers: costs with made-up times sum to the plan's FLOPs and bytes,
+/* test_profile.c -- costs of layers. Costs with made-up times add up to the plan's FLOPs and bytes,
  * measured costs are plausible, and balances follow from the costs. */
 #include "graphs.h"
 
@@ -11,7 +11,7 @@ enum { LAYERS = 64 };
 
 /* --- made-up times --- */
 
-/* Timer that reports as many seconds as a kernel has operations. */
+/* Fake timer: for a kernel with n floating-point operations it reports n seconds. */
 static cgp_status flops_as_seconds(void *self, const cgp_model *model,
                                    const cgp__node_kernels *kernels,
                                    double seconds[CGP_OP_DIRECTIONS]) {
@@ -49,7 +49,8 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
     return plan;
 }
 
-/* Compare with a plan of one stage. In f32 the plan saves no inputs, because none is converted. */
+/* Compare the sums of layer costs with a plan of one stage. In f32 the plan saves no converted
+ * copies of inputs. */
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);
@@ -67,7 +68,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
     assert_float_equal(backward + sum.selective_seconds,
                        cgp_plan_stage_at(selective, 0)->backward_flops, 0.5);
     assert_int_equal(sum.parameter_bytes, 4 * cgp_model_parameter_count(model));
-    /* A slot may be larger, because its values are aligned to 64 bytes. */
+    /* The slot may be larger than the saved values, because each value is aligned to 64 bytes. */
     assert_true(sum.saved_bytes <= plain->saved_slot_bytes);
     assert_true(sum.saved_bytes + 64 * (model->n_values + 2 * model->n_nodes) >=
                 plain->saved_slot_bytes);
@@ -76,7 +77,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_plan_destroy(never);
 }
 
-/* For any graph, FLOPs and saved bytes of a stage with all layers are the sums over its layers. */
+/* For any graph, the FLOPs and saved bytes of a stage are the sums over its layers. */
 TEST_CASE(costs_of_layers_add_up_to_the_plan) {
     uint64_t state = test_seed();
     for (int round = 0; round < 30; round++) {
@@ -135,8 +136,8 @@ TEST_CASE(a_kernel_that_fails_leaves_the_costs_as_they_were) {
 
 /* --- balances --- */
 
-/* Make n layers of one linear each, from 8 to 8 features. Layer `wide` has two linears instead:
- * from 8 to 64, and from 64 to 8. */
+/* Make n layers, each with one linear map from 8 to 8 features. Layer number `wide` has two linear
+ * maps instead: from 8 to 64, and from 64 to 8 features. */
 static cgp_model *row_of_linears(int n, int wide) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "row"));
@@ -157,8 +158,8 @@ static cgp_model *row_of_linears(int n, int wide) {
     return model;
 }
 
-/* Six layers take 10 .. 60 ms, as in torchgpipe's test, and are balanced as [4, 2]. If
- * recomputation counts too, the long R of the first layer moves the cut. */
+/* Six layers take 10 to 60 ms, as in torchgpipe's test, and are balanced as [4, 2]. If
+ * recomputation counts too, the first layer's long recomputation (R) moves the cut. */
 TEST_CASE(the_balance_follows_the_times) {
     cgp_model *model = row_of_linears(6, -1);
     cgp_layer_cost costs[6] = {0};
@@ -180,8 +181,8 @@ TEST_CASE(the_balance_follows_the_times) {
 }
 
 /* There are six layers. The wide layer (index 4) has most of the parameters and few saved values.
- * With a large parameter_scale it gets its own stage; with 0 the cut depends only on saved
- * bytes. */
+ * With a large `parameter_scale` the wide layer gets its own stage. With 0, the cut depends only on
+ * saved bytes. */
 TEST_CASE(the_balance_by_size_weighs_parameters_and_saved_values) {
     cgp_model *model = row_of_linears(6, 4);
     cgp_balance_size_options o = cgp_balance_size_options_default();
@@ -216,7 +217,8 @@ TEST_CASE(the_balance_by_size_weighs_parameters_and_saved_values) {
 
 /* --- measured --- */
 
-/* With both backends and both types, every op has a time, and equal blocks have equal times. */
+/* With backends `ref` and `cpu`, and with f32 and bf16, every op has a time, and equal blocks have
+ * equal times. */
 TEST_CASE(a_profile_measures_every_layer) {
     const test_sizes sizes = {3, 8, 16, 2, 11, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);
@@ -238,14 +240,14 @@ TEST_CASE(a_profile_measures_every_layer) {
             assert_true(costs[i].recompute_seconds <= costs[i].forward_seconds);
             assert_int_equal(costs[i].saved_bytes, same[i].saved_bytes);
         }
-        /* wte, wpe, h.0, h.1, h.2, ln_f, lm_head: equal blocks are measured only once */
+        /* layers 2, 3 and 4 are the equal blocks h.0, h.1 and h.2, which are measured only once */
         assert_true(costs[2].forward_seconds == costs[3].forward_seconds);
         assert_true(costs[3].weight_seconds == costs[4].weight_seconds);
     }
     cgp_model_destroy(model);
 }
 
-/* Uses random ops on images. */
+/* Profiles random graphs of ops on images. */
 TEST_CASE(random_images_can_be_profiled) {
     uint64_t state = test_seed();
     for (int round = 0; round < 4; round++) {
@@ -261,7 +263,7 @@ TEST_CASE(random_images_can_be_profiled) {
     }
 }
 
-/* 4096 layers of 64 MiB: 256 GiB of parameters. */
+/* The model has 4096 layers of 64 MiB, that is 256 GiB of parameters. */
 TEST_CASE(a_model_larger_than_memory_can_be_profiled) {
     enum { MANY = 4096 };
     cgp_model *model = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rng.c -- Philox4x32-10 compared with the known answers of its authors' Random123
- * (kat_vectors), and the keys and draws built on it. */
+/* test_rng.c -- Philox4x32-10 is compared with the known answers in Random123 (kat_vectors), the
+ * library of Philox's authors. Also tests the keys and draws that are built on Philox. */
 #include "base/base.h"
 #include "support.h"
 
@@ -17,7 +17,7 @@ TEST_CASE(philox_gives_the_known_answers) {
                   (const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
     assert_philox((const uint32_t[]){f, f, f, f}, (cgp__rng_key){f, f},
                   (const uint32_t[]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
-    /* digits of pi */
+    /* counter and key are digits of pi */
     assert_philox((const uint32_t[]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
                   (cgp__rng_key){0xa4093822, 0x299f31d0},
                   (const uint32_t[]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
@@ -27,9 +27,9 @@ static int compare_keys(const void *a, const void *b) {
     return memcmp(a, b, sizeof(cgp__rng_key));
 }
 
-/* Philox is a bijection of the counter, so two keys can only collide by chance, in the half of the
- * output that is used. The probability of a collision among 2 * 3 * 40 * 40 = 9600 keys is
- * 2e-12. */
+/* Philox is a bijection of the counter, but a key is only half of the output. Therefore two keys
+ * can collide, but only by chance. The probability of a collision among 2 * 3 * 40 * 40 = 9600 keys
+ * is 2e-12. */
 TEST_CASE(keys_differ_by_seed_use_step_and_id) {
     enum { SEEDS = 2, USES = 3, STEPS = 40, IDS = 40, KEYS = SEEDS * USES * STEPS * IDS };
     static cgp__rng_key keys[KEYS];
@@ -60,8 +60,8 @@ TEST_CASE(a_key_depends_on_nothing_else) {
     assert_memory_equal(&first, &again, sizeof first);
 }
 
-/* Chi-square over the bins has mean bins - 1 and deviation sqrt(2 (bins - 1)). The draws are fixed,
- * so the test of a bound of 5 deviations always passes or always fails. */
+/* Chi-square over b bins has mean b - 1 and standard deviation sqrt(2 (b - 1)). The tested bound is
+ * 5 deviations above the mean. The draws are fixed, so the test always has the same result. */
 TEST_CASE(below_is_in_range_and_uniform) {
     static const uint32_t bounds[] = {1, 2, 3, 10, 64, 1000};
     enum { DRAWS = 100000 };

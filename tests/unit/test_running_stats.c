@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_running_stats.c -- running statistics are compared with statistics of all rows together.
  *
- * Rows are small integers, and a micro-batch has 1, 2, 4, .. 16 of them. Its mean and its variance
- * are exact in f32, so any error comes from combining micro-batches. */
+ * Rows are small integers, and a micro-batch has 1, 2, 4, .. or 16 rows. The mean and the variance
+ * of a micro-batch are exact in f32, so any error comes from combining micro-batches. */
 #include "backend/running_stats.h"
 #include "support.h"
 
@@ -59,8 +59,8 @@ static step draw_step(int n) {
     return s;
 }
 
-/* Return the mean of one channel over rows begin .. end - 1 (mean_of), or the sum of squared
- * differences from the mean (squares_of). */
+/* mean_of() returns the mean of one channel over rows `begin` to `end` - 1. squares_of() returns
+ * the sum of squared differences from this mean. */
 static double mean_of(const step *s, int begin, int end, int c) {
     double sum = 0.0;
     for (int row = begin; row < end; row++)
@@ -153,8 +153,8 @@ TEST_CASE(otherwise_each_micro_batch_moves_them_in_turn) {
     }
 }
 
-/* With a cumulative average and any initial values, the running statistics are means over all
- * micro-batches. If deferred, they are means over all steps. */
+/* With a cumulative average, running statistics do not depend on their initial values. They are
+ * means over all micro-batches, or over all steps if statistics are deferred. */
 TEST_CASE(a_cumulative_average_forgets_nothing) {
     for (int i = 0; i < 400; i++) {
         const bool deferred = i % 2;
@@ -228,8 +228,8 @@ TEST_CASE(a_step_that_is_not_committed_leaves_no_trace) {
     }
 }
 
-/* The check before a commit predicts the committed values: a number beyond the range of float
- * becomes infinite in the state. */
+/* The check before a commit predicts whether a committed value would not be finite. A double beyond
+ * the range of float becomes infinite in the state. */
 TEST_CASE(the_check_names_the_state_that_would_not_be_finite) {
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};
     for (int i = 0; i < 16; i++) {
@@ -238,7 +238,7 @@ TEST_CASE(the_check_names_the_state_that_would_not_be_finite) {
         collect(&l, &s);
         cgp_kernel_args args = args_of(&l);
         assert_int_equal(cgp__running_stats_check(&l.spec, &args), -1);
-        for (int c = 2 * CHANNELS - 1; c >= 0; c--) { /* the check reports means before variances */
+        for (int c = 2 * CHANNELS - 1; c >= 0; c--) { /* the first bad state is reported */
             l.accumulator[2 + c] = bad[i / 4];
             args = args_of(&l);
             assert_int_equal(cgp__running_stats_check(&l.spec, &args), c / CHANNELS);

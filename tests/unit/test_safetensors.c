@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_safetensors.c -- tensors are read back as written, and damage is refused with its
- * position. */
+/* test_safetensors.c -- tensors are read back as written. A damaged file is refused, and the
+ * message states the position of the damage. */
 #include "directory.h"
 
 #include <fcntl.h>
@@ -66,7 +66,7 @@ TEST_CASE(a_small_file_is_this_to_the_byte) {
 
 enum { MOST = 12 };
 
-/* Up to MOST tensors of random type, shape (including sizes of 0) and bits (including NaNs). */
+/* Up to MOST tensors with random types, shapes (including sizes of 0) and bits (including NaNs). */
 typedef struct tensors {
     int count;
     char text[MOST][32];
@@ -126,9 +126,9 @@ static void assert_same_tensors(const tensors *made, const char *path) {
         assert_string_equal(cgp_safetensors_type(file, found),
                             made->types[i] == CGP_F32 ? "F32" : "I32");
         assert_true(cgp_shape_equal(cgp_safetensors_shape(file, found), &made->shapes[i]));
-        if (made->bytes[i] > 0 && i > 0 && made->bytes[i - 1] > 0) /* data order is header order */
+        if (made->bytes[i] > 0 && i > 0 && made->bytes[i - 1] > 0) /* data are in header order */
             assert_int_equal(found, cgp_safetensors_find(file, made->names[i - 1]) + 1);
-        /* exact size, so that the address sanitizer detects one byte more */
+        /* allocate the exact size, so that the address sanitizer detects a write past the end */
         char *data = malloc(made->bytes[i]);
         assert_ok(cgp_safetensors_read(file, found, data));
         assert_memory_equal(data, made->data[i], made->bytes[i]);
@@ -299,8 +299,8 @@ static void assert_refused(const char *path, const char *message) {
 #define SHAPE "\"shape\":[2],"
 #define RANGE "\"data_offsets\":[0,8]"
 
-/* A header, the number of data bytes, and the expected message. If `in_data` is true, the byte in
- * the message counts from the start of the data. */
+/* Each case has a header, the number of data bytes, and the expected message. If `in_data` is true,
+ * the byte offset in the message counts from the start of the data. */
 static const struct {
     const char *header;
     int data_bytes, byte;
@@ -413,7 +413,7 @@ TEST_CASE(a_header_length_that_does_not_fit_is_refused) {
     file.length = 16;
     test_write_file(path, &file, 24);
     cgp_safetensors *opened = NULL;
-    assert_ok(cgp_safetensors_open(&opened, path)); /* without the fault, the file is accepted */
+    assert_ok(cgp_safetensors_open(&opened, path)); /* the file is valid */
     assert_int_equal(cgp_safetensors_count(opened), 0);
     cgp_safetensors_close(opened);
 }
@@ -485,8 +485,7 @@ TEST_CASE(more_data_than_the_shapes_need_are_refused) {
     assert_ok(cgp_safetensors_append(writer, "abcd", 4));
     assert_status(cgp_safetensors_append(writer, "efghi", 5), CGP_EINVAL);
     assert_message("m.safetensors: 4 bytes of data are due, got 5");
-    assert_ok(
-        cgp_safetensors_append(writer, "EFGH", 4)); /* nothing of the refused piece was written */
+    assert_ok(cgp_safetensors_append(writer, "EFGH", 4)); /* the refused piece left no bytes */
     assert_ok(cgp_safetensors_commit(writer));
     assert_ok(cgp_safetensors_open(&file, path));
     assert_ok(cgp_safetensors_read(file, 0, data));

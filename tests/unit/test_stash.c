@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stash.c -- values passed by name. The model equals the model of plain values bit for bit. An
- * unmatched name is refused with its namespace and layer.
+/* test_stash.c -- values passed by name (stash and pop). The results are bit-identical to those of
+ * the same model with plain variables. The message about an unmatched name states the namespace and
+ * layer.
  *
  *     layer    in           down          middle       up           out
  *              x ──► a ───► b ──────────► c ─────────► + ─────────► + ──► logits, loss
@@ -35,7 +36,7 @@ static cgp_model *end(cgp_model *model, cgp_value x, cgp_value targets) {
     return model;
 }
 
-/* --- pairs of layers with a skip between them; `space` is its namespace --- */
+/* --- pairs of layers with a skip between the two layers; `space` is the skip's namespace --- */
 
 static cgp_value keep(cgp_model *model, cgp_value x, const char *layer, const char *space) {
     cgp_model_layer(model, layer);
@@ -50,7 +51,7 @@ static cgp_value take(cgp_model *model, cgp_value x, const char *layer, const ch
 }
 
 static cgp_model *by_name(void) {
-    char copy[] = "inner"; /* equal texts name one namespace */
+    char copy[] = "inner"; /* names are compared by text, not by address */
     cgp_model *model = start();
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){6});
     const cgp_value t = cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1});
@@ -130,8 +131,8 @@ TEST_CASE(skips_by_name_are_bit_equal_to_plain_values_in_any_stages) {
     cgp_model_destroy(spec);
 }
 
-/* A value has 64 bytes. With five stages each skip has its own edge, which bypasses the stages
- * between. */
+/* A value has 64 bytes. With five stages, each skip has an edge of its own, which bypasses the
+ * stages between stash and pop. */
 TEST_CASE(a_named_skip_jumps_to_the_stage_that_pops_it) {
     static const int each[LAYERS] = {1, 1, 1, 1, 1}, two[LAYERS] = {2, 3}, one[LAYERS] = {5};
     cgp_model *spec = by_name(), *plain = by_hand();
@@ -144,7 +145,7 @@ TEST_CASE(a_named_skip_jumps_to_the_stage_that_pops_it) {
     assert_int_equal(message(spec, each, 0, 4), 64);
     assert_int_equal(message(spec, each, 1, 3), 64);
     assert_int_equal(message(spec, each, 0, 3), 0);
-    assert_int_equal(message(spec, each, 2, 3), 64); /* c; the skip of "inner" bypasses stage 2 */
+    assert_int_equal(message(spec, each, 2, 3), 64); /* c; the skip in "inner" bypasses stage 2 */
     assert_int_equal(message(spec, two, 0, 1), 128); /* a and b; b is sent once for both uses */
     cgp_model_destroy(plain);
     cgp_model_destroy(spec);
@@ -182,7 +183,7 @@ TEST_CASE(names_may_be_stashed_and_popped_in_one_layer) {
 
 /* --- unmatched names --- */
 
-/* Build a small model with mistake number c, and return it unfinished. */
+/* Build a small model with mistake number `c`, and return the unfinished model. */
 static cgp_model *wrong(int c) {
     cgp_model *model = start();
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){16});
@@ -256,8 +257,8 @@ TEST_CASE(unmatched_names_are_refused) {
     }
 }
 
-/* The first error is reported. After an error a pop returns the invalid value, even for a stashed
- * name. */
+/* Only the first error is reported. After an error, a pop returns the invalid value, even if the
+ * name was stashed. */
 TEST_CASE(an_earlier_error_sticks) {
     cgp_model *model = start();
     const cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){16});

@@ -38,7 +38,7 @@ static const char *text_at(size_t i, size_t *size) {
     return json_string_value(text);
 }
 
-/* Clear the list, then encode into it. */
+/* Clear the list, then append the tokens of the text. */
 static void encode(cgp_tokenizer *t, const void *bytes, size_t size, cgp_token_list *list) {
     list->count = 0;
     assert_ok(cgp_tokenizer_encode(t, bytes, (int64_t)size, list));
@@ -114,7 +114,7 @@ TEST_CASE(the_end_of_text_token_is_not_text) {
 
 /* --- bytes --- */
 
-/* Return the token of a merge, creating it if needed. */
+/* Return the token that merges `left` and `right`; add the merge if there is none. */
 static int merged(test_bpe *bpe, int left, int right) {
     for (int i = 256; i < bpe->n; i++) {
         if (bpe->left[i] == left && bpe->right[i] == right) return i;
@@ -123,11 +123,12 @@ static int merged(test_bpe *bpe, int left, int right) {
     return bpe->n - 1;
 }
 
-/* Each byte of an ill-formed sequence is a token; the well-formed text around it is merged. */
+/* Each byte of an ill-formed sequence is a separate token. The well-formed text before and after
+ * the sequence is merged as usual. */
 TEST_CASE(bytes_that_are_no_text_are_tokens_of_their_own) {
     static const struct {
         const char *bytes;
-        int alone; /* number of bytes that are not part of a well-formed character */
+        int alone; /* number of bytes in ill-formed sequences */
     } cases[] = {
         {"\x80", 1},
         {"\xff\xfe", 2},
@@ -141,12 +142,12 @@ TEST_CASE(bytes_that_are_no_text_are_tokens_of_their_own) {
         {"\xed\xbf\xbf", 3},
         {"\xf4\x90\x80\x80", 4}, /* above U+10FFFF */
         {"\xf5\x80\x80\x80", 4},
-        {"\xe2\x82", 2}, /* cut short */
+        {"\xe2\x82", 2}, /* a truncated character */
         {"\xf0\x9f\x98", 3},
         {"\xc3", 1},
-        {"\xe2\x28\xa1", 2}, /* '(' is also a token */
+        {"\xe2\x28\xa1", 2}, /* '(' is well-formed */
         {"\xc3\xa9", 0},
-        {"\xc3\xc3\xa9", 1}, /* a stray byte, then a letter */
+        {"\xc3\xc3\xa9", 1}, /* a stray byte, then a valid letter */
         {"\xed\x9f\xbf", 0}, /* the last character before the surrogates */
         {"\xee\x80\x80", 0},
         {"\xf4\x8f\xbf\xbf", 0}, /* U+10FFFF */
@@ -159,7 +160,8 @@ TEST_CASE(bytes_that_are_no_text_are_tokens_of_their_own) {
     const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
     cgp_tokenizer *t = NULL;
     cgp_token_list list = {0};
-    /* The bytes of each case could merge into one token if they were in one word. */
+    /* The vocabulary has merges that would make one token of each case if all its bytes were in one
+     * word. */
     test_bpe_start(bpe);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int whole = 255 - (uint8_t)cases[i].bytes[0];
@@ -210,8 +212,8 @@ TEST_CASE(every_sequence_of_bytes_comes_back) {
     free(list.ids);
 }
 
-/* If a byte neither begins nor continues a character, tokens(a + byte + b) = tokens(a),
- * token(byte), tokens(b). */
+/* If a byte neither begins nor continues a character, it separates the texts a and b around it:
+ * tokens(a + byte + b) is tokens(a), token(byte), tokens(b). */
 TEST_CASE(a_byte_that_is_no_text_ends_the_text_before_it) {
     uint64_t random = test_seed();
     static uint8_t bytes[801];
@@ -257,7 +259,7 @@ TEST_CASE(texts_may_be_split_at_the_split_point) {
 
 /* --- merges --- */
 
-/* Compare words under random merges with a slow implementation of the rule. */
+/* Compare the tokens of words, with random merges, with a slow implementation of the merge rule. */
 TEST_CASE(merges_are_those_of_the_rule) {
     uint64_t random = test_seed();
     test_bpe *bpe = calloc(1, sizeof *bpe);
@@ -299,7 +301,7 @@ TEST_CASE(merges_are_those_of_the_rule) {
     free(bpe);
 }
 
-/* Encoding a word of a million equal bytes, of any kind, does not take quadratic time. */
+/* Encoding a word of a million equal bytes does not take quadratic time, whichever byte it is. */
 TEST_CASE(long_words_take_no_longer_a_byte) {
     enum { LONG = 1 << 20 };
     static const char kinds[] = "a7= \n\t";
@@ -348,8 +350,8 @@ TEST_CASE(a_list_keeps_its_tokens) {
 
 /* --- damage --- */
 
-/* Damage to a file: `what` (NULL: everything) is replaced by `with`. The error message must contain
- * `message`. */
+/* Damage to a file. The text `what` (NULL: the whole text) is replaced by `with`. The error message
+ * must contain `message`. */
 typedef struct damage {
     int file; /* 0: vocab.json, 1: merges.txt */
     const char *what, *with, *message;
@@ -426,7 +428,7 @@ TEST_CASE(damaged_files_are_refused_with_file_line_and_reason) {
     free(bpe);
 }
 
-/* Test bytes that are not text, and a line that does not end. */
+/* Test a merges file with bytes that are not text, and with a very long line without a newline. */
 TEST_CASE(merges_that_are_no_text_are_refused) {
     const char *path = test_path_of("merges.txt");
     static char line[5000];

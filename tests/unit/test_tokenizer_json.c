@@ -88,8 +88,8 @@ static void encode(cgp_tokenizer *t, const void *bytes, size_t size, cgp_token_l
     assert_ok(cgp_tokenizer_encode(t, bytes, (int64_t)size, list));
 }
 
-/* Return true if the text equals the bytes, with U+FFFD for each ill-formed piece. A piece is the
- * longest prefix of a character, or one byte. */
+/* Return true if the text equals the bytes with U+FFFD in place of each ill-formed piece. An
+ * ill-formed piece is the longest prefix of a character, or a single byte. */
 static bool reads_as(const char *bytes, int64_t count, const char *text, size_t size) {
     const uint8_t *b = (const uint8_t *)bytes;
     size_t used = 0;
@@ -259,8 +259,8 @@ static size_t draw_bytes(uint64_t *random, char *bytes, size_t capacity, bool br
     return size;
 }
 
-/* If a byte does not continue a character, tokens(a + byte + b) = tokens(a), token(byte),
- * tokens(b). */
+/* If a byte neither begins nor continues a character, it separates the texts a and b around it:
+ * tokens(a + byte + b) is tokens(a), token(byte), tokens(b). */
 TEST_CASE(a_byte_that_is_no_text_ends_the_text_before_it) {
     uint64_t random = test_seed();
     static char bytes[401];
@@ -309,8 +309,8 @@ TEST_CASE(texts_may_be_split_at_the_split_point) {
     free(parts.ids);
 }
 
-/* Encoding half a million equal characters, of any kind, does not take quadratic time, which would
- * be hours. */
+/* Encoding half a million equal characters does not take quadratic time, which would be hours,
+ * whichever character it is. */
 TEST_CASE(long_runs_take_no_longer_a_byte) {
     enum { LONG = 1 << 19 };
     static const char *const kinds[] = {
@@ -339,7 +339,7 @@ TEST_CASE(long_runs_take_no_longer_a_byte) {
 
 /* --- files --- */
 
-/* Load a file of the reference. Owned. */
+/* Load the reference's file number `k`. The caller owns the result. */
 static json_t *load(int k) {
     json_error_t error;
     json_t *root = json_load_file(file_of(k), 0, &error);
@@ -347,7 +347,8 @@ static json_t *load(int k) {
     return root;
 }
 
-/* Write a JSON text as tokenizer.json and open it. `out` gets a tokenizer only with CGP_OK. */
+/* Write a JSON text as tokenizer.json and open it. `out` gets a tokenizer only if the status is
+ * CGP_OK. */
 static cgp_status open_json(const json_t *root, cgp_tokenizer **out) {
     const char *path = test_path_of("tokenizer.json");
     char *text = json_dumps(root, JSON_COMPACT);
@@ -359,8 +360,8 @@ static cgp_status open_json(const json_t *root, cgp_tokenizer **out) {
     return status;
 }
 
-/* Return the value at a path such as "model.merges.0". `parent` and `key` get the value that
- * contains it, and its key there. */
+/* Return the value at a path such as "model.merges.0". `parent` gets the JSON object or array that
+ * contains the value, and `key` gets the value's key or index there. */
 static json_t *find(json_t *root, const char *path, json_t **parent, char key[64]) {
     json_t *value = root;
     while (*path) {
@@ -374,7 +375,7 @@ static json_t *find(json_t *root, const char *path, json_t **parent, char key[64
     return value;
 }
 
-/* Replace the value at a path by `with` (JSON; NULL: delete the value). */
+/* Replace the value at a path by the JSON text `with`; if `with` is NULL, delete the value. */
 static void edit(json_t *root, const char *path, const char *with) {
     char key[64];
     json_t *parent = NULL;
@@ -390,7 +391,7 @@ static void edit(json_t *root, const char *path, const char *with) {
         assert_int_equal(json_object_set_new(parent, key, value), 0);
 }
 
-/* Read different spellings of equivalent files. */
+/* Files that differ only in their spelling give equal tokenizers. */
 TEST_CASE(files_may_be_spelled_otherwise) {
     static const struct {
         int file;

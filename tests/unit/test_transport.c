@@ -5,8 +5,8 @@
  *     released    0                |  post             |  release
  *     receiver                   take     release ─────┘
  *
- * Edge e leads from rank e to rank e + 1, cyclically; inproc has one rank. cmocka has a macro
- * `fail`, hence (t->failures.fail)(...). */
+ * Edge number e leads from rank e to rank e + 1, cyclically; inproc has only one rank. Because
+ * cmocka has a macro `fail`, the transport's function is called as (t->failures.fail)(...). */
 #include "loopback.h"
 #include "support.h"
 
@@ -18,7 +18,7 @@
 enum { BYTES = 64, MESSAGES = 300, RANKS = 3, EDGES = 6, FEW = 4 };
 
 static const int64_t spin_ns[] = {0, 1000, 1000000000000};
-enum { STRIDE = CGP_LINK_HEADER_BYTES + BYTES }; /* a header, then the message */
+enum { STRIDE = CGP_LINK_HEADER_BYTES + BYTES }; /* one header and message */
 enum { SPINS = sizeof spin_ns / sizeof spin_ns[0] };
 
 static const cgp_transport *t; /* the tested transport */
@@ -26,7 +26,7 @@ static cgp_communicator *ranks[RANKS];
 static int n_ranks;
 static uint64_t seed;
 
-/* Both ends of an edge, with their memory. */
+/* Both ends of an edge, with the memory of their buffers. */
 typedef struct wire {
     cgp_link *sender, *receiver;
     char *memory[2];
@@ -55,7 +55,7 @@ static int destroy_ranks(void **unused) {
     return 0;
 }
 
-/* Return buffer i of an end. */
+/* Return buffer number `i` in the memory of one end of an edge. */
 static char *buffer_at(char *memory, int i) {
     return t->copies ? memory + i * STRIDE + CGP_LINK_HEADER_BYTES : memory + i * BYTES;
 }
@@ -74,8 +74,8 @@ static cgp_link_options options_of(int edge, bool sends, int capacity, char *mem
                               .memory = memory};
 }
 
-/* Open both ends of an edge. Even edges open and close the sender's end first, odd edges the
- * receiver's end. */
+/* Open both ends of an edge. For even edges, the sender's end is opened and closed first; for odd
+ * edges, the receiver's end. */
 static wire open_wire(int edge, int capacity, int64_t spin) {
     wire w = {NULL, NULL, {NULL, NULL}};
     for (int k = 0; k < 2; k++) {
@@ -186,9 +186,9 @@ static void messages_are_matched_by_micro_batch(void **unused) {
     close_wire(1, &w);
 }
 
-/* An end of an edge, with its own thread; edges connect three ranks. Senders have FEW buffers, so
- * receivers take FEW messages at a time, in random order. The contents of a message give its
- * size. */
+/* One end of an edge, with its own thread; edges connect three ranks. A sender has FEW buffers, so
+ * a receiver takes FEW messages at a time, in random order. A message's size can be computed from
+ * its contents. */
 typedef struct end {
     cgp_link *link;
     int edge;
@@ -307,7 +307,8 @@ static void *take_zero(void *argument) {
     return NULL;
 }
 
-/* A different message does not end the wait. */
+/* A take with a time limit ends when its message arrives. A different message does not end the
+ * wait. */
 static void a_wait_with_a_limit_ends_with_its_message(void **unused) {
     (void)unused;
     for (int k = 0; k < SPINS; k++) {
@@ -326,7 +327,8 @@ static void a_wait_with_a_limit_ends_with_its_message(void **unused) {
     }
 }
 
-/* With two buffers and no receiver, a sender blocks at its third message. */
+/* With two buffers and no receiver, a sender blocks at its third message until a stop ends the
+ * wait. */
 static void a_stop_ends_every_wait(void **unused) {
     (void)unused;
     wire full[SPINS], empty[SPINS];
@@ -369,7 +371,7 @@ static void an_edge_opens_again_once_both_ends_are_closed(void **unused) {
     for (int i = 0; i < 3; i++) {
         wire w = open_wire(4, 1 + i, 0);
         assert_true(send_number(w.sender, i, i));
-        if (i != 1) assert_true(take_number(w.receiver, i, &number)); /* message 1 is lost */
+        if (i != 1) assert_true(take_number(w.receiver, i, &number)); /* closing loses message 1 */
         close_wire(4, &w);
     }
     assert_int_equal(number, 2);
@@ -411,8 +413,8 @@ static void bad_links_are_refused(void **unused) {
 
 /* --- agreements --- */
 
-/* Run a user thread on each rank. A thread returns the number of its first wrong round, or 0 if
- * there is none, as the test requires. */
+/* Run a user thread on each rank. A thread returns the number of its first wrong round, or 0 if no
+ * round was wrong. The test requires 0. */
 static void run_on_ranks(void *(*run)(void *)) {
     pthread_t threads[RANKS];
     void *wrong = NULL;
@@ -425,7 +427,7 @@ static void run_on_ranks(void *(*run)(void *)) {
 }
 
 /* In round i, rank r contributes (r + 1) i % 5 bytes with the value r + 1. Return true if `all` has
- * the bytes of all ranks, followed by a zero. */
+ * the bytes of all ranks in order, followed by a zero. */
 static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     for (int r = 0; r < n; r++) {
         for (size_t k = 0; k < bytes[r]; k++) {
@@ -435,7 +437,8 @@ static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     return *all == 0;
 }
 
-/* Gather repeatedly. In odd rounds a rank's own bytes are already in the result. */
+/* Gather bytes of all ranks repeatedly. In odd rounds a rank's own bytes are already in the result
+ * buffer before the call. */
 static void *gather_often(void *argument) {
     cgp_communicator *communicator = argument;
     const int rank = t->rank(communicator);
@@ -489,8 +492,8 @@ static void *wait_at_barrier(void *argument) {
     return NULL;
 }
 
-/* The last rank fails while the others block in a barrier, and their workers in acquire and
- * take. */
+/* The last rank fails while the other ranks block in a barrier, and the workers of those ranks
+ * block in acquire and take. */
 static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     (void)unused;
     wire full = open_wire(0, 2, 0), empty = open_wire(1, 2, 0);
@@ -533,8 +536,8 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     close_wire(1, &empty);
 }
 
-/* When all ranks end, each end of an edge holds a message. Returning the buffers must work, and
- * nothing may block. */
+/* All ranks end while each end of an edge holds a message. Returning the buffers must still work,
+ * and no call may block. */
 static void hand_back(bool fails) {
     cgp_link_message sent, taken, other;
     wire w = open_wire(0, 2, 0);
@@ -607,7 +610,7 @@ static void heartbeats_reach_all_ranks(void **unused) {
     }
 }
 
-/* --- inproc alone --- */
+/* --- tests of inproc only --- */
 
 static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
     (void)unused;
@@ -669,9 +672,9 @@ static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
     }
 }
 
-/* --- loopback alone --- */
+/* --- tests of loopback only --- */
 
-/* If a rank is silent, all other ranks stop waiting. */
+/* If a rank sends no heartbeats, all other ranks stop waiting. */
 static void a_silent_rank_has_failed(void **unused) {
     (void)unused;
     waiter w = {.communicator = ranks[2]};
@@ -716,8 +719,8 @@ static void a_stop_is_of_one_rank(void **unused) {
     close_wire(1, &other);
 }
 
-/* Rank 2 fails, then rank 1. Rank 0 may receive the second failure before or after rank 2 does, but
- * keeps reporting the failure of rank 2. */
+/* Rank 2 fails first, then rank 1. Rank 0 may receive rank 1's failure before or after rank 2
+ * receives it, but keeps reporting rank 2's failure. */
 static void the_first_failure_of_another_rank_stays(void **unused) {
     (void)unused;
     for (int i = 0; i < 20; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublasLt.h -- the part of cuBLASLt that this backend uses, for `cuda-host`. Names, values and
- * meanings are the same as NVIDIA's.
+/* cublasLt.h -- the part of cuBLASLt that the cuda backend uses, for `cuda-host`. Names, values and
+ * meanings are the same as in NVIDIA's header.
  *
- * cublaslt.cu computes GEMMs with plain loops. cublaslt_file.c finds its functions by name, as
- * dlopen() would. */
+ * cublaslt.cu computes GEMMs with plain loops. cublaslt_file.c finds the functions of cublaslt.cu
+ * by name, as dlopen() and dlsym() would. */
 #ifndef CGP_TESTS_FAKES_CUDA_CUBLASLT_H
 #define CGP_TESTS_FAKES_CUDA_CUBLASLT_H
 
@@ -109,8 +109,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t *algorithm,
                               void *workspace, size_t bytes, cudaStream_t stream);
 
-/* Open the fake library: a file that exists or, without a directory, the name of the library, if
- * the setting `unlisted` is false. With 0 algorithms no file opens. Functions are found by name. */
+/* Open the fake library, as dlopen() does. `file` must be a path of an existing file, or the
+ * library's plain name if setting `unlisted` is false. If setting `algorithms` is 0, opening always
+ * fails. cgp__shim_dlsym() finds functions by name. */
 void *cgp__shim_dlopen(const char *file, int flags);
 void *cgp__shim_dlsym(void *object, const char *name);
 const char *cgp__shim_dlerror(void);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cublaslt.cu -- fake cuBLASLt for `cuda-host`: computes d = alpha op(a) op(b) + beta c + bias,
- * column-major, by a chain of FMAs over k in f32. Factors are bf16, or f32 that is rounded to TF32.
+ * column-major. Each sum is a chain of FMAs over k in f32. Factors are bf16, or f32 rounded to
+ * TF32.
  *
- * The test settings give the number of algorithms that it offers, and a fault. The first `broken`
- * algorithms have the fault. If reductions are allowed, all algorithms split k in two for fewer
- * than 16 columns. An algorithm overwrites the whole workspace that it requests. */
+ * The test settings give the number of algorithms that the library offers, and a fault. The first
+ * `broken` algorithms have the fault. If the caller allows reductions, all algorithms split k in
+ * two for fewer than 16 columns. An algorithm overwrites the whole workspace that it requests. */
 #include <cublasLt.h>
 #include <stdlib.h>
 
@@ -34,7 +35,8 @@ struct cgp__shim_preference {
 
 enum { ALIGNED = 16, WORKSPACE_ALIGNED = 256, NEEDED = 4096, SMALL_M = 16 };
 
-/* Word of an algorithm's data that holds 1 + its fault, or 0 without a fault. */
+/* Index of the word in an algorithm's data that holds 1 + the algorithm's fault, or 0 if it has no
+ * fault. */
 enum { FAULT };
 
 static bool has(const cublasLtMatmulAlgo_t *algorithm, cgp__shim_fault fault) {
@@ -53,7 +55,7 @@ static cublasStatus_t status_of(cudaError_t error) {
         if (error_ != cudaSuccess) return status_of(error_);                                   \
     } while (0)
 
-/* --- descriptions --- */
+/* --- descriptors --- */
 
 template <class Handle, class Object>
 static cublasStatus_t create(Handle *out, const Object &object) {
@@ -83,7 +85,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     return destroy(handle);
 }
 
-/* The version number depends on the number of algorithms. */
+/* Return the library's version number. It depends on the number of algorithms, so that tests can
+ * imitate different versions. */
 size_t cublasLtGetVersion(void) {
     return 130000 + (size_t)cgp__shim_get_settings()->algorithms;
 }
@@ -160,7 +163,8 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
 
 /* --- algorithms --- */
 
-/* Return whether the sizes match and the types are correct for a GEMM in bf16 or tf32. */
+/* Return whether the matrices' sizes match, and whether the types are those of a GEMM in bf16 or
+ * TF32. */
 static bool is_gemm(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
     const bool ta = op->transpose_a == CUBLAS_OP_T, tb = op->transpose_b == CUBLAS_OP_T;
@@ -228,12 +232,13 @@ struct matmul {
 
 enum { AT_ONCE = 64, TILE = 32 };
 
-/* Return element i as the tensor cores read it. */
+/* Return element `i` as tensor cores read it. */
 static float factor(const bf16 *at, int64_t i, bool) {
     return load(at, i);
 }
 
-/* Round to TF32, to nearest with ties away from zero (cvt.rna.tf32.f32), or truncate. */
+/* Return element `i`, converted to TF32: rounded to nearest with ties away from zero
+ * (cvt.rna.tf32.f32), or truncated. */
 static float factor(const float *at, int64_t i, bool truncates) {
     uint32_t bits;
     memcpy(&bits, at + i, sizeof bits);
@@ -244,8 +249,8 @@ static float factor(const float *at, int64_t i, bool truncates) {
     return x;
 }
 
-/* Set sums [count] to the chains of FMAs over k from `begin` to `end`, for one column and `count`
- * rows that begin with `row`. */
+/* Set `sums` [count] to chains of FMAs over k from `begin` to `end`. The sums belong to one column
+ * of d and to `count` rows, starting at `row`. */
 template <class T>
 static void chains(const matmul &p, int64_t row, int64_t column, int count, int64_t begin,
                    int64_t end, float *sums) {

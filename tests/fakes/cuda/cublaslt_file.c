@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublaslt_file.c -- opens the fake cuBLASLt as a shared library. Any file that exists may be named
- * as the library. */
+/* cublaslt_file.c -- opens the fake cuBLASLt as if it were a shared library. Any existing file is
+ * accepted as the library's file. */
 #include <cublasLt.h>
 #include <stdio.h>
 #include <string.h>

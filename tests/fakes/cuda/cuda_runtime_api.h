@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_runtime_api.h -- the part of the CUDA runtime that this backend uses, for `cuda-host`.
+/* cuda_runtime_api.h -- the part of the CUDA runtime that the cuda backend uses, for `cuda-host`.
  * Names, values and meanings are the same as CUDA's.
  *
  * runtime.c, memory.c, shared.c, sharing.c, streams.c, events.c and graphs.c implement it on the
@@ -124,7 +124,8 @@ const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 
-/* Return the version of CUDA that the driver supports, as in CUDART_VERSION; 0: no driver. */
+/* `version` gets the version of CUDA that the driver supports, in the format of CUDART_VERSION; 0
+ * if there is no driver. */
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);

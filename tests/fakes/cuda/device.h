@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h -- CUDA C++ for the host compiler: replaces nvcc's headers for the kernels of
- * `cuda-host`.
+/* device.h -- CUDA C++ for the host compiler. It replaces nvcc's headers when the kernels are
+ * compiled for `cuda-host`.
  *
  * Static shared memory is thread-local static memory of the host thread that runs the block. It is
- * not cleared between blocks. shared.c has dynamic shared memory. */
+ * not cleared between blocks. Dynamic shared memory is in shared.c. */
 #ifndef CGP_TESTS_FAKES_CUDA_DEVICE_H
 #define CGP_TESTS_FAKES_CUDA_DEVICE_H
 
@@ -194,7 +194,7 @@ template <class... P> struct cgp__shim_call {
     }
 };
 
-/* kernel<<<grid, block, shared, stream>>>(arguments) */
+/* Do the same as CUDA's kernel<<<grid, block, shared, stream>>>(arguments). */
 template <class... P>
 static inline cudaError_t cgp__shim_launch_kernel(void (*kernel)(P...), dim3 grid, dim3 block,
                                                   int64_t shared, cudaStream_t stream,

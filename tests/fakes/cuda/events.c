@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* events.c -- the fake CUDA runtime: events, also those of two processes.
+/* events.c -- the fake CUDA runtime: events, including events that two processes share.
  *
- * An interprocess event has its counters in memory that both processes map. Its waits poll: a lock
- * or condition in that memory could be left behind by a process that is killed. As on a GPU, a wait
- * for a record that a killed process will not reach never ends. */
+ * The counters of an interprocess event are in memory that both processes map. Waits for such an
+ * event poll the counters, because a killed process could leave a lock in shared memory locked. As
+ * on a GPU, a wait for a record of a killed process never ends if the record has not run. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "sharing.h"
 #include "work.h"
 
-/* records enqueued; number of the last record that has run */
+/* `records`: number of records enqueued; `reached`: number of the last record that has run */
 typedef struct counters {
     _Atomic uint64_t records, reached;
 } counters;
@@ -21,13 +21,13 @@ typedef struct counters {
 struct CUevent_st {
     int device;
     bool timed, imported;
-    cgp__shim_mapping mapping; /* of an interprocess event's counters */
+    cgp__shim_mapping mapping; /* holds an interprocess event's counters */
     counters own, *counters;
-    cgp__shim_captured_record captured; /* the last record, if a capture has taken it */
+    cgp__shim_captured_record captured; /* the last record, if it was captured */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int64_t time_ns;
-    int users; /* records and waits that are enqueued and have not run */
+    int users; /* number of records and waits enqueued but not run */
 };
 
 typedef struct mark {
@@ -35,7 +35,8 @@ typedef struct mark {
     uint64_t record;
 } mark;
 
-/* Add to the event's users; the last change by a user is its last access to the event. */
+/* Add `change` to the number of records and waits that use the event. A record or wait calls this
+ * as its last access to the event. */
 static void change_users(cudaEvent_t event, int change) {
     pthread_mutex_lock(&event->lock);
     event->users += change;
@@ -81,7 +82,7 @@ static cudaError_t run_wait(const void *payload) {
     return cudaSuccess;
 }
 
-/* Enqueue a record or a wait, which becomes a user of the event. */
+/* Enqueue a record or a wait, and count it in the event's `users`. */
 static cudaError_t enqueue(cudaStream_t stream, cgp__shim_run *run, const mark *m) {
     cgp__shim_work *work = cgp__shim_make_work(run, true, m, sizeof *m);
     change_users(m->event, 1);
@@ -156,8 +157,9 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t hand
     return cudaSuccess;
 }
 
-/* Like CUDA's cudaEventDestroy(), keep the event until the records and waits that use it have run.
- * An interprocess event may be pending for ever; it is then left behind. */
+/* As in CUDA, an event must exist until the records and waits that use it have run, so this
+ * function waits for them. An interprocess event may be pending for ever, and its memory is then
+ * not freed. */
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const int device = event->device;
     pthread_mutex_lock(&event->lock);
@@ -185,7 +187,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cgp__shim_enqueue_record(cudaStream_t stream, cudaEvent_t event) {
     const mark m = last_record(event, 1);
     const cudaError_t error = enqueue(stream, run_record, &m);
-    if (error != cudaSuccess) reach(&m); /* so that no wait for it blocks for ever */
+    if (error != cudaSuccess) reach(&m); /* otherwise a wait for it could block for ever */
     return error;
 }
 
@@ -209,7 +211,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cgp__shim_leave(cgp__shim_enqueue_wait(stream, event));
 }
 
-/* Fail a call of the host about a record that a capture has taken. */
+/* Return an error if the event's last record was captured: the host cannot query or wait for such a
+ * record. */
 static cudaError_t refuse_captured(cudaEvent_t event) {
     return event->captured.capture > 0 ? cudaErrorCapturedEvent : cudaSuccess;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fibers.c -- schedules the threads of a block on one host thread. */
+/* fibers.c -- schedules the CUDA threads of a block on one host thread. */
 #include "fibers.h"
 
 #include <pthread.h>
@@ -15,23 +15,23 @@ __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_bloc
 
 typedef enum thread_state { NEW, READY, AT_BLOCK, AT_WARP, DONE } thread_state;
 
-/* Exchanges of words alternate between two slots. A slot is written again only after another
- * barrier, when all lanes have read its words. */
+/* A CUDA thread. A thread's successive exchanges of words use two slots alternately. A thread
+ * writes a slot again only after one more barrier, when all lanes have read the slot's words. */
 typedef struct thread {
-    cgp__shim_stack *on; /* stack of its fiber; NULL: NEW or DONE */
+    cgp__shim_stack *on; /* stack of the thread's fiber; NULL if NEW or DONE */
     cgp__shim_index index;
     thread_state state;
     unsigned exchanges;
 } thread;
 
-/* The block that a host thread runs. */
+/* The thread block that a host thread is running. */
 typedef struct team {
     thread threads[CGP__SHIM_MAX_BLOCK];
     cgp__shim_words slots[2][CGP__SHIM_MAX_BLOCK];
     uint32_t blocks;                 /* number of blocks that have run */
     int permutation[CGP__SHIM_WARP]; /* order of threads of the running warp */
     int n;
-    int warp, turns; /* the running warp, and its number of threads */
+    int warp, turns; /* the running warp, and the warp's number of threads */
     int next;        /* index in `permutation` of the next thread */
     int current;     /* number of the running thread */
     cgp__shim_thread *run;
@@ -97,7 +97,8 @@ static int end_of_warp(const team *t, int warp) {
     return end < t->n ? end : t->n;
 }
 
-/* Return whether all threads of a warp are new, or released, or wait for each other. */
+/* Return whether a warp can run: its threads are all new, all released from a barrier of the block,
+ * or all waiting at a barrier of the warp. */
 static bool may_run(const team *t, int warp) {
     const int begin = warp * CGP__SHIM_WARP, end = end_of_warp(t, warp);
     const thread_state state = t->threads[begin].state;
@@ -108,8 +109,9 @@ static bool may_run(const team *t, int warp) {
     return true;
 }
 
-/* Return a warp that may run; -1: none. A warp runs on up to a barrier of the block, so that warps
- * are as far apart as they can be. Only if shuffled, another one may continue before. */
+/* Return a warp that may run, or -1 if there is none. A warp normally runs until it reaches a
+ * barrier of the block, so that warps are as far apart as possible. If the order is shuffled,
+ * another warp may continue before that. */
 static int pick_warp(team *t) {
     const int warps = (t->n + CGP__SHIM_WARP - 1) / CGP__SHIM_WARP;
     int picked = -1;
@@ -157,7 +159,7 @@ static void die_waiting(const team *t) {
     cgp__shim_die(why);
 }
 
-/* Return the next thread to run; -1: all are done. */
+/* Return the next thread to run, or -1 if all threads are done. */
 static int next_thread(team *t) {
     for (;;) {
         while (t->next < t->turns) {
@@ -197,8 +199,8 @@ static void resume(team *t, cgp__shim_stack *from, int i) {
     cgp__shim_switch_to(from, t->threads[i].on);
 }
 
-/* Main loop of a fiber: run new threads, one after the other. An idle fiber waits in a list until
- * it is needed. */
+/* Main function of a fiber: run new threads, one after the other. When the next thread already has
+ * a fiber, this fiber enters the list of idle fibers until it is needed. */
 static void fiber(void *of) {
     cgp__shim_stack *self = of;
     for (;;) {
@@ -217,7 +219,7 @@ static void fiber(void *of) {
     }
 }
 
-/* Switch from any stack to a fiber that picks the next thread. */
+/* Switch from any stack to an idle fiber, which picks the next thread. */
 static void switch_to_idle(team *t, cgp__shim_stack *from) {
     cgp__shim_stack *to = t->idle;
     if (to)
@@ -233,7 +235,7 @@ static void wait_at(team *t, thread_state state) {
     self->state = state;
     const int i = next_thread(t);
     if (t->threads[i].state == NEW) {
-        t->next--; /* the idle fiber will run it */
+        t->next--; /* the idle fiber will pick thread i */
         switch_to_idle(t, self->on);
     } else if (&t->threads[i] != self) {
         resume(t, self->on, i);
@@ -264,7 +266,8 @@ int cgp__shim_thread_number(void) {
     return mine->current;
 }
 
-/* Leave words for the other lanes; return all words of the block. */
+/* Store words for the other lanes, and wait for the warp. Return the words of all threads of the
+ * block. */
 static const cgp__shim_words *deposit(team *t, const uint64_t *words, int n, unsigned mask) {
     cgp__shim_words *slots = t->slots[t->threads[t->current].exchanges++ & 1];
     memcpy(slots[t->current], words, (size_t)n * sizeof *words);
@@ -304,11 +307,12 @@ static void run_block(team *t) {
     cgp__shim_shared_end();
 }
 
-/* Return the i-th block to run. For a shuffle, any bijection of the block numbers is enough. */
+/* Return which block to run as number `i`. To shuffle blocks, any bijection of the block numbers is
+ * enough. */
 static uint64_t block_at(const team *t, uint64_t i, uint64_t blocks, uint64_t offset) {
     if (t->order == CGP__SHIM_DESCENDING) return blocks - 1 - i;
     if (t->order == CGP__SHIM_ASCENDING) return i;
-    const uint64_t half = (blocks + 1) / 2; /* odd and even, rotated */
+    const uint64_t half = (blocks + 1) / 2; /* even blocks, then odd blocks, rotated */
     const uint64_t at = (i + offset) % blocks;
     return at < half ? 2 * at : 2 * (at - half) + 1;
 }

@@ -4,13 +4,14 @@
  *
  *     NEW ──► running ──► DONE
  *              │  ▲
- *              ▼  │ all of the block, or of the warp, have arrived
+ *              ▼  │ all threads of the block, or of the warp, have arrived
  *             at a barrier
  *
  * When a CUDA thread ends, its fiber runs the next new thread, so a kernel without barriers
- * switches fibers once per block. A warp runs up to a barrier of the block before another one
- * continues. Between two barriers, warps and threads run in a selectable order: correct kernels
- * give the same bits in all orders. Threads: any; each host thread runs its own blocks. */
+ * switches fibers once per block. A warp runs up to a barrier of the block before another warp
+ * continues. Between two barriers, warps and threads run in a selectable order. A correct kernel
+ * gives bit-identical results in all orders. Any host thread may call these functions; each host
+ * thread runs its own blocks. */
 #ifndef CGP_TESTS_FAKES_CUDA_FIBERS_H
 #define CGP_TESTS_FAKES_CUDA_FIBERS_H
 
@@ -26,7 +27,7 @@ typedef struct cgp__shim_index {
 
 enum { CGP__SHIM_WARP = 32, CGP__SHIM_MAX_BLOCK = 1024, CGP__SHIM_WORDS = 5 };
 
-/* Order in which threads run between barriers, and in which blocks run. */
+/* The order in which threads run between barriers, and in which blocks run. */
 typedef enum cgp__shim_order {
     CGP__SHIM_ASCENDING,
     CGP__SHIM_DESCENDING,
@@ -50,13 +51,13 @@ extern __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__sh
     cgp__shim_gridDim;
 
 void cgp__shim_sync_block(void);
-/* The mask must include all threads of the warp. */
+/* Barrier of a warp. The mask must include all threads of the warp. */
 void cgp__shim_sync_warp(unsigned mask);
 unsigned cgp__shim_lane(void);
-/* Return the value of lane `from`; if from >= 32, the caller's own. */
+/* Return the value of lane `from`; if `from` >= 32, return the caller's value. */
 uint64_t cgp__shim_shuffle(unsigned mask, uint64_t value, unsigned from);
-/* Words that the lanes of a warp have exchanged. `number` differs from that of every other exchange
- * of the host thread. */
+/* Words that the lanes of a warp have exchanged. Each exchange of a host thread has a different
+ * `number`. */
 typedef uint64_t cgp__shim_words[CGP__SHIM_WORDS];
 typedef struct cgp__shim_exchanged {
     const cgp__shim_words *of_lane;
@@ -64,19 +65,20 @@ typedef struct cgp__shim_exchanged {
     int warp, lane;
 } cgp__shim_exchanged;
 
-/* Exchange words between all lanes of a full warp. They are valid until the caller's next barrier
- * or exchange. */
+/* Exchange words between all lanes of a full warp. The returned words are valid until the caller's
+ * next barrier or exchange. */
 cgp__shim_exchanged cgp__shim_exchange(const cgp__shim_words words);
 
 /* Return the dynamic shared memory of the block. */
 void *cgp__shim_dynamic_shared(void);
-/* Abort, naming `what`, unless an address is a multiple of 16, and inside the dynamic shared memory
- * if it is near it. */
+/* Check an address that operation `what` uses; abort with a message if it is invalid. The address
+ * must be a multiple of 16. If it is near the dynamic shared memory, it must be inside. */
 void cgp__shim_check_shared(const void *at, size_t bytes, const char *what);
-/* Do as cp.async with `size` bytes, 4 or 16, of which `bytes` are read and the others are zeros. */
+/* Do what cp.async does: copy `size` bytes (4 or 16). The first `bytes` bytes are read from `from`;
+ * the others become zeros. */
 void cgp__shim_copy_async(void *to, const void *from, int size, int bytes);
 void cgp__shim_copy_commit(void);
-/* Wait until at most so many of the latest groups are pending. */
+/* Wait until at most `groups` groups of asynchronous copies, the latest, are pending. */
 void cgp__shim_copy_wait(int groups);
 
 #ifdef __cplusplus

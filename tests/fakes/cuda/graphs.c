@@ -2,21 +2,22 @@
 /* graphs.c -- the fake CUDA runtime: graphs. A captured stream appends its work to a graph; a
  * launch copies that work to a stream.
  *
- * A thread captures one stream at a time. A stream that waits for a record in this capture becomes
- * a branch of the graph. Records and waits are edges of the graph and no nodes. A launch enqueues
- * branch 0 in its stream and the others in streams of their own (cgp__shim_branch_of()), with the
- * same records and waits.
+ * A thread captures one stream at a time. A stream that waits for an event recorded in this capture
+ * becomes a branch of the graph. Records and waits are edges of the graph, not nodes. A launch
+ * enqueues branch 0 in the launch's stream, and each other branch in a separate stream
+ * (cgp__shim_branch_of()), with the same records and waits.
  *
  * Calls that CUDA forbids during a capture fail: memory calls, waits of the host, waits for events
- * that were recorded outside, and copies with pageable host memory or between devices. As with
- * CUDA, the capture is then invalid. */
+ * that were recorded outside, and copies with pageable host memory or between devices. As in CUDA,
+ * such a call also invalidates the capture. */
 #include <stdlib.h>
 
 #include "work.h"
 
 typedef cgp__shim_work work;
 
-/* A node of a branch or, with work NULL, a record or a wait for one. */
+/* An item of a branch. It is a node if `work` is set; otherwise it is a record, or a wait for a
+ * record. */
 typedef struct item {
     struct item *next;
     work *work;
@@ -33,17 +34,19 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     cudaGraph_t graph;
-    /* [records] and, last, the event from which all branches begin */
+    /* one event per record, and at the end the event for which all branches wait first */
     cudaEvent_t *events;
 };
 
-/* The capture of this thread; graph NULL: none. Stream 0 is the one that began it. */
+/* The capture of this thread; there is none if `graph` is NULL. `streams[0]` is the stream that
+ * began the capture. */
 static __thread struct capture {
     cudaGraph_t graph;
     uint64_t number;
     cudaStream_t streams[1 + CGP__SHIM_BRANCHES];
     int n;
-    /* number of records when the branch got its last work; -1: stream 0 has waited for it since */
+    /* number of records when the branch got its last work; -1 if stream 0 has waited for that
+     * work */
     int unjoined[1 + CGP__SHIM_BRANCHES];
 } capture;
 
@@ -66,7 +69,7 @@ static void free_graph(cudaGraph_t graph) {
     cgp__shim_count_object(-1);
 }
 
-/* Append an item, whose work is taken. */
+/* Append an item to a graph. The graph takes ownership of the item's work. */
 static bool append(cudaGraph_t graph, item of) {
     item *i = malloc(sizeof *i);
     if (!i) {
@@ -85,9 +88,9 @@ static work *copy_of(const work *w) {
     return cgp__shim_make_work(w->run, w->always, w->payload, w->bytes);
 }
 
-/* --- for the other files --- */
+/* --- functions for the other files --- */
 
-/* Return the branch of a stream in this thread's capture; -1: it is not captured. */
+/* Return the branch of a stream in this thread's capture; -1 if the stream is not captured. */
 static int branch_of(cudaStream_t stream) {
     for (int i = 0; stream && capture.graph && i < capture.n; i++) {
         if (capture.streams[i] == stream) return i;
@@ -126,7 +129,7 @@ cudaError_t cgp__shim_capture_record(cudaStream_t stream, cgp__shim_captured_rec
     return cudaSuccess;
 }
 
-/* Return the branch whose record has this number. */
+/* Return the branch that contains record `number`. */
 static int recorder_of(cudaGraph_t graph, int number) {
     const item *i = graph->first;
     while (i->work || i->waits || i->record != number)
@@ -191,7 +194,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     return cgp__shim_leave(error);
 }
 
-/* Return the number of nodes; the nodes themselves are not supported. */
+/* `n` gets the number of nodes. Getting the nodes is not supported. */
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n) {
     CGP__SHIM_TRY(cgp__shim_enter());
     if (nodes) return cgp__shim_leave(cudaErrorNotSupported);
@@ -246,7 +249,8 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
     return cgp__shim_leave(cgp__shim_enter());
 }
 
-/* Enqueue an item of a graph. A branch that begins waits for the work before the launch. */
+/* Enqueue an item of a graph. Before the first item of a branch, enqueue a wait for the work that
+ * precedes the launch. */
 static cudaError_t enqueue_item(cudaGraphExec_t exec, const item *i, cudaStream_t stream,
                                 bool *begun) {
     cudaStream_t branch = cgp__shim_branch_of(stream, i->branch);

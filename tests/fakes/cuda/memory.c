@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c -- the fake CUDA runtime: device memory and pinned host memory. New memory is filled
- * with NaNs. A fixed number of bytes of a device counts as used by the driver. Device memory can be
- * shared between processes if CGP_CUDA_HOST_IPC says so; otherwise it comes from the heap, where
- * sanitizers watch it. */
+ * with NaNs. A fixed number of bytes of a device counts as used by the driver. If CGP_CUDA_HOST_IPC
+ * enables sharing, device memory can be shared between processes. Otherwise device memory comes
+ * from the heap, where sanitizers check accesses. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct block {
     char *begin;
     size_t bytes;
     int owner;
-    cgp__shim_mapping mapping; /* if it is shared */
+    cgp__shim_mapping mapping; /* used if the block is shared */
     bool imported;
 } block;
 
@@ -69,8 +69,8 @@ static cudaError_t allocate(void **memory, size_t bytes, int owner) {
     return cudaSuccess;
 }
 
-/* Remove the block at `memory`, which is pinned or belongs to a device, from the list and return
- * it; NULL: there is no such block. */
+/* Remove the block at `memory` from the list, and return the block; NULL if there is no such block.
+ * The block is pinned host memory, or belongs to a device. */
 static block *take(const void *memory, bool pinned, bool imported) {
     block *found = NULL;
     pthread_mutex_lock(&lock);
@@ -115,7 +115,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
                                              : allocate(memory, bytes, device));
 }
 
-/* Like CUDA's cudaFree(), wait for the device's work first. */
+/* Free device memory. As CUDA's cudaFree() does, wait for the device's work first. */
 static cudaError_t free_memory(void *memory, bool imported) {
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
     block *b = take(memory, false, imported);

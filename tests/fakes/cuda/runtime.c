@@ -18,7 +18,7 @@ static cgp__shim_settings settings = {.devices = 8,
                                       .multiprocessors = 132,
                                       .tensor_core = CGP__TENSOR_CORE_DEFAULT};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static _Atomic int64_t delay_ns; /* a test changes it while streams read it */
+static _Atomic int64_t delay_ns;                         /* tests change it while streams read it */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
 static _Atomic int64_t objects_alive, objects_made;
@@ -50,7 +50,7 @@ static void read_capabilities(void) {
     }
 }
 
-/* Return what CGP_CUDA_HOST_IPC names. */
+/* Return the kind of sharing that CGP_CUDA_HOST_IPC names. */
 static cgp__shim_sharing environment_sharing(void) {
     static const char *const names[] = {"off", "on", "broken", "unordered"};
     const char *text = getenv("CGP_CUDA_HOST_IPC");
@@ -295,8 +295,8 @@ cudaError_t cudaDeviceSynchronize(void) {
     return cgp__shim_leave(cgp__shim_failure(current_device));
 }
 
-/* Even devices can access each other, and odd devices can access each other, so that tests use both
- * kinds of copy. */
+/* Devices have peer access if both ordinals are even or both are odd. Therefore tests use both
+ * kinds of copies: direct, and through the host. */
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     if (!is_device(device) || !is_device(peer)) return cgp__shim_leave(cudaErrorInvalidDevice);
     *can = device != peer && (device - peer) % 2 == 0;

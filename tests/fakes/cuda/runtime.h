@@ -11,14 +11,14 @@
 extern "C" {
 #endif
 
-/* A kernel, and the bytes of dynamic shared memory for a launch. */
+/* A kernel, and the number of bytes of dynamic shared memory for a launch. */
 typedef struct cgp__shim_kernel {
     const void *function;
     cgp__shim_thread *thread;
     size_t shared;
 } cgp__shim_kernel;
 
-/* Enqueue a grid; `arguments` are copied. */
+/* Enqueue a grid of a kernel. The bytes of `arguments` are copied. */
 cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
                              const cgp__shim_kernel *kernel, const void *arguments, size_t bytes);
 
@@ -33,13 +33,13 @@ typedef enum cgp__shim_fault {
     CGP__SHIM_SPLITS_SMALL_M,     /* splits k in two for fewer than 16 rows */
     CGP__SHIM_ZERO_SINGLE_COLUMN, /* all sums are zero if n = 1 */
     CGP__SHIM_IGNORES_BETA,
-    CGP__SHIM_REFUSES_ROWS, /* accepts all numbers of rows but `refused_rows` */
-    CGP__SHIM_TRUNCATES,    /* converts rows after the last full tile of 32 to TF32 by truncation */
-    CGP__SHIM_ROUNDS_TWICE  /* rounds the product before adding it, as Hopper does: allowed */
+    CGP__SHIM_REFUSES_ROWS, /* refuses `refused_rows` rows */
+    CGP__SHIM_TRUNCATES,    /* truncates to TF32 in rows after the last full tile of 32 */
+    CGP__SHIM_ROUNDS_TWICE  /* rounds a product before adding it, as Hopper does; allowed */
 } cgp__shim_fault;
 
-/* Sharing of device memory between processes. BROKEN: writes to imported memory do not reach the
- * exporter. UNORDERED: a stream does not wait for an imported event. */
+/* Kinds of sharing of device memory between processes. With BROKEN, writes to imported memory do
+ * not reach the exporter. With UNORDERED, a stream does not wait for an imported event. */
 typedef enum cgp__shim_sharing {
     CGP__SHIM_SHARES_NOTHING,
     CGP__SHIM_SHARES,
@@ -47,58 +47,65 @@ typedef enum cgp__shim_sharing {
     CGP__SHIM_SHARES_UNORDERED
 } cgp__shim_sharing;
 
-/* Initial values come from the environment; tests change them between runs. */
+/* Settings of the fake runtime. Initial values come from the environment variables named below,
+ * with defaults in brackets. Tests change the settings between runs. */
 typedef struct cgp__shim_settings {
-    int devices; /* CGP_CUDA_HOST_DEVICES [8] */
-    /* The driver supports this version of CUDA: CGP_CUDA_HOST_DRIVER [13000]; 0: no driver. */
+    int devices; /* number of devices: CGP_CUDA_HOST_DEVICES [8] */
+    /* The version of CUDA that the driver supports: CGP_CUDA_HOST_DRIVER [13000]. 0 means that
+     * there is no driver. */
     int driver;
-    /* Compute capabilities, 10 major + minor: CGP_CUDA_HOST_CAPABILITIES=75,90 [90]. The last one
-     * is that of all other devices. */
+    /* Compute capability of each device, 10 major + minor: CGP_CUDA_HOST_CAPABILITIES=75,90 [90].
+     * Devices after the end of the list have the last capability. */
     int capabilities[CGP__SHIM_MAX_DEVICES];
     int64_t memory;        /* bytes per device: CGP_CUDA_HOST_MEMORY [16 GiB] */
     int multiprocessors;   /* number per device: CGP_CUDA_HOST_MULTIPROCESSORS [132, an H100's] */
     cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
-    /* CGP_CUDA_HOST_UUIDS [the process's ID]: processes with equal numbers share GPUs. */
+    /* CGP_CUDA_HOST_UUIDS [the process's ID]: processes with the same number have the same GPUs. */
     int64_t uuids;
-    /* The n-th runtime call from now, or the n-th work item of a stream, fails with `error`; 0: no
-     * failure. */
+    /* If `fail_call` is n > 0, runtime call number n, counted from the next call, fails with
+     * `error`. In the same way, `fail_work` selects a work item of a stream. 0 means no failure. */
     int fail_call, fail_work;
     cudaError_t error;
-    /* Number of algorithms that cuBLASLt offers: CGP_CUDA_HOST_ALGORITHMS [2]; 0: there is no
-     * library. The first `broken` algorithms have the fault. */
+    /* Number of algorithms that cuBLASLt offers: CGP_CUDA_HOST_ALGORITHMS [2]. 0 means that there
+     * is no library. The first `broken` algorithms have the fault `fault`. */
     int algorithms, broken;
     cgp__shim_fault fault;
-    /* CGP_CUDA_HOST_REFUSES: the first algorithm has the fault REFUSES_ROWS with this number. */
+    /* The number of rows that fault REFUSES_ROWS refuses. If CGP_CUDA_HOST_REFUSES gives this
+     * number, the first algorithm has that fault. */
     int64_t refused_rows;
-    /* CGP_CUDA_HOST_UNLISTED=1: the loader does not find cuBLASLt by its name. */
+    /* If true (CGP_CUDA_HOST_UNLISTED=1), the loader does not find cuBLASLt by the library's
+     * name. */
     bool unlisted;
-    /* The n-th captured node from now is missing from its graph; 0: no node is missing. */
+    /* If this is n > 0, captured node number n, counted from the next node, is missing from the
+     * graph. 0 means that no node is missing. */
     int drop_node;
     cgp__shim_sharing sharing; /* CGP_CUDA_HOST_IPC: off, on, broken or unordered */
-    /* Tensor cores: CGP_CUDA_HOST_MMA_BLOCK [16], CGP_CUDA_HOST_MMA_EXTRA [2],
+    /* The model of tensor cores: CGP_CUDA_HOST_MMA_BLOCK [16], CGP_CUDA_HOST_MMA_EXTRA [2],
      * CGP_CUDA_HOST_MMA_NEAREST [0] */
     cgp__tensor_core tensor_core;
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);
 
-/* Maximum delay before each work item, in ns: CGP_CUDA_HOST_DELAY [0]. Threads: any. */
+/* Get or set the maximum delay before each work item, in ns: CGP_CUDA_HOST_DELAY [0]. Any thread
+ * may call these functions. */
 int64_t cgp__shim_get_delay(void);
 void cgp__shim_set_delay(int64_t ns);
 
-/* tensor_core.cu: what mma() and ldmatrix() of backend/cuda/mma.cuh do. */
+/* tensor_core.cu: the functions that mma() and ldmatrix() in backend/cuda/mma.cuh call. */
 void cgp__shim_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
 void cgp__shim_ldmatrix(uint32_t to[4], const void *row, bool transposed);
 
-/* Memory blocks, streams, events and graphs: how many exist, and how many were ever created. */
+/* Counts of objects (memory blocks, streams, events and graphs): how many exist, and how many have
+ * been created in total. */
 typedef struct cgp__shim_objects {
     int64_t alive, made;
 } cgp__shim_objects;
 
 cgp__shim_objects cgp__shim_get_objects(void);
 
-/* Return whether a device has peer access to another. Otherwise copies are staged through the host,
- * as CUDA's driver does. */
+/* Return whether device `device` has peer access to device `peer`. Without peer access, copies are
+ * staged through the host, as in CUDA's driver. */
 bool cgp__shim_peer_enabled(int device, int peer);
 
 #ifdef __cplusplus

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shared.c -- dynamic shared memory of a thread block, and asynchronous copies to shared memory.
  *
- * Dynamic shared memory has exactly the bytes of the launch, between two guards. It is aligned to
- * 16 bytes and to no more. It is filled with NaNs before every block, and the guards are compared
- * after every block.
+ * Dynamic shared memory has exactly the number of bytes that the launch requests, between two
+ * guards. It is aligned to 16 bytes, but not to 32. It is filled with NaNs before every block, and
+ * the guards are checked after every block.
  *
- * An asynchronous copy fills its destination with NaNs at once. It reads and writes the values when
- * its thread waits for its group, the latest time that CUDA allows. */
+ * An asynchronous copy fills its destination with NaNs at once. The values are copied only when the
+ * thread waits for the copy's group, which is the latest time that CUDA allows. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 enum {
     GUARD = 1024,
     ALIGNMENT = 128,
-    NAN_BYTE = 0xff, /* four or two of these bytes are a NaN */
+    NAN_BYTE = 0xff, /* two or four such bytes are a NaN */
     GUARD_BYTE = 0xa5,
     MAX_COPIES = 256
 };
@@ -28,18 +28,18 @@ typedef struct copy {
     int size, bytes, group;
 } copy;
 
-/* The copies of a CUDA thread that it has not waited for. Groups are numbered; `group` is the group
- * that the next copy joins. */
+/* The asynchronous copies for which a CUDA thread has not waited yet. Groups are numbered; `group`
+ * is the number of the group that the next copy joins. */
 typedef struct copier {
     int group, pending;
     copy copies[MAX_COPIES];
 } copier;
 
-/* Memory of the host thread that runs a block. */
+/* Dynamic shared memory and pending copies of the block that a host thread runs. */
 typedef struct area {
     unsigned char *memory, *begin;
     size_t capacity, bytes;
-    copier *copiers[CGP__SHIM_MAX_BLOCK]; /* NULL: this thread has copied nothing */
+    copier *copiers[CGP__SHIM_MAX_BLOCK]; /* NULL: the thread has copied nothing */
 } area;
 
 static pthread_key_t area_key;
@@ -183,7 +183,8 @@ static struct {
 } allowed[MAX_FUNCTIONS];
 static int n_allowed;
 
-/* Return the entry of a function on the current device; n_allowed: it has none. */
+/* Return the index of a function's entry for the current device, or n_allowed if the function has
+ * no entry. */
 static int find_allowed(const void *function) {
     int i = 0;
     while (i < n_allowed &&

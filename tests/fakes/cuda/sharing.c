@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sharing.c -- the fake CUDA runtime: memory that two processes share, as CUDA IPC shares it.
+/* sharing.c -- the fake CUDA runtime: memory that two processes share, in place of CUDA IPC.
  *
  *     file     [page: number of imports][bytes]
  *
- * A handle names the exporter's process and its file descriptor. */
+ * A handle contains the exporting process's ID and the number of the file descriptor in that
+ * process. */
 #define _GNU_SOURCE
 #include "sharing.h"
 
@@ -29,7 +30,7 @@ typedef struct handle {
 
 _Static_assert(sizeof(handle) <= CUDA_IPC_HANDLE_SIZE, "a handle fits");
 
-/* Map a file. Return false, with nothing mapped, on failure. */
+/* Map a file. If this fails, return false and leave nothing mapped. */
 static bool map(cgp__shim_mapping *m, int file, size_t bytes, int flags) {
     void *sharers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, file, PAGE);

@@ -12,14 +12,14 @@
 typedef cgp__shim_work work;
 
 struct CUstream_st {
-    struct CUstream_st *next; /* in the list of all streams */
+    struct CUstream_st *next; /* next in the list of all streams */
     int device;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     work *first, **end;
     bool busy, stopped;
-    cudaStream_t branches[CGP__SHIM_BRANCHES]; /* of graphs that are launched in this stream */
+    cudaStream_t branches[CGP__SHIM_BRANCHES]; /* run branches of graphs launched here */
     uint64_t random, seeds; /* `random` is used for delays, `seeds` for launches */
 };
 
@@ -169,7 +169,7 @@ static void free_stream(cudaStream_t stream) {
     }
     pthread_mutex_unlock(&streams_lock);
     pthread_mutex_lock(&stream->lock);
-    stream->stopped = true; /* takes effect when the list is empty */
+    stream->stopped = true; /* the thread ends when the list is empty */
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     pthread_join(stream->thread, NULL);
@@ -226,8 +226,8 @@ static cudaError_t run_set(const void *payload) {
     return cudaSuccess;
 }
 
-/* Enqueue a copy. This is stricter than CUDA: a copy of pageable memory, for which the host would
- * have to wait, is an error. */
+/* Enqueue a copy. Here the fake is stricter than CUDA: a copy of pageable memory fails, because in
+ * CUDA the host would have to wait for such a copy. */
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
     if (c->bytes == 0) return cudaSuccess;
     if (to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE) return cudaErrorInvalidValue;
@@ -256,7 +256,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return cgp__shim_leave(add_copy(stream, &c, to_owner, from_owner));
 }
 
-/* Copy from a peer through host memory. */
+/* Copy between devices without peer access, through host memory. */
 static cudaError_t run_staged_copy(const void *payload) {
     const copying *c = payload;
     void *staging = malloc(c->bytes);
@@ -298,7 +298,7 @@ static cudaError_t run_grid(const void *payload) {
     return cudaSuccess;
 }
 
-/* Check the limits that all devices since sm_30 have. */
+/* Return whether sizes of grid and block are within the limits of all devices since sm_30. */
 static bool launchable(dim3 grid, dim3 block) {
     return block.x >= 1 && block.y >= 1 && block.z >= 1 && block.x <= CGP__SHIM_MAX_BLOCK &&
            block.y <= CGP__SHIM_MAX_BLOCK && block.z <= 64 &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switch.c -- fiber stacks for x86-64, System V. It is compiled without shadow stacks, which
- * support only one stack. */
+/* switch.c -- fiber stacks for the x86-64 System V ABI. This file is compiled without shadow
+ * stacks, because a shadow stack supports only one stack. */
 #include "switch.h"
 
 #include <stdint.h>
@@ -32,8 +32,8 @@
 
 enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 4096 };
 
-/* Push the callee-saved registers and save the stack pointer in *from. Then load the stack pointer
- * from `to` and pop the registers. */
+/* Push the callee-saved registers, and save the stack pointer in `*from`. Then set the stack
+ * pointer to `to`, and pop the registers from the new stack. */
 void cgp__shim_swap(void **from, void *to);
 
 __asm__(".text\n"
@@ -58,16 +58,16 @@ __asm__(".text\n"
         "    ret\n"
         ".size cgp__shim_swap, . - cgp__shim_swap\n");
 
-/* The stack that ran before the last switch, and the running stack. */
+/* `left` is the stack that ran before the last switch; `entered` is the running stack. */
 static __thread cgp__shim_stack *left, *entered;
 
-/* Call this first on a stack after a switch to it. */
+/* Must be called first after every switch, on the new stack. */
 static void arrive(cgp__shim_stack *self) {
 #ifdef ASAN
     const void *bottom;
     size_t bytes;
     __sanitizer_finish_switch_fiber(self->fake, &bottom, &bytes);
-    if (!left->memory) { /* the host thread, whose bounds are known only here */
+    if (!left->memory) { /* bounds of the host thread's stack are known only here */
         left->bottom = bottom;
         left->bytes = bytes;
     }
@@ -95,8 +95,8 @@ cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
     stack->run = run;
     stack->bottom = (char *)stack->memory + GUARD_BYTES;
     stack->bytes = STACK_BYTES - GUARD_BYTES;
-    /* Initial frame, which cgp__shim_swap() pops: six registers, then the address of begin().
-     * begin() finds the stack as it is after a call. */
+    /* The initial frame, which cgp__shim_swap() pops, has six registers and the address of begin().
+     * The stack pointer is then aligned as at the entry of any called function. */
     void **top = (void **)(void *)((char *)stack->memory + STACK_BYTES) - 8;
     top[6] = (void *)(uintptr_t)begin;
     stack->top = top;
@@ -107,7 +107,7 @@ cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
 }
 
 #ifdef ASAN
-/* Leave a stack for the last time. */
+/* Switch away from a stack for the last time. */
 static void leave(cgp__shim_stack *self) {
     const cgp__shim_stack *to = left;
     left = self;
@@ -118,12 +118,12 @@ static void leave(cgp__shim_stack *self) {
 
 void cgp__shim_stack_destroy(cgp__shim_stack *stack) {
 #ifdef ASAN
-    /* The sanitizer frees its data for a stack at the last switch from it. */
+    /* The address sanitizer frees its data about a stack at the last switch away from the stack. */
     cgp__shim_stack here = {0};
     stack->ends = true;
     cgp__shim_switch_to(&here, stack);
-    /* Frames that never returned leave poisoned redzones, and another stack may get these
-     * addresses: unpoison them. */
+    /* Frames that never returned leave poisoned redzones. Unpoison them, because another stack may
+     * get the same addresses. */
     __asan_unpoison_memory_region(stack->memory, STACK_BYTES);
 #endif
 #ifdef TSAN

@@ -8,7 +8,7 @@
 
 typedef struct cgp__shim_stack {
     void *top;                    /* saved stack pointer */
-    void *memory;                 /* NULL: a host thread's stack */
+    void *memory;                 /* NULL if it is a host thread's stack */
     struct cgp__shim_stack *next; /* link in the owner's list */
     void (*run)(void *stack);
     /* Data for sanitizers: the address sanitizer needs the bounds of each stack, and the thread
@@ -19,9 +19,10 @@ typedef struct cgp__shim_stack {
     bool ends;
 } cgp__shim_stack;
 
-/* Create a fiber that will call `run`, which must never return. NULL: out of memory. */
+/* Create a fiber that will call `run`, which must never return. Return NULL if out of memory. */
 cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack));
-/* Destroy a fiber that has run and is not running. Call it from a host thread's stack. */
+/* Destroy a fiber that has run at least once and is not running. The caller must be on a host
+ * thread's stack. */
 void cgp__shim_stack_destroy(cgp__shim_stack *stack);
 
 /* Save the running stack in `from`, and continue on `to`. */

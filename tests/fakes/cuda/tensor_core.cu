@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_core.cu -- mma.m16n8k16 and ldmatrix for `cuda-host`: collectives of the 32 lanes of a
- * warp. Fragments are those of the PTX ISA ("Matrix Fragments for mma.m16n8k16", "ldmatrix").
+/* tensor_core.cu -- mma.m16n8k16 and ldmatrix for `cuda-host`: both are collective operations of
+ * the 32 lanes of a warp. The layout of fragments is that of the PTX ISA ("Matrix Fragments for
+ * mma.m16n8k16", "ldmatrix").
  *
- * After the lanes have exchanged their registers, the first lane that runs computes all results. */
+ * The lanes exchange their registers. Then the first lane that runs computes the results of all
+ * lanes. */
 #include "internal.h"
 #include "tensor_core_model.h"
 
 enum { WARPS = CGP__SHIM_MAX_BLOCK / CGP__SHIM_WARP, M = 16, N = 8, K = CGP__TENSOR_K };
 
-/* Registers that a lane exchanges, CGP__SHIM_WORDS words. */
+/* Registers that a lane exchanges, with a size of CGP__SHIM_WORDS words. */
 struct registers {
     uint32_t a[4], b[2];
     float c[4];
 };
 static_assert(sizeof(registers) == sizeof(cgp__shim_words), "all registers are exchanged");
 
-/* The last results of a warp. */
+/* The latest results of a warp. */
 struct products {
     uint64_t number;
     float d[CGP__SHIM_WARP][4];
 };
 
-/* Decode row `row` of a, or column `row` of b. Its four lanes have elements 0 to 7 in one register
- * each, and elements 8 to 15 in another. */
+/* Decode row `row` of a, or column `row` of b. Four lanes hold the row: each lane has two of
+ * elements 0 to 7 in one register, and two of elements 8 to 15 in another register. */
 static void decode(cgp__tensor_factors *to, const registers *lanes, int row,
                    const uint32_t *low, const uint32_t *high) {
     uint16_t elements[K];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_core_model.h -- a model of the sums of a tensor core, as measured by Fasi, Higham,
+/* tensor_core_model.h -- a model of how a tensor core adds products, as measured by Fasi, Higham,
  * Mikaitis and Pranesh (2021), "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science
  * 7:e330. Products of bf16 are exact. Blocks of `block` products are added to c one after the
  * other:
@@ -26,12 +26,12 @@ typedef struct cgp__tensor_core {
     bool nearest;
 } cgp__tensor_core;
 
-/* Default: H100, as far as it is published. */
+/* The default model: an H100, as far as its behaviour is published. */
 #define CGP__TENSOR_CORE_DEFAULT                                                                   \
     { 16, 2, false }
 
-/* Factors of a sum: value = significand 2^(exponent - 134). `special`: one is a NaN or an infinity;
- * `zero`: all are zeros. */
+/* Decoded factors of a sum. The value of a factor is significand 2^(exponent - 134). `special` is
+ * true if a factor is a NaN or an infinity; `zero` is true if all factors are 0. */
 typedef struct cgp__tensor_factors {
     int32_t significand[CGP__TENSOR_K], exponent[CGP__TENSOR_K];
     bool special, zero;
@@ -63,7 +63,7 @@ static inline uint32_t cgp__tensor_bits(float x) {
     return bits;
 }
 
-/* Round sum 2^exponent to f32. */
+/* Return `sum` times 2^`exponent`, rounded to f32. */
 static inline float cgp__tensor_rounded(const cgp__tensor_core *t, int64_t sum, int exponent) {
     const uint64_t power = (uint64_t)(exponent + 1023) << 52;
     double scale;
@@ -74,7 +74,7 @@ static inline float cgp__tensor_rounded(const cgp__tensor_core *t, int64_t sum, 
     return cgp__tensor_float(cgp__tensor_bits(near) - 1);
 }
 
-/* Return c plus n products of factors from `first` on. */
+/* Return c plus the `n` products of factors `first` to `first + n - 1`, added as one block. */
 static inline __attribute__((always_inline)) float
 cgp__tensor_add_block(const cgp__tensor_core *t, float c, const cgp__tensor_factors *a,
                       const cgp__tensor_factors *b, int first, int n) {

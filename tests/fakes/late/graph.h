@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.h -- a captured graph of `late`: its nodes are copies of entries of COMPUTE. */
+/* graph.h -- a captured graph of the fake backend `late`. Its nodes are copies of entries of queue
+ * COMPUTE. */
 #ifndef CGP_TESTS_FAKES_LATE_GRAPH_H
 #define CGP_TESTS_FAKES_LATE_GRAPH_H
 
@@ -19,13 +20,13 @@ struct cgp_captured_graph {
     int n, capacity;
 };
 
-/* Add a node: a copy of an entry. */
+/* Add a copy of an entry to a graph as a node. */
 cgp_status cgp__late_graph_add(cgp_captured_graph *graph, cgp__late_run *run, const void *payload,
                                size_t bytes);
 void cgp__late_graph_destroy(cgp_captured_graph *graph);
 
-/* Return the name of the first operand that differs between two runs of a kernel (ignoring the tag)
- * or between two updates; NULL: none differs. */
+/* Compare two runs of a kernel (ignoring the tag), or two updates. Return the name of the first
+ * operand that differs, or NULL if none differs. */
 const char *cgp__late_differing_args(const cgp_kernel_args *a, const cgp_kernel_args *b);
 const char *cgp__late_differing_update(const cgp_update *a, const cgp_update *b);
 

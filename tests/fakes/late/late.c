@@ -21,7 +21,7 @@
 
 _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 
-/* Host memory of all devices. */
+/* List of host memory from host_memory_create(), for all devices. */
 static pthread_mutex_t host_lock = PTHREAD_MUTEX_INITIALIZER;
 static cgp__late_region host_memories[MAX_HOST_MEMORIES];
 
@@ -54,7 +54,7 @@ static bool is_of_host(const void *at, size_t bytes) {
     return found;
 }
 
-/* Allocate memory, and enter it in a list. */
+/* Allocate memory, and add it to a list of `n` entries. */
 static cgp_status allocate(cgp__late_region *list, int n, size_t bytes, void **out) {
     const size_t capacity = (size_t)cgp__align_up((int64_t)bytes + 1);
     int i = 0;
@@ -131,7 +131,7 @@ static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_pl
     return cgp__late_queue_add(&device->queues[queue], run_copy, &c, sizeof c, false);
 }
 
-/* --- COMPUTE: the cpu device's functions, on its thread --- */
+/* --- queue COMPUTE: its thread calls the cpu device's functions --- */
 
 static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *payload,
                           size_t bytes) {
@@ -139,7 +139,7 @@ static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *pa
     return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
 }
 
-/* Like compute(), for work that may be captured. */
+/* Do the same as compute() for work that may be captured: during a capture, add it to the graph. */
 static cgp_status compute_or_capture(cgp_device *device, cgp__late_run *run, const void *payload,
                                      size_t bytes) {
     device->launches++;
@@ -147,7 +147,7 @@ static cgp_status compute_or_capture(cgp_device *device, cgp__late_run *run, con
                            : compute(device, run, payload, bytes);
 }
 
-/* Check the contract: no kernel gets host memory. */
+/* Check the contract: all operands of a kernel are in the device's memory. */
 static cgp_status check_operands(const cgp_device *device, const void *const *operands, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (operands[i] && !owns(device, operands[i], 1))
@@ -177,16 +177,16 @@ static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_d
     return compute_or_capture(device, run_convert, &c, sizeof c);
 }
 
-/* A run of a kernel, a commit, or a commit's check. */
+/* The payload of an entry that runs a kernel, a commit, or the check before a commit. */
 typedef struct call {
-    cgp_kernel *kernel; /* NULL: use the spec */
+    cgp_kernel *kernel; /* NULL: `spec` is used */
     cgp_kernel_spec spec;
     cgp_kernel_args args;
-    int64_t *index; /* NULL: a commit */
+    int64_t *index; /* where a check stores its result; NULL for a commit */
 } call;
 
-/* Return whether all indices of a kernel lie in its table. Where a test leaves out a wait, they may
- * be any numbers, and the kernel would access other memory. */
+/* Return whether all indices that a kernel reads are inside its table. If a test leaves out a wait,
+ * indices may be arbitrary numbers, and the kernel would access other memory. */
 static bool has_indices(const call *c) {
     const cgp_kernel_spec *s = &c->kernel->spec;
     const bool embeds = s->op == CGP_OP_EMBEDDING;
@@ -251,7 +251,8 @@ static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
     return compute_or_capture(device, run_commit, &c, sizeof c);
 }
 
-/* A sum or a search over one tensor, with the scalar or tensor that receives the result. */
+/* The payload of an entry that computes a sum or a search over one tensor. It also names the scalar
+ * or tensor that receives the result. */
 typedef struct pass {
     const float *x;
     int64_t n;
@@ -342,7 +343,7 @@ static cgp_status graph_launch(cgp_captured_graph *graph, int64_t tag) {
     return CGP_OK;
 }
 
-/* Return the name of a part that differs between two nodes; NULL: none differs. */
+/* Return the name of a part that differs between two nodes; NULL if no part differs. */
 static const char *differing(const cgp__late_node *a, const cgp__late_node *b) {
     const void *x = a->payload, *y = b->payload;
     const call *p = x, *q = y;
@@ -365,7 +366,7 @@ cgp_status cgp__late_graphs_compare(const cgp_captured_graph *a, const cgp_captu
     return CGP_OK;
 }
 
-/* --- kernels and devices: created on COMPUTE's thread, by entries that the caller waits for --- */
+/* --- kernels and devices: created by queue COMPUTE's thread, while the caller waits --- */
 
 static cgp_status run_create_kernel(void *device, const void *payload) {
     cgp_kernel *kernel = *(cgp_kernel *const *)payload;
@@ -398,7 +399,8 @@ static cgp_status prepare(cgp_device *device, const cgp_kernel_spec *specs, int 
     return CGP_OK;
 }
 
-/* If the device was prepared, check that a kernel with at least as many samples was announced. */
+/* If prepare() was called, check that it announced the same kernel with at least as many
+ * samples. */
 static cgp_status check_announced(const cgp_device *device, const cgp_kernel_spec *spec) {
     for (int i = 0; i < device->n_announced; i++) {
         cgp_kernel_spec one = device->announced[i];
@@ -454,7 +456,7 @@ static cgp_status device_create(cgp_device **out, const cgp_device_options *opti
     cgp_device *device = cgp__calloc(1, sizeof *device);
     if (!device) return cgp__no_memory("late: device", sizeof *device);
     device->options = *options;
-    device->options.count = 0; /* not pinned */
+    device->options.count = 0; /* threads are not pinned */
     atomic_init(&device->tag, -1);
     atomic_init(&device->failed_tag, -1);
     pthread_mutex_init(&device->failure.lock, NULL);

@@ -7,10 +7,10 @@
 
 extern const cgp_backend cgp__backend_late;
 
-/* Delay in ns before every entry of a queue, on all devices; 0: random delays. */
+/* Delay in ns before every entry of each queue, on all devices. 0 means random delays. */
 extern _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 
-/* Check that two captured graphs have the same nodes, ignoring tags; NULL is an empty graph.
+/* Check that two captured graphs have the same nodes, ignoring tags. NULL means an empty graph.
  * @retval CGP_EDEVICE The message names the first difference. */
 cgp_status cgp__late_graphs_compare(const cgp_captured_graph *a, const cgp_captured_graph *b);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c -- a linked list between two threads: see queue.h. One thread appends at the tail, the
- * other removes from the head. The entry that ran last stays at the head. */
+/* queue.c -- see queue.h. A queue is a linked list that two threads share. One thread appends at
+ * the tail, the other removes from the head. The entry that ran last stays at the head. */
 #define _GNU_SOURCE
 #include "queue.h"
 
@@ -9,7 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Delay one entry in eight by up to 40 us. If a test sets a delay, delay every entry by it. */
+/* Delay one entry in eight by up to 40 us. If a test has set a delay, delay every entry by that
+ * time. */
 static void delay(cgp__late_queue *queue) {
     queue->random = queue->random * 6364136223846793005u + 1442695040888963407u;
     const uint64_t drawn = queue->random >> 33;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.h -- a queue of `late`: a thread that runs entries in order, one in eight after a random
- * delay.
+/* queue.h -- a queue of the fake backend `late`. Its thread runs entries in order, one in eight
+ * after a random delay.
  *
  * Entries travel only from the caller to the thread. The caller sees results only after it waits
  * for events, so a missing event is a data race that the thread sanitizer reports. */
@@ -13,12 +13,13 @@
 
 #include "base/base.h"
 
-/* Run an entry with the device and a copy of its payload; a failure sets cgp_message(). */
+/* A function that runs an entry, with the device and a copy of the entry's payload. A failure sets
+ * cgp_message(). */
 typedef cgp_status cgp__late_run(void *device, const void *payload);
 
 typedef struct cgp__late_entry {
     _Atomic(struct cgp__late_entry *) next;
-    cgp__late_run *run; /* NULL: the last entry */
+    cgp__late_run *run; /* NULL: the thread ends here */
     bool always;        /* run even after the device has failed */
     _Alignas(16) char payload[];
 } cgp__late_entry;
@@ -35,8 +36,8 @@ typedef struct cgp__late_queue {
     cgp__late_failure *failure;
     pthread_t thread;
     bool started;
-    sem_t ready;           /* counts entries */
-    cgp__late_entry *last; /* last entry; used by the thread that adds */
+    sem_t ready;           /* counts entries to run */
+    cgp__late_entry *last; /* last entry; used by the adding thread */
     cgp__late_entry *done; /* entry that ran last; used by the queue's thread */
     uint64_t random;
     const _Atomic long *delay_ns; /* delay before every entry, in ns; 0: random */
@@ -44,15 +45,15 @@ typedef struct cgp__late_queue {
 
 cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device, cgp__late_failure *failure,
                                  uint64_t seed, const _Atomic long *delay_ns);
-/* Run all entries, then end the thread. */
+/* Let the thread run all entries, then end it. */
 void cgp__late_queue_stop(cgp__late_queue *queue);
 
 /* Add an entry. After a failure, only entries with `always` are added; for other entries the call
- * returns the failure. Threads: one per queue. */
+ * returns the failure. Only one thread may add entries to a queue. */
 cgp_status cgp__late_queue_add(cgp__late_queue *queue, cgp__late_run *run, const void *payload,
                                size_t bytes, bool always);
 
-/* Return the device's failure; CGP_OK: it has not failed. */
+/* Return the device's first failure; CGP_OK if the device has not failed. */
 cgp_status cgp__late_failure_of(cgp__late_failure *failure);
 
 #endif

@@ -2,8 +2,8 @@
 /* arrays.c -- damaged files of CIFAR and MNIST. Either the files are refused with file, offset,
  * expected and actual value, or every sample can be read and has a label in range.
  *
- * An input is a name, "mnist", "cifar10", "cifar20" or "cifar100", and the files of the two splits.
- * All five training files of CIFAR-10 get the same bytes. */
+ * An input is the name of a data set ("mnist", "cifar10", "cifar20" or "cifar100") and the files of
+ * both splits. All five training files of CIFAR-10 get the same bytes. */
 #include "fuzz.h"
 
 #include <cgpipe/images.h>

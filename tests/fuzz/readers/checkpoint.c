@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.c -- a checkpoint with damaged files, whose checksums match the damage or do not.
- * Loading never crashes. Either loading is refused and changes nothing, or the loaded values equal
- * the values in the files.
+/* checkpoint.c -- a checkpoint with damaged files. In some cases the checksums match the damaged
+ * files. Loading must never crash. Either loading is refused and changes nothing, or the loaded
+ * values equal the values in the files.
  *
  * The tests mutate the files of a small model's checkpoint. An input of libFuzzer is the text of
  * the manifest. */
@@ -19,10 +19,10 @@ static fuzz_input original[FILES];
 static cgp_model *model;
 static cgp_plan *plan;
 static cgp_pipeline *pipeline;
-/* Hashes of the saved weights, and of the different weights of a pipeline that has not loaded
- * them. */
+/* Hashes of the saved weights, and of the pipeline's own weights, which differ from the saved
+ * weights. */
 static char saved_sha256[65], other_sha256[65];
-static float *other; /* parameter 0 of a pipeline before it has loaded */
+static float *other; /* the pipeline's own parameter 0 */
 
 static const char *file_of(int file) {
     static char path[200];
@@ -80,7 +80,7 @@ static int remove_checkpoint(void **state) {
 
 /* --- the property --- */
 
-/* Check that the loaded values equal the values in the file, under the model's names. */
+/* Check that each loaded parameter equals the tensor of the same name in the file. */
 static void assert_loaded_is_true(void) {
     cgp_safetensors *file = NULL;
     assert_ok(cgp_safetensors_open(&file, file_of(0)));
@@ -100,8 +100,9 @@ static void assert_loaded_is_true(void) {
     cgp_safetensors_close(file);
 }
 
-/* Try to load, and return true if the checkpoint is accepted. Then the pipeline has the loaded
- * values until restore(). A refused load leaves the pipeline unchanged. */
+/* Try to load, and return true if the checkpoint is accepted. After an accepted load, the pipeline
+ * has the loaded values until restore() is called. A refused load must leave the pipeline
+ * unchanged. */
 static bool try_load(const char *what) {
     char hex[65], *note = NULL;
     const int64_t updates = cgp_pipeline_updates(pipeline);
@@ -120,7 +121,7 @@ static bool try_load(const char *what) {
     return status == CGP_OK;
 }
 
-/* Restore the files, and the pipeline's other weights, for the next case. */
+/* Restore the checkpoint's files and the pipeline's own weights for the next case. */
 static void restore(void) {
     for (int f = 0; f < FILES; f++)
         write_back(f, &original[f]);
@@ -130,7 +131,7 @@ static void restore(void) {
 
 /* --- matching checksums --- */
 
-/* Replace the last lines of a manifest by lines that match the lines above them. */
+/* Append the last lines of a manifest, which contain the SHA-256 of all lines above. */
 static void close_manifest(fuzz_input *manifest) {
     char hex[65], tail[128];
     assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
@@ -146,7 +147,8 @@ static void write_sum(const fuzz_input *manifest) {
     write_back(SUM, &sum);
 }
 
-/* Write a manifest of these bytes with matching last lines; return true if it was accepted. */
+/* Write the bytes as a manifest with matching last lines; return true if the manifest was
+ * accepted. */
 static bool try_manifest(fuzz_input *in) {
     close_manifest(in);
     write_back(MANIFEST, in);
@@ -194,7 +196,7 @@ static const char *const *const texts =
                "/dev/zero", ".cgpipe", "cgpipe checkpoint", "weights.safetensors", CGP__MANIFEST,
                CGP__MANIFEST_SUM, "optimizer.safetensors");
 
-/* Draw a value that some field may have, or none. */
+/* Draw a random JSON value, which may or may not fit a field of the manifest. */
 static json_t *draw_value(uint64_t *random) {
     static const int64_t integers[] = {
         0, 1, 2, -1, 3, 1048576, 1048577, INT32_MAX, INT64_MAX, INT64_MIN, INT64_MAX - 1048575};
@@ -216,8 +218,8 @@ static json_t *draw_value(uint64_t *random) {
     }
 }
 
-/* Replace a member of an object or a list, found on a random path from the root, by a value, a copy
- * or nothing. */
+/* Follow a random path from the root to an object or a list, and change a member of it. The member
+ * is deleted, replaced by a random value, or copied, or a value is added. */
 static void mutate_json(json_t *at, uint64_t *random) {
     for (;;) {
         const size_t n = json_is_object(at) ? json_object_size(at) : json_array_size(at);
@@ -310,7 +312,7 @@ static void without_fitting_checksums_nothing_is_accepted(void **unused) {
     restore();
 }
 
-/* Mutates the text of the manifest, with matching last lines and sum. */
+/* Mutates the text of the manifest, but keeps the last lines and the manifest's checksum valid. */
 static void a_manifest_of_any_bytes_is_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
@@ -354,7 +356,8 @@ static void a_manifest_of_any_values_is_refused_or_true(void **unused) {
     assert_in_range(accepted, 1, MUTATIONS / 2);
 }
 
-/* Damages tensors, with a manifest that matches: what is accepted equals the file's contents. */
+/* Damages tensor files, with a manifest whose checksums match. Values from an accepted checkpoint
+ * must equal the file's contents. */
 static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
@@ -371,7 +374,8 @@ static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     assert_in_range(accepted, 1, MUTATIONS / 2);
 }
 
-/* A field, its JSON value (NULL: left out), and the expected message. */
+/* Each case has a field of the manifest, the field's JSON value (NULL: the field is deleted), and
+ * the expected message. */
 static const struct {
     const char *key, *value, *message;
 } wrong_fields[] = {
@@ -435,7 +439,7 @@ static void a_field_that_is_wrong_is_named(void **unused) {
         write_manifest(root);
         json_decref(root);
         assert_false(try_load(wrong_fields[i].key));
-        /* the path of the file or, for an optimizer, of the directory */
+        /* the message has the path of the file, or the path of the directory for an optimizer */
         assert_message("/step-00000002");
         assert_message(wrong_fields[i].message);
     }
@@ -484,7 +488,7 @@ static void write_shard(cgp__checkpoint_writer *writer, cgp__weight_map *map, co
     cgp_safetensors_close(in);
 }
 
-/* Write the same checkpoint as two ranks would write it. */
+/* Write the checkpoint in shards, as two ranks would write it. */
 static void write_shards(const char *directory) {
     static const char *const shards[] = {
         "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
@@ -507,7 +511,7 @@ static void write_shards(const char *directory) {
     cgp__weight_map_destroy(map);
 }
 
-/* A mutated index with matching checksums is refused, or agrees with the shards. */
+/* A mutated index with matching checksums must be refused, or must agree with the shards. */
 static void an_index_of_any_bytes_is_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();

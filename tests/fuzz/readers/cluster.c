@@ -3,7 +3,7 @@
  * name, or it is accepted. Writing and rereading an accepted file changes neither its contents nor
  * the costs of its messages.
  *
- * The seeds are files as written by `cgpipe bench transport` and by people. */
+ * The corpus has files as written by `cgpipe bench transport` and by users. */
 #include "fuzz.h"
 
 #include "session/cluster.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* costs.c -- damaged files of costs. A file is refused with its name and the position. Or every
- * layer has finite times at every size of micro-batches, and the file is unchanged when written and
- * read again.
+/* costs.c -- damaged files of costs. Either a file is refused with its name and the position of the
+ * error, or it is accepted. In an accepted file, every layer has finite times for every micro-batch
+ * size. The file is unchanged when written and read again.
  *
- * The seeds are files of three sizes, of one size, and of an older cgpipe. */
+ * The corpus has files with costs for three micro-batch sizes, for one size, and from an older
+ * cgpipe. */
 #include "fuzz.h"
 
 #include "session/costs.h"
@@ -14,8 +15,8 @@
 enum { LAYERS = 2 };
 static const char model_spec[] = "gpt2:layers=1";
 
-/* Return a model of two layers, made once. A file of costs must fit the model's number of layers
- * and its spec. */
+/* Return a model of two layers, made at the first call. A file of costs must match the model's
+ * number of layers and the model's spec. */
 static const cgp_model *model_of_two_layers(void) {
     static cgp_model *model;
     if (model) return model;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- arbitrary lists of devices. Either a list is refused, or it is accepted: then its
- * first name alone is a list too, and the names joined with commas are the same list. */
+/* devices.c -- arbitrary lists of devices. A list is refused or accepted. If it is accepted, the
+ * first name alone is also a valid list, and the names joined with commas give the same list. */
 #include "fuzz.h"
 
 #include <cgpipe/devices.h>
 
-/* Join the names. Owned. */
+/* Join the names with commas. The caller owns the result. */
 static char *join(const cgp_device_list *list) {
     size_t bytes = 1, at = 0;
     for (int d = 0; d < list->count; d++)

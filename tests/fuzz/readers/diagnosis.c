@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- arbitrary files of ranks. Either cgpipe diagnose refuses them, with a file's path
- * and the wrong key, or it finds a failed rank. An input is up to four files. */
+/* diagnosis.c -- arbitrary diagnosis files of ranks. Either cgpipe diagnose refuses the files, with
+ * a file's path and the wrong key, or it finds a failed rank. An input is up to four files. */
 #include "fuzz.h"
 
 #include "report/diagnosis.h"

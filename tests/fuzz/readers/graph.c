@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph.c -- arbitrary graph files. Either a file is refused with a message that begins with its
- * name, or it gives a model. Writing, reading and writing the model again gives the same text. The
- * model is planned or refused, however large its numbers: no size overflows. */
+ * name, or it gives a model. Writing, reading and writing the model again gives the same text.
+ * Planning the model succeeds or is refused. No size overflows, however large the numbers are. */
 #include "fuzz.h"
 
 #include "custom_ops.h"

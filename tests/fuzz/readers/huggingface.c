@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* huggingface.c -- a directory with damaged config.json, index and safetensors files. Either the
- * directory is refused with the path of a file in it, or its GPT-2, Llama or ViT is built. Its
- * weights are then loaded, or also refused with the path of a file.
+ * directory is refused with the path of a file in it, or a GPT-2, Llama or ViT is built from it.
+ * The weights are then loaded, or refused with the path of a file.
  *
  * An input is config.json and the files model.safetensors, model.safetensors.index.json,
  * model-1.safetensors and model-2.safetensors; an empty part is a missing file. */
@@ -29,7 +29,7 @@ static bool is_small(const cgp_model_spec *spec) {
                      l->inner <= 64 && l->heads <= 8 && l->head_width <= 8;
 }
 
-/* Check that the message begins with the path of something in the directory. */
+/* Check that the message begins with the path of an entry in the directory. */
 static void check_refusal(cgp_status status) {
     REQUIRE(status == CGP_EFORMAT || status == CGP_EIO || status == CGP_EINVAL);
     REQUIRE(strncmp(cgp_message(), fuzz_directory, strlen(fuzz_directory)) == 0);

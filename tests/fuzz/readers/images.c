@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* images.c -- damaged JPEG, PNG, CIFAR and MNIST files. An image is decoded or refused with a
- * message, and nothing crashes, hangs or leaks. The corpus has images for the decoders. */
+/* images.c -- damaged JPEG, PNG, CIFAR and MNIST files. An image is decoded, or refused with a
+ * message. Reading never crashes, hangs or leaks memory. The corpus has JPEG and PNG images. */
 #include "fuzz.h"
 #include "pictures.h"
 
@@ -13,7 +13,7 @@
 
 #define PIXELS ((int64_t)1 << 16)
 
-/* Decode, and if that succeeds make a sample; return true if it did. */
+/* Decode an image. If decoding succeeds, make a sample from it and return true. */
 static bool try_image(const uint8_t *bytes, size_t size) {
     static float out[16 * 16 * 3];
     const cgp__image_file in = {"x.img", bytes, size, PIXELS};
@@ -141,7 +141,7 @@ static void damaged_array_files_are_refused_or_give_labels_in_range(void **state
     uint64_t random = test_seed();
     int accepted = 0;
     for (int round = 0; round < 300; round++) {
-        const size_t victim = fuzz_below(&random, 5); /* 4: none */
+        const size_t victim = fuzz_below(&random, 5); /* 4: no file */
         for (size_t f = 0; f < 4; f++) {
             size_t size = f % 2 ? 8 + 3 : sizeof bytes;
             memset(bytes, 0, sizeof bytes);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_table.c -- damaged tables of layers, and damaged profiles of PipeDream and Piper. A file is
- * refused with its name. Or all times are finite, inputs are earlier rows, the table is unchanged
- * when written and read again, and a model can be made of it.
+ * refused with its name, or accepted. In an accepted table, all times are finite, and inputs are
+ * earlier rows. The table is unchanged when written and read again, and a model can be made from
+ * it.
  *
- * The seeds are a table and a profile of each kind. Each input is read as all three. */
+ * The corpus has a table and a profile of each kind. Each input is read as a table, as a PipeDream
+ * profile and as a Piper profile. */
 #include "fuzz.h"
 
 #include "session/layer_import.h"

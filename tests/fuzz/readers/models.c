@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.c -- arbitrary texts of models. A text is refused, or its model is written as a text that
- * gives the same model. A model of few layers is built and planned, or refused, however wide: no
- * size overflows.
+/* models.c -- arbitrary texts of models. A model spec is refused, or written again as a text that
+ * gives the same model. A model with few layers is built and planned, or refused. No size
+ * overflows, however wide the model is.
  *
- * An input is a text, preceded by two letters for the numbers of stages and micro-batches; the
- * letter a is 1. */
+ * An input is two letters and a model spec. The letters give the numbers of stages and
+ * micro-batches: `a` is 1, `b` is 2, and so on. */
 #include "fuzz.h"
 
 #include <cgpipe/models/spec.h>
@@ -12,7 +12,8 @@
 
 enum { TEXT = 320 };
 
-/* Return true if building is fast: only these numbers increase the number of layers. */
+/* Return true if the model has few layers, so that building it is fast. Only the numbers tested
+ * here increase the number of layers. */
 static bool has_few_layers(const cgp_model_spec *m) {
     switch (m->kind) {
     case CGP_MODEL_RESNET:

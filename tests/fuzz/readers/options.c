@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c -- arbitrary command lines. Either a command line is refused with a message, or it is
- * accepted: then its options stay equal when they are written to JSON and another start inherits
- * them.
+/* options.c -- arbitrary command lines. A command line is refused with a message, or accepted.
+ * Accepted options are unchanged when they are written to JSON and inherited by a later start.
  *
  * An input is a command's name and its arguments, one per line. */
 #include "fuzz.h"
@@ -15,7 +14,8 @@
 
 enum { MAX_ARGUMENTS = 40 };
 
-/* Split a text into arguments, each in a block of exactly its size. Return their number. */
+/* Split a text into arguments, and copy each argument to a block of exactly its size. Return the
+ * number of arguments. */
 static int cut_arguments(const uint8_t *bytes, size_t size, char *arguments[MAX_ARGUMENTS + 2]) {
     int count = 0;
     for (size_t at = 0; at <= size && count < MAX_ARGUMENTS;) {
@@ -37,7 +37,7 @@ static unsigned command_of(const char *name) {
     return CLI_TRAIN;
 }
 
-/* Check that --resume inherits equal options. */
+/* Check that a start with --resume inherits equal options. */
 static void check_inherited(const cli_run_options *run_options) {
     char *arguments[] = {"train", "--resume", NULL};
     cli_run_options later;
@@ -54,13 +54,13 @@ static void check_inherited(const cli_run_options *run_options) {
 }
 
 /* Return false if the balance is for another number of stages. A plan refuses such a balance, so no
- * run has one. */
+ * run can have it. */
 static bool fits(const cli_run_options *run_options) {
     const int64_t count = run_options->balance.layers.count;
     return count == 0 || count == run_options->stages * run_options->virtual_stages;
 }
 
-/* JSON holds only UTF-8; other text becomes null. */
+/* Return true if all bytes are ASCII. JSON can hold only UTF-8; other text would become null. */
 static bool is_ascii(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++) {
         if (bytes[i] >= 0x80) return false;

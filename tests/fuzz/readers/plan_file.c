@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_file.c -- arbitrary plan files. Either cgpipe train --plan refuses the file with a message,
- * or its options pass every check of the command line. An accepted file is unchanged when it is
- * written and read again. */
+ * or the options in the file pass every check of the command line. An accepted file is unchanged
+ * when it is written and read again. */
 #include "fuzz.h"
 
 #include "options/options.h"
@@ -9,7 +9,8 @@
 #include "options/plan_file.h"
 #include "session/model.h"
 
-/* Read plan.json, like cgpipe train, and write what was read. *again: owned. */
+/* Read plan.json as cgpipe train does, and write what was read to `*again`. The caller owns
+ * `*again`. */
 static cgp_status read_file(json_t **again) {
     char path[400];
     char *arguments[] = {"train", "--plan", path, NULL};

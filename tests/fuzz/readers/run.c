@@ -3,8 +3,8 @@
  * the directory, or they succeed. After success all lines of metrics are complete, steps ascend, no
  * temporary entry is left, and foreign files are unchanged.
  *
- * An input is the bytes of metrics.jsonl, and a list of entries, one per line: "name/" is a
- * directory with a file in it, "name@target" a link, "name" a file. */
+ * An input is the bytes of metrics.jsonl, and a list of entries, one per line. Entry "name/" is a
+ * directory with a file in it, "name@target" is a link, and "name" is a file. */
 #include "fuzz.h"
 
 #include <cgpipe/checkpoint.h>
@@ -70,7 +70,7 @@ static void check_metrics(int64_t last) {
     while (fgets(line, sizeof line, in)) {
         long long step = 0;
         REQUIRE(strchr(line, '\n') || strlen(line) == sizeof line - 1);
-        if (!strchr(line, '\n')) break; /* longer than any line of metrics */
+        if (!strchr(line, '\n')) break; /* too long for a line of metrics */
         REQUIRE(sscanf(line, "{\"step\":%lld", &step) == 1 && step > before && step <= last);
         before = step;
     }
@@ -111,7 +111,7 @@ static void check_foreign(void) {
     close(fd);
 }
 
-/* Make the calls of train.c, in its order. */
+/* Make the same calls as train.c, in the same order. */
 static cgp_status use_run(cli_run_directory *directory) {
     char *path = NULL, *note = NULL;
     int64_t step = -1;

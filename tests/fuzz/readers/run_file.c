@@ -8,7 +8,7 @@
 #include "options/parse.h"
 #include "options/run_file.h"
 
-/* Read run.yaml, like cgpipe train. The caller owns *model and *options. */
+/* Read run.yaml as cgpipe train does. The caller owns `*model` and `*options`. */
 static cgp_status read_file(char **model, json_t **options) {
     char path[400];
     char *arguments[] = {"train", "--config", path, NULL};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.c -- the reader with damaged files: it never crashes, and what it accepts agrees with
- * the bytes. */
+/* safetensors.c -- damaged safetensors files. The reader never crashes. The tensors of an accepted
+ * file agree with the file's bytes. */
 #include "fuzz.h"
 
 #include <cgpipe/checkpoint.h>
@@ -12,7 +12,8 @@ static bool readable(const cgp_safetensors *file, int i) {
     return strcmp(type, "F32") == 0 || strcmp(type, "I32") == 0;
 }
 
-/* No product of sizes overflows (the undefined sanitizer checks it), not even after a size of 0. */
+/* Check that no product of sizes overflows, not even if another size is 0. The undefined-behaviour
+ * sanitizer detects an overflow. */
 static void check_strides(const cgp_shape *shape) {
     int64_t stride = 1;
     REQUIRE(shape->rank >= 0 && shape->rank <= CGP_MAX_RANK);
@@ -23,7 +24,8 @@ static void check_strides(const cgp_shape *shape) {
     REQUIRE(stride > 0);
 }
 
-/* Check that the expected number of values is read, whatever the values are. */
+/* Check that a 16-bit tensor is read with the expected number of values, whatever the values
+ * are. */
 static void check_halves(cgp_safetensors *file, int i) {
     const char *type = cgp_safetensors_type(file, i);
     if (strcmp(type, "F16") != 0 && strcmp(type, "BF16") != 0) return;
@@ -38,7 +40,7 @@ static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t s
     uint64_t header = 0;
     memcpy(&header, bytes, 8);
     size_t at = 8 + (size_t)header;
-    bool exact = true; /* `at` is exact: all tensors so far are readable */
+    bool exact = true; /* offset `at` is exact while all tensors are readable */
     REQUIRE(at <= size);
     for (int i = 0; i < cgp_safetensors_count(file); i++) {
         const char *name = cgp_safetensors_name(file, i);
@@ -49,7 +51,7 @@ static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t s
         if (!readable(file, i)) continue;
         const size_t need = (size_t)cgp_shape_count(cgp_safetensors_shape(file, i)) * 4;
         REQUIRE(need <= size);
-        /* exact size, so that the address sanitizer detects one byte more */
+        /* allocate the exact size, so that the address sanitizer detects a write past the end */
         uint8_t *data = malloc(need);
         REQUIRE(cgp_safetensors_read(file, i, data) == CGP_OK);
         if (exact) REQUIRE(at + need <= size && memcmp(data, bytes + at, need) == 0);
@@ -111,7 +113,7 @@ static void start_from(fuzz_input *in, int seed) {
         in->bytes[in->size++] = (uint8_t)(i * 37);
 }
 
-/* Splice the header and correct its length, so that the JSON is tested. */
+/* Mutate the header's JSON and correct the stated length, so that the JSON reader is reached. */
 static void splice_header(fuzz_input *in, uint64_t *random) {
     uint64_t length = 0;
     if (in->size < 8) return;
@@ -134,12 +136,12 @@ static void splice_header(fuzz_input *in, uint64_t *random) {
     out = at + out > 8 + length ? 8 + (size_t)length - at : out;
     const size_t before = in->size;
     fuzz_replace(in, at, out, word, strlen(word));
-    length += in->size - before; /* modulo 2^64 */
+    length += in->size - before; /* may wrap around 2^64 */
     memcpy(in->bytes, &length, 8);
 }
 
-/* Move both data_offsets of a tensor, and sometimes the end of the file with them: only the
- * neighbours can reveal it. */
+/* Add the same number to both data_offsets of a tensor, and sometimes also move the end of the
+ * file. Only the neighbouring tensors can reveal this damage. */
 static void shift_offsets(fuzz_input *in, uint64_t *random) {
     static const char key[] = "data_offsets\":[";
     const int by = 4 * ((int)fuzz_below(random, 5) - 2);
@@ -171,7 +173,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 0:
         fuzz_flip_bit(in, fuzz_below(random, in->size), random);
         break;
-    case 1: /* cut off the end */
+    case 1: /* truncate */
         in->size =
             fuzz_below(random, 2) ? fuzz_below(random, in->size + 1) : in->size - (in->size > 0);
         break;
@@ -223,7 +225,7 @@ static void bytes_at_random_are_refused(void **state) {
     for (int i = 0; i < 1000; i++) {
         fuzz_input in;
         fuzz_draw_bytes(&in, 200, &random);
-        if (in.size >= 8 && i % 2) memset(in.bytes + 1, 0, 7); /* a length that may fit */
+        if (in.size >= 8 && i % 2) memset(in.bytes + 1, 0, 7); /* header lengths that may fit */
         assert_false(try_input(in.bytes, in.size));
     }
 }

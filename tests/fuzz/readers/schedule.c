@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c -- damaged schedules as CSV. A refusal names a position or a rule. What is accepted is
- * unchanged when written and read again, the checker and the simulator agree, and nothing crashes.
+/* schedule.c -- damaged schedules as CSV. The message of a refusal names a position or a rule. An
+ * accepted schedule is unchanged when written and read again. The checker and the simulator agree,
+ * and no function crashes.
  */
 #include "fuzz.h"
 
@@ -14,7 +15,7 @@ static bool starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Check that row and column exist in the text. */
+/* Check that the row and column in a refusal's message exist in the text. */
 static void check_refusal(cgp_status status, size_t size) {
     int row = 0, column = 0;
     REQUIRE(status == CGP_EFORMAT || status == CGP_EINVAL);
@@ -42,7 +43,7 @@ static bool is_same(const cgp_schedule *a, const cgp_schedule *b) {
     return true;
 }
 
-/* Check that a schedule that runs is unchanged when written and read back. */
+/* Check that a schedule without deadlock is unchanged when written and read back. */
 static void check_round_trip(const cgp_schedule *lowered) {
     char *text = NULL;
     cgp_schedule *back = NULL;
@@ -53,7 +54,7 @@ static void check_round_trip(const cgp_schedule *lowered) {
     /* all stages are on one device */
     if (edges == 0) REQUIRE(cgp_schedule_lower_chain(back) == CGP_OK);
     free(text);
-    /* Transfers between stages of one device come back next to their actions. */
+    /* Reading restores transfers between stages of one device next to the transfers' actions. */
     REQUIRE(cgp_schedule_check(back, NULL) == CGP_OK);
     bool local = false;
     for (int j = 0; j + 1 < cgp_schedule_stages(lowered); j++)
@@ -63,8 +64,9 @@ static void check_round_trip(const cgp_schedule *lowered) {
     cgp_schedule_destroy(back);
 }
 
-/* Check a schedule that runs. If its transfers are replaced by those of cgp_schedule_lower_chain(),
- * its makespan does not grow, however early it posts receives. */
+/* Check a schedule without deadlock. Replacing its transfers by the transfers of
+ * cgp_schedule_lower_chain() must not increase the makespan, even if the schedule posts receives
+ * early. */
 static void check_compute(const cgp_schedule *lowered, double makespan) {
     char *text = NULL;
     cgp_schedule *back = NULL;
@@ -104,7 +106,7 @@ static void check_accepted(cgp_schedule *s) {
     cgp_schedule_report_release(&report);
 }
 
-/* The number of inputs that the reader refused, that the checker refused, and that passed both. */
+/* Three counts of inputs: refused by the reader, refused by the checker, and accepted by both. */
 static int outcomes[3];
 
 static bool try_input(const uint8_t *bytes, size_t size) {
@@ -124,7 +126,7 @@ static bool try_input(const uint8_t *bytes, size_t size) {
 
 /* --- mutations --- */
 
-/* Draw a valid schedule, in one of the dialects. */
+/* Draw a valid schedule, as CSV in one of the dialects. */
 static void draw_seed(fuzz_input *in, uint64_t *random) {
     const cgp_schedule_info *info;
     int schedules = 0;
@@ -154,7 +156,7 @@ static const char *const *const words =
                "\"", "\"\"", "\"0F0\"", "\"\n\"", "\xef\xbb\xbf", "\xff\xfe", "WAIT_",
                "0WAIT_SEND_F0", "0F1,0B0", "BW", "0B0,0W0", "WAIT_REDUCE_GRAD");
 
-/* Return the start of the cell at or after a position, and its size. */
+/* Return the start of the first CSV cell at or after position `at`; `size` gets the cell's size. */
 static size_t find_cell(const fuzz_input *in, size_t at, size_t *size) {
     while (at > 0 && in->bytes[at - 1] != ',' && in->bytes[at - 1] != '\n')
         at--;
@@ -174,7 +176,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 0:
         fuzz_flip_bit(in, at, random);
         break;
-    case 1: /* cut off the end */
+    case 1: /* truncate */
         in->size = fuzz_below(random, in->size + 1);
         break;
     case 2: /* insert a word */
@@ -185,14 +187,14 @@ static void mutate(fuzz_input *in, uint64_t *random) {
         if (in->size > 0 && in->bytes[at] >= '0' && in->bytes[at] <= '9')
             in->bytes[at] = (uint8_t)('0' + fuzz_below(random, 10));
         break;
-    case 5: /* remove a cell */
+    case 5: /* remove a CSV cell */
         fuzz_replace(in, cell, size, "", 0);
         break;
-    case 6: /* replace a cell by another */
+    case 6: /* replace a CSV cell by another */
         memcpy(copy, in->bytes + other, other_size);
         fuzz_replace(in, cell, size, copy, other_size);
         break;
-    default: /* swap two neighbours */
+    default: /* swap two neighbouring cells */
         if (cell + size < in->size && in->bytes[cell + size] == ',') {
             memcpy(copy, in->bytes + cell, size);
             copy[size] = ',';

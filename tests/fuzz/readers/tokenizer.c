@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c -- damaged vocab.json and merges.txt. An accepted encoding turns bytes into tokens
- * that decode to the same bytes. Everything else is refused with file and reason, and nothing
- * crashes.
+/* tokenizer.c -- damaged vocab.json and merges.txt. Accepted files encode bytes as tokens that
+ * decode to the same bytes. All other files are refused with the file's name and a reason. Reading
+ * never crashes.
  *
  * The tests mutate the files of small encodings. An input of libFuzzer is the text of vocab.json
- * without the 256 bytes, a zero byte, merges.txt, a zero byte, and a text. */
+ * without the 256 single-byte tokens, a zero byte, merges.txt, a zero byte, and a text. */
 #include "bpe.h"
 #include "fuzz.h"
 
@@ -78,7 +78,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 0:
         fuzz_flip_bit(in, at, random);
         break;
-    case 1: /* cut off the end */
+    case 1: /* truncate */
         in->size = at;
         break;
     case 2: /* remove bytes */

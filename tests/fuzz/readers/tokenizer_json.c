@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_json.c -- damaged tokenizer.json. An accepted file encodes bytes to its own tokens,
- * which decode to the same bytes. A text in two parts has the same tokens as the whole text.
- * Everything else is refused with the file and a reason, and nothing crashes.
+ * which decode to the same bytes. A text that is split at a split point has the same tokens as the
+ * whole text. All other files are refused with the file's name and a reason. Reading never crashes.
  *
  * The tests mutate the files of small encodings. An input of libFuzzer is the text of
- * tokenizer.json, a zero byte, and a text. The first @ in tokenizer.json stands for the 256 bytes:
- * "..": 0, .. "..": 255. */
+ * tokenizer.json, a zero byte, and a text. The first @ in tokenizer.json stands for the 256
+ * single-byte tokens: "..": 0, .. "..": 255. */
 #include "bpe.h"
 #include "fuzz.h"
 
@@ -84,7 +84,8 @@ static void start(fuzz_input *in, uint64_t *random) {
     in->size = strlen(text);
 }
 
-/* Draw a position in the file, half of the time outside the 256 bytes of the vocabulary. */
+/* Draw a position in the file. Half of the time, the position is outside the vocabulary's 256
+ * single-byte tokens. */
 static size_t place(const fuzz_input *in, uint64_t *random) {
     const size_t at = fuzz_below(random, in->size + 1);
     return at > 2400 && fuzz_below(random, 2) ? at % 2400 : at;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens.c -- damaged token files. What is accepted is read in full and agrees with the bytes.
- * Everything else is refused with a position, and nothing crashes. */
+/* tokens.c -- damaged token files. All samples of an accepted file can be read and agree with the
+ * file's bytes. All other files are refused, and the message states a position. Reading never
+ * crashes. */
 #include "fuzz.h"
 
 #include <unistd.h>
@@ -13,7 +14,7 @@ static const char *const names[2] = {"0.bin", "1.bin"};
 
 /* --- the property --- */
 
-/* Find the tokens of an accepted file without the library; return their number. */
+/* Find the tokens of an accepted file without the library; return the number of tokens. */
 static int expected_tokens(const fuzz_input *in, int32_t *tokens) {
     int32_t magic = 0;
     if (in->size >= 4) memcpy(&magic, in->bytes, 4);
@@ -29,8 +30,8 @@ static int expected_tokens(const fuzz_input *in, int32_t *tokens) {
     return (int)((in->size - first) / width);
 }
 
-/* Check that a sample is T + 1 expected tokens from the start of a window, or is refused because of
- * one of these tokens. */
+/* Check a sample. It must have T + 1 consecutive expected tokens, starting at a multiple of T, or
+ * it must be refused because one of these tokens is out of range. */
 static void check_sample(cgp_data *data, cgp_split split, int64_t position, const int32_t *expected,
                          int n, bool *visits) {
     const int64_t length = cgp_data_sequence(data), vocab = cgp_data_vocab_size(data);
@@ -68,7 +69,8 @@ static void check_accepted(cgp_data *data, const fuzz_input in[2]) {
         check_sample(data, CGP_SPLIT_VALIDATION, i, expected, n, visits);
 }
 
-/* Check that a file truncated while open gives samples or CGP_EIO. */
+/* Check that reading samples of a file that was truncated while open succeeds or fails with
+ * CGP_EIO. */
 static void check_cut(cgp_data *data, size_t size) {
     int32_t *tokens = malloc((size_t)cgp_data_sequence(data) * 8);
     int32_t *targets = tokens + cgp_data_sequence(data);
@@ -82,7 +84,7 @@ static void check_cut(cgp_data *data, size_t size) {
     free(tokens);
 }
 
-/* Open both inputs as one sequence of tokens; return true if they were accepted. */
+/* Open both inputs as one sequence of tokens; return true if the library accepts the files. */
 static bool try_inputs(const fuzz_input in[2], int64_t sequence, int64_t vocab) {
     const char *const paths[] = {fuzz_path(names[0]), fuzz_path(names[1])};
     cgp_token_options options = cgp_token_options_default();
@@ -145,7 +147,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 0:
         fuzz_flip_bit(in, fuzz_below(random, in->size), random);
         break;
-    case 1: /* cut off the end */
+    case 1: /* truncate */
         in->size =
             fuzz_below(random, 2) ? fuzz_below(random, in->size + 1) : in->size - (in->size > 0);
         break;
@@ -159,7 +161,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 4: /* write a large token */
         if (in->size >= 2) memset(in->bytes + 2 * fuzz_below(random, in->size / 2), 0xff, 2);
         break;
-    default: /* change the number of tokens by a little */
+    default: /* change the number of tokens slightly */
         if (in->size >= 12) in->bytes[8] += (uint8_t)(fuzz_below(random, 5) - 2);
     }
 }

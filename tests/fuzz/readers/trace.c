@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.c -- damaged traces of measured steps. A trace is refused with the name of the text. Or the
- * trace is drawn, the comparison with its plan splits each device's time into parts that sum up,
- * and the trace is unchanged when written and read. */
+/* trace.c -- damaged traces of measured steps. A trace is refused with its name, or accepted. An
+ * accepted trace can be drawn, and is unchanged when written and read again. The comparison with
+ * its plan splits each device's time into parts that add up to the makespan. */
 #include "fuzz.h"
 
 #include <math.h>
@@ -69,7 +69,8 @@ static bool try_input(const uint8_t *bytes, size_t size) {
 
 /* --- mutations --- */
 
-/* Draw a simulated step, used as a measured one. */
+/* Draw a random schedule, simulate a step, and return the step's trace as if the step had been
+ * measured. */
 static char *draw_trace(uint64_t *random) {
     cgp_schedule *s = NULL;
     cgp_schedule_timeline simulated, t;
@@ -109,7 +110,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     case 0:
         fuzz_flip_bit(in, at, random);
         break;
-    case 1: /* cut off the end */
+    case 1: /* truncate */
         if (fuzz_below(random, 8) == 0) in->size = fuzz_below(random, in->size + 1);
         break;
     case 2:
@@ -122,7 +123,7 @@ static void mutate(fuzz_input *in, uint64_t *random) {
     }
 }
 
-/* Mutates `times` - 1 times. */
+/* Draw a trace and mutate it `times` - 1 times (`times` = 1 tests a valid trace). */
 static bool play(int times, uint64_t *random) {
     static fuzz_input in;
     char *text = draw_trace(random);
