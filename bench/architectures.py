@@ -10,8 +10,9 @@ The models are small and have random weights; nothing is downloaded. Dropout and
 are 0. Each trains for 10 steps with SGD, learning rate 1e-4, on another batch in each step.
 
 `outside` is the share of the pipeline's time that PyTorch runs. `loss` is the largest difference
-of a loss to eager PyTorch's, `itself` the largest difference of eager PyTorch to itself, over three
-permutations of the samples of each batch. A loss may differ by 2e-5, or by 4 times `itself`.
+between a loss of the pipeline and eager PyTorch's loss. `itself` is the largest difference between
+losses of eager PyTorch, over three permutations of the samples of each batch. `loss` may be 2e-5,
+or 4 times `itself`.
 
 An architecture whose package is missing is skipped by name. The exit code is 1 if a loss differs by
 more, or if an architecture is refused."""
@@ -66,7 +67,7 @@ def classified(output, target):
 
 
 def first_token(output, target):
-    """Return a loss of the first token's state."""
+    """Return a loss that is computed from the state of the first token."""
     return F.cross_entropy(output.last_hidden_state[:, 0], target)
 
 
@@ -199,7 +200,7 @@ class Recurrent(nn.Module):
 
 
 class Masked(nn.Module):
-    """An nn.TransformerEncoder, with a causal mask, or with a mask of keys for each sample."""
+    """An nn.TransformerEncoder with a causal mask, or with a padding mask for each sample."""
 
     def __init__(self, causal):
         super().__init__()
@@ -255,7 +256,7 @@ ARCHITECTURES = {
 
 
 def eager(module, loss, batches, order=None):
-    """Return the losses of eager PyTorch; ``order``: a permutation of the samples."""
+    """Return the losses of eager PyTorch. ``order`` is a permutation of the samples."""
     module = copy.deepcopy(module)
     optimizer, losses = torch.optim.SGD(module.parameters(), lr=1e-4), []
     for inputs, target in batches:
@@ -274,7 +275,7 @@ def ours(module, loss, batches, options):
     import cgpipe
     (inputs, target), chunks = batches[0], options.chunks
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules()):
-        chunks = 1  # eager PyTorch takes the statistics of the whole batch
+        chunks = 1  # as in eager PyTorch, batch norms take the statistics of the whole batch
     model = cgpipe.from_torch(module, inputs, loss=loss, example_target=target)
     with cgpipe.Pipeline(model, stages=min(options.stages, len(model.layers)), chunks=chunks,
                          batch=BATCH, optimizer=cgpipe.SGD(lr=1e-4)) as pipeline:

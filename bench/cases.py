@@ -35,7 +35,8 @@ DEBIAN = "/usr/bin/python3"
 PYTHON = os.environ.get("PYTHON") or DEBIAN
 SPEED = "samples_per_second"
 
-# The GPT-2 benchmark's model, and a model so small that an interpreter's overhead would show.
+# The model of the GPT-2 benchmark, and a model so small that the overhead of an interpreter would
+# show.
 GPT2 = {"layers": 12, "width": 768, "heads": 12, "vocab": 3000, "seq": 128, "batch": 8, "steps": 5}
 SMALL = {"layers": 4, "width": 128, "heads": 4, "vocab": 256, "seq": 64, "batch": 64, "steps": 20}
 for sizes in (GPT2, SMALL):
@@ -59,8 +60,8 @@ def training_options(sizes, options):
 
 
 def ours(sizes, **options):
-    """Return the command of a cgpipe case; the keys of `options` are cgpipe's option names with `_`
-    for `-`."""
+    """Return the command of a cgpipe case. The keys of `options` are cgpipe's option names, with
+    `_` in place of `-`."""
     return [PROGRAM, "bench", "gpt2", "--model", model_spec(sizes), "--json", "-",
             *training_options(sizes, options)]
 
@@ -70,7 +71,7 @@ def plan(sizes, **options):
 
 
 def torch(sizes, python=PYTHON, flags=(), **options):
-    """Return the command for the same model in PyTorch; options and flags are those of
+    """Return the command for the same model in PyTorch. Options and flags are passed to
     gpt2_torch.py."""
     return [python, ROOT / "bench" / "gpt2_torch.py", *options_of({**sizes, **options}),
             *(f"--{flag}" for flag in flags)]
@@ -81,7 +82,8 @@ def has_torch(python):
 
 
 def older():
-    """Return Debian's interpreter if PYTHON is another one and Debian's has PyTorch; else None."""
+    """Return Debian's Python interpreter if it has PyTorch and PYTHON names another interpreter;
+    else None."""
     return DEBIAN if PYTHON != DEBIAN and has_torch(DEBIAN) else None
 
 
@@ -113,15 +115,15 @@ def check_needs():
 
 
 def round_trip():
-    """Return the nanoseconds of a cache line's round trip between two cores (cores.c), the cost of
-    sharing work."""
+    """Return the time in nanoseconds of a cache line's round trip between two cores (cores.c). It
+    is a measure of the cost of sharing work."""
     return run([BUILD / "bench_cores"])["round_trip_ns"]
 
 
 def measure(question, cases, keys=(SPEED,)):
     """Run the cases {name: command} alternately. Return for each name the last output of its case,
-    with the medians of `keys`. Each sample includes the round trip between the cores after its
-    run."""
+    with the medians of `keys`. Each sample also has the round trip time between the cores, measured
+    after its run."""
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = {name: [] for name in cases}
@@ -180,8 +182,8 @@ def report(question, lines):
 
 
 def answer(question, cases, ratios, judged=None):
-    """Measure, then report each case's samples/s and the `ratios`: (case, reference case, meaning).
-    `judged`, called with the speeds, returns further ratios."""
+    """Measure, then report the samples/s of each case and the `ratios`, which are tuples (case,
+    reference case, meaning). The function `judged` gets the speeds and returns further ratios."""
     medians = measure(question, cases)
     ratios = [*ratios, *(judged({name: result[SPEED] for name, result in medians.items()}) if judged
                          else ())]

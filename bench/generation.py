@@ -10,10 +10,10 @@ transformers' generate() with its own cache?
 
 The model is a Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T =
 512) with random weights, made by transformers and read by `cgpipe convert`. Decoding is greedy. The
-time of a token comes from the difference between runs of LENGTH + 1 tokens and of one token, so it
-excludes loading and the prompt. The programs run alternately. The output has the median and the
-minimum over the rounds, of wall-clock time and of processor time; other programs disturb processor
-time less."""
+time of a token comes from the difference between runs of LENGTH + 1 tokens and of one token. So it
+excludes the time for loading the model and processing the prompt. The programs run alternately. The
+output has the median and the minimum over the rounds, both of wall-clock time and of processor
+time. Other programs disturb processor time less."""
 import os
 import resource
 import statistics
@@ -61,7 +61,7 @@ print(*one, *all)
 
 
 def run(words):
-    """Return output, wall-clock seconds and processor seconds."""
+    """Run a command, and return its output, wall-clock seconds and processor seconds."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wall, after = time.time() - start, resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -11,8 +11,9 @@ all backwards, with queues between the partitions. --distributed NAME runs K pro
 torch.distributed.pipelining instead, over gloo, with schedule NAME and as many stages as the
 schedule needs. As with cgpipe, the figure is the median of all --steps but the first two.
 
-The script prints one JSON line. `activation_mib` is the largest resident memory during the steps,
-less the resident memory after the first optimizer step, when weights, gradients and momentum exist.
+The script prints one JSON line. `activation_mib` is the largest resident memory during the steps
+minus the resident memory after the first optimizer step. At that point, weights, gradients and
+momentum exist.
 """
 import argparse
 import contextlib
@@ -94,7 +95,7 @@ def make_model():
 
 
 def loss_of(logits, targets):
-    """Return a micro-batch's part of the mini-batch's loss."""
+    """Return the part of the mini-batch's loss that comes from one micro-batch."""
     return F.cross_entropy(logits.reshape(-1, options.vocab), targets.reshape(-1)) / options.chunks
 
 
@@ -112,7 +113,8 @@ class Serial:
 
 
 class Pipeline:
-    """Partition j takes inputs from forwards[j] and gradients of its outputs from backwards[j]."""
+    """Partition `j` takes inputs from the queue forwards[j], and gradients of its outputs from the
+    queue backwards[j]."""
 
     def __init__(self, model, stages):
         cuts = [len(model) * j // stages for j in range(stages + 1)]
@@ -150,7 +152,7 @@ class Pipeline:
 
 
 class Distributed:
-    """The stages that one process runs. All processes use the same seed."""
+    """The stages of the model that one process runs. All processes use the same seed."""
 
     def __init__(self, model, rank):
         from torch.distributed import pipelining

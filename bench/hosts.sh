@@ -7,8 +7,9 @@
 # cluster file. For each model and number of micro-batches, a run of gpipe in one process measures
 # the costs of layers. `cgpipe plan` reads the cluster file and the costs, and predicts each
 # schedule. A run over the two hosts measures the same schedule. Each of ROUNDS [5] rounds runs all
-# cases; figures are medians. Needs the right to make network namespaces, Open MPI and jq. BUILD
-# [build], STEPS [8], RESULTS [bench/results]: hosts.txt and hosts.csv are written there.
+# cases. Figures are medians over the rounds. Needs the right to make network namespaces, Open MPI
+# and jq. Further variables: BUILD [build], STEPS [8], RESULTS [bench/results], where hosts.txt and
+# hosts.csv are written.
 set -u
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=tests/mpi/hosts.sh

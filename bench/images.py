@@ -5,7 +5,8 @@ PYTHON's PyTorch at its best?
 
 Mini-batches have 8 images. PyTorch runs in both memory layouts, eager and, for PyTorch 2, compiled.
 On two cores cgpipe has two threads, or two stages. It runs with direct and with Winograd
-convolutions; AmoebaNet-D has no 3 x 3 convolutions of stride 1."""
+convolutions. AmoebaNet-D runs only with direct ones, because it has no 3 x 3 convolutions of stride
+1."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, SPEED, machine, measure, newest, options_of, report
@@ -42,7 +43,8 @@ def torch(script, *flags, **options):
 
 
 def convolutions_of(name):
-    """Return the kinds of convolution of a model, with the suffixes of their cases' names."""
+    """Return the kinds of convolution to measure for a model, and the suffix that each gives to the
+    names of its cases."""
     return {"direct": ""} if name.startswith("AmoebaNet") else {"direct": "",
                                                                 "winograd": " winograd"}
 

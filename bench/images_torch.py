@@ -9,7 +9,7 @@ U-Net as `cgpipe bench` does.
         --device cuda
 
 The networks are those of tools/reference_models.py, the reference of the tests, but here PyTorch
-chooses the layout of the weights. Everything else is as in resnet_torch.py.
+chooses the layout of the weights. In all other respects, this script is like resnet_torch.py.
 """
 import argparse
 import pathlib
@@ -43,7 +43,8 @@ LAYOUT = torch.channels_last if options.channels_last else torch.contiguous_form
 
 
 class Network(nn.Module):
-    """A network of reference_models.py, with modules created in the order of their first use."""
+    """A network of reference_models.py, whose modules are created in the order of their first
+    use."""
 
     def __init__(self, forward):
         super().__init__()
@@ -75,12 +76,12 @@ def make_model():
     else:
         model = Network(reference_models.amoebanetd(options.layers // 3, options.filters,
                                                     options.classes))
-    model(torch.randn(2, 3, options.image, options.image))  # creates the modules
+    model(torch.randn(2, 3, options.image, options.image))  # this first forward creates the modules
     return model.to(memory_format=LAYOUT).train()
 
 
 def loss_of(y, t):
-    """Return a micro-batch's part of the mini-batch's loss."""
+    """Return the part of the mini-batch's loss that comes from one micro-batch."""
     loss = F.cross_entropy(y, t) if y.dim() == 2 else F.binary_cross_entropy_with_logits(y, t)
     return loss * (len(t) / options.batch)
 

@@ -12,7 +12,7 @@ import json
 import subprocess
 
 LIMIT = "2GiB"
-MOST = 4096  # blocks
+MOST = 4096  # largest number of blocks to try
 
 
 def spec(blocks):
@@ -27,7 +27,7 @@ def words(stages):
 
 
 def search(program, stages, blocks):
-    """Return the best plan of this many blocks, or None if none fits."""
+    """Return the best plan of a model with this many blocks, or None if none fits."""
     command = [program, "plan", spec(blocks), *words(stages), "--search", "--quiet", "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -38,7 +38,7 @@ def search(program, stages, blocks):
 
 
 def largest(program, stages):
-    """Return the largest number of blocks that fits, and its plan."""
+    """Return the largest number of blocks with a plan that fits, and that plan."""
     fits, fails, best = 0, MOST, None
     while fits + 1 < fails:
         middle = min(2 * fits + 8, (fits + fails) // 2)
@@ -51,7 +51,8 @@ def largest(program, stages):
 
 
 def run(program, stages, blocks, choice):
-    """Train for two steps with the plan of a choice; return seconds and allocated bytes."""
+    """Train for two steps with a plan that the search chose. Return the seconds of a step, and the
+    allocated bytes."""
     command = [program, "bench", spec(blocks), *words(stages), "--steps", "2", "--dropout", "0"]
     command += ["--balance", ",".join(map(str, choice["balance"])), "--quiet", "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

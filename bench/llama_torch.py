@@ -8,8 +8,9 @@ PyTorch runs on --threads threads, eager or compiled (--compile), with
 F.scaled_dot_product_attention. --chunks M > 1 adds up the gradients of M micro-batches. As with
 cgpipe, the figure is the median of all --steps but the first two.
 
-The script prints one JSON line. `activation_mib` is the largest resident memory during the steps,
-less the resident memory after the first optimizer step, when weights, gradients and momentum exist.
+The script prints one JSON line. `activation_mib` is the largest resident memory during the steps
+minus the resident memory after the first optimizer step. At that point, weights, gradients and
+momentum exist.
 """
 import argparse
 
@@ -46,7 +47,7 @@ def linear(inputs, outputs):
 
 
 def rotate(x, cos, sin):
-    """Rotate x [N, H, T, D], in Hugging Face's layout."""
+    """Apply rotary embeddings to x [N, H, T, D], in Hugging Face's layout."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat((-second, first), -1) * sin
 

@@ -6,9 +6,9 @@
     SEEDS=3 STEPS=50             fewer
     WARMUP=0                     with another --warmup than the demo's
 
-The command is that of `make demo`, in one stage (two stages give the same numbers). To show the
-effect of rounding alone, f32 with the AVX2 kernels is compared with f32 on the best instruction
-set.
+The command is the command of `make demo`, but with one stage (two stages give the same numbers).
+For comparison, f32 with the AVX2 kernels is compared with f32 on the best instruction set, which
+shows how much f32 rounding alone changes a loss.
 """
 import csv
 import json
@@ -27,8 +27,8 @@ BEST = ("f32", None)
 
 
 def cases():
-    """Return the cases that this processor supports, to compare with BEST: {name: (precision,
-    CGP_CPU_ISA)}."""
+    """Return the cases to compare with the case BEST, {name: (precision, CGP_CPU_ISA)}, as far as
+    this processor supports them."""
     flags = set(re.search(r"^flags\s*:(.*)$", open("/proc/cpuinfo").read(), re.M)[1].split())
     found = {"bf16, AMX": ("bf16", "amx")} if "amx_bf16" in flags else {}
     found.update({"bf16, AVX512_BF16": ("bf16", "v4-bf16")} if "avx512_bf16" in flags else {})
@@ -67,7 +67,8 @@ def losses(words, seed, precision, isa):
 
 
 def compare(ours, theirs):
-    """Return, in per cent, the largest difference, its step, the mean, and the last difference."""
+    """Return the largest difference in per cent, the step where it occurs, the mean difference, and
+    the last difference."""
     off = [100 * abs(a - b) / b for a, b in zip(ours, theirs)]
     return max(off), 1 + off.index(max(off)), sum(off) / len(off), off[-1]
 

@@ -3,8 +3,9 @@
 """measured_steps.py -- published step times of another trainer beside simulated step times.
 
 Two rows of a published table determine two numbers: the time of a micro-batch on a stage, and the
-time that a step takes in addition. With these numbers, `cgpipe plan` predicts the third row, for a
-table of two such layers (docs/reference/layer-tables.md) on two devices, with 1f1b.
+additional time of a step that does not depend on micro-batches. From these numbers, `cgpipe plan`
+predicts the third row. It plans a table of two layers that take these times
+(docs/reference/layer-tables.md) on two devices, with 1f1b.
 
 Source: SimuMax, docs/b200/b200_release_v1.2_summary.md, "real ms": two pipeline stages on B200.
 """

@@ -6,16 +6,16 @@ Source: Narayanan et al. 2021, arXiv:2104.04473, table 1: the rows with tensor g
 `cgpipe plan` simulates the pipeline of one replica. Assumptions:
 
 - A tensor group is one device with 8 x 312 TFLOP/s x e. e is the efficiency of kernels and of
-  communication within the group: e = a / (1 + b / hidden size). The first and the last row fix a
-  and b; the rows between are predicted.
+  communication within the group: e = a / (1 + b / hidden size). a and b are fitted to the first and
+  the last row. The rows between them are predicted.
 - Micro-batches have one sample, and stages have equal numbers of blocks. The published table gives
 neither.
-- Schedule: interleaved, with the smallest number of stages on a device, above one, that divides the
-device's blocks.
+- The schedule is interleaved. The number of stages on a device is the smallest number above one
+  that divides the number of the device's blocks.
 - Every block is recomputed. Messages, gradient reduction and the update take no time.
 
-Throughput counts FLOPs as equation 3 of the paper, with recomputation. All devices of a row are
-equal, so the time of a step is inversely proportional to e.
+For the throughput, FLOPs are counted by equation 3 of the paper, with recomputation. All devices of
+a row are equal, so the time of a step is inversely proportional to e.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import json
 import subprocess
 
 PEAK = 312e12  # FLOP/s of an A100 in fp16
-GROUP = 8  # GPUs of a tensor group
+GROUP = 8  # number of GPUs in a tensor group
 SEQUENCE, VOCABULARY = 2048, 51200
 # Parameters in 10^9, heads, hidden size, blocks, pipeline size, GPUs, batch, TFLOP/s per GPU.
 ROWS = [
@@ -38,15 +38,15 @@ ROWS = [
 
 
 def flops(hidden, blocks, batch):
-    """Return the FLOPs of a step, equation 3 of the paper."""
+    """Return the FLOPs of a step, by equation 3 of the paper."""
     per_token = 96 * blocks * hidden**2
     terms = 1 + SEQUENCE / (6 * hidden) + VOCABULARY / (16 * blocks * hidden)
     return batch * SEQUENCE * per_token * terms
 
 
 def balance(blocks, stages):
-    """Return the number of layers of equal stages. Two layers of embeddings come first, norm and
-    head last."""
+    """Return the number of layers of each stage, for equal numbers of blocks. The first stage also
+    has two layers of embeddings, and the last stage also has the norm and the head."""
     layers = [blocks // stages] * stages
     layers[0] += 2
     layers[-1] += 2
@@ -54,7 +54,8 @@ def balance(blocks, stages):
 
 
 def simulate(program, row):
-    """Return the seconds of a step and the bubble with e = 1, and the stages on a device."""
+    """Return the seconds of a step and the bubble for e = 1, and the number of stages on a
+    device."""
     _, heads, hidden, blocks, devices, gpus, batch, _ = row
     own = blocks // devices
     virtual = next(v for v in range(2, own + 1) if own % v == 0) if devices > 1 else 1

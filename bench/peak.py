@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What fraction of one core's arithmetic peak does training use, and where does the rest of the
-time go? (FLOPs of the ops, without recomputation. The table by kind is `cgpipe bench --ops` of the
-last round.)"""
+time go? (FLOPs are counted without recomputation. The table by kind of op comes from `cgpipe bench
+--ops` in the last round.)"""
 import plot
 from cases import BUILD, RESULTS, GPT2, conditions, measure, ours, report, torch
 
@@ -11,7 +11,7 @@ CASES = {"peak": [BUILD / "bench_peak"]}
 for m in CHUNKS:
     CASES[f"cgpipe M={m}"] = ours(GPT2, stages=1, chunks=m) + ["--ops"]
     CASES[f"PyTorch M={m}"] = torch(GPT2, chunks=m)
-# Kinds of the table, and their ops by the names of graph files.
+# Kinds of op in the table, and the ops of each kind under their names in graph files.
 KINDS = {"GEMM": ("linear", "matmul"), "attention": ("attention",), "norms": ("layer_norm",),
          "GELU": ("gelu",), "loss": ("cross_entropy",)}
 PARTS = ("forward_seconds", "input_seconds", "weight_seconds")

@@ -4,12 +4,12 @@
 
 Source of the graphs: Tarnawski et al. 2020, "Efficient Algorithms for Device Placement of DNN Graph
 Operators". Each graph has nodes of forward and of backward. A forward node and its backward become
-a layer of a table (docs/reference/layer-tables.md). `cgpipe plan` balances it over the graph's
-accelerators, for 1f1b with many micro-batches. The split is written in the graphs' own format. The
-load of an accelerator is the time of its nodes and of each value that it sends or receives, as the
-authors' program computes it. The largest load is printed. With --dp PROGRAM (dp.cpp, compiled),
-their optimum and their PipeDream baseline are computed too. Then their program must find the same
-load for our split.
+one layer of a table of layers (docs/reference/layer-tables.md). `cgpipe plan` balances the table
+over the graph's accelerators, for 1f1b with many micro-batches. The resulting split is written in
+the graphs' own format. The load of an accelerator is the time of its nodes plus the time of each
+value that it sends or receives, as the authors' program computes it. The script prints the largest
+load. With --dp PROGRAM (the authors' dp.cpp, compiled), it also computes the authors' optimum and
+their PipeDream baseline. The authors' program must then find the same load for cgpipe's split.
 """
 
 import argparse
@@ -25,7 +25,8 @@ LONGEST = 900  # time limit of the authors' program, in seconds
 
 
 def layers_of(graph):
-    """Return lists of node ids, forward and backward together, sorted topologically."""
+    """Return a list of node ids for each layer, with the forward node and its backward together,
+    sorted topologically."""
     forward = {n["id"]: n for n in graph["nodes"] if not n["isBackwardNode"]}
     group = {}
     members = collections.defaultdict(list)
@@ -60,8 +61,8 @@ def write_table(path, graph, order, members, before):
             backward = sum(node[m]["fpgaLatency"] for m in members[i] if m != i)
             inputs = " ".join(f"n{k}" for k in order if k in before[i]) or "-"
             size = sum(node[m]["size"] for m in members[i])
-            # Sizes include parameters and activations. A message has a byte for each 1e-9 of its
-            # cost.
+            # The graphs give one size for parameters and activations together. They give costs of
+            # messages instead of bytes, so a message gets one byte for each 1e-9 of its cost.
             out.writerow(
                 [f"n{i}", inputs, node[i]["fpgaLatency"] / 1e3, backward / 1e3, 4]
                 + [int(size), int(1e6 * sent.get(i, 0))]

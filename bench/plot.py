@@ -31,8 +31,8 @@ def block(name, rows):
 
 
 def join_equal(series):
-    """Merge series with the same points into one series with all their names, because the last one
-    drawn would hide the others."""
+    """Merge series with the same points into one series with all their names. Otherwise the series
+    that is drawn last would hide the others."""
     names = {}
     for name, points in series.items():
         names.setdefault(tuple(points), []).append(name)
@@ -40,7 +40,7 @@ def join_equal(series):
 
 
 def lines(path, title, x_label, y_label, series):
-    """Draw `series`: {name: [(x, y), ...]}, with a logarithmic x axis (base 2)."""
+    """Draw `series`, {name: [(x, y), ...]}, with a logarithmic x axis (base 2)."""
     series = join_equal(series)
     first = [x for x, _ in next(iter(series.values()))]
     commands = f"set xlabel {quote(x_label)} noenhanced\nset logscale x 2\n"
@@ -54,8 +54,8 @@ def lines(path, title, x_label, y_label, series):
 
 
 def bars(path, title, y_label, labels, groups):
-    """Draw `groups`: {name: a value for each label}. At each label the groups' bars are side by
-    side, with their values above."""
+    """Draw `groups`, {name: a value for each label}. At each label, the bars of all groups stand
+    side by side, with their values above."""
     width = 0.8 / len(groups)
     commands = f"set boxwidth {width * 0.9}\nset style fill solid\n"
     commands += "set xtics (" + ", ".join(f"{quote(label)} {x}"

@@ -5,12 +5,14 @@
 From a run: a GPT-2 on two devices, batch 16. A run of gpipe with 8 micro-batches measures the
 layers (--costs-out). From these costs, all schedules with 4, 8 and 16 micro-batches are predicted.
 In each round, and for each number of micro-batches, the measuring run is repeated directly before
-the runs that it predicts: the speed of a shared machine changes within minutes.
+the runs that it predicts. This is needed because the speed of a shared machine changes within
+minutes.
 
 From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
 sample, and AmoebaNet-D and U-Net with larger micro-batches. They are predicted from `cgpipe
 profile` at three micro-batch sizes. In each round, the profile of a model runs right before the
-model's pipelines. It runs twice: on one device alone on the machine, and on two devices at once.
+model's pipelines. The profile runs twice: on one device while the other core is idle, and on two
+devices at once.
 
 PART=run or PART=profile in the environment selects one of these two parts.
 """
@@ -54,7 +56,7 @@ def predict(schedule, chunks, costs):
 
 
 def sample(schedule, chunks, costs):
-    """Return seconds and bubble, measured and predicted, and the hash of the weights."""
+    """Return the measured and the predicted seconds and bubble, and the hash of the weights."""
     got, plan = bench(schedule, chunks), predict(schedule, chunks, costs)
     return {RUN: got[RUN], "simulated": plan[RUN + "_simulated"], "bubble": got["bubble_measured"],
             "bubble_simulated": plan["bubble_simulated"], "weights": got["weights_sha256"], **got}
@@ -131,8 +133,8 @@ def no_dropout(name):
 
 
 def measure_and_predict(case, costs):
-    """Return the seconds of a step without the optimizer: measured, and simulated from each costs
-    file."""
+    """Return the measured seconds of a step without the optimizer, and the simulated seconds for
+    each costs file."""
     name, batch, schedule, recompute, chunks = case
     words = options_of({"stages": 2, "batch": batch, "chunks": chunks, "schedule": schedule,
                         "recompute": recompute, "balance": "flops", "steps": os.environ.get("STEPS")
@@ -187,7 +189,7 @@ def from_a_profile():
                     samples[case].append(measure_and_predict(case, costs))
                     writer.writerow([number, *case, *samples[case][-1]])
                     file.flush()
-    # Errors are computed per round: a profile is used with the pipelines of its round.
+    # Errors are computed per round, because a profile predicts only the pipelines of its own round.
     medians = {}
     for case, rows in samples.items():
         seconds = statistics.median(row[0] for row in rows)

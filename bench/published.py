@@ -3,8 +3,8 @@
 """The published tables of torchgpipe v0.0.7, benchmarks/ and docs/benchmarks.rst, on eight Tesla
 P40; and of Huang et al. (GPipe), arXiv:1811.06965, as torchgpipe quotes them.
 
-A cell: name, model, batch, chunks, stages, balance ([]: none is published), recompute, figures
-(None: no figure)."""
+Each entry has: name, model, batch, chunks, stages, balance ([]: none is published), recompute,
+figures (None: no figure)."""
 
 RESNET = "resnet:depth=101"
 UNET = "unet:B=5,C=64"

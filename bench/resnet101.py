@@ -5,7 +5,7 @@ PyTorch?
 
 naive-1 and pipeline-1 are torchgpipe's names. naive-1 is one device without recomputation, with the
 fastest of 1, 2, 4 and 8 micro-batches. pipeline-1 is one device with 2 micro-batches and
-except_last. pipeline-2 has two devices and the balance that cgpipe finds for measured times."""
+except_last. pipeline-2 has two devices, and the balance that cgpipe finds from measured times."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, SPEED, conditions, measure, options_of, report

@@ -28,14 +28,15 @@ RESULTS = os.environ.get("RESULTS")
 COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# Micro-batch, in samples, at which the layers of a speed table are profiled. It is the micro-batch
-# of the largest pipeline in the table.
+# Number of samples in the micro-batch with which the layers of a speed table are profiled. The
+# largest pipeline in the table has this micro-batch.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
-# Memory limit of a device when our schedules are compared; the published runs had 24 GB.
+# Memory limit of a device when cgpipe's schedules are compared. The devices of the published runs
+# had 24 GB.
 LIMIT_BYTES = 22 << 30
 MODES = ["never", "never+selective", "except_last", "except_last+selective"]
-# A memory table runs the cells that fit, with batch 4. A speed table runs the cells for which there
-# are enough cores, with batch 8.
+# For a memory table, the entries that fit this machine are run with batch 4. For a speed table, the
+# entries for which there are enough cores are run with batch 8.
 RUN = {"memory": {"batch": 4, "steps": 2}, "speed": {"batch": 8, "steps": 5}}
 
 
@@ -55,7 +56,8 @@ def cgpipe(command, model, options):
 
 
 def options_of(table, cell, **changes):
-    """Return a cell's options; torchgpipe's scripts have no momentum and no weight decay."""
+    """Return the options of an entry of published.py. Momentum and weight decay are off, as in
+    torchgpipe's scripts."""
     _, _, batch, chunks, stages, balance, recompute, _ = cell
     options = {"batch": batch, "chunks": chunks, "stages": stages, "recompute": recompute,
                "schedule": "gpipe", "optimizer": table["optimizer"], "momentum": "0",
@@ -114,7 +116,7 @@ def memory_rows(cells):
 
 
 def run_rows(cells):
-    """Return rows that compare the runs, at their small batch, with their plans."""
+    """Return rows that compare the memory of the runs, at their small batch, with the plans."""
     heading = ["", "batch", "micro-batches", "planned GiB", "allocated GiB", "resident GiB",
                "resident - planned MiB"]
     rows = [[cell["name"], str(r["batch"]), str(r["microbatches"]), gib(r["planned_bytes_total"]),
@@ -126,7 +128,7 @@ def run_rows(cells):
 
 
 def memory_picture(path, title, cells):
-    """Draw activations if they are published, otherwise all memory."""
+    """Draw the memory of activations if it is published, otherwise all memory."""
     cells = [cell for cell in cells if cell["name"] != "baseline"]
     keys = [key for key in cells[0]["published"] if "activation" in key]
     what = "activation_bytes" if keys else "planned_bytes"
@@ -158,8 +160,8 @@ def memory_plan(table, cell, rule):
 
 
 def memory_run(table, cell):
-    """Run a cell at a small batch. If the cell does not fit this machine, print that and return
-    None."""
+    """Run an entry of published.py at a small batch. If it does not fit this machine, print that
+    and return None."""
     changes = {**RUN["memory"], "chunks": min(cell[3], RUN["memory"]["batch"])}
     try:
         return cgpipe("bench", cell[1], options_of(table, cell, **changes))
@@ -219,7 +221,8 @@ def measured_rows(cells):
 
 
 def speed_picture(path, title, cells):
-    """Draw speed-up against stages; for AmoebaNet, only rows of 32 micro-batches."""
+    """Draw the speed-up over the number of stages. For AmoebaNet, draw only rows with 32
+    micro-batches."""
     if any(cell["name"].endswith("m32") for cell in cells):
         cells = [cell for cell in cells if cell["name"].endswith("m32")]
     else:
@@ -234,8 +237,8 @@ def speed_picture(path, title, cells):
 
 
 def simulated(table, cell, costs, **changes):
-    """Plan and simulate a cell, with our balance if none is given. Return None if the schedule is
-    impossible for the cell."""
+    """Plan and simulate an entry of published.py, with cgpipe's balance if none is given. Return
+    None if the schedule is impossible for the entry."""
     changes = {"costs": costs, **changes}
     try:
         plan = cgpipe("plan", cell[1], options_of(table, cell, **changes))
@@ -247,8 +250,8 @@ def simulated(table, cell, costs, **changes):
 
 
 def with_speed(result, batch, baseline):
-    """Add samples/s, and the speed-up over `baseline`, which is in seconds per sample. The values
-    are NaN and null if nothing fits."""
+    """Add samples/s, and the speed-up over `baseline`, which is in seconds per sample. If `result`
+    is None, because no plan fits, these values are None."""
     if not result:
         return {"step_seconds": None, "samples_per_second": None, "speedup": None,
                 "largest_device_bytes": None, "schedule": None, "recompute": None, "balance": []}
@@ -263,8 +266,8 @@ def schedules():
 
 
 def best_of(pool, table, cell, costs):
-    """Return the fastest combination of our schedules and recomputation modes in which all devices
-    stay under the limit."""
+    """Return the fastest combination of a schedule of cgpipe and a recomputation mode in which all
+    devices stay under the limit."""
     tried = pool.map(lambda how: simulated(table, cell, costs, schedule=how[0], recompute=how[1],
                                            balance="time"),
                      [(schedule, mode) for schedule in schedules() for mode in MODES])
@@ -273,8 +276,8 @@ def best_of(pool, table, cell, costs):
 
 
 def measured(table, cell, costs, first):
-    """Run a cell at a small batch with our balance. Without recomputation, take the fastest of 1,
-    2, 4 and 8 micro-batches."""
+    """Run an entry of published.py at a small batch with cgpipe's balance. Without recomputation,
+    take the fastest of 1, 2, 4 and 8 micro-batches."""
     batch = RUN["speed"]["batch"]
     asked = min(cell[3], batch)
     runs = []
@@ -355,7 +358,7 @@ def picture_of(picture):
 
 
 def fill(directory, suffix, name, lines):
-    """Put lines between the README's marks for this table."""
+    """Replace the lines between the marks of this table in its README."""
     readme = directory / "README.md"
     begin, end = (f"<!-- {mark}{' ' + suffix if suffix else ''} -->" for mark in ("table", "end"))
     told = [begin, f"`{'PLAN_ONLY=1 ' if PLAN_ONLY else ''}bench/tables.py {name}`, "

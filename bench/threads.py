@@ -4,11 +4,11 @@
 by memory bandwidth?
 
 ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32) run with batch 8 on one thread and on two. Runs are
-grouped by the distance of the two cores (cores.c). For each kind of op the table has both times,
-and the memory bandwidth that it would need if its operands were in no cache (`cgpipe bench --ops`,
-of the last round). This bandwidth is compared with the bandwidth of both threads in a loop over
-arrays larger than the caches. An op that reaches this bandwidth cannot run faster with any number
-of threads. The script needs no PyTorch."""
+grouped by the distance of the two cores (cores.c). For each kind of op, the table has the times of
+the last round on one thread and on two (`cgpipe bench --ops`). It also has the memory bandwidth
+that the op would need if none of its operands were in a cache. This bandwidth is compared with the
+bandwidth that two threads reach in a loop over arrays larger than the caches. An op that reaches
+this bandwidth cannot run faster with any number of threads. The script needs no PyTorch."""
 import ctypes
 import os
 import statistics
@@ -32,7 +32,8 @@ def memory_rate(threads, size=128 << 20, copies=9):
                for _ in range(threads)]
     for pair in buffers:
         for number, buffer in enumerate(pair):
-            ctypes.memset(buffer, number + 1, size)  # distinct pages
+            # Write to all pages, so that each gets its own memory.
+            ctypes.memset(buffer, number + 1, size)
     rates = []
     for _ in range(copies):
         workers = [threading.Thread(target=ctypes.memmove, args=(to, source, size))
@@ -46,12 +47,12 @@ def memory_rate(threads, size=128 << 20, copies=9):
     return statistics.median(rates)
 
 
-NEAR = 150  # largest round trip, in ns, of cores that share a last-level cache
+NEAR = 150  # largest round trip time, in ns, between two cores that share a last-level cache
 
 
 def by_distance(one, two):
-    """Yield the speed-up by the second thread: first for runs after which the two cores were close
-    to each other, then for the other runs."""
+    """Yield lines with the speed-up that the second thread gives. First come runs after which the
+    two cores were close to each other, then all other runs."""
     for name, is_near in (("share a cache", True), ("do not", False)):
         speeds = [speed for speed, trip in zip(two["samples"], two["round_trips"])
                   if trip and (trip < NEAR) == is_near]
@@ -61,7 +62,7 @@ def by_distance(one, two):
 
 
 def table(one, two):
-    """Yield a row for each kind of op, the longest on one thread first."""
+    """Yield a row for each kind of op. The kind that takes longest on one thread comes first."""
     yield (f"{'':18} {'ms, T=1':>10} {'ms, T=2':>10} {'T=1 / T=2':>10} "
            f"{'GB/s, T=1':>10} {'GB/s, T=2':>10}")
     others = {op["op"]: op for op in two["ops"]}

@@ -2,8 +2,8 @@
 """Helpers for the scripts that measure PyTorch: options, the choice of BLAS, the optimizer of
 `cgpipe bench`, the timed steps.
 
-Import it before PyTorch, which reads OMP_NUM_THREADS. On a GPU (--device cuda) f32 is really f32:
-TF32 is off."""
+Import this module before PyTorch, because PyTorch reads OMP_NUM_THREADS. On a GPU (--device cuda),
+TF32 is off, so f32 products are not rounded to TF32."""
 import ctypes
 import gc
 import json
@@ -45,13 +45,13 @@ def add_options(parser):
 def start(options):
     """Set the variables that PyTorch reads; call this before importing it. Return the name of the
     BLAS, or of the GPU's libraries."""
-    # PyTorch uses this number in each thread that a pipeline starts
+    # PyTorch uses this number of threads in each thread that a pipeline starts
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     return best_blas() if options.device == "cpu" else "cuBLAS and cuDNN"
 
 
 def prepare(torch, model, options):
-    """Return the model on its device, and the function that runs it."""
+    """Return the model on its device, and the function that runs the model."""
     if options.device != "cpu":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
@@ -80,8 +80,8 @@ def begin_peak(torch, on_cpu):
 
 
 def memory_mib(torch, on_cpu, key):
-    """Return current (VmRSS) or peak (VmHWM) resident memory; on a GPU, memory of PyTorch's
-    tensors."""
+    """Return the current (VmRSS) or the peak (VmHWM) resident memory. On a GPU, return the memory
+    of PyTorch's tensors."""
     if on_cpu:
         return resident_mib(key)
     return (torch.cuda.memory_allocated() if key == "VmRSS"
@@ -99,10 +99,10 @@ def make_optimizer(torch, model):
 
 
 def measure(torch, model, step, options, blas, more=None, parameters=None):
-    """Time `step()`, which returns the loss of a mini-batch and leaves gradients, and print one
-    JSON line. `parameters` is the number of parameters of all processes."""
+    """Time `step()` and print one JSON line. `step()` computes gradients and returns the loss of a
+    mini-batch. `parameters` is the number of parameters over all processes."""
     on_cpu = options.device == "cpu"
-    if on_cpu and not torch.__file__.startswith("/usr/lib/"):  # a wheel
+    if on_cpu and not torch.__file__.startswith("/usr/lib/"):  # PyTorch comes from a wheel
         blas = "its own BLAS"
     optimizer = make_optimizer(torch, model)
     gc.collect()

@@ -8,8 +8,8 @@ PyTorch and torchgpipe?
 
 The model is the benchmark's GPT-2 in two stages with 8 micro-batches. All cases have the same
 nn.Sequential, the caller's loss, and torch.optim's SGD with momentum. DIR is a checkout of
-torchgpipe v0.0.7. `memory` is the largest resident memory during the steps, less the resident
-memory before the model is created. `activations` is `memory` less weights, gradients and momentum.
+torchgpipe v0.0.7. `memory` is the largest resident memory during the steps minus the resident
+memory before the model is created. `activations` is `memory` minus weights, gradients and momentum.
 Neither includes memory that a process loads once for all models. A capture makes Python import
 hundreds of PyTorch's modules, and `loaded` is the memory of these modules.
 
@@ -75,7 +75,7 @@ def make_model(torch, sizes):
     blocks = [Block() for _ in range(sizes.layers)]
     model = nn.Sequential(Embed(), *blocks, nn.LayerNorm(width),
                           nn.Linear(width, sizes.vocab, bias=False)).train()
-    if sizes.hooks:  # PyTorch runs a layer with a hook
+    if sizes.hooks:  # a layer with a hook is run by PyTorch
         for layer in model:
             layer.register_forward_hook(lambda *_: None)
     return model
@@ -102,8 +102,8 @@ def forward_of(model, sizes):
 
 
 def warm_up(torch, sizes):
-    """Make PyTorch load and allocate everything that each step needs, and GPipe everything that
-    each model needs. So no case counts this memory."""
+    """Make PyTorch load and allocate everything that it needs once for all steps, and make GPipe do
+    the same for all models. So no case counts this memory."""
     nn = torch.nn
     layer = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     model = layer if sizes.library == "eager" else gpipe_of(sizes)(layer, [1, 1],

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *running; /* name of the running command; NULL: none yet */
+static const char *running; /* name of the running command; NULL: the command is not known yet */
 
 void cli_set_command(const char *name) {
     running = name;

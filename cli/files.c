@@ -31,7 +31,7 @@ cgp_status cli_file_check(const char *path) {
         status =
             cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory, strerror(errno));
     else
-        (void)!cgp_checkpoint_clean(directory); /* a failure does not prevent the write */
+        (void)!cgp_checkpoint_clean(directory); /* a failure to clean does not prevent the write */
     free(directory);
     return status;
 }

@@ -10,20 +10,20 @@ bool cli_is_directory(const char *path);
 /* Fail early, with CGP_EIO, if no file can be written at `path`. */
 CGP_MUST_CHECK cgp_status cli_file_check(const char *path);
 
-/* Default limit of a file's size in bytes, so that a mistyped path cannot use up all memory. A CSV
- * row of 2^24 actions takes about half of this size. */
+/* Default limit of a file's size in bytes. It prevents a mistyped path from using up all memory. A
+ * CSV row of 2^24 actions takes about half of this size. */
 #define CLI_LARGEST_FILE ((size_t)256 << 20)
 
 /* Read all bytes of a file, at most `max` bytes; the caller frees them. CGP_EIO: the file cannot be
  * read. CGP_EFORMAT: the file is larger. */
 CGP_MUST_CHECK cgp_status cli_file_read(const char *path, size_t max, char **bytes, size_t *size);
 
-/* Like cli_file_read(), for an open file, which is closed; `path` is for messages. */
+/* Like cli_file_read(), for an open file. Closes the file; `path` is for messages. */
 CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t max, char **bytes,
                                              size_t *size);
 
-/* Write a text to a file; "-" is standard output, where a reader that has closed the pipe is no
- * failure. Takes ownership of `text`. */
+/* Write a text to a file; "-" is standard output, for which it is no failure if the reader has
+ * closed the pipe. Takes ownership of `text`. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 
 #endif

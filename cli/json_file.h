@@ -19,13 +19,14 @@ CGP_MUST_CHECK cgp_status cli_json_parse(const char *path, const char *text, siz
  * CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_json_read(const char *path, size_t max, json_t **out);
 
-/* Like cli_json_read(), for an open file, which is closed. */
+/* Like cli_json_read(), for an open file. Closes the file. */
 CGP_MUST_CHECK cgp_status cli_json_read_open(int fd, const char *path, size_t max, json_t **out);
 
 /* An object in a file. All pointers are borrowed. */
 typedef struct cli_json_place {
     const char *path;
-    const char *list; /* key of the list with the object at `index`; NULL: the object is the file */
+    /* Key of the list that has the object at `index`; NULL: the object is the whole file. */
+    const char *list;
     size_t index;
     const json_t *object;
 } cli_json_place;
@@ -36,7 +37,7 @@ CGP_MUST_CHECK cgp_status cli_json_wrong(const cli_json_place *at, const char *k
 
 bool cli_json_has(const cli_json_place *at, const char *key);
 
-/* Get a member. Texts are borrowed from the object. */
+/* Get a member of the object. Returned texts are borrowed from the object. */
 CGP_MUST_CHECK cgp_status cli_json_text_of(const cli_json_place *at, const char *key,
                                            const char **out);
 CGP_MUST_CHECK cgp_status cli_json_whole(const cli_json_place *at, const char *key, int64_t min,

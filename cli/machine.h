@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Return the time in seconds of a clock that is never set back. */
+/* Return the time in seconds of a clock that only moves forward. */
 double cli_seconds(void);
 
 #define CLI_DATE 32

@@ -74,7 +74,7 @@ static const char *command_by_meaning(const char *name) {
     return NULL;
 }
 
-/* Return the command of a name; NULL, with a message, if there is none. */
+/* Return the command with this name; NULL, with a message, if there is none. */
 static const cli_command *find_command(const char *name) {
     const char *names[CLI_COMMANDS + 3];
     for (int i = 0; i < CLI_COMMANDS; i++) {
@@ -161,7 +161,7 @@ static bool open_streams(void) {
 
 /* Flush the output, and return the exit code: `code` if it is a failure, CLI_CLOSED if the reader
  * closed the pipe, CLI_FAILED if text could not be written. If text for standard output is lost,
- * report that, unless a warning already did. */
+ * report the loss, unless a warning has already reported it. */
 static int close_streams(int code) {
     const int reason = fflush(stdout) != 0 ? errno : 0;
     if (code != CLI_OK) return code;

@@ -85,7 +85,7 @@ static void mark(process_list *list) {
     free(family);
 }
 
-/* Return all processes, the descendants marked. The caller frees `all`. */
+/* Return all processes, and mark the descendants of this process. The caller frees `all`. */
 static process_list read_all(void) {
     process_list list = {0};
     process p;

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Send a signal to every descendant; may miss a process that starts meanwhile. Return false, and
- * send nothing, if /proc cannot be read: only /proc has the parents of all processes. */
+/* Send a signal to every descendant. May miss a process that starts meanwhile. If /proc cannot be
+ * read, send nothing and return false, because only /proc lists the parents of all processes. */
 bool cli_processes_signal(int number);
 
 /* Tell whether /proc exists and shows this process's pid namespace. */

@@ -18,19 +18,20 @@
 
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
-static int rank = -1, count = 1; /* rank -1: ask the launcher */
+static int rank = -1, count = 1; /* rank -1: not known yet; the launcher's variables tell it */
 static double limit;             /* time limit in seconds; 0: none */
 static cgp_rank_state *states;   /* [count] scratch memory of lowest_after(), guarded by its lock */
 
-/* Environment variables of Open MPI, of MPICH's process manager, and of srun. A batch script
- * outside srun is not a step, so the variables of srun are not set there. */
+/* Environment variables of Open MPI, of MPICH's process manager, and of srun. The variables of srun
+ * are those of a job step. A batch script outside srun is no step and does not have them. */
 enum { LAUNCHERS = 3 };
 static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
 static const char *const host_ranks[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                          "SLURM_LOCALID"};
 
-/* Return a number that the launcher set; `otherwise` without a launcher. */
+/* Return the number that a launcher set in one of these variables, or `otherwise` without a
+ * launcher. */
 static int launched(const char *const names[LAUNCHERS], int otherwise) {
     for (int i = 0; i < LAUNCHERS; i++) {
         const char *text = getenv(names[i]);
@@ -75,8 +76,8 @@ static const char stuck[] = "cgpipe: MPI did not start or end in time on all ran
 static const char *_Atomic last_line; /* text that end_process() prints; NULL: none */
 static volatile sig_atomic_t last_code = CLI_PEER;
 
-/* State of the printing of this rank's failure. REPORTING, REPORTED: cli_report() prints it, or has
- * printed it. ENDING: end_process() prints it. */
+/* Which function prints this rank's failure. REPORTING: cli_report() is printing it. REPORTED:
+ * cli_report() has printed it. ENDING: end_process() prints it. */
 enum { NOBODY, REPORTING, REPORTED, ENDING };
 static atomic_int printer;
 
@@ -85,8 +86,8 @@ _Noreturn static void exit_now(int number) {
     _exit(last_code);
 }
 
-/* Exit. First print the last line, unless cli_report() or another thread prints the failure. A
- * cli_report() in progress has 0.1 s to end. Async-signal-safe. */
+/* Exit. First print the last line, unless cli_report() or another thread prints the failure. If
+ * cli_report() is printing, wait at most 0.1 s for it. Async-signal-safe. */
 _Noreturn static void end_process(int number) {
     const struct sigaction action = {.sa_handler = exit_now};
     (void)number;
@@ -101,7 +102,7 @@ _Noreturn static void end_process(int number) {
     _exit(last_code);
 }
 
-/* End the process in `seconds` with the last line; 0: cancel. */
+/* After `seconds`, print the last line and end the process; 0: cancel this. */
 static void end_after(double seconds) {
     const struct itimerval time = {
         .it_value = {(time_t)seconds, (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
@@ -109,13 +110,14 @@ static void end_after(double seconds) {
     const struct sigaction action = {.sa_handler = end_process, .sa_flags = (int)SA_NODEFER};
     if (seconds > 0) (void)sigaction(SIGALRM, &action, NULL);
     (void)setitimer(ITIMER_REAL, &time, NULL);
-    /* Do this after the alarm is off: with SIG_DFL, an alarm would kill this process. */
+    /* Restore SIG_DFL only after the alarm is off: with SIG_DFL, an alarm would kill this
+     * process. */
     if (seconds <= 0) signal(SIGALRM, SIG_DFL);
 }
 
-/* End the process after the time limit unless MPI has started or ended by then. */
+/* End the process if MPI does not start, or does not end, within the time limit. */
 static void limit_mpi(void) {
-    printer = NOBODY; /* any earlier report was of another failure */
+    printer = NOBODY; /* any earlier report was about another failure */
     last_line = stuck;
     end_after(limit + 2);
 }
@@ -124,7 +126,7 @@ static void limit_mpi(void) {
 static cgp_status start(const char *name) {
     const cgp_status status = find_others(name);
     if (status == CGP_OK) return transport->agreement.barrier(communicator);
-    /* Number the ranks of each host from 0: its first rank prints what is missing on this host. */
+    /* Number the ranks of each host from 0. Rank 0 of a host prints what is missing on the host. */
     rank = launched(host_ranks, 0);
     return status;
 }
@@ -240,7 +242,7 @@ void cli_ranks_leave_soon(void) {
 
 void cli_ranks_leave(void) {
     char line[LINE];
-    end_after(0.5); /* if failure_line() blocks, the previous last line is printed */
+    end_after(0.5); /* if failure_line() blocks, end_process() prints the previous last line */
     const char *text = failure_line(line);
     if (text) last_line = text;
     end_process(0);
@@ -251,11 +253,12 @@ void cli_ranks_abort(int code) {
     signal(SIGTERM, SIG_IGN);
     end_after(0.6);
     fflush(NULL);
-    if (prints()) transport->failures.abort(communicator, code); /* one is enough */
+    /* One rank that aborts is enough. */
+    if (prints()) transport->failures.abort(communicator, code);
     _exit(code);
 }
 
-/* The alarm ends this process even if MPI never ends on a rank. */
+/* Closing MPI may block if another rank never ends. The alarm then ends this process. */
 cgp_status cli_ranks_close(void) {
     if (!communicator) return CGP_OK;
     const cgp_status status = transport->agreement.barrier(communicator);
@@ -286,7 +289,7 @@ cgp_communicator *cli_ranks_communicator(void) {
     return communicator;
 }
 
-/* All-gather equal blocks: `all` is [count][bytes] and has this rank's block on entry. */
+/* All-gather blocks of equal size. `all` is [count][bytes]; on entry, it has this rank's block. */
 static cgp_status share(void *all, size_t bytes) {
     size_t *sizes_of = cli_calloc((size_t)count, sizeof *sizes_of);
     for (int r = 0; r < count; r++)
@@ -323,8 +326,9 @@ typedef struct report {
     char message[504];
 } report;
 
-/* Return the failure of a rank. With `alike`, all ranks return the first rank's failure; else each
- * rank returns its own failure, or CGP_EPEER with the failure of the first other rank. */
+/* Return the failure of a rank. With `alike`, all ranks return the failure of the first rank that
+ * failed. Otherwise a rank returns its own failure or, if it has none, CGP_EPEER with the failure
+ * of the first rank that failed. */
 static cgp_status failure_of(const report *all, bool alike) {
     int r = alike || all[rank].status == CGP_OK ? 0 : rank;
     while (r < count && all[r].status == CGP_OK)

@@ -23,17 +23,17 @@ CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport, double timeout, 
  * same values on all ranks. */
 CGP_MUST_CHECK cgp_status cli_ranks_watch(double timeout, bool verify);
 
-/* End this rank's part and send the others the reason, cgp_message(). For CGP_EPEER no reason is
- * sent: the failure is in another rank, and the other ranks detect it themselves. Not
- * collective. */
+/* End this rank's part in the run, and send the reason, cgp_message(), to the other ranks. For
+ * CGP_EPEER no reason is sent: another rank has failed, and the other ranks detect that themselves.
+ * Not collective. */
 void cli_ranks_fail(cgp_status status);
 
 /* Return the status of a failure of another rank or of MPI; CGP_OK: there is none, or the ranks
  * have agreed on it. */
 cgp_status cli_ranks_failure(void);
 
-/* Tell whether a rank was lost: it was silent, or its message did not come. The ranks then cannot
- * end together. */
+/* Tell whether a rank was lost, because it was silent or its message did not come. The ranks then
+ * cannot end together. */
 bool cli_ranks_lost(void);
 
 /* Call after a rank was lost. Ends this process with CLI_PEER in 1.5 seconds, even if writing a
@@ -53,12 +53,13 @@ _Noreturn void cli_ranks_abort(int code);
  * that rank 0 can. */
 bool cli_ranks_claim_report(void);
 
-/* Call when cli_report() has printed the failure, or does not print it. If a rank is lost after
- * this call, no failure is printed. */
+/* Call this when cli_report() has printed the failure or has decided not to. If a rank is lost
+ * after this call, no failure is printed. */
 void cli_ranks_end_report(void);
 
-/* Like cli_ranks_fail(), but before cli_ranks_open(). It calls cli_ranks_open() because the other
- * ranks may be waiting there. Keeps the message. Does nothing for CGP_OK or without a launcher. */
+/* Like cli_ranks_fail(), for a failure before cli_ranks_open(). This function calls
+ * cli_ranks_open() itself, because the other ranks may be waiting there. Keeps cgp_message(). Does
+ * nothing for CGP_OK or without a launcher. */
 void cli_ranks_fail_early(cgp_status status, const char *transport);
 
 /* Wait for all ranks, then close the transport if it is open. Fails if a rank was lost; then call
@@ -87,12 +88,13 @@ CGP_MUST_CHECK cgp_status cli_ranks_follow(cgp_status status);
 /* Broadcast `bytes` of data from rank `root` to all ranks. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes);
 
-/* Broadcast the text, an array of `bytes`, of the lowest rank whose text is not empty.
- * Collective. */
+/* Among the ranks whose text is not empty, broadcast the text of the lowest rank. A text is an
+ * array of `bytes` bytes. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_first_text(char *text, size_t bytes);
 
-/* Return the reason to stop of the lowest rank that has one, on all ranks: the name of a signal, or
- * "time" if rank 0's time is up. NULL: none. Static. Collective. */
+/* Return the same reason to stop on all ranks: that of the lowest rank that has a reason. A reason
+ * is the name of a signal, or "time" if rank 0's time is up. NULL: no rank has a reason. Static.
+ * Collective. */
 const char *cli_ranks_stop(bool time_is_up);
 
 #endif

@@ -12,7 +12,8 @@
 static const struct {
     int number;
     const char *name;
-    bool repeated; /* a second signal with this flag ends the process, because a person sent it */
+    /* A second signal of this kind ends the process at once, because a person sent it. */
+    bool repeated;
 } signals[] = {
     {SIGINT, "SIGINT", true},
     {SIGTERM, "SIGTERM", true},
@@ -56,12 +57,14 @@ static void note(int number) {
         _exit(CLI_STOPPED);
 }
 
-/* Catch SIGPIPE even if it was ignored: else a reader that has closed the pipe goes unnoticed. */
+/* Install the handler unless the signal is ignored. SIGPIPE is handled in any case: otherwise
+ * nothing notices that the reader has closed the pipe. */
 static void install(int number) {
     struct sigaction before;
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    /* Block the other signals in the handler, so that one of them is the first. */
+    /* Block the other signals in the handler, so that exactly one signal is recorded as the
+     * first. */
     for (int i = 0; i < SIGNALS; i++) {
         if (signals[i].number > 0) sigaddset(&action.sa_mask, signals[i].number);
     }

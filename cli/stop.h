@@ -19,7 +19,7 @@ void cli_stop_install(void);
  * call nothing. */
 void cli_stop_call(void (*function)(void));
 
-/* Number of a cgpipe stop request, in place of a signal's number. */
+/* The number that stands for a request of cgpipe stop, in place of a signal's number. */
 enum { CLI_STOP_REQUEST = -1 };
 
 /* Return the name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE",

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return zeroed memory. If memory runs out, exit: the program may do that, the library may not. */
+/* Return zeroed memory. If memory runs out, end the program. The library may not do that, the
+ * program may. */
 void *cli_calloc(size_t count, size_t bytes);
 
 /* Return a new text, printed as by printf(). The caller frees it. */
@@ -19,7 +20,7 @@ char *cli_joined(const char *const *texts, int count);
 /* Return a text quoted as one word of a shell. The caller frees it. */
 char *cli_shell_word(const char *text);
 
-/* Return a text with `by` in each place of `what`. The caller frees it. */
+/* Return a text in which `by` replaces each occurrence of `what`. The caller frees it. */
 char *cli_replaced(const char *text, const char *what, const char *by);
 
 /* Tell whether a text is longer than `ending` and ends with it, as "a.bin" ends with ".bin". */
@@ -29,7 +30,7 @@ bool cli_ends_with(const char *text, const char *ending);
  * which are used cyclically. */
 const char *cli_shown(const char *text);
 
-#define CLI_NUMBER 32 /* size in bytes of a buffer for a number as text */
+#define CLI_NUMBER 32 /* size in bytes of a buffer that holds a number as text */
 
 /* Return the value for display: a NaN loses its sign, which has no meaning. */
 double cli_plain(double value);
@@ -40,7 +41,7 @@ char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
 /* Write the shortest text that reads back as the value. */
 void cli_real_text(double value, char text[CLI_NUMBER]);
 
-/* Parse strictly: no spaces, nothing left over, no overflow. */
+/* Parse the whole text strictly: spaces, other characters and overflow are errors. */
 bool cli_parse_whole(const char *text, int64_t min, int64_t max, int64_t *out);
 bool cli_parse_real(const char *text, double min, double below, double *out);
 /* Like cli_parse_whole(), but accepts a suffix for powers of 1024: K, M, G, T or KiB .. TiB. */

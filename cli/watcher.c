@@ -24,7 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { END = 0, NOT_STARTED = 127 }; /* messages: a signal's number, or END */
+/* END is a message; other messages are numbers of signals. NOT_STARTED is an exit code. */
+enum { END = 0, NOT_STARTED = 127 };
 
 /* --- the command --- */
 
@@ -46,9 +47,9 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
 
 typedef struct watch {
     pid_t command;
-    int socket;            /* leads to cgpipe supervise; -1: supervise has ended */
-    int signals;           /* signalfd: a child ended, or this process is to end */
-    double grace, kill_at; /* seconds; time of SIGKILL or INFINITY */
+    int socket;  /* socket to cgpipe supervise; -1: supervise has ended */
+    int signals; /* signalfd that reports ended children, and signals that end this process */
+    double grace, kill_at; /* seconds from SIGTERM to SIGKILL; time of SIGKILL, or INFINITY */
     cli_ending ending;
     bool ended; /* the command has ended */
 } watch;
@@ -61,7 +62,8 @@ static bool signal_all(const watch *w, int number) {
     return false;
 }
 
-/* SIGCONT follows because a stopped process handles SIGTERM only when it continues. */
+/* Send SIGTERM and then SIGCONT, because a stopped process handles SIGTERM only when it
+ * continues. */
 static void end_all(watch *w, cli_end_reason reason) {
     if (isfinite(w->kill_at)) return;
     w->ending.reason = reason;
@@ -70,7 +72,7 @@ static void end_all(watch *w, cli_end_reason reason) {
     signal_all(w, SIGCONT);
 }
 
-/* Reap children that have ended, including adopted ones. Return whether any is left. */
+/* Reap children that have ended, including adopted orphans. Return whether any child is left. */
 static bool reap(watch *w) {
     int status = 0;
     for (;;) {
@@ -95,8 +97,8 @@ static void take_message(watch *w) {
         (void)kill(-w->command, number);
 }
 
-/* On a signal that would end this process, end the command too: nothing would watch it
- * afterwards. */
+/* On a signal that would end this process, end the command too, because nothing would watch the
+ * command afterwards. */
 static void take_signal(watch *w) {
     struct signalfd_siginfo info = {0};
     if (read(w->signals, &info, sizeof info) == sizeof info && info.ssi_signo != SIGCHLD)
@@ -111,9 +113,10 @@ static void wait_for_event(watch *w, int milliseconds) {
     if (sources[1].revents) take_signal(w);
 }
 
-/* Without /proc, processes that the command left are not found, so do not wait for them. */
+/* Wait until all processes of the command have ended. Without /proc, processes that outlive the
+ * command cannot be found, so do not wait for them. */
 static void watch_command(watch *w) {
-    enum { TURN = 50 }; /* milliseconds */
+    enum { TURN = 50 }; /* interval between checks in milliseconds */
     bool found = true;
     while (reap(w) && (found || !w->ended)) {
         wait_for_event(w, isfinite(w->kill_at) ? TURN : -1);
@@ -132,7 +135,8 @@ static int open_signals(sigset_t *before) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Run the watcher in its own session, so that a terminal's signals reach only cgpipe supervise. */
+/* Run the watcher in its own session, so that signals from a terminal reach only cgpipe
+ * supervise. */
 static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
     watch w = {.socket = socket, .grace = grace, .kill_at = INFINITY};
     const pid_t self = getpid();
@@ -183,8 +187,8 @@ void cli_watcher_end(const cli_watcher *watcher) {
     cli_watcher_signal(watcher, END);
 }
 
-/* End the children of a watcher that was killed, which this process has adopted, and their
- * descendants. Without /proc they are not found. */
+/* If the watcher was killed, this process has adopted its children. End them and their descendants.
+ * Without /proc they cannot be found. */
 static void end_orphans(const cli_watcher *watcher) {
     const struct timespec turn = {.tv_nsec = 20000000};
     const double kill_at = cli_seconds() + watcher->grace;

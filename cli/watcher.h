@@ -7,8 +7,9 @@
  *
  * The watcher is a process that adopts the command's orphans. It ends all processes of the command
  * when the command has ended or is asked to end, when this process is gone, and on a terminating
- * signal. It sends SIGTERM, and SIGKILL to those left `grace` seconds later. If the watcher is
- * killed, the kernel kills the command, and this process ends the others in the same way.
+ * signal. It sends SIGTERM and, `grace` seconds later, SIGKILL to the processes that are left. If
+ * the watcher is killed, the kernel kills the command, and this process ends the other processes in
+ * the same way.
  *
  * Processes are found in /proc. Without it, only the command's process group gets signals.
  *
@@ -28,7 +29,7 @@ typedef struct cli_watcher {
 
 typedef enum cli_end_reason {
     CLI_END_OWN,   /* the command ended by itself */
-    CLI_END_ASKED, /* by cli_watcher_end() */
+    CLI_END_ASKED, /* cli_watcher_end() asked to end the command */
     CLI_END_LOST   /* a signal ended the watcher, and with it the command */
 } cli_end_reason;
 
@@ -37,14 +38,15 @@ typedef struct cli_ending {
     int status; /* exit status of the command, as from waitpid() */
 } cli_ending;
 
-/* Start a command: `words` end with NULL, and PATH is searched. If it cannot be started, prints why
- * and reports exit code 127. Fails with CGP_EIO. Call before any thread is created. */
+/* Start the command `words`, a list that ends with NULL. PATH is searched for it. If it cannot be
+ * started, prints why and reports exit code 127. Fails with CGP_EIO. Call before any thread is
+ * created. */
 CGP_MUST_CHECK cgp_status cli_watcher_start(cli_watcher *watcher, char *const *words, double grace);
 
 /* Send a signal to the command's process group. */
 void cli_watcher_signal(const cli_watcher *watcher, int number);
 
-/* Ask the watcher to end the command. May be called again. */
+/* Ask the watcher to end the command. May be called more than once. */
 void cli_watcher_end(const cli_watcher *watcher);
 
 /* Wait until all processes of the command have ended, at most `seconds` or until a signal comes.

@@ -6,7 +6,7 @@
  *                    ^-------        single_word: not next to a word character (\w)
  *
  * Tokens that are not normalized are found in the text. Normalized tokens are found in the rest of
- * the text, after its normalization. A match that single_word forbids is skipped as a whole: no
+ * the text, after its normalization. A match that single_word forbids is skipped as a whole, so no
  * shorter token inside it is found. */
 #include "data/added.h"
 
@@ -113,8 +113,8 @@ static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t firs
     return at;
 }
 
-/* Return where the white space that begins at `at` ends. If `at` lies in the run that was scanned
- * last, return the end of that run, so that a long run is scanned only once. */
+/* Return where the white space that begins at `at` ends. If `at` lies in the run of white space
+ * that was scanned last, return the end of that run. So a long run is scanned only once. */
 static int64_t spaces_end(cgp__added_search *s, int64_t at) {
     int64_t end = 0;
     if (at < s->spaces_end) return s->spaces_end;
@@ -136,8 +136,8 @@ const cgp__added_token *cgp__added_next(cgp__added_search *s, int64_t *start, in
         const int64_t first = s->at, behind = first + token->size;
         s->at = behind;
         if (token->single_word && (is_word_before(s, first) || is_word_at(s, behind))) continue;
-        /* A token of white space may begin before `taken`, in the white space that the last token
-         * took. */
+        /* A token of white space may begin before `s->taken`, in the white space that the previous
+         * token took. */
         *end = token->lstrip ? spaces_start(s, first, cgp__min(s->taken, first)) : first;
         *end = cgp__max(*end, *start);
         s->taken = token->rstrip ? spaces_end(s, behind) : behind;

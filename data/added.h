@@ -6,19 +6,20 @@
 #include "data/unicode.h"
 
 typedef struct cgp__added_token {
-    char *content; /* the text in the file. Owned */
-    uint8_t *text; /* [size] what to find: `content`, in NFC if `normalized`. Owned */
-    int64_t size;  /* at least 1 */
+    char *content; /* the token's text in the file, owned */
+    uint8_t *text; /* [size] the text to find, owned: `content`, in NFC if `normalized` */
+    int64_t size;  /* number of bytes in `text`, at least 1 */
     int32_t id;
     bool single_word, lstrip, rstrip;
     bool normalized; /* the token is found in normalized text */
 } cgp__added_token;
 
-/* The tokens, ascending by (normalized, text): each half is searched separately. Start from {0}. */
+/* The added tokens, sorted by (normalized, text), because tokens that are normalized and tokens
+ * that are not are searched separately. Start from {0}. */
 typedef struct cgp__added {
     cgp__added_token *tokens; /* [n] */
-    int32_t n, n_raw;         /* number of all tokens; of tokens that are not normalized */
-    bool begins[2][256];      /* [normalized][b]: a token begins with byte b */
+    int32_t n, n_raw;         /* number of all tokens; number of tokens that are not normalized */
+    bool begins[2][256];      /* begins[normalized][b]: some token begins with byte b */
 } cgp__added;
 
 /* Sort the tokens and fill `begins`. If two have the same text, return false and set *a and *b to
@@ -37,16 +38,16 @@ typedef struct cgp__added_search {
     int64_t size;
     bool normalized;    /* true: search for normalized tokens; false: for all other tokens */
     int64_t at;         /* offset at which the search continues */
-    int64_t taken;      /* the text before this offset is done */
+    int64_t taken;      /* the text before this offset has been returned */
     int64_t spaces_end; /* end of the last run of white space that a token took */
 } cgp__added_search;
 
-/* Return the next token; the text from `*start` to `*end` precedes it. If there is none, return
+/* Return the next token. `*start` and `*end` bound the text before it. If there is none, return
  * NULL and set `*end` to the end of the text. */
 const cgp__added_token *cgp__added_next(cgp__added_search *search, int64_t *start, int64_t *end);
 
 /* Return whether a text may be cut between byte `last` and byte `next`, which is a space or a line
- * feed. A cut must lose no token, and add no token on either side. */
+ * feed. It may be cut if neither side then loses or gains a token. */
 bool cgp__added_allow_cut(const cgp__added *added, uint8_t last, uint8_t next);
 
 #endif

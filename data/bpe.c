@@ -7,9 +7,10 @@
  *     lo  - w - er           list, and the pairs with the new one's neighbours are pushed
  *     low - er
  *
- * A merge in the heap is stale if its symbols have changed since it was pushed. It is recognized by
- * the token that it makes: two pairs at one position that make the same token have the same bytes,
- * so they are the same pair. n bytes push at most (n - 1) + 2 (n - 1) merges. */
+ * A merge in the heap is stale if its symbols have changed since it was pushed. To detect this,
+ * compare the token that the merge makes with the token that the symbols would make. If both tokens
+ * are equal, they have the same bytes, so the pair has not changed. n bytes push at most (n - 1) +
+ * 2 (n - 1) merges. */
 #include "data/bpe.h"
 
 #include "base/base.h"
@@ -17,14 +18,15 @@
 #include <stdlib.h>
 
 typedef struct cgp__symbol {
-    int32_t id, previous, next; /* -1: none; an `id` of -1: the symbol has left the list */
+    /* Previous or next -1: no such symbol; id -1: the symbol has left the list. */
+    int32_t id, previous, next;
 } symbol;
 
 typedef struct cgp__merge {
     int32_t rank, position, made;
 } merge;
 
-/* --- heap: the least (rank, position) first --- */
+/* --- heap of merges, the least (rank, position) first --- */
 
 static bool comes_first(const merge *a, const merge *b) {
     return a->rank != b->rank ? a->rank < b->rank : a->position < b->position;

@@ -14,21 +14,23 @@
 
 enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 
-#define MAX_ELEMENTS ((int64_t)1 << 40) /* limit for a sample; the same as for a model's input */
+/* Largest size of a sample's input or target; the limit for a model's input is the same. */
+#define MAX_ELEMENTS ((int64_t)1 << 40)
 
 typedef struct custom_data {
     cgp_data base;
     char *name, *identity;
-    void *unwanted; /* scratch for what the reader does not want; NULL: not needed yet */
+    /* Scratch memory for an input or target that the reader does not want; NULL: not needed yet. */
+    void *unwanted;
     cgp_data_fill *fill;
     void *context;
-    void (*destroy)(void *context); /* NULL until the set owns `context` */
+    void (*destroy)(void *context); /* frees `context`; NULL until the set owns `context` */
 } custom_data;
 
 /* --- samples --- */
 
-/* Call the caller's function. If it fails without a message, an older message must not be reported
- * instead. So clear the message before the call, and restore it on success. */
+/* Call the caller's function. If the function fails without a message, no older message may be
+ * reported for it. So clear the message before the call, and restore it on success. */
 static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                             void *input, void *target) {
     const custom_data *custom = (const custom_data *)data;
@@ -50,8 +52,9 @@ static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, i
     return cgp_fail(status, "%s: %s sample %" PRId64 ": %s", custom->name, part, index, message);
 }
 
-/* Fill input, target or both. The caller's function makes both, so an unwanted input or target goes
- * to scratch memory. Only a reading thread without a prefetch leaves one of them out. */
+/* Fill the input, the target or both. The caller's function always makes both, so an unwanted input
+ * or target goes to scratch memory. Only the reading thread of a set without a prefetch leaves one
+ * of them out. */
 static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target) {
     custom_data *custom = (custom_data *)data;

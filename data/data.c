@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return whether this process is a child of fork(): its threads do not exist, and a lock may be
- * held for ever. */
+/* Return whether this process is a fork() of the process that made the data set. In such a child
+ * the threads do not exist, and a lock may stay locked for ever. */
 static bool left_behind(const cgp_data *data) {
     return data->process != 0 && data->process != getpid();
 }
@@ -100,7 +100,8 @@ const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field) {
     return field == 0 || field == 1 ? &data->fields[field] : NULL;
 }
 
-/* Round up. The last factor keeps 0.07 * 100, a little above 7 in double, from becoming 8. */
+/* Round up. The last factor makes the product a little smaller. Without it, 0.07 * 100, which is a
+ * little above 7 in double, would become 8. */
 int64_t cgp__data_validation_count(double fraction, int64_t n) {
     return (int64_t)ceil(fraction * (double)n * (1.0 - 1e-12));
 }
@@ -148,7 +149,7 @@ static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t fir
                         "%s: position and count are at least 0, got %" PRId64 " and %" PRId64, name,
                         first, count);
     const int64_t end = cgp__data_end(data, split);
-    if (count > end - first) /* no overflow: both are at least 0 */
+    if (count > end - first) /* does not overflow, because both are at least 0 */
         return cgp_fail(CGP_EINVAL,
                         "%s: has %" PRId64 " samples, got position %" PRId64 " and count %" PRId64
                         " (validation is one pass and does not start over)",

@@ -130,8 +130,9 @@ static bool is_listed(cgp__data_files *files, const char *path, const struct sta
     return !files->filter || files->filter(path);
 }
 
-/* Append an entry to the files or to the directories, or skip it. Without `files`, append only
- * directories, and follow links to them. Takes ownership of `path`, the entry's full name. */
+/* Append a directory's entry to the files or to the directories, or skip it. If `files` is NULL,
+ * append only directories, and follow links to directories. Takes ownership of `path`, the entry's
+ * full name. */
 static cgp_status visit_entry(int fd, const char *name, char *path, cgp__data_files *files,
                               cgp__data_files *directories) {
     struct stat info;

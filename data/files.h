@@ -13,8 +13,8 @@ cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, 
 cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
                                int64_t count);
 
-/* Read a whole file of at most `max` bytes (more is CGP_EFORMAT), followed by a 0. *bytes is owned
- * by the caller and written on success. */
+/* Read a whole file, and append a zero byte. Fails with CGP_EFORMAT if the file has more than `max`
+ * bytes. On success, *bytes is set and owned by the caller. */
 cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max, uint8_t **bytes,
                                int64_t *size);
 
@@ -30,9 +30,10 @@ cgp_status cgp__data_file_size(const char *path, int64_t *bytes);
 typedef struct cgp__data_files {
     char **items;
     int n, capacity;
-    /* Selects files of directories by their paths. NULL: selects all files that are not empty. */
+    /* Decides by its path whether a file of a directory is selected. NULL: all files that are not
+     * empty are selected. */
     bool (*filter)(const char *path);
-    int seen; /* number of files in directories, before the filter */
+    int seen; /* number of files found in directories, before the filter is applied */
 } cgp__data_files;
 
 /* Append the files of `paths`. A directory adds its files (data.h has the rules and the order); any

@@ -16,7 +16,7 @@ cgp_status cgp__image_damaged(const cgp__image_file *file, size_t at, const char
 
 cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64_t width,
                            int64_t height) {
-    const int64_t pixels = width * height; /* both below 2^31 */
+    const int64_t pixels = width * height; /* does not overflow, because both are below 2^31 */
     if (pixels > file->max_pixels)
         return cgp_fail(
             CGP_EFORMAT, "%s: expected at most %" PRId64 " pixels, got %" PRId64 " x %" PRId64 "%s",

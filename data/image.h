@@ -12,9 +12,9 @@ typedef struct cgp__image {
     uint8_t *pixels; /* [height, width, 3] red, green, blue; owned */
 } cgp__image;
 
-/* An image file in memory, and its limit of pixels. */
+/* An image file in memory, and the largest number of pixels that its image may have. */
 typedef struct cgp__image_file {
-    const char *path; /* for messages */
+    const char *path; /* the file's path, for messages */
     const uint8_t *bytes;
     size_t size;
     int64_t max_pixels;
@@ -31,7 +31,7 @@ cgp_status cgp__image_decode(cgp__image *out, const cgp__image_file *file);
 cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64_t width,
                            int64_t height);
 
-/* Accepts an image without pixels. */
+/* Free the pixels. Accepts an image without pixels. */
 void cgp__image_release(cgp__image *image);
 
 /* Report damage: "x.jpg: at byte 12: expected a whole JPEG, got: <reason> (damaged)". */
@@ -45,8 +45,9 @@ cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file);
 
 /* --- image_resize.c --- */
 
-/* A box of the image is resized to `to_width` x `to_height`. The sample is a window of size x size
- * pixels in the result, with its corner at (left, top). It may be mirrored. */
+/* How a sample is cut from an image. A box of the image is resized to `to_width` x `to_height`. The
+ * sample is a window of size x size pixels in the resized box, with its corner at (left, top). The
+ * sample may be mirrored. */
 typedef struct cgp__crop {
     int64_t x, y, width, height; /* the box; pixels outside of it have no weight */
     int64_t to_width, to_height;
@@ -54,7 +55,8 @@ typedef struct cgp__crop {
     bool mirrored;
 } cgp__crop;
 
-/* Write the window, [size, size, 3] in 0..255, to `out`. Return CGP_ENOMEM if memory is short. */
+/* Write the window of a crop, [size, size, 3] with values in 0..255, to `out`. Return CGP_ENOMEM if
+ * memory is short. */
 cgp_status cgp__image_resize(const cgp__image *image, const cgp__crop *crop, float *out);
 
 /* --- image_crop.c --- */

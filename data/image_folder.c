@@ -34,7 +34,8 @@ typedef struct split_files {
 
 typedef struct image_folder {
     cgp_data base;
-    cgp_image_folder_options options; /* validation_directory is only compared with NULL */
+    /* A copy of the caller's options; its validation_directory is only compared with NULL. */
+    cgp_image_folder_options options;
     char *root;
     cgp__data_files classes; /* paths of the class directories */
     cgp__data_files files;
@@ -60,8 +61,8 @@ static cgp_status decode(const image_folder *data, uint32_t file, cgp__image *im
     return status;
 }
 
-/* Load an image. Without `out`, only check that it is not broken; with options.strict, skip this
- * check. */
+/* Load an image. If `out` is NULL, only check that the image is not broken; with options.strict,
+ * skip this check. */
 static cgp_status load(const image_folder *data, uint32_t file, cgp_split split, int64_t position,
                        float *out) {
     const int64_t size = data->options.size;
@@ -82,7 +83,8 @@ static cgp_status load(const image_folder *data, uint32_t file, cgp_split split,
     return status;
 }
 
-/* Prepare file `index` of the split, or the next file that is not broken. */
+/* Prepare the sample of file `index` of the split. If the file is broken, use the next file that is
+ * not broken. */
 static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target) {
     image_folder *data = (image_folder *)base;
@@ -114,7 +116,7 @@ static bool is_image(const char *path) {
     return false;
 }
 
-/* Append a class's images to the list, under its label. */
+/* Append the images of a class to the list, with the label of the class. */
 static cgp_status list_class(image_folder *data, const char *directory, uint32_t label) {
     const int before = data->files.n;
     CGP_TRY(cgp__data_files_find(&data->files, &directory, 1));
@@ -155,7 +157,7 @@ static cgp_status check_classes(const image_folder *data, const char *directory,
 }
 
 /* List the images and the classes of a directory. If `classes` is not data->classes, check that
- * both lists are the same. */
+ * both lists have the same classes. */
 static cgp_status list_directory(image_folder *data, const char *directory,
                                  cgp__data_files *classes) {
     CGP_TRY(cgp__data_directories_find(classes, directory));
@@ -198,7 +200,7 @@ static void add_file(image_folder *data, cgp_split split, int file) {
     of->files[of->n++] = (uint32_t)file;
 }
 
-/* Split the files first .. end - 1 of a class: the last files are for validation. */
+/* Split the files first .. end - 1 of a class. The last of these files are for validation. */
 static cgp_status split_class(image_folder *data, int first, int end) {
     const double fraction =
         data->options.validation_directory ? 0 : data->options.validation_fraction;
@@ -243,7 +245,8 @@ static const char *class_name(const cgp_data *base, int64_t index) {
     return name_of(((const image_folder *)base)->classes.items[index]);
 }
 
-/* Add the name of each file within its directory, with the final 0, and the file's size. */
+/* Add the path of each file within the data directory, with its final 0, and the file's size to the
+ * hash. */
 static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     const image_folder *data = (const image_folder *)base;
     const cgp_image_folder_options *o = &data->options;

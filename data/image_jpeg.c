@@ -2,7 +2,7 @@
 /* image_jpeg.c -- decodes every kind of JPEG to RGB, with libjpeg(-turbo).
  *
  * libjpeg reports an error with a callback that must not return, so the callback jumps back to
- * decode(). All resources are in a struct outside of that function: nothing leaks, and no local
+ * decode(). All resources are in a struct outside of decode(). So nothing leaks, and no local
  * variable is read after a jump. */
 #include "data/image.h"
 
@@ -22,9 +22,10 @@ typedef struct jpeg_job {
     jmp_buf back;
     const cgp__image_file *file;
     cgp__image *image;
-    uint8_t *row;                 /* [width, 4], for CMYK */
-    int64_t max_scans, max_bytes; /* limits; a file of thousands of scans would decode for hours */
-    cgp_status status;            /* status of a failure outside libjpeg */
+    uint8_t *row; /* [width, 4] one row of a CMYK image */
+    /* limits, because a file of thousands of scans would take hours to decode. */
+    int64_t max_scans, max_bytes;
+    cgp_status status; /* status of a failure outside libjpeg */
     char reason[JMSG_LENGTH_MAX];
 } jpeg_job;
 
@@ -34,7 +35,8 @@ static void on_error(j_common_ptr info) {
     jpeg_job *job = info->client_data;
     info->err->format_message(info, job->reason);
     if (info->err->msg_code == JERR_OUT_OF_MEMORY) job->status = cgp__no_memory(job->file->path, 1);
-    if (info->err->msg_code == JERR_NO_BACKING_STORE) /* decoding exceeds max_memory_to_use */
+    /* Decoding needs more than max_memory_to_use. */
+    if (info->err->msg_code == JERR_NO_BACKING_STORE)
         job->status = cgp_fail(CGP_EFORMAT,
                                "%s: expected a JPEG that takes at most %" PRId64
                                " MiB to decode, got a progressive one of more%s",

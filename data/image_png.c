@@ -2,9 +2,9 @@
 /* image_png.c -- decodes every kind of PNG to RGB, with libpng; errors jump back as in
  * image_jpeg.c.
  *
- * libpng allocates with our functions, which record when memory runs out. This distinguishes a lack
- * of memory from damage: damaged images are skipped, but the choice of images must not depend on
- * the machine's memory. */
+ * libpng allocates with functions of this file, which record when memory runs out. This
+ * distinguishes a lack of memory from damage. The distinction matters because damaged images are
+ * skipped, and the choice of images must not depend on the machine's memory. */
 #include "data/files.h"
 #include "data/image.h"
 
@@ -20,9 +20,9 @@ typedef struct png_job {
     png_structp png;
     png_infop info;
     const cgp__image_file *file;
-    size_t at; /* bytes read */
+    size_t at; /* number of bytes read so far */
     cgp__image *image;
-    png_bytep *rows; /* [height] into image */
+    png_bytep *rows; /* [height] pointers to the rows of the image */
     bool no_memory;
     char reason[128];
 } png_job;
@@ -61,8 +61,8 @@ static void on_read(png_structp png, png_bytep out, size_t count) {
 
 /* --- chunks --- */
 
-/* Return whether there may be thousands of chunks of this type: pixels, and the pictures of an
- * animated PNG, which libpng skips. */
+/* Return whether a valid file may have thousands of chunks of this type. These are pixels, and the
+ * pictures of an animated PNG, which libpng skips. */
 static bool is_pixels(const uint8_t *type) {
     return memcmp(type, "IDAT", 4) == 0 || memcmp(type, "fcTL", 4) == 0 ||
            memcmp(type, "fdAT", 4) == 0;
@@ -106,8 +106,8 @@ static cgp_status decode(png_job *job) {
     job->info = png_create_info_struct(job->png);
     if (!job->info) return damaged(job);
     png_set_read_fn(job->png, job, on_read);
-    /* Skip chunks that change no pixel (texts, profiles) without inflating them: a megabyte of them
-     * can become a gigabyte. */
+    /* Skip chunks that change no pixel (texts, profiles) without inflating them, because a megabyte
+     * of such chunks can inflate to a gigabyte. */
     png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
     CGP_TRY(ensure_capacity(job));

@@ -6,7 +6,8 @@
  *     middle    c(o) = (o + 1/2) s                     of output pixel o, among the input pixels
  *     weight    w(o, i) = max(0, 1 - |i + 1/2 - c(o)| / f), over their sum
  *
- * Pixels outside of the box have no weight, so at its border the weights of the others grow. */
+ * Pixels outside of the box have no weight, so at the border of the box the weights of the pixels
+ * inside grow. */
 #include "data/image.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ typedef struct axis {
     int64_t n, taps; /* taps: maximum number of input pixels per output pixel */
     struct range {
         int64_t first, count;
-    } * from;       /* [n] input pixels */
+    } * from;       /* [n] range of input pixels of each output pixel */
     float *weights; /* [n, taps] */
 } axis;
 
@@ -39,7 +40,8 @@ static void weigh(axis *a, int64_t o, double middle, double width, int64_t from)
     a->from[o] = (struct range){first, end - first};
 }
 
-/* Make the weights of output pixels start .. start + n - 1 of `to`, in reverse if `mirrored`. */
+/* Make the weights of output pixels start .. start + n - 1 (of `to` output pixels), in reverse
+ * order if `mirrored`. */
 static cgp_status axis_make(axis *a, int64_t from, int64_t to, int64_t start, int64_t n,
                             bool mirrored) {
     const double scale = (double)from / (double)to, width = scale > 1 ? scale : 1;
@@ -73,7 +75,8 @@ static void resize_row(const axis *a, const uint8_t *row, float *out) {
     }
 }
 
-/* Make row `o` of the result from the rows in `columns`, whose first is row `start` of the box. */
+/* Make row `o` of the result from the rows in `columns`. The first of these rows is row `start` of
+ * the box. */
 static void add_rows(const axis *a, int64_t o, const float *columns, int64_t start, int64_t length,
                      float *out) {
     const float *weights = a->weights + o * a->taps;
@@ -87,7 +90,7 @@ static void add_rows(const axis *a, int64_t o, const float *columns, int64_t sta
     }
 }
 
-/* Resize the rows that the window needs along x. Then resize along y. */
+/* Resize along x only the rows that the window needs. Then resize along y. */
 static cgp_status resize(const cgp__image *image, const cgp__crop *crop, const axis *across,
                          const axis *down, float *out) {
     const int64_t start = down->from[0].first, length = crop->size * CGP__IMAGE_CHANNELS;

@@ -2,8 +2,8 @@
 /* kinds.c -- recognizes files of other kinds by their first bytes.
  *
  * Any file can be read as bytes, and any file of even size as tokens. Without these checks,
- * training would run on an archive or an array. Text and tokens may begin with anything. So each
- * rule compares enough bytes that no text, or no token file, has them by chance. */
+ * training would run on an archive or an array. Text and tokens may begin with any bytes. So each
+ * rule compares so many bytes that no text, or no token file, has these bytes by chance. */
 #include "data/kinds.h"
 
 #include <cgpipe/data.h>
@@ -23,7 +23,8 @@ typedef struct start {
     int64_t n, bytes; /* number of bytes in `at`; size of the file */
 } start;
 
-/* A kind of file, and the suggested command: its text before and after the path. */
+/* A kind of file, and the command that the message suggests, as the texts before and after the
+ * path. */
 typedef struct kind {
     const char *magic;
     int length, offset;
@@ -34,7 +35,8 @@ typedef struct kind {
     "').astype('uint16').tofile('tokens.bin')\" makes a token file of an array of tokens"
 #define ROWS_AFTER "')['text'].str.cat(sep='\\n'))\" >text.txt writes a column of texts"
 
-/* Each magic has four bytes or more, or two that are neither UTF-8 nor the end of a line. */
+/* Each magic number has four bytes or more, or two bytes that are neither UTF-8 nor the end of a
+ * line. */
 static const kind kinds[] = {
     {"\x93NUMPY", 6, 0, "a NumPy array", "python3 -c \"import numpy; numpy.load('", NUMPY_AFTER},
     {"\x1f\x8b\x08", 3, 0, "compressed by gzip", "gunzip -c ", " >text.txt"},
@@ -89,7 +91,8 @@ static uint64_t little_endian(const uint8_t *at, int n) {
     return value;
 }
 
-/* Return whether the file begins with the length of a header, followed by a JSON object. */
+/* Return whether the file begins as safetensors files do: with the length of a header, followed by
+ * a JSON object. */
 static bool is_safetensors(const start *s) {
     return s->n >= 10 &&
            little_endian(s->at, 8) <= (uint64_t)cgp__min(s->bytes - 8, LONGEST_HEADER) &&
@@ -97,9 +100,9 @@ static bool is_safetensors(const start *s) {
            (s->at[9] == '"' || s->at[9] == '}' || s->at[9] == ' ');
 }
 
-/* Return the kind whose magic the file begins with. Tokens may begin with any two bytes, and often
- * begin with four bytes 0xff. So for tokens, a magic shorter than four bytes counts only if further
- * bytes fit, and a magic that begins with 0xff never counts. */
+/* Return the kind whose magic number the file begins with. Tokens may begin with any two bytes, and
+ * often begin with four bytes 0xff. So for tokens, a magic number shorter than four bytes counts
+ * only if further bytes fit, and a magic number that begins with 0xff never counts. */
 static const kind *find(const start *s, bool tokens) {
     static const char sixth[] = "1AY&SY";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -110,14 +113,15 @@ static const kind *find(const start *s, bool tokens) {
         if (strncmp(k->magic, "BZh", 3) == 0 && memcmp(s->at + 4, sixth, 6) != 0) continue;
         const bool ones = k->magic[0] == '\xff', pickle = k->magic[0] == '\x80';
         if (!tokens || (k->length >= 4 && !ones) || k->magic[0] == 'B') return k;
-        if (k->magic[0] == '\x1f' && s->at[3] < 32 && s->at[8] <= 4) return k; /* gzip */
+        /* gzip: flags, compression. */
+        if (k->magic[0] == '\x1f' && s->at[3] < 32 && s->at[8] <= 4) return k;
         if (pickle && k->length == 3 && little_endian(s->at + 3, 8) < (uint64_t)s->bytes) return k;
     }
     return NULL;
 }
 
-/* Return whether bytes `first`, `first` + `step` .. of the beginning are all 0, and most bytes
- * `other`, `other` + `step` .. are not 0. */
+/* Consider the bytes at the beginning of the file. Return whether bytes `first`, `first` + `step`,
+ * .. are all 0, and most of bytes `other`, `other` + `step`, .. are not 0. */
 static bool are_zeros(const start *s, int first, int other, int step) {
     int64_t n = 0;
     for (int64_t i = 0; i + step <= s->n; i += step) {
@@ -127,8 +131,8 @@ static bool are_zeros(const start *s, int first, int other, int step) {
     return s->n >= FEW_BYTES && 2 * n * step > s->n;
 }
 
-/* Return whether the beginning is UTF-8 without control characters except white space. Its last
- * character may be incomplete. */
+/* Return whether the beginning of the file is UTF-8 without control characters other than white
+ * space. The last character may be incomplete. */
 static bool is_plain_text(const start *s) {
     for (int64_t i = 0; i < s->n;) {
         const int length = cgp__utf8_character(s->at + i, s->n - i);
@@ -174,8 +178,9 @@ cgp_status cgp_data_check_text(const char *name, const void *bytes, int64_t coun
     return expect_text(&s);
 }
 
-/* Return whether the tokens in the file are wider than 2 bytes. In such a file every second 2-byte
- * number is the high half of a token: 0, or small because the vocabulary is below 2^20. */
+/* Return whether the tokens in the file are wider than 2 bytes. In such a file, every second 2-byte
+ * number is the high half of a token. It is 0 or small, because vocabularies are smaller than
+ * 2^20. */
 static bool are_wider(const start *s) {
     int64_t nonzero = 0, large = 0, n = s->n / 4;
     uint64_t high = 0;

@@ -5,8 +5,8 @@
 
 #include <cgpipe/base.h>
 
-/* Refuse an open file that is not text, or not tokens: CGP_EFORMAT. The message has the command
- * that converts it. */
+/* Fail with CGP_EFORMAT if an open file is not text, or not tokens. The message has the command
+ * that converts the file. */
 cgp_status cgp__data_expect_text(const char *path, int fd, int64_t bytes);
 cgp_status cgp__data_expect_tokens(const char *path, int fd, int64_t bytes);
 

@@ -12,7 +12,8 @@ static int64_t rank_of(const float *logits, int32_t label, int64_t classes) {
     int64_t before = 0;
     if (isnan(logit)) return classes;
     for (int64_t k = 0; k < classes; k++)
-        before += k < label ? !(logits[k] < logit) : !(logits[k] <= logit); /* NaN: comes before */
+        /* If a logit is NaN, the comparison is false, and the class ranks before the label. */
+        before += k < label ? !(logits[k] < logit) : !(logits[k] <= logit);
     return before;
 }
 

@@ -16,8 +16,8 @@
 
 enum { SIDE = 28, MAX_SIZE = 1024, CLASSES = 10 };
 
-/* The files of a split: the end of the name, the magic, and the bytes of the header and of each
- * image or label. */
+/* How to read a file of a split: the end of its name, its magic number, and the sizes in bytes of
+ * the header and of each image or label. */
 typedef struct form {
     const char *end;
     int64_t magic, header, each;
@@ -45,7 +45,8 @@ static cgp_status check_gunzipped(const char *path) {
     return cgp_fail(CGP_EFORMAT, "%s: is there gzipped only (gunzip -k %s.gz)", path, path);
 }
 
-/* Check magic and size, and for images rows and columns; *n is written on success. */
+/* Check the magic number and the size of a file and, for images, rows and columns. On success, *n
+ * is the number of images or labels. */
 static cgp_status check_file(const char *path, const form *f, const uint8_t *bytes, int64_t size,
                              int64_t *n) {
     if (size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)

@@ -7,9 +7,9 @@
  * \u1eb9 \u0301            the first two compose; \u1eb9 and \u0301 do not
  *
  * A character is stable if NFC never changes it nor joins it to the text before it. Stable text,
- * which is nearly all text, is skipped. The tables are those of tokenizers (unicode.h): a library
- * with a newer version of Unicode would reorder marks that tokenizers leaves in place. Every step
- * is linear, even for a million marks on one letter. */
+ * which is nearly all text, is skipped. The tables are the tables of Hugging Face's tokenizers
+ * (unicode.h). A library with a newer version of Unicode would reorder marks that tokenizers leaves
+ * in place. Every step is linear, even for a million marks on one letter. */
 #include "data/nfc.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@ enum {
     T_COUNT = 28,
     S_COUNT = L_COUNT * V_COUNT * T_COUNT
 };
-enum { MAX_STEPS = 4, MAX_GROWTH = 3 /* of UTF-8 */, CLASSES = 256, INSERTED = 16 };
+enum { MAX_STEPS = 4, MAX_GROWTH = 3 /* factor in bytes of UTF-8 */, CLASSES = 256, INSERTED = 16 };
 
 /* --- tables --- */
 
@@ -70,7 +70,7 @@ static uint32_t composed(uint32_t first, uint32_t second) {
 
 /* Write the decomposition of a character, at most MAX_STEPS characters; return their number. */
 static int decompose(uint32_t character, uint32_t *out) {
-    uint32_t rest[MAX_STEPS]; /* second characters of the pairs; the last is output first */
+    uint32_t rest[MAX_STEPS]; /* second characters of the pairs; the last one is written first */
     int n_rest = 0, n = 0;
     const uint32_t s = character - S_FIRST;
     if (s < S_COUNT) {
@@ -144,7 +144,8 @@ static void order_marks(uint32_t *c, uint32_t *other, int64_t n) {
  * starter only if nothing stands between them. */
 static int64_t compose(uint32_t *c, int64_t n) {
     int64_t count = 0, starter = -1;
-    int last = -1; /* class of the last character that stays; -1: a starter */
+    /* Combining class of the last character that stays; -1: this character is a starter. */
+    int last = -1;
     for (int64_t i = 0; i < n; i++) {
         const int class = mark_class(c[i]);
         const uint32_t whole = starter >= 0 && last < class ? composed(c[starter], c[i]) : 0;

@@ -8,10 +8,10 @@
  *                 first: the reader's  next: a worker's
  *
  * A worker takes position `next` while `next` is less than `first` plus the ring's number of slots.
- * The reader waits for `first`, copies it and frees its slot. A sample depends neither on the
- * thread that prepares it nor on the time. While one split is read, the ring of the other split
- * keeps its samples. If the reader moves to another position, or needs a larger ring, it waits for
- * the busy slots and restarts the ring.
+ * The reader waits for `first`, copies it and frees its slot. The contents of a sample depend
+ * neither on the thread that prepares it nor on when it does so. While one split is read, the ring
+ * of the other split keeps its samples. If the reader moves to another position, or needs a larger
+ * ring, it waits for the busy slots and restarts the ring.
  *
  * One lock guards everything except the contents of slots. The contents belong to a worker while
  * the slot is busy, and to the reader while the slot is ready. */
@@ -23,8 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Largest size of a ring in bytes: samples and their slots, because a sample may be smaller than a
- * slot. */
+/* Largest size of a ring in bytes. Samples and `slot` structs both count, because a sample may be
+ * smaller than its struct. */
 #define MAX_BYTES ((size_t)256 << 20)
 
 enum { NO_SPLIT = -1 };
@@ -34,7 +34,7 @@ typedef enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_READY } slot_state;
 typedef struct slot {
     slot_state state;
     cgp_status status;
-    char *message; /* message of a failure; NULL if memory was short */
+    char *message; /* message of a failure; NULL: none, or memory was short */
 } slot;
 
 typedef struct ring {
@@ -52,9 +52,9 @@ struct cgp__prefetch {
     pthread_mutex_t lock;
     pthread_cond_t work, done; /* for workers: there is work; for the reader: a slot is done */
     pthread_t *threads;
-    int n_threads; /* threads that run */
+    int n_threads; /* number of running threads */
     bool quit;
-    int current; /* the split that is read, or NO_SPLIT */
+    int current; /* the split that is being read, or NO_SPLIT */
     ring rings[2];
 };
 
@@ -120,7 +120,8 @@ static void release(ring *r) {
     *r = (ring){0};
 }
 
-/* Return one slot for each sample of a batch, within MAX_BYTES; at least one per thread. */
+/* Return the number of slots for a ring. That is one slot for each of the `count` samples of a
+ * batch, as far as MAX_BYTES allows, but at least one slot per thread. */
 static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
     const size_t max = MAX_BYTES / (p->bytes + sizeof(slot));
     return cgp__max(cgp__min(count, (int64_t)max), p->n_threads);
@@ -128,7 +129,7 @@ static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
 
 /* Restart a ring at `first`, with at least n slots. */
 static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {
-    p->current = NO_SPLIT; /* so that no worker takes another position of this ring */
+    p->current = NO_SPLIT; /* keeps workers from taking another position of this ring */
     while (r->busy > 0)
         pthread_cond_wait(&p->done, &p->lock);
     clear(r);

@@ -7,10 +7,11 @@
  *     Qwen2      It|'s| | |1|2|3|4| words|!\n\n| x      single digits
  *
  * A match can begin at every character, so matches lie end to end. Each alternative of a pattern
- * begins with another class of character (L letter, N number, S white space, O all others), or is
- * decided by the next character. So a word is found in one pass; a run of white space is scanned at
- * most twice, to find its end. An engine for regular expressions would use another version of
- * Unicode, and its limit on steps would fail on long runs. */
+ * begins with another class of character (L letter, N number, S white space, O all others), or the
+ * next character decides between alternatives. So a word is found in one pass over its characters.
+ * Only a run of white space may be scanned twice, to find its end. An engine for regular
+ * expressions would use another version of Unicode, and its limit on steps would fail on long
+ * runs. */
 #include "data/pretokenizer.h"
 
 #include <string.h>
@@ -45,8 +46,8 @@ bool cgp__pattern_find(const char *regex, cgp__pattern *pattern) {
     return false;
 }
 
-/* Return letter, number, white space or 0, and set *end to the end of the character; -1 at the end
- * of the text. */
+/* Return the class of the character at `at`: letter, number, white space, or 0 for any other. Set
+ * *end to the end of the character. Return -1 at the end of the text. */
 static int kind_at(const words *w, int64_t at, int64_t *end) {
     *end = at;
     return at < w->size ? cgp__class_at(w->unicode, w->text, at, end) & KINDS : -1;
@@ -80,8 +81,9 @@ static int64_t contraction_end(const words *w, int64_t at, bool any_case) {
 }
 
 /* Match \s+(?!\S)|\s+, and with `lines` first \s*[\r\n]+. With `lines`, the match ends after the
- * last line end, if there is one. Otherwise it takes the whole run if the run ends the text or has
- * one character, else all but the last character, which belongs to the next word. */
+ * last line end in the run of white space, if there is one. Otherwise, if the run ends the text or
+ * has one character, the match takes the whole run. In all other cases, the last character of the
+ * run is left to the next word. */
 static int64_t spaces_end(const words *w, int64_t at, bool lines) {
     int64_t last = at, lines_end = at, end = at, next = 0;
     while (kind_at(w, end, &next) == CGP__SPACE) {

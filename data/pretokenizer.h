@@ -12,7 +12,7 @@ typedef enum cgp__pattern {
     CGP__PATTERN_NONE /* no pattern: the whole text is one word */
 } cgp__pattern;
 
-/* Find the pattern that is exactly this regular expression; false if there is none. */
+/* Find the pattern whose regular expression is exactly `regex`. Return false if there is none. */
 bool cgp__pattern_find(const char *regex, cgp__pattern *pattern);
 
 /* Return the end of the word that begins at `at` < size. The text is well-formed UTF-8. */

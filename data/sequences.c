@@ -55,7 +55,8 @@ cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
 
 /* --- cutting --- */
 
-/* Return the least number of sequences that leaves one for training. */
+/* Return the least number of sequences of which, after validation gets its fraction, one is left
+ * for training. */
 static int64_t sequences_needed(double fraction) {
     int64_t n = (int64_t)(1.0 / (1.0 - fraction));
     while (n < 1 || n - cgp__data_validation_count(fraction, n) < 1)
@@ -63,7 +64,8 @@ static int64_t sequences_needed(double fraction) {
     return n;
 }
 
-/* Count the sequences of a stream. Refuse fewer than `need`, which `purpose` explains. */
+/* Count the sequences of a stream. Refuse a stream with fewer than `need` sequences; `purpose`
+ * tells the user why so many are needed. */
 static cgp_status count_sequences(const cgp__sequence_options *options, int stream, int64_t tokens,
                                   int64_t need, const char *purpose, int64_t *n) {
     const int64_t length = options->o.sequence;
@@ -116,7 +118,8 @@ int cgp__sequences_at(const cgp__sequences *sequences, cgp_split split, int64_t 
 }
 
 cgp_status cgp__sequences_identify(const cgp__sequences *sequences, cgp__sha256 *hash) {
-    uint64_t fraction_bits; /* bits, because the text of a double depends on the locale */
+    /* Hash the bits of the fraction, because the text of a double depends on the locale. */
+    uint64_t fraction_bits;
     memcpy(&fraction_bits, &sequences->validation_fraction, sizeof fraction_bits);
     return cgp__data_identify(hash, "seed %" PRIu64 "\nshare %016" PRIx64 "\napart %d\n",
                               sequences->base.seed, fraction_bits, sequences->separate);

@@ -23,10 +23,11 @@ enum { STROKES = 4, CHANNELS = 3, MIN_SIZE = 16, MAX_SIZE = 1024 };
 #define MAX_CONTRAST 0.55
 #define DARKEST 0.2
 #define LIGHTEST 0.8
-#define TINT 0.15        /* bound of a channel's random number, before the mean is subtracted */
+/* Bound of the random number of a colour channel, before the mean is subtracted. */
+#define TINT 0.15
 #define LIGHTER 0.75     /* probability of a shape lighter than its background */
 #define SLOPE 0.06       /* change of the background from the middle to a border */
-#define NOISE 0.08       /* its maximum */
+#define NOISE 0.08       /* maximum of the noise */
 #define STROKE_HALF 0.02 /* half the stroke width, as a fraction of the side */
 
 typedef struct colour {
@@ -49,7 +50,7 @@ typedef struct scene {
 
 /* --- scenes --- */
 
-/* A key, and the number of draws from it. */
+/* A key, and the number of random numbers drawn from it so far. */
 typedef struct draws {
     cgp__rng_key key;
     uint64_t n;
@@ -83,7 +84,7 @@ static stroke draw_stroke(draws *d, double size) {
     return s;
 }
 
-/* Draw a scene. `size`: pixels of a side. */
+/* Draw a scene. `size` is the side of the picture in pixels. */
 static scene draw_scene(cgp__rng_key key, double size) {
     draws d = {key, 1};
     scene s;
@@ -112,7 +113,7 @@ static scene draw_scene(cgp__rng_key key, double size) {
 static double shape_distance(const scene *s, cgp__point at) {
     const double x = (at.x - s->middle.x) / s->radius, y = (at.y - s->middle.y) / s->radius;
     const double outside = s->radius * (sqrt(x * x + y * y) - 1);
-    if (outside > 1) return outside; /* no shape leaves the circle */
+    if (outside > 1) return outside; /* all shapes lie within the circle */
     const cgp__point turned = {x * s->cosine + y * s->sine, y * s->cosine - x * s->sine};
     return s->radius * cgp__signed_distance(s->shape, turned);
 }
@@ -145,7 +146,8 @@ static int64_t side_of(const cgp_data *data) {
     return data->fields[0].shape.dims[0];
 }
 
-/* Write 2 v - 1, where v has noise: the sum of two uniform 16-bit numbers, scaled to -1 .. 1. */
+/* Write 2 v - 1 for each channel, where v is the colour plus noise. The noise is the sum of two
+ * uniform 16-bit numbers, scaled to -1 .. 1. */
 static void write_pixel(float *out, const colour *pixel, cgp__rng_key key, uint32_t counter) {
     uint32_t bits[4];
     cgp__philox(bits, (const uint32_t[4]){counter}, key);

@@ -19,7 +19,7 @@ enum { DISC, RING, SQUARE, FRAME, TRIANGLE, STAR, CROSS, CRESCENT, ARROW, BAR, C
 #define BITE_RADIUS 0.85
 #define BITE_AT 0.5
 
-/* Corners; x and y alternate. */
+/* The corners of a polygon, as x0, y0, x1, y1, .. */
 typedef struct polygon {
     int n;
     double corners[2 * CORNERS];
@@ -28,7 +28,7 @@ typedef struct polygon {
 static const polygon polygons[CGP__SHAPES] = {
     [SQUARE] = {4, {0.7, 0.7, -0.7, 0.7, -0.7, -0.7, 0.7, -0.7}},
     [TRIANGLE] = {3, {1, 0, -0.5, 0.866, -0.5, -0.866}},
-    /* ten corners, 36 degrees apart; every second one is scaled by 0.42 */
+    /* ten corners, 36 degrees apart; every second corner is scaled by 0.42 */
     [STAR] = {10, {1,     0, 0.3398, 0.2469,  0.309,   0.951,   -0.1298, 0.3994, -0.809, 0.5878,
                    -0.42, 0, -0.809, -0.5878, -0.1298, -0.3994, 0.309,   -0.951, 0.3398, -0.2469}},
     [CROSS] = {12, {0.95,  0.28,  0.28,  0.28,  0.28,  0.95,  -0.28, 0.95,

@@ -11,7 +11,7 @@ typedef struct cgp__point {
 
 const char *cgp__shape_name(int shape);
 
-/* Return the distance from p to the edge of a shape, negative inside. */
+/* Return the distance from p to the edge of a shape. The distance is negative inside the shape. */
 double cgp__signed_distance(int shape, cgp__point p);
 
 /* Return the squared distance from p to the segment from `a` to `b`. */

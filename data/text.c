@@ -61,8 +61,8 @@ static void close_text(cgp_data *data) {
 
 /* --- loading --- */
 
-/* Refuse a .bin file in a directory, because its name is that of a token file: nanoGPT's train.bin
- * or val.bin, or a shard of llm.c. */
+/* Refuse a .bin file in a directory, because token files have such names: nanoGPT's train.bin and
+ * val.bin, and the shards of llm.c. */
 static cgp_status refuse_token_files(const text_stream *stream,
                                      const cgp__sequence_options *options, int k) {
     for (int i = 0; i < stream->files.n; i++) {

@@ -19,9 +19,9 @@
 
 enum { CACHE_WORDS = 1 << 15, WORD_BYTES = 30, WORD_TOKENS = 8, ASCII = 128 };
 
-/* A recent word and its tokens: 64 bytes. */
+/* A recent word and its tokens. The struct has 64 bytes. */
 typedef struct cached_word {
-    uint8_t size, count; /* size 0: none */
+    uint8_t size, count; /* bytes of the word, number of its tokens; size 0: no word */
     uint8_t bytes[WORD_BYTES];
     int32_t ids[WORD_TOKENS];
 } cached_word;
@@ -30,10 +30,11 @@ struct cgp_tokenizer {
     cgp__tokenizer_parts parts;
     cgp__bpe bpe;
     cgp__nfc nfc;
-    uint8_t *prefixed; /* [prefixed_capacity] a text with a space before it */
+    uint8_t *prefixed; /* [prefixed_capacity] copy of a text, with a space before the text */
     int64_t prefixed_capacity;
-    cached_word *cache;  /* [CACHE_WORDS] by hash; a newer word replaces an older one */
-    bool cuts[2][ASCII]; /* a text may be cut before a space or line feed that follows this byte */
+    cached_word *cache; /* [CACHE_WORDS] by hash; a newer word replaces an older one */
+    /* cuts[k][b]: a text may be cut between byte b and a space (k = 0) or line feed (k = 1). */
+    bool cuts[2][ASCII];
 };
 
 /* --- create, destroy --- */
@@ -157,7 +158,7 @@ static cgp_status append(cgp_token_list *tokens, int32_t id) {
     return CGP_OK;
 }
 
-/* Find the tokens of a word that is not in the cache: ids[0 .. *count - 1]. */
+/* Find the tokens ids[0 .. *count - 1] of a word that is not in the cache. */
 static cgp_status merge_word(cgp_tokenizer *t, const uint8_t *word, int64_t size, int32_t *ids,
                              int64_t *count) {
     const cgp__vocab *v = &t->parts.vocab;

@@ -5,8 +5,9 @@
  *              null, NFC      before and        ByteLevel, or     BPE       ByteLevel (no effect),
  *                             after it          Split + it                  TemplateProcessing
  *
- * Anything that tokenizers would do differently from tokenizer.c is refused, with its place in the
- * file. An unknown key is refused too, because it may change the tokens. */
+ * The reader refuses settings with which the library tokenizers would give other tokens than
+ * tokenizer.c. The message has the place in the file. An unknown key is refused too, because it may
+ * change the tokens. */
 #include "data/tokenizer_json.h"
 
 #include "base/json.h"
@@ -23,13 +24,14 @@ typedef struct reader {
     cgp__tokenizer_parts *parts;
     cgp__nfc nfc;
     cgp__vocab_text *texts; /* [added.n] */
-    int32_t n_vocab, n_new; /* tokens of the model; added tokens that the model lacks */
-    json_t *tokens;         /* model.vocab */
+    /* Number of tokens in the model; number of added tokens that the model lacks. */
+    int32_t n_vocab, n_new;
+    json_t *tokens; /* model.vocab */
 } reader;
 
 /* --- values --- */
 
-/* Return the text of a value for a message, or its type; at most SHOWN bytes. */
+/* Return a value for a message: its text, of at most SHOWN bytes, or "an object" or "a list". */
 static const char *shown(const json_t *value, char text[SHOWN]) {
     switch (value ? json_typeof(value) : JSON_NULL) {
     case JSON_OBJECT:
@@ -80,7 +82,8 @@ static cgp_status check_keys(const reader *r, const char *place, json_t *object,
     return CGP_OK;
 }
 
-/* Get the bool of a key. If it is missing, use `absent`, or refuse the file if `absent` is -1. */
+/* Get the bool of a key. If the key is missing, use `absent`, or refuse the file if `absent` is
+ * -1. */
 static cgp_status get_bool(const reader *r, const char *place, const json_t *object,
                            const char *key, int absent, bool *out) {
     char at[PLACE];
@@ -99,7 +102,7 @@ static bool is_text(const json_t *value, const char *text) {
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* Refuse the value of a key, with a suggestion, unless `is` is true. */
+/* Unless `is` is true, refuse the value of a key, with a suggestion. */
 static cgp_status need(const reader *r, bool is, const char *place, const json_t *value,
                        const char *expected, const char *way_out) {
     char text[SHOWN];
@@ -108,7 +111,7 @@ static cgp_status need(const reader *r, bool is, const char *place, const json_t
                     shown(value, text), way_out);
 }
 
-/* Return the type of a part; "" if it has none. Borrowed. */
+/* Return the type of a part of the file, borrowed; "" if the part has no type. */
 static const char *type_of(const json_t *part) {
     const char *type = json_string_value(json_object_get(part, "type"));
     return type ? type : "";
@@ -118,7 +121,7 @@ static bool is_type(const json_t *part, const char *type) {
     return strcmp(type_of(part), type) == 0;
 }
 
-/* Refuse a part by the name of its type. */
+/* Refuse a part of the file because of its type, which the message names. */
 static cgp_status refuse_type(const reader *r, const char *place, const char *expected,
                               const json_t *part) {
     const json_t *type = json_object_get(part, "type");
@@ -144,7 +147,7 @@ static cgp_status read_byte_level(const reader *r, const char *place, json_t *pa
                                        NULL};
     bool offsets = false;
     CGP_TRY(check_keys(r, place, part, keys));
-    CGP_TRY(get_bool(r, place, part, "trim_offsets", true, &offsets)); /* affects offsets only */
+    CGP_TRY(get_bool(r, place, part, "trim_offsets", true, &offsets)); /* no effect on ids */
     CGP_TRY(get_bool(r, place, part, "add_prefix_space", -1, prefix_space));
     return get_bool(r, place, part, "use_regex", true, regex);
 }
@@ -245,7 +248,7 @@ static cgp_status check_model(reader *r, json_t *model) {
                  "false", "it is SentencePiece's, which is not supported"));
     CGP_TRY(need(r, is_null(unknown) || json_is_string(unknown), "model.unk_token", unknown,
                  "null or a token", "damaged"));
-    /* Every byte has a token, so none is unknown. */
+    /* This key has no effect: every byte has a token, so no token is unknown. */
     CGP_TRY(get_bool(r, "model", model, "fuse_unk", false, &unused));
     return get_bool(r, "model", model, "ignore_merges", false, &r->parts->ignore_merges);
 }
@@ -260,7 +263,8 @@ static cgp_status take_vocab(reader *r) {
     return cgp__vocab_take_tokens(&r->parts->vocab, &source);
 }
 
-/* Write a merge as "left right"; false if it is no merge, or longer than `row`. */
+/* Write a merge as "left right" to `row`. Return false if the JSON is no merge or does not fit into
+ * `row`. */
 static bool write_row(const json_t *merge, char row[CGP__MERGE_BYTES], bool *is_version) {
     const char *left = json_string_value(merge), *right = NULL;
     *is_version = left && cgp__merge_is_version(left);
@@ -296,7 +300,8 @@ static cgp_status take_merges(reader *r, const json_t *list) {
 
 /* --- added_tokens --- */
 
-/* Copy the content, and the text to find: in NFC if it is normalized. */
+/* Copy the content of an added token. Also make the text to find, which is the content, in NFC if
+ * the token is normalized. */
 static cgp_status take_content(reader *r, cgp__added_token *token, const char *content) {
     const uint8_t *text = (const uint8_t *)content;
     int64_t size = (int64_t)strlen(content);
@@ -310,8 +315,8 @@ static cgp_status take_content(reader *r, cgp__added_token *token, const char *c
     return CGP_OK;
 }
 
-/* Check the id of an added token. It must be the token's id in the model or, for a new token, the
- * next free id: tokenizers assigns these ids, whatever the file says. */
+/* Check the id of an added token. The id must be the token's id in the model or, if the token is
+ * new, the next free id. The library tokenizers assigns these ids, whatever ids the file has. */
 static cgp_status check_id(reader *r, const char *content, const json_t *id) {
     const json_t *own = json_object_get(r->tokens, content);
     const int64_t expected = own ? json_integer_value(own) : (int64_t)r->n_vocab + r->n_new;
@@ -330,7 +335,7 @@ static cgp_status take_added(reader *r, size_t i, json_t *entry) {
     static const char *const keys[] = {"id",     "content",    "single_word", "lstrip",
                                        "rstrip", "normalized", "special",     NULL};
     char place[PLACE];
-    bool special = false; /* only used by decoders that skip special tokens */
+    bool special = false; /* not used, because decoding here never skips special tokens */
     snprintf(place, sizeof place, "added_tokens[%zu]", i);
     CGP_TRY(check_keys(r, place, entry, keys));
     const char *content = json_string_value(json_object_get(entry, "content"));
@@ -396,8 +401,8 @@ static cgp_status append_special(const reader *r, const char *name, const json_t
     return CGP_OK;
 }
 
-/* Read "single": special tokens, the text ("A"), special tokens. "pair" is for two texts, which no
- * function encodes. */
+/* Read "single": special tokens, the text ("A"), special tokens. The template "pair" is for two
+ * texts and is not used. */
 static cgp_status read_template(reader *r, json_t *part) {
     static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
     cgp__tokenizer_parts *p = r->parts;
@@ -430,7 +435,7 @@ static cgp_status read_processor(reader *r, json_t *part, const char *place) {
             return refuse_type(r, place, "one TemplateProcessing", part);
         return read_template(r, part);
     }
-    if (is_type(part, "ByteLevel")) /* affects offsets only */
+    if (is_type(part, "ByteLevel")) /* changes only the offsets of tokens, not the ids */
         return read_byte_level(r, place, part, &prefix_space, &regex);
     return refuse_type(r, place, "null, ByteLevel, TemplateProcessing or a Sequence of these",
                        part);
@@ -456,10 +461,12 @@ static cgp_status read_post_processor(reader *r, json_t *part) {
 static cgp_status read_decoder(const reader *r, json_t *part) {
     bool prefix_space = false, regex = false;
     if (!is_type(part, "ByteLevel")) return refuse_type(r, "decoder", "ByteLevel", part);
-    return read_byte_level(r, "decoder", part, &prefix_space, &regex); /* affects encoding only */
+    /* The keys of a decoder change only encoding, so their values are not used. */
+    return read_byte_level(r, "decoder", part, &prefix_space, &regex);
 }
 
-/* Return the id of the token that ends a document: GPT-2's and Qwen2's, or Llama 3's. */
+/* Return the id of the token that ends a document. It has one name in GPT-2 and Qwen2, and another
+ * in Llama 3. */
 static int32_t end_of_text(const cgp__added *added) {
     static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>"};
     for (int i = 0; i < 2; i++) {

@@ -10,13 +10,13 @@
 /* The parts of a tokenizer. Start from {0}. */
 typedef struct cgp__tokenizer_parts {
     cgp__unicode unicode; /* filled before the file is read */
-    bool nfc;             /* normalizer */
+    bool nfc;             /* the normalizer is NFC; false: there is none */
     cgp__added added;
     cgp__pattern pattern;
-    bool prefix_space;  /* put a space before a text that begins with none */
+    bool prefix_space;  /* put a space before a text that does not begin with one */
     bool ignore_merges; /* a word that is a token needs no merges */
     cgp__vocab vocab;
-    int32_t *prefix, *suffix; /* [n_prefix], [n_suffix] of the template. Owned */
+    int32_t *prefix, *suffix; /* [n_prefix], [n_suffix] tokens before and after a text, owned */
     int64_t n_prefix, n_suffix;
 } cgp__tokenizer_parts;
 

@@ -24,9 +24,9 @@ enum { MAGIC_UINT16 = 20240520, MAGIC_EVALUATION = 20240522, MAGIC_UINT32 = 2024
 typedef struct token_file {
     char *path;
     int fd;
-    int64_t bytes, header; /* header: bytes before the first token */
-    int64_t first, end;    /* its tokens are first .. end - 1 of the stream */
-    int width;             /* bytes of a token: 2 or 4 */
+    int64_t bytes, header; /* size of the file; size of its header, before the first token */
+    int64_t first, end;    /* the file has tokens `first` .. `end` - 1 of the stream */
+    int width;             /* number of bytes in a token: 2 or 4 */
 } token_file;
 
 typedef struct token_stream {
@@ -43,7 +43,7 @@ typedef struct token_data {
 
 /* --- reading --- */
 
-/* Compare a token's place in a stream with the range of a file, for bsearch(). */
+/* For bsearch(): compare the position of a token in a stream with the range of a file. */
 static int by_range(const void *token, const void *element) {
     const int64_t at = *(const int64_t *)token;
     const token_file *file = element;
@@ -90,7 +90,8 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
         count = cgp__min(count, PIECE_BYTES / file->width);
         CGP_TRY(read_piece(data, file, at, count));
         for (int64_t i = 0; i < count; i++) {
-            const int32_t token = (int32_t)token_at(data, file, i); /* below vocab */
+            /* Fits an int32, because it is below the vocabulary size. */
+            const int32_t token = (int32_t)token_at(data, file, i);
             if (tokens && t + i < base->sequence) tokens[t + i] = token;
             if (targets && t + i > 0) targets[t + i - 1] = token;
         }
@@ -110,7 +111,7 @@ static cgp_status damaged(const token_file *file, int64_t offset, const char *ex
                     offset, expected, value);
 }
 
-/* Read a header of llm.c: 256 int32, of which three are used. */
+/* Read a header of llm.c. It has 256 int32 numbers, and three of them are used. */
 static cgp_status read_header(const token_file *file, const uint8_t *header, int64_t *count) {
     if (file->bytes < HEADER_BYTES)
         return damaged(file, file->bytes, "a header of 1024 bytes after llm.c's magic",

@@ -12,10 +12,11 @@ static int32_t run_of(uint32_t character, int32_t run) {
     return run;
 }
 
-/* Assign a number to each block; return the largest number plus 1. Consecutive blocks that lie in
- * the same run share a number. */
+/* Assign a number to each block of characters, and return the largest number plus 1. Consecutive
+ * blocks that lie entirely in the same run share a number. */
 static int32_t number_blocks(cgp__unicode *unicode) {
-    int32_t n = 0, before = -1, first = 0; /* `before`: the run with the whole previous block */
+    /* `before` is the run that contains the whole previous block. */
+    int32_t n = 0, before = -1, first = 0;
     for (uint32_t i = 0; i < CGP__BLOCKS; i++) {
         const int32_t run = run_of(i * CGP__BLOCK, first);
         const bool one = run_of((i + 1) * CGP__BLOCK - 1, run) == run;

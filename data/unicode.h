@@ -5,13 +5,14 @@
 
 #include "base/base.h"
 
-/* The classes of Hugging Face's tokenizers (tools/unicode_tables.py), as bits of one byte. */
+/* The classes of characters as in Hugging Face's tokenizers (tools/unicode_tables.py), as bits of
+ * one byte. */
 typedef enum cgp__character_class {
     CGP__LETTER = 1,   /* \p{L} */
     CGP__NUMBER = 2,   /* \p{N} */
     CGP__SPACE = 4,    /* \s */
     CGP__WORD = 8,     /* \w */
-    CGP__UNSTABLE = 16 /* NFC may change it, or join it to the text before it */
+    CGP__UNSTABLE = 16 /* NFC may change the character, or join it to the text before it */
 } cgp__character_class;
 
 /* `whole` decomposes into `first` and `second`, or into `first` alone if second is 0. */
@@ -27,11 +28,12 @@ extern const int32_t cgp__unicode_runs_count, cgp__unicode_marks_count, cgp__uni
 
 enum { CGP__BLOCK = 256, CGP__BLOCKS = 0x110000 / CGP__BLOCK };
 
-/* The classes of all characters, in blocks. Neighbouring blocks whose characters all have one class
- * are stored once. Start from {0}. */
+/* The classes of all characters, in blocks. Neighbouring blocks are stored once if all their
+ * characters have the same class. Start from {0}. */
 typedef struct cgp__unicode {
-    uint8_t *blocks;             /* [n][CGP__BLOCK] */
-    uint16_t block[CGP__BLOCKS]; /* index into `blocks` of each 256 code points */
+    uint8_t *blocks; /* [n][CGP__BLOCK] */
+    /* For each 256 code points, the index of their block in `blocks`. */
+    uint16_t block[CGP__BLOCKS];
 } cgp__unicode;
 
 /* Fill the blocks from the runs. Release `unicode` in any case. */
@@ -66,7 +68,8 @@ static inline int cgp__utf8_get(const uint8_t *text, uint32_t *character) {
 /* Write a character, at most 4 bytes; return the number of bytes. */
 int cgp__utf8_put(uint8_t *text, uint32_t character);
 
-/* Return the class of the character that begins at `at` < size; *end is its end. */
+/* Return the class of the character that begins at `at` < size. Set *end to the end of the
+ * character. */
 static inline int cgp__class_at(const cgp__unicode *unicode, const uint8_t *text, int64_t at,
                                 int64_t *end) {
     uint32_t character = 0;

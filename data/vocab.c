@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vocab.c -- reads tokens from a JSON object, and merges from rows of two tokens; both strictly.
+/* vocab.c -- reads tokens from a JSON object, and merges from rows of two tokens. Both readers are
+ * strict.
  *
  *     {"!": 0, ... "\u0120t": 257, ... "\u0120the": 262}
  *     \u0120 t        rank 0
@@ -16,12 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRINTABLE = 256 }; /* the first character that stands for another byte */
+enum { PRINTABLE = 256 }; /* the first character that stands for a byte other than its own code */
 
 /* --- printed tokens --- */
 
-/* Return the byte that a character stands for, -1 if none. PRINTABLE and the characters after it
- * stand for these bytes, in order: 0 .. 0x20, 0x7f .. 0xa0, 0xad. */
+/* Return the byte that a character stands for; -1 if it stands for none. PRINTABLE and the
+ * characters after it stand for these bytes, in order: 0 .. 0x20, 0x7f .. 0xa0, 0xad. */
 static int byte_of(int character) {
     const int other = character - PRINTABLE;
     if (other >= 68) return -1;
@@ -32,8 +33,9 @@ static int byte_of(int character) {
     return itself && character != 0xad ? character : -1;
 }
 
-/* Write the bytes of a token unless `bytes` is NULL. Return their number, -1 if a character stands
- * for no byte. `text` is UTF-8: a character below U+0144 has at most two bytes. */
+/* Write the bytes of a token to `bytes`, unless `bytes` is NULL. Return the number of bytes; -1 if
+ * a character stands for no byte. `text` is UTF-8, in which the characters that stand for bytes
+ * (below U+0144) have at most two bytes. */
 static int64_t token_bytes(const char *text, uint8_t *bytes) {
     const uint8_t *c = (const uint8_t *)text;
     int64_t n = 0;
@@ -53,11 +55,11 @@ static int64_t token_bytes(const char *text, uint8_t *bytes) {
 
 /* --- tokens --- */
 
-/* The state while tokens are read. */
+/* The texts of the tokens, used while tokens are read. */
 typedef struct texts {
     const cgp__vocab_source *source;
-    const char **of_id; /* [size] the text of each token. Borrowed */
-    int32_t n;          /* number of tokens in the object; an id is less than n */
+    const char **of_id; /* [size] the text of each token, borrowed */
+    int32_t n;          /* number of tokens in the JSON object; ids are less than n */
 } texts;
 
 static cgp_status take_key(const texts *t, const char *key, const json_t *value) {
@@ -97,8 +99,9 @@ static cgp_status take_bytes(cgp__vocab *v, const texts *t) {
     return CGP_OK;
 }
 
-/* Check a token of the object: each character must stand for a byte, except in an added token.
- * Record tokens of one byte in of_byte, and all tokens in the index if there is one. */
+/* Check a token of the JSON object. Each of its characters must stand for a byte, except in an
+ * added token. Record tokens of one byte in of_byte, and all tokens in the index if there is
+ * one. */
 static cgp_status take_token(cgp__vocab *v, const texts *t, const char *key, int32_t id) {
     const int64_t length = token_bytes(key, NULL);
     if (length < 1 && t->of_id[id] != key) return CGP_OK;

@@ -7,21 +7,23 @@
 
 #include <string.h>
 
-/* `left` and `right` merge to `made`; the least rank comes first. */
+/* A merge: tokens `left` and `right` become token `made`. The merge with the least rank is applied
+ * first. */
 typedef struct cgp__pair {
-    int32_t left, right, made, rank; /* `made` < 0: a free slot */
+    int32_t left, right, made, rank; /* made < 0: this slot is free */
 } cgp__pair;
 
 typedef struct cgp__vocab {
     int32_t size;
     uint8_t *bytes;       /* bytes of all tokens, in the order of their ids */
     int64_t *starts;      /* [size + 1]: token i is bytes[starts[i]] .. bytes[starts[i + 1] - 1] */
-    int32_t of_byte[256]; /* [b]: the token of the single byte b */
-    int32_t end_of_text;  /* -1: none */
-    int32_t *index;       /* [index_mask + 1] ids by their bytes, open addressing; NULL: none */
+    int32_t of_byte[256]; /* of_byte[b] is the token of the single byte b */
+    int32_t end_of_text;  /* the token that ends a document; -1: none */
+    /* [index_mask + 1] hash table of ids by the tokens' bytes, open addressing; NULL: no index. */
+    int32_t *index;
     uint64_t index_mask;
     int64_t longest;  /* size of the longest token in the index */
-    cgp__pair *pairs; /* [mask + 1], open addressing, at most half full */
+    cgp__pair *pairs; /* [mask + 1] hash table of merges, open addressing, at most half full */
     uint64_t mask;
 } cgp__vocab;
 
@@ -37,10 +39,10 @@ typedef struct cgp__vocab_source {
     const char *path;
     const cgp__vocab_text *added; /* [n_added]; new tokens get the ids after those in `tokens` */
     int32_t n_added, n_new;       /* n_new: number of new tokens, which `tokens` lacks */
-    bool index;                   /* make an index */
+    bool index;                   /* true: make the index of ids by bytes */
 } cgp__vocab_source;
 
-enum { CGP__MERGE_BYTES = 4096 }; /* size of the longest row, with its final 0 */
+enum { CGP__MERGE_BYTES = 4096 }; /* size in bytes of the longest row, with its final 0 */
 
 /* A source of merges. The first members are for messages: "path: line 3: ..." */
 typedef struct cgp__merges {
@@ -55,11 +57,11 @@ typedef struct cgp__merges {
 cgp_status cgp__vocab_read(cgp__vocab *vocab, const char *tokens_path, const char *merges_path);
 void cgp__vocab_release(cgp__vocab *vocab);
 
-/* Read a file as JSON into *out, owned by the caller, also after a failure. */
+/* Read a file as JSON into *out. The caller owns *out, even after a failure. */
 cgp_status cgp__vocab_load_json(json_t **out, const char *path, const char *expected);
 
-/* The steps of reading: add the tokens, allocate slots for the merges, and add each merge. `row` is
- * "left right", which the call overwrites. */
+/* These functions read a vocabulary in steps: add the tokens, allocate slots for the merges, and
+ * add each merge. `row` is "left right"; the call overwrites it. */
 cgp_status cgp__vocab_take_tokens(cgp__vocab *vocab, const cgp__vocab_source *source);
 cgp_status cgp__vocab_make_slots(cgp__vocab *vocab, int64_t merges, const char *path);
 cgp_status cgp__vocab_take_merge(cgp__vocab *vocab, cgp__merges *merges, char *row);
@@ -80,7 +82,7 @@ static inline uint64_t cgp__vocab_hash(const uint8_t *bytes, int64_t size) {
     return hash ^ hash >> 32;
 }
 
-/* Return the slot of a pair, or the free slot for it. */
+/* Return the slot that has this pair or, if no slot has it, the free slot for the pair. */
 static inline cgp__pair *cgp__vocab_slot(const cgp__vocab *v, int32_t left, int32_t right) {
     const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     uint64_t slot = (key * 0x9E3779B97F4A7C15u) >> 24;

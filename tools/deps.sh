@@ -16,7 +16,7 @@ OPTIONAL="libopenmpi-dev openmpi-bin python3-numpy"
 
 hint_names="gcc, make, cmake, ninja, pkg-config, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libyaml; cmocka and jq for the tests"
 if ! command -v dpkg-query >/dev/null 2>&1; then
-    # Not Debian: check for the tools here, and let CMake name the rest.
+    # This is not Debian: check for the tools here, and let CMake name what else is missing.
     for tool in gcc cmake ninja pkg-config; do
         command -v "$tool" >/dev/null 2>&1 || { echo "cgpipe needs $tool; in all: $hint_names" >&2; exit 1; }
     done

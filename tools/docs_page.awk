@@ -7,7 +7,7 @@
     sub(/^#+ /, "", name)
     gsub(/[^a-z0-9 _-]/, "", name)
     gsub(/ /, "-", name)
-    if (name ~ /^[a-z]/) # doxygen takes only anchors that begin with a letter
+    if (name ~ /^[a-z]/) # doxygen accepts only anchors that begin with a letter
         $0 = $0 " {#" name "}"
 }
 !code {

@@ -6,11 +6,11 @@
 #     PACK=1 tools/fuzz.sh BUILD SECONDS READER... then pack the smallest set of inputs with the
 #                                                  same coverage into the corpus
 #
-# A reader's own modules are built with the sanitizers; other code comes from BUILD's static
-# libraries. Fuzzing starts from the inputs packed in tests/fuzz/corpus/NAME. New inputs are kept in
-# BUILD/fuzz/NAME for the next run, and crashing inputs in BUILD/fuzz/NAME-crash-*. An input may
-# take 10 s and 2 GB. Prints the number of executions and of covered edges of the program. Exit code
-# 1: a reader crashed.
+# The modules that implement a reader are built with the sanitizers. Other code comes from BUILD's
+# static libraries. Fuzzing starts from the inputs packed in tests/fuzz/corpus/NAME. New inputs are
+# kept in BUILD/fuzz/NAME for the next run, and crashing inputs in BUILD/fuzz/NAME-crash-*. An input
+# may take 10 s and 2 GB. Prints the number of executions and of covered edges of the program. Exit
+# code 1: a reader crashed.
 set -eu
 library="$1/libcgpipe_data.a $1/libcgpipe.a" support=$1/tests/libtest_support.a
 build=$1/fuzz

@@ -74,7 +74,7 @@ def python_comments(text):
 
 
 def markdown_prose(text):
-    """Yield the page with code, tables, headings and targets of links blanked."""
+    """Yield the page. Its code, tables, headings and targets of links are replaced by blanks."""
     text = re.sub(r"(?ms)^```.*?^```|<!--.*?-->", lambda m: "\n" * m.group().count("\n"), text)
     text = re.sub(r"(?m)^(?:    .*|\|.*|#.*)$", "", text)
     yield 1, re.sub(r"\]\([^)]*\)", "]", text)

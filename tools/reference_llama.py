@@ -98,7 +98,8 @@ def write(name, directory):
         with open(path, "w") as file:
             json.dump({**config, **published}, file, indent=2)
             file.write("\n")
-    # Read the model again: to(bfloat16) has rounded the frequencies of the rotary embedding, too.
+    # Read the model again, because to(bfloat16) has also rounded the frequencies of the rotary
+    # embedding.
     model = CASES[name][0].from_pretrained(directory, attn_implementation="eager",
                                            dtype=torch.float32).double()
     tokens = torch.randint(0, SIZES["vocab_size"], (SAMPLES, SIZES["max_position_embeddings"]))
@@ -130,8 +131,8 @@ def train(model, tokens, targets):
 
 
 def main(root):
-    """Replace the cases' directories, which must have expected.safetensors. Other files in `root`
-    are kept."""
+    """Replace the directories of the cases, each of which must have expected.safetensors. Other
+    files in `root` are kept."""
     for name in CASES:
         directory = os.path.join(root, name)
         if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,

@@ -7,8 +7,8 @@ U-Nets.
     /usr/bin/python3 tools/reference_models.py [FILE]  # default: tests/data/reference_models.json
 
 The networks are defined independently here, with PyTorch's functions, from the papers and the
-tables of torchgpipe's models. Only the order of the parameters is ours: the order of their first
-use. Nothing is random. Weights, images and labels are formulas of an index (hash:
+tables of torchgpipe's models. Only the order of the parameters is cgpipe's: the order of their
+first use. Nothing is random. Weights, images and labels are formulas of an index (hash:
 reference_numbers.py), u = hash(p, i) / 2^32 - 0.5, rounded to float32:
 
     parameter p, element i, convolutions as [height, width, in, out], linear maps as [out, in]
@@ -45,7 +45,8 @@ EPS, MOMENTUM = 1e-5, 0.1
 
 
 def hashes(p, count):
-    # reference_numbers needs numpy; bench/images_torch.py does without it.
+    # Import here, because reference_numbers needs numpy, and bench/images_torch.py must work
+    # without it.
     from reference_numbers import hashes as of
     return of(p, count)
 
@@ -249,8 +250,8 @@ def unet(convs, channels, depth):
 
 # --- runs ---
 
-# Images are few and small, because a ReLU has another gradient if its input crosses zero within
-# float32's rounding.
+# Images are few and small. In larger runs, rounding to float32 could move the input of some ReLU
+# across zero, and its gradient would change.
 MODELS = [
     {"text": "resnet:depth=20,width=8", "classes": 10, "image": 32, "batch": 5,
      "runs": [(1, False), (3, False), (3, True)], "forward": resnet([3, 3, 3], 8, 10, False, True)},
@@ -270,7 +271,7 @@ MODELS = [
 
 
 def tell(tensors):
-    """Return norms and products of tensors, in our order of elements."""
+    """Return norms and products of tensors, with elements in cgpipe's order."""
     told = {"norms": [], "products": []}
     for tensor in tensors:
         t = tensor.detach().double().contiguous().flatten()

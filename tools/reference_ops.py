@@ -1,17 +1,18 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/reference_ops.json: values and gradients of PyTorch's ops, to compare ours with.
+"""Make tests/data/reference_ops.json: values and gradients of PyTorch's ops, to compare cgpipe's
+with.
 
     apt-get install -y python3-torch               # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_ops.py [FILE] # default: tests/data/reference_ops.json
 
 x[i] = float32((i - 40) * 0.3), dy[i] = float32(cos(i)), other[i] = float32(sin(2 i)), i = 0 .. 80;
 weight[c] = float32(1 + c / 8), bias[c] = float32(c / 4 - 1), c = 0 .. 8. y and the gradients of its
-inputs are in float64. Elementwise ops use x as a vector, the others as [9, 9] of one sample.
+inputs are in float64. Elementwise ops use x as a vector. Other ops use x as one sample [9, 9].
 
-Ops that move elements, and products, use our layouts. Element i of operand k is ((37 i + 11 k) mod
-41 - 20) / 16: k = 0 for x, 1 for a second input or the weight, 2 for the bias, 3 for dy. Sums of
-their products are exact in float32, in any order.
+Ops that move elements, and products, use cgpipe's layouts. Element i of operand k is ((37 i + 11 k)
+mod 41 - 20) / 16: k = 0 for x, 1 for a second input or the weight, 2 for the bias, 3 for dy. Sums
+of their products are exact in float32, in any order.
 
 Attention: q, k, v and dy are float32 of wave(1) .. wave(4); softmax and products are in float64.
 Rotary embeddings: x is wave(1), dy is wave(2). Frequencies and angles are in float32 as in Hugging
@@ -44,8 +45,8 @@ def bce(x, target):
     return F.binary_cross_entropy(x, target, reduction="none")
 
 
-# Functions of cgp_function: number, constants a and b, PyTorch's op, x is positive. Limits are
-# multiples of 0.3 as float32, so that some x are equal to them.
+# Functions of cgp_function: number, constants a and b, PyTorch's op, and whether x must be
+# positive. Limits are multiples of 0.3 as float32, so that some x are equal to them.
 LOW, HIGH = (float(torch.tensor(limit, dtype=torch.float32)) for limit in (-0.6, 1.2))
 FUNCTIONS = [
     (0, LOW, HIGH, lambda x: F.hardtanh(x, LOW, HIGH), False),
@@ -71,12 +72,12 @@ def rms_norm(x, weight):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * weight
 
 
-# A sample of 9 rows of 9 channels, in 3 groups: PyTorch's channels come first.
+# A sample has 9 rows of 9 channels, in 3 groups. In PyTorch, channels come before rows.
 def group_norm(x, weight, bias):
     return F.group_norm(x.T[None], 3, weight, bias, EPS)[0].T
 
 
-# Ops of [9, 9]; the names of the arguments tell which operands they are.
+# Ops on [9, 9]. The names of the arguments tell which operands they are.
 OTHERS = {
     "multiply": lambda x, other: x * other,
     "subtract": lambda x, other: x - other,
@@ -88,7 +89,7 @@ OTHERS = {
 }
 
 
-# Losses of [9, 9], summed; `other` are the targets.
+# Losses on [9, 9] with a sum over elements. `other` has the targets.
 LOSSES = {
     "bce_with_logits": lambda x, other: F.binary_cross_entropy_with_logits(
         x, other.abs(), reduction="sum"),
@@ -148,7 +149,7 @@ def conv_transpose2d(sides, out, kernel, **options):
     return results(y.permute(0, 2, 3, 1).contiguous(), dx0=x, dweight=weight, dbias=bias)
 
 
-# The same operands as in tests/op/test_op_reference.c; samples come first.
+# The same operands as in tests/op/test_op_reference.c. The first dimension counts the samples.
 def others():
     return {
         "transpose 0 2": transpose(operand(0, 2, 3, 4, 5), 1, 3),
@@ -269,7 +270,7 @@ def main():
     result["functions"] = []
     for number, a, b, op, positive in FUNCTIONS:
         leaf = (x.abs() + 0.5 if positive else x.clone()).detach()
-        if number >= 13:  # probabilities, with both ends
+        if number >= 13:  # probabilities, including 0 and 1
             leaf = (leaf / 24 + 0.5).float().double()
         leaf.requires_grad_()
         y = op(leaf)

@@ -30,7 +30,7 @@ SAMPLES, STEPS, GROUPS = 3, 10, (1, 2, 5)
 
 
 def make():
-    """Make weights far from their initial values, so that all of them matter."""
+    """Make weights that are far from their initial values, so that all of them matter."""
     torch.manual_seed(1)
     weights = {}
 

@@ -69,8 +69,8 @@ MORE = {
 
 
 class Meta(type):
-    """A fake for everything that a module needs while it is loaded: a class whose attributes are
-    again fakes."""
+    """A fake for everything that a Python module needs while it is loaded. It is a class whose
+    attributes are fakes too."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):
@@ -191,19 +191,19 @@ def dumped(schedule, **options):
 
 
 def runtime(schedules, source, stages, chunks, **options):
-    """Return a schedule's lists with transfers, which the runtime makes from its compute
-    actions."""
+    """Return the lists of a schedule with transfers, as PyTorch's runtime makes them from the
+    compute actions."""
     made = schedules._PipelineScheduleRuntime(stages, chunks, loss_fn=loss, **options)
     order = {rank: list(actions) for rank, actions in source.pipeline_order.items()}
     prepare = getattr(made, "_prepare_schedule_with_comms",
-                      None) or made._load_actions  # the name before PyTorch 2.9
+                      None) or made._load_actions  # the method's name before PyTorch 2.9
     prepare(order)
     return dumped(made)
 
 
 def budgeted(schedules, source, stages, chunks):
-    """Return the lists with transfers, with late receives and the fewest pending sends with which
-    the schedule can run."""
+    """Return the lists of a schedule with transfers. Receives are as late as possible, and pending
+    sends are as few as the schedule can run with."""
     for budget in range(1, 100):
         try:
             return runtime(
@@ -217,8 +217,8 @@ def budgeted(schedules, source, stages, chunks):
 
 
 def tables(schedules, name, size, first, every):
-    """Return pairs of a format and a table: all of them, or fewer for large sizes. first: this is
-    the first size."""
+    """Return pairs of a format and a table. For large sizes, return fewer pairs. `first` says that
+    this is the first size."""
     devices, v, chunks = size
     kind = getattr(schedules, name, None)
     if kind is None:

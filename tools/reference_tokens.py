@@ -44,7 +44,8 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MERGES, STRINGS, SEED = 2000, 1000, 20190214
-TRAINED = 30000  # strings that the merges are trained on, from the previous seed
+# Number of strings on which the merges are trained; they come from the previous seed.
+TRAINED = 30000
 SPECIAL = "<|endoftext|>"
 
 SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -82,7 +83,7 @@ ADDED = [("<s>", "special"), ("</s>", "special rstrip"), ("<mask>", "special lst
          ("wo", "normalized"), ("e\u0301t", "normalized"), ("\u00e9", ""), (" gap ", ""),
          ("  ", "rstrip"), ("<|a|>", ""), ("<|a|><|b|>", ""), ("\n", "single_word"),
          ("\u1e69", "normalized lstrip single_word"), ("\u2126", "normalized"), ("pipe", "")]
-WHOLE = 20  # tokens without a merge, which only ignore_merges finds
+WHOLE = 20  # number of tokens without a merge, which only ignore_merges finds
 DIGITS = "0123456789+/ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 NORMALIZED = ["\u212b", "\u1e9b\u0323", "e\u0301", "e\u0323\u0301", "e\u0301\u0323",
               "\u1100\u1161\u11a8", "\uac00\u11a8", "\u0344", "\u0958", "\uf900", "\U0002f800",
@@ -144,7 +145,7 @@ def piece(draw):
 
 
 def code_point(draw):
-    """Return a random character of Unicode 14, half of them below U+3100."""
+    """Return a random character of Unicode 14. Half of these characters are below U+3100."""
     while True:
         character = chr(draw.randrange(0x3100 if draw.random() < 0.5 else 0x110000))
         if unicodedata.category(character) not in ("Cn", "Cs"):
@@ -260,7 +261,7 @@ def make_json():
             vocab = content["model"]["vocab"]
             words = collections.Counter(word for text in hard_strings()
                                         for word, _ in made.pre_tokenizer.pre_tokenize_str(text))
-            # Not a word: (?i) folds U+017F to s, so that 's ends there.
+            # This is not one word: (?i) folds U+017F to s, so the contraction 's ends there.
             words["'\u00c5\u00bfa"] = len(words) ** 2
             for word in [word for word, _ in words.most_common() if word not in vocab][:WHOLE]:
                 vocab[word] = len(vocab)
@@ -268,7 +269,7 @@ def make_json():
                 token["id"] += WHOLE
             for token in content["post_processor"]["processors"][1]["special_tokens"].values():
                 token["ids"] = [i + WHOLE for i in token["ids"]]
-        if name == "gpt2":  # older files have merges as text
+        if name == "gpt2":  # write merges as text, as in older files
             content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         with open(os.path.join(directory, name + ".json"), "w", encoding="utf-8") as file:

@@ -61,7 +61,7 @@ def write(name, directory):
     if name == "vit-shards":
         model = model.to(torch.bfloat16)
     model.save_pretrained(directory, **({"max_shard_size": "8KB"} if name == "vit-shards" else {}))
-    # Read the stored weights again.
+    # Read the weights again in the form in which they were stored.
     model = ViTForImageClassification.from_pretrained(directory, attn_implementation="eager",
                                                       dtype=torch.float32).double()
     side = CASES[name]["image_size"]
@@ -96,8 +96,8 @@ def train(model, images, labels):
 
 
 def main(root):
-    """Replace the cases' directories, which must have expected.safetensors. Other files in `root`
-    are kept."""
+    """Replace the directories of the cases, each of which must have expected.safetensors. Other
+    files in `root` are kept."""
     for name in CASES:
         directory = os.path.join(root, name)
         if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,

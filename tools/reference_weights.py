@@ -51,7 +51,7 @@ def make_gpt2(**other):
     sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2,
              "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
     model = GPT2LMHeadModel(GPT2Config(**{**sizes, **other})).eval()
-    # Biases start as zero and norms as one, so errors in them would not show.
+    # Biases start as zero and norms as one, so an error in reading them would not show.
     for name, p in model.named_parameters():
         if name.endswith("bias") or "ln_" in name:
             p.data += 0.2 * torch.randn_like(p)
@@ -164,8 +164,8 @@ CASES = ("gpt2", "gpt2-shards", "gpt2-f16", "gpt2-bf16", "gpt2-other", "resnet20
 
 
 def make(root):
-    """Replace the cases' directories, which must have expected.safetensors. Other files in `root`
-    are kept."""
+    """Replace the directories of the cases, each of which must have expected.safetensors. Other
+    files in `root` are kept."""
     os.makedirs(root, exist_ok=True)
     directories = [os.path.join(root, case) for case in CASES]
     for directory in directories:

@@ -35,7 +35,8 @@ def matched(pattern):
 
 
 def word_characters():
-    """Return the word characters: a single_word token does not match before such a character."""
+    """Return the word characters. They are found with a single_word token, which does not match
+    before a word character."""
     made = Tokenizer(models.BPE(vocab={"x": 0}, merges=[]))
     made.add_tokens([AddedToken("<w>", single_word=True, normalized=False)])
     encoded = made.encode_batch_fast(["<w>" + chr(c) for c in POINTS])
@@ -74,8 +75,8 @@ def decompositions():
 
 
 def check(steps, whole, classes, composed):
-    """Check that NFD by the tables equals that of tokenizers, for each character and for each pair
-    of marks after a letter."""
+    """Check that NFD by these tables equals the NFD of tokenizers, for each character and for each
+    pair of marks after a letter."""
     def expand(c):
         if c not in steps:
             return [c]
@@ -100,7 +101,7 @@ def check(steps, whole, classes, composed):
 
 
 def runs(values):
-    """Return [start << 8 | value] for the runs of equal values, from 0 on."""
+    """Return [start << 8 | value] for each run of equal values, beginning with code point 0."""
     made, last = [], None
     for c in range(0x110000):
         if values.get(c, 0) != last:

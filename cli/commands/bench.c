@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c -- cgpipe bench MODEL: measure the memory and speed of any model. With `gpt2` alone as
  * the operand, run the published GPT-2 benchmark of 16 layers and print its published figures
- * beside the measured ones. --grid prints a row for each K, M and recomputation. `bench transport`
- * is in bench_transport.c. */
+ * beside the measured ones. --grid prints a row for each number of devices, number of micro-batches
+ * and recomputation mode. `bench transport` is in bench_transport.c. */
 #include "commands/commands.h"
 
 #include "errors.h"
@@ -28,8 +28,9 @@
 
 /* --- the benchmark --- */
 
-/* Published peak activation memory in GiB: [never, except_last][K 1, 2, 4][M 1, 2, 4 .. 64], the
- * better of two implementations (bench/README.md). */
+/* Published peak activation memory in GiB: [recomputation never, except_last][K = 1, 2, 4
+ * devices][M = 1, 2, 4 .. 64 micro-batches]. Two implementations have published figures; each entry
+ * is the better figure (bench/README.md). */
 static const double figures[2][3][7] = {
     {{6.44, 6.06, 5.88, 6.08, 5.89, 6.92, 6.07},
      {6.83, 6.31, 6.14, 6.42, 6.53, 7.06, 6.25},
@@ -232,7 +233,8 @@ static void print_row(FILE *out, const cli_session *session) {
     cli_output_flush(out);
 }
 
-/* Print a row for a cell that does not fit into memory; the grid continues after it. */
+/* Print a row for a combination of options that does not fit into memory. The grid continues with
+ * the next combination. */
 static json_t *too_large(FILE *out, const cli_run_options *options) {
     json_t *cell = json_object();
     cli_options_json(cell, options, CLI_LIST_REPORTED);

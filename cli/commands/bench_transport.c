@@ -37,10 +37,11 @@ enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 4 << 20 };
 /* Bandwidth in bytes/s if the clock shows no difference between two sizes. */
 #define MAX_BANDWIDTH 1e12
 
-/* Spin time in ns of the pipeline's links if each rank has a core of its own. */
+/* Time in ns for which the pipeline's links spin before they block, if each rank has its own
+ * core. */
 #define SPIN_NS 20000000
 
-/* Facts about a rank. Each rank sends its own to all others. */
+/* Facts about a rank, which the rank sends to all others. */
 typedef struct rank_info {
     char host[CLI_HOST];
     int64_t cores, memory_bytes;
@@ -50,7 +51,8 @@ typedef struct bench {
     const cli_run_options *options;
     int ranks, devices;
     rank_info *rank; /* [ranks] */
-    /* [ranks x ranks], from one rank to another; NaN: not measured */
+    /* [ranks x ranks] times of messages of each size, from one rank to another; NaN: not
+     * measured */
     double (*seconds)[SIZES];
     char (*kind)[64]; /* [devices] */
     cli_cluster cluster;
@@ -85,14 +87,14 @@ static void close_wire(wire *w) {
     free(w->data);
 }
 
-/* Return the failure that ended a wait. */
+/* Return the status of the failure that ended a wait for a message or a buffer. */
 static cgp_status ended(const wire *w) {
     CGP_TRY(w->transport->agreement.barrier(w->communicator));
     return cgp_fail(CGP_EPEER, "%s: a message was lost", w->transport->name);
 }
 
-/* Measure round trips, and compute the time of a message from the shortest round trip of each size:
- * longer round trips include other waits. */
+/* Measure round trips, and compute the time of a message from the shortest round trip of each size.
+ * Longer round trips include other waits. */
 static cgp_status send_all(wire *w, double seconds[SIZES]) {
     cgp_link_message message;
     if (!w->transport->links.acquire(w->link, INT64_MAX, &message)) return ended(w);
@@ -348,7 +350,7 @@ static cgp_status prepare(bench *b) {
     return CGP_OK;
 }
 
-/* Refuse options of models: messages are measured without a model. */
+/* Refuse options that concern a model, because messages are measured without a model. */
 static cgp_status check_options(const cli_run_options *options) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const bool fits = id == CLI_OPTION_TRANSPORT || id == CLI_OPTION_DEVICES ||

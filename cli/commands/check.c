@@ -25,7 +25,7 @@
 typedef struct outcome {
     double loss;
     int n_gradients, n_outputs;
-    float **gradients;   /* [n_gradients]; NULL: a frozen parameter */
+    float **gradients;   /* [n_gradients] one per parameter; NULL for a frozen parameter */
     cgp_tensor *outputs; /* [n_outputs] f32 or i32, for the whole batch */
     char weights[65], states[65];
 } outcome;

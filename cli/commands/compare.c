@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare.c -- cgpipe compare: which settings of two runs differ, and the first step and tensor
- * whose digests differ (digest_file.h).
+/* compare.c -- cgpipe compare: print which settings of two runs differ, and the first step and
+ * tensor whose digests differ (digest_file.h).
  *
  *     steps of RUN          10  20  30  40          every step that both files have is
  *     steps of the other        20      40  60      compared, in order, until one differs */
@@ -34,7 +34,7 @@ typedef struct comparison {
     json_t *tensors;  /* list of {"part": .., "first": NAME, "differ": n, "of": n}, at `step` */
     json_t *losses;   /* list of {"loss": number, "values": [A, B]}, at `step` */
     bool same_tensors;
-    int64_t steps, first, last; /* steps that both have; with a difference, those before it */
+    int64_t steps, first, last; /* steps that both runs have, before the first difference */
     int64_t step;               /* first step that differs; 0: none */
 } comparison;
 
@@ -60,7 +60,8 @@ static void add_members(comparison *c, const char *prefix, json_t *a, json_t *b)
         add_setting(c, prefix, key, NULL, value);
 }
 
-/* Return the list of the faults that the run's starts injected; NULL: none. */
+/* Return the list of the faults (CGP_FAULT) that were injected when the run was started or resumed;
+ * NULL: none. */
 static json_t *faults_of(const json_t *record) {
     size_t i;
     json_t *start, *faults = json_array();
@@ -80,8 +81,8 @@ static void compare_faults(comparison *c, const json_t *a, const json_t *b) {
     json_decref(after);
 }
 
-/* List the options, and what else may change the bits: model, devices, plug-ins, version,
- * instruction set, libm and injected faults. */
+/* List the options that differ, and whatever else may change the bits: model, devices, plug-ins,
+ * version, instruction set, libm and injected faults. */
 static void compare_settings(comparison *c, const side sides[2]) {
     static const char *const own[] = {"model", "model_sha256", "devices", "plugins"},
                              *const versions[] = {"cgpipe", "isa", "libm"};
@@ -122,7 +123,8 @@ static void compare_losses(comparison *c, const cli_digest_file *a, const cli_di
     }
 }
 
-/* Return the entry of a part; NULL: the part has no difference so far. */
+/* Return the entry of a part, such as "gradient"; NULL: no tensor of the part has differed so
+ * far. */
 static json_t *entry_of(const comparison *c, const char *part) {
     size_t i;
     json_t *entry;
@@ -155,7 +157,7 @@ static void compare_tensors(comparison *c, const cli_digest_file *a, const cli_d
     }
 }
 
-/* Compare the records of a step. */
+/* Compare the digest records that two runs wrote for the same step. */
 static void compare_step(comparison *c, const cli_digest_file *a, const cli_digest_file *b) {
     compare_losses(c, a, b);
     compare_tensors(c, a, b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c -- cgpipe config: print the settings of a run as a run file: the options that --resume
- * takes from run.json. */
+/* config.c -- cgpipe config: print the settings of a run as a run file. These are the options that
+ * --resume takes from run.json. */
 #include "commands/commands.h"
 
 #include "errors.h"

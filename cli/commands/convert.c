@@ -55,7 +55,8 @@ typedef struct conversion {
 
 /* --- source --- */
 
-/* Tell whether a path exists. EIO counts as existing: opening the file then reports the reason. */
+/* Tell whether a path exists. On EIO, assume that the path exists: opening it later reports the
+ * reason. */
 static bool is_there(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0 || errno == EIO;
@@ -111,8 +112,8 @@ static cgp_status check_options(const conversion *c) {
     return CGP_OK;
 }
 
-/* Find the model of a single file of weights: --model, which must agree with a config.json beside
- * the file. */
+/* Find the model of a single file of weights. --model names it, and must agree with a config.json
+ * beside the file. */
 static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
     char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
@@ -139,8 +140,8 @@ static cgp_status find_model(conversion *c) {
                     options->target, cli_model_name(&c->of));
 }
 
-/* Refuse a target that has `file`, which makes it a run or a checkpoint. If published weights were
- * added, the directory could be read as the wrong kind. */
+/* Refuse a target directory that has `file`, because that file makes it a run or a checkpoint. With
+ * published weights added, the directory could be mistaken for the other kind. */
 static cgp_status check_not(const char *directory, const char *file, const char *what) {
     if (!has(directory, file)) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
@@ -268,8 +269,9 @@ static cgp_model_spec with_dropout(const conversion *c) {
     return spec;
 }
 
-/* A directory inside the target, where files are written before they move to the target. After a
- * kill, its name and its free lock let cgp_checkpoint_clean() delete it at the next conversion. */
+/* A locked directory inside the target, where files are written before they move to the target.
+ * After a kill, the next conversion deletes this directory with cgp_checkpoint_clean(), which
+ * recognizes it by its name and its free lock. */
 typedef struct staging {
     char *path;
     int fd, target; /* descriptors of this locked directory and of the target; -1: not open */
@@ -320,8 +322,8 @@ static cgp_status move_in(const staging *s, const char *target, const char *name
     return not_replaced(target, name);
 }
 
-/* Put the old files back. If there were no old weights, delete the new ones: they have no
- * config.json. */
+/* Put the old files back. If there were no old weights, delete the new weights, which are useless
+ * without config.json. */
 static void put_back(const staging *s) {
     if (renameat(s->fd, OLD_WEIGHTS, s->target, WEIGHTS) != 0 &&
         faccessat(s->fd, WEIGHTS, F_OK, 0) != 0)
@@ -347,7 +349,7 @@ static cgp_status write_directory(conversion *c) {
     const char *to = c->options->target;
     const cgp_model_spec spec = with_dropout(c);
     staging s;
-    CGP_TRY(cgp_checkpoint_clean(to)); /* a killed conversion's entries */
+    CGP_TRY(cgp_checkpoint_clean(to)); /* delete entries that a killed conversion left */
     const bool made = mkdir(to, 0777) == 0;
     if (!made && errno != EEXIST)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));

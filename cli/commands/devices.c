@@ -22,7 +22,7 @@ static const char *capabilities(const cgp_backend_info *info) {
     return text;
 }
 
-/* Plug-ins that were not built with this program, and the reason. */
+/* Plug-ins that the build of this program left out, and the reason. */
 static const struct {
     const char *name, *reason;
 } not_built[] = {
@@ -31,7 +31,7 @@ static const struct {
 #undef NOT_BUILT
         {NULL, NULL}};
 
-/* Tell whether a plug-in with this file name was opened, perhaps from another build. */
+/* Tell whether a plug-in with this file name was opened. It may come from another build. */
 static bool is_opened(const char *name) {
     cgp_plugin_info info;
     for (int i = 0; (info = cgp_plugin_info_at(i)).path; i++) {

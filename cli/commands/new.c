@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* new.c -- cgpipe new model NAME: write a directory with a working model plug-in from
  * cli/templates/model/: model, op, data, Makefile, README and a test. The directory appears whole
- * or not at all. The command also deletes what a killed process left. */
+ * or not at all. The command also deletes the temporary directories that killed processes left. */
 #define _GNU_SOURCE /* renameat2() */
 #include "commands/commands.h"
 
@@ -23,7 +23,7 @@
 #define PLACE "@NAME@"
 
 static const struct {
-    const char *name; /* the placeholder PLACE becomes NAME, here and in the text */
+    const char *name; /* file name, in which PLACE is a placeholder for NAME, as in the text */
     const unsigned char *text;
     size_t bytes;
 } files[] = {

@@ -28,7 +28,8 @@ static cgp_status make(cli_session *session, cli_run_options *options,
 typedef struct predicted_step {
     cgp_schedule_timeline timeline;
     double update;
-    char *reused; /* how costs of another model are used, or NULL */
+    /* How costs that were measured on another model are used; NULL: they are of this model. */
+    char *reused;
 } predicted_step;
 
 /* Simulate a step with the costs of layers, and the links of --cluster. */

@@ -100,8 +100,8 @@ static void print_choices(FILE *out, const cli_session *session, const cgp_searc
     fprintf(out, "\n%s\n", command);
 }
 
-/* A choice without a balance is an entry of the list of what was tried; its makespan is 0 if no
- * such plan fits. */
+/* A choice without a balance describes one of the combinations that the search tried. Its makespan
+ * is 0 if no plan of this combination fits. */
 static json_t *choice_json(const cgp_search_choice *choice, bool timed) {
     json_t *balance = choice->balance ? cli_integers_json(choice->balance, choice->stages) : NULL;
     return json_pack(

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine, or of
- * each rank. */
+/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine or,
+ * with several ranks, on one device of each rank. */
 #include "commands/commands.h"
 
 #include "errors.h"
@@ -24,7 +24,8 @@ static double step_flops(const cgp_layer_cost *c) {
     return c->flops[0] + c->flops[1] + c->flops[2];
 }
 
-/* Print a row of the table. `unit`: unit of its rate, in operations a second. */
+/* Print a row of the table. `unit` is the number of operations per second that the rate is divided
+ * by. */
 static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double unit) {
     char bytes[CLI_NUMBER];
     fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name, 1e3 * c->forward_seconds,
@@ -88,7 +89,7 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
     print_rates(out, costs);
 }
 
-/* Return the devices as --devices takes them, "cpu*2". Freed by the caller. */
+/* Return the devices in the form that --devices accepts, "cpu*2". Freed by the caller. */
 static char *devices_text(const cli_run_options *options, int devices) {
     if (options->devices.count >= 2)
         return cli_joined(options->devices.values, options->devices.count);
@@ -100,7 +101,7 @@ static char *option_text(const char *name, double value) {
     return isnan(value) ? cli_text("%s", "") : cli_text(" --%s %g", name, value);
 }
 
-/* Set the command that repeats the measurement, and its date. */
+/* Store the command that repeats the measurement, and the date of the measurement. */
 static void sign(cli_costs *costs, const cli_run_options *options, cli_model *model) {
     const time_t now = time(NULL);
     struct tm day;

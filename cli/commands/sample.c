@@ -26,7 +26,7 @@ typedef struct sample {
     cli_model model;
     cli_text_sizes sizes;
     bool cached;   /* the model generates with a KV cache */
-    int64_t batch; /* tokens of a mini-batch, if there is a cache */
+    int64_t batch; /* tokens of a mini-batch, if the model has a KV cache */
     cli_session session;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
@@ -37,7 +37,7 @@ typedef struct sample {
 /* Number of prompt tokens in a micro-batch. */
 #define PREFILL 64
 
-/* Plan a stage for each rank, unless --stages is given. With a cache, each stage works on a
+/* Plan one stage per rank, unless --stages is given. With a cache, each stage works on a
  * micro-batch of the prompt. */
 static cgp_status make_plan(sample *s) {
     cli_run_options options = *s->options;
@@ -61,7 +61,8 @@ static cgp_status make_plan(sample *s) {
     return status;
 }
 
-/* Refuse to print ids as bytes if the run's data is tokens or the vocabulary is larger than 256. */
+/* Without a tokenizer, token ids are printed as bytes. Refuse that if the run's data is a file of
+ * tokens, or if the vocabulary is larger than 256. */
 static cgp_status expect_tokenizer(const sample *s) {
     const json_t *data = json_object_get(json_object_get(s->record, "options"), "data");
     const char *first = json_string_value(json_array_get(data, 0));
@@ -119,9 +120,9 @@ static cgp_status check_note(const char *path, const char *directory, const char
     return same ? CGP_OK : CGP_EFORMAT;
 }
 
-/* Check the model against config.json beside the file, or the note of its checkpoint: weight shapes
- * determine neither the number of heads nor the form of GELU. A directory of weights is no
- * checkpoint. */
+/* Check the model against the config.json beside the file of weights, or against the note of the
+ * file's checkpoint. The check is needed because weight shapes determine neither the number of
+ * heads nor the form of GELU. A directory of weights is no checkpoint. */
 static cgp_status check_model(const sample *s, const char *path) {
     char expected[CLI_MODEL_SPEC], got[CLI_MODEL_SPEC];
     CGP_TRY(cli_model_text(&s->model, expected));

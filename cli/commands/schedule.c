@@ -19,16 +19,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1000, COSTS = 3 }; /* maximum rows of a drawing; kinds of cost with an option */
+/* Maximum number of rows in a drawing; number of kinds of cost that have an option. */
+enum { MAX_ROWS = 1000, COSTS = 3 };
 static const char kinds[] = "FBIWR", costs[] = "FIW";
 
 typedef struct drawing {
     const cli_run_options *options;
     cgp_schedule *schedule;
-    const cgp_edge *edges; /* of the schedule */
+    const cgp_edge *edges; /* the edges between stages of the schedule */
     int n_edges;
     double *costs[COSTS], *latency, *transfer;
-    cli_cluster cluster; /* of --cluster */
+    cli_cluster cluster; /* the file of --cluster */
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
 } drawing;
@@ -46,7 +47,7 @@ static bool is_stdout(const char *path) {
     return path && strcmp(path, "-") == 0;
 }
 
-/* Refuse more than one output to standard output. */
+/* Refuse options that would write more than one output (CSV, SVG, JSON) to standard output. */
 static cgp_status check_outputs(const cli_run_options *options) {
     if (options->csv + options->csv_transfers + is_stdout(options->svg) +
             is_stdout(options->trace_json) + is_stdout(options->json) >
@@ -147,7 +148,8 @@ static cgp_status make(drawing *d) {
 
 /* --- checking and simulating --- */
 
-/* Check the schedule. If it is wrong, draw the diagnostic and keep the message of the check. */
+/* Check the schedule. If it is wrong, draw the actions around the error, and keep the message of
+ * the check. */
 static cgp_status check(drawing *d) {
     const cgp_status status = cgp_schedule_check(d->schedule, &d->report);
     char *grid = status == CGP_EINVAL ? cgp_schedule_draw_diagnostic(d->schedule) : NULL;
@@ -254,7 +256,7 @@ static cgp_status print(const drawing *d) {
     const cli_run_options *options = d->options;
     if (options->csv || options->csv_transfers || is_stdout(options->svg) ||
         is_stdout(options->trace_json))
-        return CGP_OK; /* standard output has the CSV, SVG or JSON */
+        return CGP_OK; /* print no text, because standard output has the CSV, SVG or JSON */
     FILE *out = cli_info_stream(options);
     if (cgp_schedule_devices(d->schedule) <= MAX_ROWS)
         CGP_TRY(cli_print_picture(out, d->schedule, "device"));
@@ -350,7 +352,7 @@ static json_t *info_json(const cgp_schedule_info *info, double memory) {
     return o;
 }
 
-/* List the schedules, with their memory on so many devices. */
+/* List the schedules, with their memory on --stages devices relative to the memory of 1f1b. */
 static cgp_status list_schedules(const cli_run_options *run_options) {
     const cgp_schedule_info *info;
     FILE *out = cli_info_stream(run_options);

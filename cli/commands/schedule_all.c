@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Peaks of more devices are printed as the largest one. */
+/* For more devices than this, print only the largest peak of all devices. */
 enum { MOST_PEAKS = 8 };
 
 /* A schedule with `virtual_stages` stages on each device. */
@@ -49,7 +49,8 @@ static cgp_status make(row *r, int devices, int chunks) {
     return CGP_OK;
 }
 
-/* The shortest step first, then the least memory. Forward alone comes last. */
+/* Order rows by step time and then by memory, smallest first. Schedules without backward come
+ * last. */
 static int compare(const void *a, const void *b) {
     const row *x = a, *y = b;
     if (x->info->has_backward != y->info->has_backward) return x->info->has_backward ? -1 : 1;
@@ -111,7 +112,7 @@ static cgp_status report(const cli_run_options *options, row *rows, int n, const
 
 /* --- the command --- */
 
-/* Refuse options that have no meaning for all schedules. */
+/* Refuse options that do not apply to every schedule. */
 static cgp_status check(const cli_run_options *options) {
     if (options->operand)
         return cgp_fail(CGP_EINVAL, "--all: expected no NAME, got %s (leave out one)",
@@ -127,7 +128,8 @@ static cgp_status check(const cli_run_options *options) {
     return cli_json_check(options);
 }
 
-/* Make the rows of a schedule, with up to 4 stages on a device if it takes any number. */
+/* Make the rows of a schedule: one for each number of stages per device. The number doubles up to 4
+ * if the schedule takes any number. */
 static cgp_status add(const cli_run_options *options, const cgp_schedule_info *info, row *rows,
                       int *n) {
     const int given = (int)options->virtual_stages;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule_compare.c -- cgpipe schedule --compare FILE: print a measured step below its plan, and
- * where its time went. FILE was written by --trace. */
+/* schedule_compare.c -- cgpipe schedule --compare FILE: print the timeline of a measured step below
+ * the planned timeline, and where the time of the step went. FILE was written by --trace. */
 #include "commands/commands.h"
 
 #include <cgpipe/compare.h>
@@ -36,8 +36,8 @@ static cgp_status read_step(compared *c) {
     return status;
 }
 
-/* Return the fraction of the makespan that `part` takes on device `d`; -1: on average over all
- * devices. */
+/* Return the fraction of the makespan that `part` takes on device `d`, or on average over all
+ * devices if `d` is -1. */
 static double fraction(const compared *c, int d, int part) {
     const cgp_schedule_comparison *x = &c->comparison;
     double sum = 0, total = 0;
@@ -97,7 +97,7 @@ static cgp_status print_pictures(FILE *out, const compared *c) {
 static cgp_status print(const compared *c) {
     const cli_run_options *options = c->options;
     if (options->svg && strcmp(options->svg, "-") == 0)
-        return CGP_OK; /* standard output has the SVG */
+        return CGP_OK; /* print no text, because standard output has the SVG */
     FILE *out = cli_info_stream(options);
     fprintf(out, "schedule     %s, %d devices, %d stages, %d micro-batches\n\n",
             cli_shown(cgp_schedule_name(c->schedule)), cgp_schedule_devices(c->schedule),

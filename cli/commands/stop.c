@@ -5,7 +5,8 @@
  *
  * A training holds a lock on the directory, but a network file system may hide the lock from other
  * hosts. If the lock is free, the request is refused only if the run was last started on this host,
- * or never. Otherwise the request is made, and the output says why the training may not exist. */
+ * or was never started. Otherwise the request is made, and the output says why the training may not
+ * exist. */
 #include "commands/commands.h"
 
 #include "errors.h"
@@ -60,8 +61,8 @@ static void print_request(const cli_run_directory *directory, const char *doubt)
     cli_output_flush(stdout);
 }
 
-/* Wait until the lock is free. With a `doubt`, the state of the lock is unknown, so wait until a
- * training has deleted the request. */
+/* Wait until the lock is free. If there is a `doubt`, this process cannot see the lock, so wait
+ * until a training has deleted the stop request. */
 static void wait_for_end(const cli_run_directory *directory, const char *doubt) {
     const struct timespec pause = {.tv_nsec = 100000000};
     while (doubt ? cli_run_directory_has(directory, CLI_REQUEST)

@@ -40,11 +40,12 @@
 #include <unistd.h>
 
 #define RANKS "{ranks}"
-#define LONGEST_PAUSE 300.0 /* in seconds; if --backoff is longer, --backoff */
+/* Longest wait before a restart, in seconds, unless --backoff itself is longer. */
+#define LONGEST_PAUSE 300.0
 
-/* Parts of RUN that change while a training makes progress. */
+/* The parts of the directory RUN that change while a training makes progress. */
 typedef struct trace {
-    int64_t newest; /* checkpoint */
+    int64_t newest; /* step of the newest checkpoint */
     struct stat directory, metrics;
 } trace;
 
@@ -89,7 +90,8 @@ static bool has_option(const cli_names *words, const char *option) {
 
 /* Check that the same command line can start a run and resume it. */
 static cgp_status check_train(const cli_names *words) {
-    if (!has_word(words, "train")) return CGP_OK; /* a script may add --resume itself */
+    /* The command may be a script that adds --resume itself. */
+    if (!has_word(words, "train")) return CGP_OK;
     if (!has_option(words, "--resume"))
         return cgp_fail(CGP_EINVAL, "supervise: the command has no --resume to continue after a "
                                     "failure (add it; without a run it starts one)");
@@ -149,8 +151,9 @@ static bool same(const trace *a, const trace *b) {
            same_file(&a->metrics, &b->metrics);
 }
 
-/* Return the step of the newest checkpoint that has a list of files: without it there is nothing to
- * resume from. An empty directory with a checkpoint's name does not count. */
+/* Return the step of the newest checkpoint that has a list of files, because a run cannot resume
+ * from a checkpoint without that list. An empty directory with a checkpoint's name does not
+ * count. */
 static int64_t progress(const supervision *s) {
     cli_run_directory directory;
     cli_run_directory_name(&directory, s->run);
@@ -200,7 +203,9 @@ static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
         const double idle = cli_seconds() - since;
         const bool failed_before = failed;
         failed = idle >= s->options->grace && cli_processes_failed();
-        s->failed |= failed && failed_before; /* seen twice: its parent does not reap it */
+        /* If a check finds a failed process twice in a row, the parent does not reap that
+         * process. */
+        s->failed |= failed && failed_before;
         if (s->failed || (limit > 0 && idle >= limit)) cli_watcher_end(watcher);
     }
 }
@@ -285,7 +290,7 @@ static int last_code(const cli_ending *ending) {
     return cli_stop_signal() ? CLI_STOPPED : -1;
 }
 
-/* Take the next number of ranks unless the command wrote a newer checkpoint. Return whether to
+/* Take the next number in --ranks unless the command wrote a newer checkpoint. Return whether to
  * restart. */
 static bool goes_on(supervision *s, const cli_ending *ending) {
     const int64_t newest = progress(s);

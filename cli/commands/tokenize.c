@@ -35,10 +35,11 @@ typedef struct work {
     uint8_t *piece;        /* [capacity] */
     size_t capacity;
     size_t width; /* number of bytes per token in --out */
-    FILE *out;    /* standard output; for --out a stream to `kept` */
+    FILE *out;    /* standard output or, with --out, a stream that writes to `kept` */
     char *kept;   /* [n_kept] */
     size_t n_kept;
-    int64_t read, made; /* numbers of bytes and of tokens; --decode: of tokens and of bytes */
+    /* Numbers of bytes read and tokens made; with --decode, of tokens read and bytes made. */
+    int64_t read, made;
 } work;
 
 /* --- out --- */
@@ -56,7 +57,8 @@ static void write_word(FILE *out, uint32_t word, size_t width) {
     fwrite(bytes, width, 1, out);
 }
 
-/* Write llm.c's header for a file of 4-byte tokens; finish_header() fills in their number. */
+/* Write llm.c's header for a file of 4-byte tokens; finish_header() fills in the number of
+ * tokens. */
 static void begin_header(work *w) {
     write_word(w->out, LLM_C_MAGIC_UINT32, 4);
     write_word(w->out, LLM_C_VERSION_UINT32, 4);
@@ -119,7 +121,7 @@ static void add_token(work *w, int32_t id) {
 
 /* --- text to tokens --- */
 
-/* Add the tokens that the template puts before a text, or after it, if they are requested. */
+/* If requested, add the tokens that the tokenizer's template puts before or after a text. */
 static void add_template(work *w, const int32_t *(*side)(const cgp_tokenizer *, int64_t *)) {
     int64_t count = 0;
     const int32_t *ids = side(w->tokenizer, &count);
@@ -189,7 +191,7 @@ static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
 
 /* Decode numbers separated by spaces and line breaks. */
 static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
-    int64_t id = -1; /* -1: no number has begun */
+    int64_t id = -1; /* the number that is being read; -1: no digit has been read yet */
     for (int64_t at = 0;; at++) {
         const int c = getc(in);
         const bool space = c == EOF || (c && strchr(" \n\t\r", c));

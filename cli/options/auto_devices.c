@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auto_devices.c -- --devices auto: all GPUs of this machine that can be used, else the cpu. */
+/* auto_devices.c -- --devices auto: all usable GPUs of this machine, or cpu if there is none. */
 #include "options/resolve.h"
 
 #include "options/options.h"

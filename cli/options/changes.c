@@ -12,8 +12,8 @@
 
 /* --- changes --- */
 
-/* Tell whether --resume takes the option from the run. Paths of data do not count: data are
- * compared by their identity. */
+/* Tell whether --resume takes the option from the run. False for paths of data, because data sets
+ * are compared by their identity instead. */
 static bool inherited(const cli_run_options *run_options, int id) {
     return id != CLI_OPTION_DATA && id != CLI_OPTION_VALIDATION &&
            cli_option_taken(id, run_options->command) && !(cli_options[id].flags & CLI_ONCE);
@@ -77,8 +77,8 @@ static void print_value(FILE *out, const json_t *value) {
     free(text);
 }
 
-/* Tell whether the command line can set the value. The command line has no syntax to unset an
- * option. */
+/* Tell whether the command line can set the value. False for null, because the command line has no
+ * syntax to unset an option. */
 static bool has_option(const json_t *value) {
     return value && !json_is_null(value) && !json_is_false(value);
 }
@@ -153,8 +153,8 @@ cgp_status cli_options_check(const cli_run_options *run_options, const json_t *o
 
 /* Translate --recipe imagenet-90 of cgpipe 0.1.0 to options. The recipe cuts the learning rate
  * after 30, 60 and 80 of 90 epochs, scaled and rounded for other numbers of epochs. Its warm-up
- * takes 4 of 90 epochs; it begins at 0.1 of the rate, and rises once per epoch. The record has the
- * recipe's other options. */
+ * takes 4 of 90 epochs: the rate begins at 0.1 of the full rate and rises once per epoch. The
+ * record already has the other options of the recipe. */
 static void translate_recipe(json_t *options) {
     static const int cuts[] = {30, 60, 80};
     const json_int_t epochs = json_integer_value(json_object_get(options, "epochs"));

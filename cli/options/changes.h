@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* changes.h -- compare the options of a run's record, its starts and its checkpoints. All of them
- * are made by cli_options_json(). */
+/* changes.h -- compare the options that run.json (the record), its list of starts, and the
+ * checkpoints of a run have. cli_options_json() made all of these options. */
 #ifndef CGPIPE_CLI_CHANGES_H
 #define CGPIPE_CLI_CHANGES_H
 
@@ -15,13 +15,14 @@ typedef struct cli_run_options cli_run_options;
  * --seed 0 -> 1". Writes nothing if none differs. */
 void cli_options_print_changes(FILE *out, const cli_run_options *options, const json_t *before);
 
-/* Return the values in `now` that differ from `before` or are given. Owned. */
+/* Return the values in `now` that differ from `before` or are given on the command line. Owned by
+ * the caller. */
 json_t *cli_options_changes(const cli_run_options *options, const json_t *before,
                             const json_t *now);
 
 /* Fail with CGP_EINVAL if the options of a `record` differ from `expected`, except those given on
- * the command line. The message names the first difference and the option that sets the value
- * back. */
+ * the command line. The message names the first difference, and the option that restores the
+ * expected value. */
 CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *options, const json_t *record,
                                             const json_t *expected);
 

@@ -16,8 +16,8 @@ typedef struct cli_progress {
 } cli_progress;
 
 /* Set the steps of an epoch and, from --epochs, --steps. An epoch has as many whole mini-batches as
- * fit into `samples`; the remaining samples begin the next epoch. The progress of a run counts in
- * samples (`done`), not in steps, because --batch may have changed. Fails with CGP_EINVAL if the
+ * fit into `samples`; the remaining samples begin the next epoch. The progress of a run (`done`) is
+ * counted in samples, not in steps, because --batch may have changed. Fails with CGP_EINVAL if the
  * data is endless or smaller than a mini-batch. */
 CGP_MUST_CHECK cgp_status cli_epochs_count(cli_run_options *options, int64_t samples,
                                            cli_progress done);
@@ -25,7 +25,7 @@ CGP_MUST_CHECK cgp_status cli_epochs_count(cli_run_options *options, int64_t sam
 /* Tell whether `step` ends an interval, given in steps or epochs. Interval 0: never. */
 bool cli_steps_due(const cli_run_options *options, cli_steps interval, int64_t step);
 
-/* Return the value of a real option; 0 if it has none. */
+/* Return the value of a real option, or 0 if the option has no value (NaN). */
 double cli_or_zero(double value);
 
 /* Return the factor by which --lr-batch scales learning rates to --batch. */

@@ -51,7 +51,8 @@ cgp_status cli_groups_make(cgp_optim_group **out, const cli_run_options *options
     size_t bytes = (size_t)list->count * sizeof **out;
     for (int g = 0; g < list->count; g++)
         bytes += strlen(list->values[g]) + 1;
-    cgp_optim_group *groups = cli_calloc(bytes, 1); /* the groups, and after them their patterns */
+    /* One allocation: the groups, followed by the texts of their patterns. */
+    cgp_optim_group *groups = cli_calloc(bytes, 1);
     char *text = (char *)(groups + list->count);
     cgp_status status = CGP_OK;
     for (int g = 0; g < list->count && status == CGP_OK; g++) {

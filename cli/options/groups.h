@@ -10,8 +10,8 @@
 /* Check the text of each group. @retval CGP_EINVAL */
 CGP_MUST_CHECK cgp_status cli_groups_check(const cli_run_options *options);
 
-/* Make the groups, [parameter_groups.count]; NULL: there are none. Learning rates are scaled as
- * --lr is. The caller frees them. @retval CGP_EINVAL */
+/* Make the groups, [parameter_groups.count]; *out is NULL if there are none. Their learning rates
+ * are scaled to --batch like --lr. The caller frees *out. @retval CGP_EINVAL */
 CGP_MUST_CHECK cgp_status cli_groups_make(cgp_optim_group **out, const cli_run_options *options);
 
 #endif

@@ -36,7 +36,8 @@ bool cli_option_listed(int id, unsigned command) {
 
 const char *cli_option_shown_preset(unsigned command, int id) {
     const char *preset = cli_option_preset(command, id);
-    return preset && *preset == '\n' ? NULL : preset; /* '\n': the help text has the default */
+    /* The default '\n' means that the help text names the default itself. */
+    return preset && *preset == '\n' ? NULL : preset;
 }
 
 void cli_options_help(FILE *out, unsigned command, bool brief) {

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* If `given` has a new value, drop the options that only made sense with its old value: `first` ..
- * `last` in the order of cli_option_id. */
+/* If the option `given` has a new value, drop the options that only made sense with its old value.
+ * These are the options `first` .. `last` in the order of cli_option_id. */
 static const struct {
     cli_option_id given, first, last;
 } together[] = {
@@ -51,8 +51,8 @@ bool cli_option_dropped(const cli_run_options *options, const cli_run_options *f
     return false;
 }
 
-/* Tell whether an option takes its value from `from`. A single device name is for all devices, so
- * it fits any number of stages. */
+/* Tell whether an option takes its value from `from`. A single device name stands for all devices,
+ * so it fits any number of stages. */
 static bool takes(const cli_run_options *options, const cli_run_options *from, int id) {
     if (options->given[id] || !cli_option_taken(id, options->command)) return false;
     const bool fits = id == CLI_OPTION_DEVICES && from->devices.count == 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inherit.h -- complete the options of the command line from a run or a run file. An option that is
- * given drops other options of the run or file that only made sense with its old value. */
+/* inherit.h -- complete the options of the command line from a run or a run file. If the command
+ * line gives an option, options of the run or file that only made sense with the option's old value
+ * are dropped. */
 #ifndef CGPIPE_CLI_INHERIT_H
 #define CGPIPE_CLI_INHERIT_H
 
@@ -18,12 +19,12 @@ CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *options, cons
  * These options then count as given. Takes ownership of the memory of `file`. */
 void cli_run_options_add(cli_run_options *options, cli_run_options *file);
 
-/* Read a run's options, without defaults. An option is given if its value can be read. Texts and
- * paths are borrowed from `record`. */
+/* Read a run's options, without filling in defaults. An option counts as given if its value can be
+ * read. Texts and paths are borrowed from `record`. */
 void cli_options_read(cli_run_options *options, unsigned command, const json_t *record);
 
-/* Tell whether an option of `from` is dropped: it only made sense with another value of an option
- * that is given in `options`. */
+/* Tell whether an option of `from` is dropped, because it only made sense with the old value of an
+ * option that `options` now gives. */
 bool cli_option_dropped(const cli_run_options *options, const cli_run_options *from, int id);
 
 #endif

@@ -9,13 +9,15 @@
 
 typedef struct cli_run_options cli_run_options;
 
-/* Write the option's JSON key to `key` and return it: its name with _ in place of -. */
+/* Write the option's JSON key to `key` and return it. The key is the option's name with _ in place
+ * of -. */
 const char *cli_option_key(int id, char key[32]);
 
 /* Return the option's value in an object made by cli_options_json(), borrowed; NULL: none. */
 json_t *cli_option_in(const json_t *object, int id);
 
-/* Return the value of an option, null if it has none. Owned. */
+/* Return the value of an option as JSON, or null if the option has no value. Owned by the
+ * caller. */
 json_t *cli_option_json(const cli_run_options *options, int id);
 
 /* Set an option, with the checks of the command line. Texts and paths are borrowed from `value`.
@@ -25,9 +27,9 @@ CGP_MUST_CHECK cgp_status cli_option_set_json(cli_run_options *options, int id,
 
 /* The options that cli_options_json() lists. */
 typedef enum cli_listing {
-    CLI_LIST_REPORTED, /* for a report */
-    CLI_LIST_RUN,      /* taken by --resume */
-    CLI_LIST_GIVEN,    /* given on the command line or in the run file */
+    CLI_LIST_REPORTED, /* options that the report of a command lists */
+    CLI_LIST_RUN,      /* options that --resume takes from the run */
+    CLI_LIST_GIVEN,    /* options given on the command line or in the run file */
 } cli_listing;
 
 /* Add the values of options to `object`. */

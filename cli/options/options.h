@@ -7,7 +7,7 @@
 
 #include <cgpipe/base.h>
 
-/* Commands, as bits: an option lists the commands that take it. */
+/* Commands, as bits. The bits of an option name the commands that take the option. */
 enum {
     CLI_TRAIN = 1 << 0,
     CLI_SAMPLE = 1 << 1,
@@ -41,8 +41,8 @@ typedef struct cli_counts {
     int count;
 } cli_counts;
 
-/* A balance, "5,3,3,5", or the rule that finds it: then `layers` is empty and `by` is "flops",
- * "time" or "size". With neither: by flops. */
+/* A balance, "5,3,3,5", or the rule that finds the balance. With a rule, `layers` is empty and `by`
+ * is "flops", "time" or "size". If neither is given, the rule is "flops". */
 typedef struct cli_balance {
     cli_counts layers;
     const char *by;
@@ -55,7 +55,7 @@ typedef struct cli_names {
     int count;
 } cli_names;
 
-/* A number of updates, or of epochs: "4ep". -1: not given. */
+/* A number of updates, or a number of epochs ("4ep"); -1: not given. */
 typedef struct cli_steps {
     int64_t count;
     bool epochs;
@@ -64,17 +64,18 @@ typedef struct cli_steps {
 /* The model and the devices for which the plan of --plan was made; all NULL: --plan is not
  * given. */
 typedef struct cli_planned {
-    const char *model;        /* its text with all sizes */
-    const char *model_sha256; /* of the model's file; NULL: a model of the zoo */
-    const char *graph_sha256; /* of the model's graph */
+    const char *model;        /* the model's text with all sizes */
+    const char *model_sha256; /* digest of the model's file; NULL: a model of the zoo */
+    const char *graph_sha256; /* digest of the model's graph */
     cli_names devices;        /* one name per device */
 } cli_planned;
 
-/* The command line with defaults filled in. A copy may be changed; it borrows the memory of the
- * original and is not released. To keep memory of its own, first set its `kept` to NULL. */
+/* The command line with defaults filled in. A copy of this struct may be changed. It borrows the
+ * memory of the original and must not be released. Before memory is kept with the copy, its `kept`
+ * must be set to NULL. */
 typedef struct cli_run_options {
     unsigned command;
-    bool given[CLI_OPTION_COUNT]; /* true: on the command line or in the run file */
+    bool given[CLI_OPTION_COUNT]; /* true: the option is on the command line or in the run file */
     const char *auto_devices;     /* devices that --devices auto found; NULL: not given */
     bool stages_by_devices;       /* --devices determines the number of stages */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
@@ -83,7 +84,7 @@ typedef struct cli_run_options {
     const char *target; /* TO of convert, NAME of new model; NULL: missing */
     cli_names words;    /* COMMAND of supervise */
     cli_planned planned;
-    double time_factor; /* layer times are multiplied by it, see --calibrate; 0: they are not */
+    double time_factor; /* factor that multiplies layer times, see --calibrate; 0: no factor */
 
     cli_names data, devices, trace, lr_milestones, freeze, parameter_groups;
     cli_balance balance;
@@ -102,7 +103,7 @@ typedef struct cli_run_options {
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
     int64_t digest_every;
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
-    int64_t epoch_steps; /* steps of an epoch; 0: not counted (epochs.h) */
+    int64_t epoch_steps; /* number of steps in an epoch; 0: not counted yet (epochs.h) */
     int64_t epoch_shift; /* step at which epoch 0 would begin if all steps had used --batch */
     int64_t sample, length, top_k, workers, virtual_stages, group, in_flight, gradient_groups;
     int64_t repeats;
@@ -115,7 +116,7 @@ typedef struct cli_run_options {
     struct cli_kept *kept; /* list of the memory that the values point to */
 } cli_run_options;
 
-/* Keep memory until cli_run_options_release(). Returns it. */
+/* Take ownership of `memory` until cli_run_options_release(), and return it. */
 void *cli_run_options_keep(cli_run_options *options, void *memory);
 
 /* Move all kept memory of `from` to `options`. */
@@ -123,8 +124,8 @@ void cli_run_options_keep_all(cli_run_options *options, cli_run_options *from);
 
 void cli_run_options_release(cli_run_options *options);
 
-/* Return the name of the option that gives `id`: its own, or "devices" for --stages if --devices
- * determines it. NULL: it is not given. */
+/* Return the name of the option that gives the value of `id`. That is the option's own name, or
+ * "devices" for --stages if --devices determines it. NULL: the value is not given. */
 const char *cli_option_given_as(const cli_run_options *options, cli_option_id id);
 
 #endif

@@ -32,7 +32,7 @@ cgp_status cli_run_options_preset(cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Copy the option as it was written, without "=value". */
+/* Copy the option as the user wrote it, without "=value". */
 static void written_name(char name[64], const char *argument) {
     snprintf(name, 64, "%.*s", (int)strcspn(argument, "="), argument);
 }
@@ -84,7 +84,8 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
     }
     bool after_data = false;
     opterr = 0;
-    /* 0, not 1: this also resets getopt after a command line that was refused half-way. */
+    /* 0 resets getopt completely, even after a command line that was refused half-way; 1 does
+     * not. */
     for (optind = 0;;) {
         const int at = optind > 0 ? optind : 1;
         /* '-': return other arguments in order, as option 1. ':': a missing value has its own
@@ -110,7 +111,7 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
         options->given[found - 256] = true;
         CGP_TRY(cli_option_set(options, found - 256, optarg));
     }
-    if (options->command == CLI_SUPERVISE) { /* after "--" */
+    if (options->command == CLI_SUPERVISE) { /* the words after "--" */
         options->words = (cli_names){(const char *const *)argv + optind, argc - optind};
         return CGP_OK;
     }
@@ -119,7 +120,7 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
     return CGP_OK;
 }
 
-/* Take --model of train as MODEL. */
+/* Take the value of train's option --model as MODEL. */
 static cgp_status take_model(cli_run_options *options) {
     if (options->command != CLI_TRAIN || !options->model) return CGP_OK;
     if (options->operand)
@@ -151,7 +152,8 @@ static void find_model(cli_run_options *options) {
     if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
 }
 
-/* Read --plan, and then --config, which sets what neither the command line nor the plan has. */
+/* Read --plan, then --config. --config sets only options that neither the command line nor the plan
+ * sets. */
 static cgp_status read_files(cli_run_options *options) {
     if (options->plan) CGP_TRY(cli_plan_file_read(options));
     if (options->config) CGP_TRY(cli_run_file_read(options));

@@ -24,14 +24,14 @@ enum { VERSION = 1 };
 
 /* --- options --- */
 
-/* Tell whether plan files have the option. They do not have --costs, because they have the balance
- * that follows from the costs. */
+/* Tell whether plan files have the option. Plan files do not have --costs, because they have the
+ * balance that the costs led to. */
 static bool has(int id) {
     return cli_option_taken(id, CLI_PLAN) && cli_option_taken(id, CLI_TRAIN) &&
            !(cli_options[id].flags & CLI_ONCE) && id != CLI_OPTION_COSTS;
 }
 
-/* Tell whether the plan depends on the option, whose default may differ between commands. */
+/* Tell whether the plan depends on the option. The option's default may differ between commands. */
 static bool decides(const cli_run_options *options, int id) {
     static const cli_option_id ids[] = {
         CLI_OPTION_STAGES,    CLI_OPTION_BALANCE,   CLI_OPTION_CHUNKS,
@@ -131,7 +131,7 @@ static cgp_status check_version(const reader *r) {
                     r->at.path, cli_shown(version), CGP_VERSION);
 }
 
-/* Set an option. Its texts are copied, because the JSON is freed. */
+/* Set an option. The texts of its value are copied, because the JSON is freed. */
 static cgp_status set(reader *r, int id, const json_t *value) {
     if (json_is_string(value))
         return cli_option_set(&r->file, id, keep(r, json_string_value(value)));

@@ -2,7 +2,8 @@
 /* plan_file.h -- plan files (docs/reference/plan-files.md): the model of a plan, its devices, and
  * every option that the plan depends on. `cgpipe plan --plan-out` writes them, --plan reads them.
  *
- * An option on the command line overrides the plan's, and the plan's overrides the run file's. */
+ * Options on the command line override options of the plan file, and those override options of the
+ * run file. */
 #ifndef CGPIPE_CLI_PLAN_FILE_H
 #define CGPIPE_CLI_PLAN_FILE_H
 
@@ -19,7 +20,8 @@ typedef struct cli_planned cli_planned;
  * with the path. */
 CGP_MUST_CHECK cgp_status cli_plan_file_read(cli_run_options *options);
 
-/* Return a plan file: `planned`, and the values of these options. Owned. */
+/* Return the JSON of a plan file: `planned`, and the values of the options that the plan depends
+ * on. Owned by the caller. */
 json_t *cli_plan_file_json(const cli_run_options *options, const cli_planned *planned);
 
 #endif

@@ -59,7 +59,7 @@ static cgp_status resolve_optimizer(cli_run_options *options) {
     CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
     const struct optimizer *optimizer = optimizers;
     while (!is(optimizer->name, options->optimizer))
-        optimizer++; /* the list has all optimizers of the library */
+        optimizer++; /* this loop ends, because the list has all optimizers of the library */
     for (int i = 0; i < CONSTANTS; i++) {
         double *value = cli_option_field(options, constant_ids[i]);
         if (!isnan(*value) && isnan(optimizer->values[i]))
@@ -71,7 +71,8 @@ static cgp_status resolve_optimizer(cli_run_options *options) {
                         options->optimizer);
     CGP_TRY(cli_groups_check(options));
     if (options->command != CLI_BENCH) return CGP_OK;
-    /* bench applies weight decay as in PyTorch, and momentum as in torchgpipe. */
+    /* bench decays all parameters, as PyTorch does, and uses Nesterov momentum, as torchgpipe
+     * does. */
     options->decay_all = true;
     if (kind == CGP_OPTIM_SGD && options->momentum > 0) options->nesterov = true;
     return CGP_OK;
@@ -144,7 +145,8 @@ cgp_status cli_take_devices(cli_run_options *options) {
                         first, INT_MAX);
     if (count == 1 && !number) return CGP_OK; /* a single name stands for all devices */
     if (number) *devices = (cli_names){cpu, 1};
-    if (options->command == CLI_PROFILE) options->stages = count; /* devices that run at once */
+    /* Profile runs this many devices at once. */
+    if (options->command == CLI_PROFILE) options->stages = count;
     if (!cli_option_taken(CLI_OPTION_STAGES, options->command)) return CGP_OK;
     if (number && options->given[CLI_OPTION_STAGES] && options->stages != count)
         return cgp_fail(CGP_EINVAL,
@@ -244,8 +246,8 @@ static cgp_status resolve_stages(cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Check options that go with --cluster. Its times are seconds, so the other times must be seconds
- * too. */
+/* Check options that go with --cluster. The times in a cluster file are seconds, so times on the
+ * command line must be seconds too. */
 static cgp_status resolve_cluster(const cli_run_options *options) {
     const bool schedule = options->command == CLI_SCHEDULE;
     if (schedule && !options->cluster && options->message_bytes > 0)

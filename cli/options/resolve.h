@@ -11,15 +11,15 @@ typedef struct cli_run_options cli_run_options;
  * read a file of --schedule. */
 CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *options);
 
-/* Turn --devices auto into this machine's GPUs, as many as --stages if it is given, else cpu. Fails
- * with CGP_EINVAL or CGP_ENOMEM. */
+/* Replace --devices auto by this machine's GPUs, or by cpu if there is none. If --stages is given,
+ * take that many devices. Fails with CGP_EINVAL or CGP_ENOMEM. */
 CGP_MUST_CHECK cgp_status cli_find_devices(cli_run_options *options);
 
 /* Tell whether this machine has a GPU that stays unused because --devices is not given. Tests set
  * CGP_GPU_FILE to simulate a GPU. */
 bool cli_leaves_gpu(const cli_run_options *options);
 
-/* Turn --devices K into K cpu devices, or --devices auto into GPUs. Set --stages from the number of
+/* Replace --devices K by K cpu devices, and --devices auto by GPUs. Set --stages from the number of
  * devices unless it is given. Fails with CGP_EINVAL or CGP_ENOMEM. */
 CGP_MUST_CHECK cgp_status cli_take_devices(cli_run_options *options);
 

@@ -27,7 +27,7 @@
 typedef struct reader {
     yaml_parser_t parser;
     yaml_event_t event;
-    size_t bytes; /* of the file */
+    size_t bytes; /* size of the file */
     size_t line;  /* current line, from 1 */
     cli_run_options file;
 } reader;
@@ -40,14 +40,15 @@ static cgp_status not_yaml(reader *r) {
     const yaml_parser_t *p = &r->parser;
     if (p->error == YAML_MEMORY_ERROR) return cgp_fail(CGP_ENOMEM, "out of memory");
     r->line = p->problem_mark.line + 1;
-    /* For an invalid byte the parser has no line, because it reads ahead. */
+    /* Find the line of an invalid byte here: the parser reads ahead, and so cannot give the
+     * line. */
     for (size_t i = 0; p->error == YAML_READER_ERROR && i < p->problem_offset; i++)
         r->line += p->input.string.start[i] == '\n';
     return cgp_fail(CGP_EINVAL, "%s", p->problem);
 }
 
-/* Read the next event. Refuse aliases, anchors and tags: options do not need them, and with them 1
- * KB of YAML may expand to gigabytes. */
+/* Read the next event. Refuse aliases, anchors and tags. Options do not need them, and aliases may
+ * expand 1 KB of YAML to gigabytes. */
 static cgp_status next(reader *r) {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) return not_yaml(r);
@@ -69,7 +70,7 @@ static const char *text_of(const reader *r) {
     return (const char *)r->event.data.scalar.value;
 }
 
-/* Tell whether an unquoted text is YAML's null. */
+/* Tell whether an unquoted text means null in YAML. */
 static bool says_nothing(const char *text) {
     return !*text || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
 }
@@ -164,8 +165,8 @@ static cgp_status read_options(reader *r) {
 }
 
 static cgp_status read_document(reader *r) {
-    /* Read three events: the start of the stream, of the document and of the map. An empty stream
-     * ends at once. */
+    /* Read three events: the starts of the stream, of the document and of the map. For an empty
+     * file, the event after the start of the stream is its end. */
     for (int i = 0; i < 3; i++) {
         CGP_TRY(next(r));
         if (r->event.type == YAML_STREAM_END_EVENT) break;
@@ -174,7 +175,7 @@ static cgp_status read_document(reader *r) {
         r->event.data.mapping_start.tag)
         return expected("options, a line each (lr: 0.001)");
     CGP_TRY(read_options(r));
-    CGP_TRY(next(r)); /* end of the document */
+    CGP_TRY(next(r)); /* read the end of the document */
     CGP_TRY(next(r));
     return r->event.type == YAML_STREAM_END_EVENT ? CGP_OK : expected("one document");
 }

@@ -6,8 +6,8 @@
  *     nesterov: true                    # a flag
  *     lr-milestones: [82ep, 123ep]      # options with several values
  *
- * Values get the checks of the command line, which overrides them. The YAML is restricted: no
- * anchors, aliases, tags, nested maps or multiple documents. */
+ * Values pass the same checks as on the command line. Options on the command line override the
+ * file. The YAML is restricted: no anchors, aliases, tags, nested maps or multiple documents. */
 #ifndef CGPIPE_CLI_RUN_FILE_H
 #define CGPIPE_CLI_RUN_FILE_H
 
@@ -23,8 +23,8 @@ typedef struct cli_run_options cli_run_options;
  * option. */
 CGP_MUST_CHECK cgp_status cli_run_file_read(cli_run_options *options);
 
-/* Write a run file that reads back the same: `options` as made by cli_options_json(), and "model".
- * No value is null. */
+/* Write a run file that gives the same options when it is read. `options` is made by
+ * cli_options_json(), with "model" added; none of its values is null. */
 CGP_MUST_CHECK cgp_status cli_run_file_write(FILE *out, const json_t *options);
 
 #endif

@@ -18,10 +18,11 @@
 #define TYPED (CLI_ONCE | CLI_TYPED)
 #define FIRST CLI_FIRST
 
-/* Options of training that do not change the results of some commands. These commands take them
- * nevertheless, so that they accept command lines and run files of train. UPDATE: a plan shows the
- * memory of the optimizer, not its numbers. STEPPED: the single update of check has the learning
- * rate of --lr, which a schedule only scales. FIXED: bench sets the flag itself. */
+/* Flags for training options that have no effect in some commands. These commands accept the
+ * options nevertheless, so that command lines and run files of train work with them. UPDATE: a plan
+ * shows the memory of the optimizer, which does not depend on its constants. STEPPED: the single
+ * update of check has the learning rate of --lr, which a schedule only scales. FIXED: bench sets
+ * the flag itself. */
 #define UPDATE (CLI_REPORTED | CLI_IDLE(CLI_PLAN))
 #define STEPPED (CLI_REPORTED | CLI_IDLE(CLI_PLAN | CLI_CHECK))
 #define FIXED (CLI_REPORTED | CLI_IDLE(CLI_PLAN | CLI_BENCH))

@@ -6,8 +6,9 @@
 
 #include "options/options.h"
 
-/* FLAG has no argument. COUNT is at least 1, WHOLE at least 0, FRACTION below 1. STEPS is in steps
- * or epochs. DEVICE_NAMES is a number or a list of names, NAME*COUNT for repeats. */
+/* FLAG has no argument. COUNT is at least 1, WHOLE at least 0, FRACTION below 1. STEPS is a number
+ * of steps or epochs. DEVICE_NAMES is a number or a list of names, in which NAME*COUNT repeats a
+ * name. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_TEXT,
@@ -38,7 +39,7 @@ enum { CLI_REPORTED = 1 << 0, CLI_ONCE = 1 << 1, CLI_TYPED = 1 << 2, CLI_FIRST =
 typedef struct cli_option {
     const char *name, *argument;
     cli_kind kind;
-    size_t offset, size; /* in cli_run_options */
+    size_t offset, size; /* offset and size of the value in cli_run_options */
     unsigned commands, flags;
     const char *preset; /* default, parsed like an argument; NULL: none */
     const char *help;

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WHOLE ((int64_t)1 << 53) /* doubles, and so JSON readers, are exact up to this */
+/* Largest number up to which doubles, and so JSON readers, are exact. */
+#define MAX_WHOLE ((int64_t)1 << 53)
 
 static const char *const expected[] = {
     [CLI_FLAG] = "true or false",

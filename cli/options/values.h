@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* values.h -- set an option from text: one check of each kind of value, for the command line, run
- * files and run.json. All functions fail with CGP_EINVAL. */
+/* values.h -- set an option from text. The command line, run files and run.json share these checks
+ * of values. All functions fail with CGP_EINVAL. */
 #ifndef CGPIPE_CLI_VALUES_H
 #define CGPIPE_CLI_VALUES_H
 
@@ -14,8 +14,8 @@ CGP_MUST_CHECK cgp_status cli_option_set(cli_run_options *options, int id, const
 CGP_MUST_CHECK cgp_status cli_option_set_list(cli_run_options *options, int id,
                                               const char *const *items, int count);
 
-/* Fail because a file has a list (if `list`) or a value of another kind for an option that does not
- * take it. */
+/* Fail because a file gives an option a list (if `list`), or a value of another kind, that the
+ * option does not accept. */
 CGP_MUST_CHECK cgp_status cli_option_misshapen(int id, bool list);
 
 /* Parse "12" or "4ep". */

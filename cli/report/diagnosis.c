@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- see diagnosis.h. It searches the files that ranks left for the rank that failed or
- * that the others wait for, in this order:
+/* diagnosis.c -- see diagnosis.h. It searches the files that ranks left. It looks for the rank that
+ * failed or that the others wait for, in this order:
  *
- *     failed    a rank that failed by itself, according to the others' reasons
+ *     failed    a rank that failed by itself, according to the files of the others
  *     silent    a rank without a file or heartbeats: killed, stopped, or unreachable
  *     absent    a live rank that has not made the call in which the others wait
  *     slow      the device that runs an action; `hangs` if that ended the run
@@ -24,16 +24,16 @@ typedef enum verdict { NOTHING, FAILED, SILENT, ABSENT, SLOW, HANGS, LOST, CYCLE
 static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
                                        "slow",    "hangs",  "lost",   "cycle"};
 
-/* The failed rank. If it left no file, `device` is a device that waits for it, with the stage and
- * micro-batch that this device waits for. */
+/* The failed rank. If this rank left no file, `device` is a device of another rank that waits for
+ * it. `stage` and `microbatch` are then what that device waits for. */
 typedef struct cause {
     verdict verdict;
     int64_t rank;
     const cli_diagnosed_device *device; /* NULL: no device is known */
-    int64_t waiter;                     /* the device's rank */
-    const char *action;                 /* action of the failed rank; NULL: not known */
-    int64_t stage, microbatch;          /* -1: not known */
-    double seconds;                     /* NaN: not known */
+    int64_t waiter;                     /* the rank of `device` */
+    const char *action;        /* action that the failed rank did not complete; NULL: not known */
+    int64_t stage, microbatch; /* -1: not known */
+    double seconds; /* age of the last heartbeat, or time in the action or wait; NaN: not known */
 } cause;
 
 static cause cause_of(verdict found, int64_t rank, int64_t waiter) {
@@ -71,7 +71,7 @@ static const cli_diagnosed_device *waiting(const cli_rank_file *file, int64_t ra
     return longest;
 }
 
-/* Return the rank that a rank waits for; -1: none. */
+/* Return the rank that rank `rank` waits for; -1: it waits for none. */
 static int64_t next_of(const cli_diagnosis_files *all, int64_t rank) {
     const cli_diagnosed_device *d =
         cli_diagnosis_has(all, rank) ? waiting(&all->files[rank], rank) : NULL;
@@ -79,7 +79,7 @@ static int64_t next_of(const cli_diagnosis_files *all, int64_t rank) {
 }
 
 /* Return the length of the chain of waits that begins at a rank. A length above all->ranks means
- * that the chain leads into a cycle. */
+ * that the chain ends in a cycle. */
 static int64_t chain_length(const cli_diagnosis_files *all, int64_t rank) {
     int64_t length = 0;
     while (length <= all->ranks && (rank = next_of(all, rank)) >= 0)
@@ -97,7 +97,8 @@ static int64_t longest_chain(const cli_diagnosis_files *all) {
 
 /* --- the cause --- */
 
-/* Set the action that a device waits for; its stage is the other end of the transfer. */
+/* Set the action that a device waits for. The action's stage is the one at the other end of the
+ * transfer. */
 static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter) {
     c->device = d;
     c->waiter = waiter;
@@ -107,7 +108,8 @@ static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter)
     c->seconds = d->seconds;
 }
 
-/* Other ranks wait for actions of the failed rank: set the first such action in its list. */
+/* Find devices of other ranks that wait for actions of the failed rank. Set the action among these
+ * that comes first in the failed rank's list. */
 static void find_missed(const cli_diagnosis_files *all, cause *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
@@ -132,7 +134,8 @@ static const char *rank_in(const cli_diagnosis_files *all, int64_t r, int64_t *r
     return reason + end;
 }
 
-/* Find a rank that failed by itself: it left no file, or its reason names itself. */
+/* Find a rank that failed by itself. Such a rank left no file, or the reason in its file names the
+ * rank itself. */
 static bool find_failed(const cli_diagnosis_files *all, cause *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         int64_t rank = -1;
@@ -155,7 +158,8 @@ static bool is_behind(const cli_diagnosis_files *all, int64_t rank) {
     return false;
 }
 
-/* Tell whether a rank missed 3 heartbeats. There are 8 in the time limit, at most 0.25 s apart. */
+/* Tell whether a rank missed 3 heartbeats. Heartbeats are 1/8 of the time limit apart, but at most
+ * 0.25 s. */
 static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
     double interval = 0.25;
     for (int64_t r = 0; r < all->ranks; r++) {
@@ -173,7 +177,8 @@ static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
     return all->ended || is_silent(all, k) || is_behind(all, r);
 }
 
-/* Find the rank that others call silent or else the rank with the oldest heartbeat. */
+/* Find the rank that the files of others call silent. If there is none, find the rank with the
+ * oldest heartbeat. */
 static bool find_silent(const cli_diagnosis_files *all, cause *c) {
     int64_t worst = -1;
     for (int64_t r = 0; r < all->ranks; r++) {
@@ -189,7 +194,7 @@ static bool find_silent(const cli_diagnosis_files *all, cause *c) {
     return true;
 }
 
-/* Find the device that has run longest. */
+/* Find the device whose current action has run longest. */
 static bool find_slow(const cli_diagnosis_files *all, cause *c) {
     c->device = NULL;
     for (int64_t r = 0; r < all->ranks; r++) {

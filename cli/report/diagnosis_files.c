@@ -168,7 +168,7 @@ bool cli_diagnosis_has(const cli_diagnosis_files *all, int64_t rank) {
     return file->root && rank != all->silent && (!is_late(file) || !all->ended);
 }
 
-/* Set `ended`, and `silent` from a reason "rank 2: silent for ..". */
+/* Set `ended`. Set `silent` to the rank in a reason like "rank 2: silent for ..". */
 static void look_at_reasons(cli_diagnosis_files *all) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
@@ -182,7 +182,8 @@ static void look_at_reasons(cli_diagnosis_files *all) {
     }
 }
 
-/* Read a file, unless it was deleted meanwhile; *left: bytes left for all files together. */
+/* Read a file, unless it was deleted meanwhile; *left is how many bytes all further files may have
+ * together. */
 static cgp_status read_file(const cli_run_directory *place, const char *name, size_t *left,
                             cli_diagnosis_files *all) {
     struct stat info;

@@ -11,14 +11,17 @@
  * the file's JSON. */
 typedef struct cli_diagnosed_device {
     int64_t device;
-    const char *state;  /* "runs", "waits", "updates", "done" or "idle" */
-    const char *action; /* "2RECV_F5"; NULL: none, and then neither stage nor micro-batch */
+    const char *state; /* "runs", "waits", "updates", "done" or "idle" */
+    /* "2RECV_F5"; NULL: the device has no action, and thus no stage and micro-batch. */
+    const char *action;
     const char *layer, *op;
     int64_t stage, microbatch;
     double seconds; /* time in this state so far; NaN: not known */
-    /* A transfer's edge, stages, and rank at the other end; -1: no transfer. */
+    /* If the action is a transfer, its edge, its two stages, and the rank at the other end; else
+     * -1. */
     int64_t edge, from_stage, to_stage, peer_rank;
-    bool wants_message; /* false: the device waits for a free buffer */
+    /* true: the device waits for a message; false: it waits for a free buffer. */
+    bool wants_message;
     /* The action at the other end, and its index in the list of the other end's device. NULL and -1
      * if unknown. */
     const char *peer_action;
@@ -27,7 +30,8 @@ typedef struct cli_diagnosed_device {
 
 /* Information that a rank has on another rank. Times are ages in seconds; NaN: never. */
 typedef struct cli_known_rank {
-    /* Time since its last heartbeat, and since it entered the agreement in which it waits. */
+    /* `age` is the time since the rank's last heartbeat. `agreeing` is the time since the rank
+     * entered the collective call in which it waits. */
     double age, agreeing;
     int64_t ended, agreements, process;
     const char *host;
@@ -44,10 +48,10 @@ typedef struct cli_rank_file {
     json_t *root; /* the JSON; NULL: the rank has no file */
     const char *host, *reason;
     int64_t process, time; /* process id; seconds since the epoch */
-    double timeout;        /* 0: none */
+    double timeout;        /* --timeout in seconds; 0: no limit */
     cli_diagnosed_device *devices;
     size_t n_devices;
-    cli_known_rank *known; /* [ranks] */
+    cli_known_rank *known; /* [ranks] information on every rank */
     cli_sent_message *sent;
     size_t n_sent;
 } cli_rank_file;
@@ -55,17 +59,17 @@ typedef struct cli_rank_file {
 typedef struct cli_diagnosis_files {
     int64_t ranks;
     cli_rank_file *files; /* [ranks] */
-    bool ended;           /* a file is from a failure or a signal: the run ended */
-    int64_t silent;       /* rank that a reason calls silent, even if it runs again. -1: none */
+    bool ended;     /* the run has ended, because a file was written at a failure or a signal */
+    int64_t silent; /* rank that a reason calls silent, even if the rank runs again; -1: none */
 } cli_diagnosis_files;
 
-/* Tell whether a rank has a relevant file. A file of an earlier wait, or of a silent rank, does not
- * count. */
+/* Tell whether a rank has a relevant file. A file that reports an earlier wait, or that a silent
+ * rank wrote, does not count. */
 bool cli_diagnosis_has(const cli_diagnosis_files *files, int64_t rank);
 
-/* Read the files of a run's directory. Release in any case. Fails with CGP_EIO if there is no file
- * or a file cannot be read. Fails with CGP_EFORMAT if a file is not a rank's or is from another
- * run: the message has its path and the key. */
+/* Read the files of a run's directory. Release *files in any case. Fails with CGP_EIO if there is
+ * no file or a file cannot be read. Fails with CGP_EFORMAT if a file is no diagnosis of a rank or
+ * belongs to another run. The message has the path and the key. */
 CGP_MUST_CHECK cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files);
 void cli_diagnosis_files_release(cli_diagnosis_files *files);
 

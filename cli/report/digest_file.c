@@ -38,7 +38,8 @@ static cgp_status unreadable(const cli_digest_file *file) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", file->path, strerror(errno));
 }
 
-/* Read up to `count` bytes at an offset. Return how many there were; -1: see errno. */
+/* Read up to `count` bytes at an offset. Return the number of bytes read; -1 on a failure: see
+ * errno. */
 static ssize_t read_at(int fd, void *out, size_t count, size_t at) {
     size_t done = 0;
     while (done < count) {
@@ -110,7 +111,8 @@ static cgp_status check_header(cli_digest_file *file) {
         if (!is_tensor(json_array_get(tensors, i)))
             return cli_json_wrong(&at, "tensors", "a list of [name, part] with known parts");
     file->losses = (int)losses;
-    file->tensors = (int)json_array_size(tensors); /* its text has at most LARGEST_HEADER bytes */
+    /* Fits an int, because the header has at most LARGEST_HEADER bytes. */
+    file->tensors = (int)json_array_size(tensors);
     file->record_bytes = sizeof(int64_t) + (size_t)losses * sizeof(double) +
                          (size_t)file->tensors * CGP_DIGEST_TENSOR_BYTES + CGP_DIGEST_ROOT_BYTES;
     return CGP_OK;
@@ -123,7 +125,9 @@ cgp_status cli_digest_file_open(cli_digest_file *file, const char *path, int fd)
     CGP_TRY(read_header(file));
     CGP_TRY(check_header(file));
     const size_t size = (size_t)info.st_size,
-                 left = size > file->begin ? size - file->begin : 0; /* the file may shrink */
+                 /* The file may be shorter than `begin`, because another process may have cut
+                  * it. */
+        left = size > file->begin ? size - file->begin : 0;
     file->records = (int64_t)(left / file->record_bytes);
     file->torn = left % file->record_bytes;
     file->record = malloc(file->record_bytes);

@@ -22,7 +22,7 @@ static cgp_status unwritable(const cli_digests *digests) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", digests->path, strerror(errno));
 }
 
-/* Append bytes, as one write if the system can. */
+/* Append bytes, with a single write if the system can do that. */
 static cgp_status append(const cli_digests *digests, const void *bytes, size_t count) {
     for (const char *at = bytes; count > 0;) {
         const ssize_t done = write(digests->fd, at, count);
@@ -35,8 +35,8 @@ static cgp_status append(const cli_digests *digests, const void *bytes, size_t c
     return CGP_OK;
 }
 
-/* Warn of a damaged file, with the last message. `what` says what was done about the damage. Takes
- * ownership of `what`. */
+/* Warn of a damaged file, with the message of the last failure. `what` says what was done about the
+ * damage. Takes ownership of `what`. */
 static void warn(char *what) {
     (void)cgp_fail(CGP_EFORMAT, "%s (%s)", cgp_message(), what);
     free(what);
@@ -65,14 +65,14 @@ static cgp_status begin(const cli_digests *digests, json_t *header) {
     char *line = cli_text("%s\n", text);
     cgp_status status = ftruncate(digests->fd, 0) == 0 ? CGP_OK : unwritable(digests);
     if (status == CGP_OK) status = append(digests, line, strlen(line));
-    if (status != CGP_OK) (void)!ftruncate(digests->fd, 0); /* leave no part of the line */
+    if (status != CGP_OK) (void)!ftruncate(digests->fd, 0); /* leave no half-written header */
     free(line);
     free(text);
     return status;
 }
 
-/* Keep the records up to `step` of a file that is not empty. If its header is damaged, begin the
- * file again with `header`; NULL: leave it as it is. */
+/* In a file that is not empty, keep the records up to `step`. If its header is damaged, replace the
+ * contents by `header` or, if `header` is NULL, leave the file as it is. */
 static cgp_status keep(const cli_digests *digests, int64_t step, json_t *header) {
     cli_digest_file file = {.fd = -1};
     const int fd = dup(digests->fd);
@@ -112,7 +112,8 @@ static cgp_status open_file(const cli_run_directory *directory, int flags, int *
     return cli_run_directory_open(directory, CLI_DIGESTS, flags, fd);
 }
 
-/* Check the header of an open file, which is closed. A damaged file is accepted: see keep(). */
+/* Check the header of an open file, and close the file. Accepts a damaged file, because keep()
+ * handles it. */
 static cgp_status check_tensors(const char *path, int fd, const json_t *header) {
     cli_digest_file file;
     cgp_status status = cli_digest_file_open(&file, path, fd);

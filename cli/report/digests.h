@@ -11,8 +11,8 @@ typedef struct cli_run_directory cli_run_directory;
 
 typedef struct cli_digests {
     char *path;
-    int fd;                /* -1: not open, on this rank */
-    size_t bytes;          /* size of a record */
+    int fd;                /* -1: the file is not open on this rank */
+    size_t bytes;          /* size of a record in bytes */
     unsigned char *record; /* the last record; NULL: steps are not digested on this rank */
     char root[65];         /* root of the last record; "": none */
 } cli_digests;
@@ -22,9 +22,10 @@ typedef struct cli_digests {
 CGP_MUST_CHECK cgp_status cli_digests_check(const cli_run_directory *directory,
                                             const cgp_plan *plan, int64_t step, int64_t every);
 
-/* Open the file of a run that continues after `step`, and cut off the records of later steps; 0: a
- * new run. `every`: --digest-every. If it is 0, only cut an existing file. If the header is
- * damaged, warn, and begin the file again unless `every` is 0. Only rank 0 calls these. */
+/* Open the file of a run that continues after `step` (0: a new run), and cut off the records of
+ * later steps. `every` is --digest-every; if it is 0, only cut an existing file. If the header is
+ * damaged, warn; unless `every` is 0, also begin the file again. Only rank 0 calls these two
+ * functions. */
 CGP_MUST_CHECK cgp_status cli_digests_open(cli_digests *digests, const cli_run_directory *directory,
                                            const cgp_plan *plan, int64_t step, int64_t every);
 

@@ -74,7 +74,8 @@ static json_t *device_json(const cgp_plan *plan, int d) {
 
 /* --- plan and run --- */
 
-/* Sum the FLOPs of the layers, without recomputation and the loss. */
+/* Return the FLOPs of a step: the sum over the layers, without recomputation and without the
+ * loss. */
 static double flops_per_step(const cli_session *session) {
     double flops = 0;
     for (int i = 0; i < cgp_model_layers(session->model); i++)
@@ -122,7 +123,8 @@ static void put_ranks(json_t *o, const cli_session *session) {
     }
 }
 
-/* Add the bytes that devices have allocated and that their drivers use, and how busy they were. */
+/* Add, for each device, the bytes allocated, the bytes that its driver uses, and how busy it
+ * was. */
 static cgp_status put_devices(const json_t *devices, const cli_session *session) {
     const int n = cgp_plan_devices(session->plan);
     int64_t *driver = cli_calloc((size_t)n, sizeof *driver);

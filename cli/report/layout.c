@@ -11,9 +11,9 @@
 
 /* Roles of layers in a decoder model. */
 typedef enum role {
-    EMBEDDING, /* of tokens or positions */
+    EMBEDDING, /* token or position embedding */
     BLOCK,
-    NORM, /* the last one, before the head */
+    NORM, /* the last norm, before the head */
     HEAD,
     OTHER,
 } role;
@@ -37,7 +37,8 @@ static role role_at(const cli_session *session, int layer) {
     return role_of(cgp_model_layer_name(session->model, layer));
 }
 
-/* Fail unless the model is GPT-2 or Llama, and its stages go around the devices: 0, 1, .., 0, 1. */
+/* Fail unless the model is GPT-2 or Llama, and its consecutive stages are on devices 0, 1, .., 0,
+ * 1, .. . */
 static cgp_status expect_decoder(const cli_session *session, const char *kind) {
     const cgp_plan *plan = session->plan;
     const cgp_model_kind model = session->of.spec.kind;
@@ -57,8 +58,9 @@ static cgp_status expect_decoder(const cli_session *session, const char *kind) {
     return CGP_OK;
 }
 
-/* Note a stage that begins between two embeddings, or between the last norm and the head: Megatron
- * has these in one stage. They take little time. */
+/* Print a note if a stage begins between two embeddings, or between the last norm and the head.
+ * Megatron has each of these pairs in one stage. The difference is small, because these layers take
+ * little time. */
 static void note_moved(FILE *out, const cli_session *session, int stage) {
     const int first = cgp_plan_stage_at(session->plan, stage)->first_layer;
     const role now = role_at(session, first);
@@ -75,7 +77,8 @@ static int blocks_of(const cli_session *session, const cgp_plan_stage *stage) {
     return blocks;
 }
 
-/* Megatron: E embeddings, t a block, L head and loss, | a new stage. The last norm is with L. */
+/* Print Megatron's layout: E is the embeddings, t a block, L the head and the loss, | a new stage.
+ * The last norm is in the stage of L. */
 static void print_megatron(FILE *out, const cli_session *session) {
     const cgp_plan *plan = session->plan;
     const int stages = cgp_plan_stages(plan);
@@ -98,7 +101,7 @@ static char *torchtitan_name(const char *layer) {
     return cli_text("%s", of == EMBEDDING ? "tok_embeddings" : of == HEAD ? "output" : layer);
 }
 
-/* torchtitan: a list of modules for each stage. */
+/* Print torchtitan's layout: a list of modules for each stage. */
 static cgp_status print_torchtitan(FILE *out, const cli_session *session) {
     const cgp_plan *plan = session->plan;
     if (session->of.spec.kind != CGP_MODEL_LLAMA)
@@ -121,7 +124,8 @@ static cgp_status print_torchtitan(FILE *out, const cli_session *session) {
     return CGP_OK;
 }
 
-/* DeepSpeed: PipelineModule.parts, the first layer of each stage and the end. */
+/* Print DeepSpeed's PipelineModule.parts: the index of each stage's first layer, and the number of
+ * layers. */
 static cgp_status print_deepspeed(FILE *out, const cli_session *session) {
     const cgp_plan *plan = session->plan;
     if (cgp_plan_stages(plan) != cgp_plan_devices(plan))

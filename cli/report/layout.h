@@ -9,8 +9,8 @@
 
 typedef struct cli_session cli_session;
 
-/* Print the stages of a session's plan for --layout: megatron, torchtitan or deepspeed; nothing
- * without it. CGP_EINVAL: the trainer cannot have these stages. */
+/* Print the stages of a session's plan in the form of --layout: megatron, torchtitan or deepspeed.
+ * Print nothing without --layout. CGP_EINVAL: the trainer cannot have these stages. */
 CGP_MUST_CHECK cgp_status cli_print_layout(FILE *out, const cli_session *session);
 
 #endif

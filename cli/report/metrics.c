@@ -27,8 +27,9 @@ static size_t read_line(char line[LONGEST_LINE], FILE *file) {
     return length;
 }
 
-/* Return the step of a line of `length` bytes. 0: the line is foreign, torn or too long, or has
- * zeros because the machine crashed before the line was on disk. */
+/* Return the step of a line of `length` bytes. Return 0 if cgpipe did not write the line, or if it
+ * is cut off or too long. Also return 0 if it has zero bytes, because the machine crashed before
+ * the line was on disk. */
 static int64_t step_of(const char *line, size_t length) {
     int64_t step = 0;
     if (length < 3 || memchr(line, 0, length)) return 0;
@@ -36,8 +37,8 @@ static int64_t step_of(const char *line, size_t length) {
     return sscanf(line, "{\"step\":%" SCNd64, &step) == 1 ? step : 0;
 }
 
-/* Find the last line to keep: the kept lines have ascending steps, at most `step`. Return the
- * offset of the line's end. */
+/* Find the last line to keep, and return the offset of its end. The kept lines have ascending steps
+ * of at most `step`. */
 static off_t kept(cli_metrics *metrics, int64_t step) {
     char line[LONGEST_LINE];
     off_t end = 0;
@@ -56,7 +57,8 @@ cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *direc
     *metrics = (cli_metrics){.path = directory->metrics};
     CGP_TRY(cli_run_directory_unshare(directory, CLI_METRICS));
     CGP_TRY(cli_run_directory_open(directory, CLI_METRICS, O_RDWR | O_CREAT, &fd));
-    metrics->file = fdopen(fd, "r+"); /* no O_APPEND: cli_metrics_add() overwrites the end */
+    /* Not in append mode, because cli_metrics_add() overwrites the end. */
+    metrics->file = fdopen(fd, "r+");
     if (!metrics->file) {
         const cgp_status status = unwritable(metrics);
         close(fd);
@@ -87,7 +89,7 @@ static bool write_at(int fd, const char *bytes, size_t count, off_t at) {
     return true;
 }
 
-/* Replace "}\n" at the end by ",MEMBERS}\n". */
+/* Replace "}\n" at the end of the file by ",MEMBERS}\n". */
 cgp_status cli_metrics_add(cli_metrics *metrics, json_t *members) {
     const int fd = fileno(metrics->file);
     const off_t end = ftello(metrics->file);

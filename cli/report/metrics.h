@@ -5,10 +5,10 @@
  *     {"step":42,"loss":2.31,"lr":0.001,"gradient_norm":0.9,"seconds":0.2,
  *      "tokens_per_second":5120,"bubble":0.1,"validation_loss":2.4}
  *
- * gradient_norm is there with --clip, and validation_loss on the steps of --evaluate-every, null if
- * it is not finite. The steps of --digest-every have "digest", the root of the step's digest. Image
- * models have images_per_second and, with validation_loss, top1 and top5, or iou for masks. cgpipe
- * 0.1.0 wrote rate for lr. */
+ * A line has gradient_norm with --clip, and validation_loss on the steps of --evaluate-every. A
+ * number that is not finite is null. The steps of --digest-every have "digest", the root of the
+ * step's digest. Image models have images_per_second and, with validation_loss, top1 and top5, or
+ * iou for masks. cgpipe 0.1.0 wrote rate for lr. */
 #ifndef CGPIPE_CLI_METRICS_H
 #define CGPIPE_CLI_METRICS_H
 
@@ -20,13 +20,13 @@
 typedef struct cli_run_directory cli_run_directory;
 
 typedef struct cli_metrics {
-    const char *path; /* Borrowed. */
-    FILE *file;       /* NULL: not open */
+    const char *path; /* path of the file, borrowed */
+    FILE *file;       /* NULL: the file is not open */
     int64_t last;     /* step of the last line; 0: none */
 } cli_metrics;
 
-/* Open the file and cut off a half-written line and the lines after `step`, the step of the resumed
- * checkpoint. 0: a new run. */
+/* Open the file, and cut off a half-written line and all lines after `step`. `step` is the step of
+ * the resumed checkpoint; 0: a new run. */
 CGP_MUST_CHECK cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *directory,
                                            int64_t step);
 

@@ -11,7 +11,7 @@
 typedef struct step {
     cgp_op_time kinds[CGP_OP_TIMES];
     int n;
-    double seconds, update, rest; /* of all devices */
+    double seconds, update, rest; /* summed over all devices */
 } step;
 
 static double sum(const double *values) {

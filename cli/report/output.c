@@ -34,7 +34,8 @@ static bool warned; /* a warning has said that text cannot be written */
 void cli_output_flush(FILE *out) {
     const int reason = fflush(out) != 0 ? errno : 0;
     if ((reason == 0 && !ferror(out)) || warned || cli_stop_closed()) return;
-    if (cli_stop_signal() && reason == EPIPE) return; /* the same signal ended the reader */
+    /* The reader is gone because the same signal ended it. */
+    if (cli_stop_signal() && reason == EPIPE) return;
     warned = true;
     fprintf(
         stderr, /* cli_warn() would change cgp_message() of an earlier failure */

@@ -17,11 +17,12 @@ typedef struct cli_session cli_session;
  * output carries the JSON. */
 FILE *cli_result_stream(const cli_run_options *options);
 
-/* Return the stream for other text: the same stream, or /dev/null with --quiet. */
+/* Return the stream for all text but results: the stream of cli_result_stream() or, with --quiet,
+ * /dev/null. */
 FILE *cli_info_stream(const cli_run_options *options);
 
-/* Flush a stream of text. The first failure is a warning, unless the reader is gone; the command
- * continues, and main() returns CLI_FAILED. */
+/* Flush a stream of text. The first failure prints a warning, unless the reader has closed the
+ * pipe. The command continues, and main() returns CLI_FAILED. */
 void cli_output_flush(FILE *out);
 
 /* Tell whether cli_output_flush() has warned. */
@@ -37,7 +38,7 @@ CGP_MUST_CHECK cgp_status cli_json_write(const cli_run_options *options, json_t 
 /* Fail early if a directory of the --trace files cannot be written. */
 CGP_MUST_CHECK cgp_status cli_trace_check(const cli_run_options *options);
 
-/* Write each --trace file atomically, and print a line. */
+/* Write each --trace file atomically, and print a line about it. */
 CGP_MUST_CHECK cgp_status cli_trace_write(FILE *out, const cli_session *session);
 
 #endif

@@ -87,8 +87,8 @@ static void print_batch(FILE *out, const cli_session *session) {
     fputc('\n', out);
 }
 
-/* Print the line of the pipeline. `brief`: leave out the number of threads if it is one per device,
- * so that the text fits on a line. */
+/* Print the line on the pipeline. With `brief`, leave out the number of threads if it is one per
+ * device, because the text must fit on one line. */
 static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
     const cli_run_options *options = session->options;
     const int *balance = cgp_plan_balance(session->plan);
@@ -171,7 +171,8 @@ static void print_range(FILE *out, const char *name, int first, int last) {
         fprintf(out, "%s %d", name, first);
 }
 
-/* Return the last of the consecutive ranks that begin with `first` and share its host and cores. */
+/* Return the last rank of the longest range of ranks that begins with `first` and has the same host
+ * and cores as `first`. */
 static int last_alike(const cgp_pipeline *pipeline, int first) {
     const cgp_rank_info info = cgp_pipeline_rank(pipeline, first);
     int last = first;
@@ -183,7 +184,8 @@ static int last_alike(const cgp_pipeline *pipeline, int first) {
     return last;
 }
 
-/* Return the number of devices of lower ranks. The devices of a rank are a contiguous block. */
+/* Return the number of devices that ranks below `rank` have. The devices of a rank have consecutive
+ * numbers. */
 static int devices_before(const cgp_plan *plan, int rank) {
     int d = 0;
     while (d < cgp_plan_devices(plan) && cgp_plan_device_at(plan, d)->rank < rank)
@@ -343,7 +345,8 @@ double cli_recomputed_share(const cgp_plan *plan, int stage) {
     return info->forward_flops > 0 ? flops / info->forward_flops : 0;
 }
 
-/* Print what backward of each stage keeps and recomputes by budget. */
+/* With recomputation by budget, print for each stage how many values are kept for backward, and how
+ * many are recomputed. */
 static void print_recomputation(FILE *out, const cgp_plan *plan) {
     fprintf(out, "\nrecomputation by budget\n%-8s  %11s  %17s  %15s\n", "", "values kept",
             "made again in B", "forward again");

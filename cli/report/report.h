@@ -15,8 +15,8 @@ typedef struct cli_session cli_session;
 /* Print model, mini-batch, pipeline and optimizer, one per line. */
 void cli_print_configuration(FILE *out, const cli_session *session);
 
-/* Print a summary of the configuration and the memory in at most 7 lines, or in 2 if a resumed
- * run's configuration is `known`. */
+/* Print a summary of the configuration and the memory in at most 7 lines. Print 2 lines if the
+ * configuration is `known` because the run is resumed. */
 void cli_print_summary(FILE *out, const cli_session *session, bool known);
 
 /* Print the ranks of a pipeline if there are several: one line for consecutive ranks with the same
@@ -25,12 +25,13 @@ void cli_print_ranks(FILE *out, const cli_session *session);
 /* Print how messages pass between ranks, a line for each edge. */
 void cli_print_edges(FILE *out, const cli_session *session);
 
-/* Draw a schedule, a row per device, cut at the width of a page. Each row's label is `name` and its
- * number. */
+/* Draw a schedule with a row per device, cut at the width of a page. The label of a row is `name`
+ * and the row's number. */
 CGP_MUST_CHECK cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule,
                                             const char *name);
 
-/* Draw a timeline to scale, a row per device. The width of a page stands for times 0 to `until`. */
+/* Draw a timeline to scale with a row per device. The width of a page stands for times 0 to
+ * `until`. */
 CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
                                              const cgp_schedule_timeline *timeline, double until);
 
@@ -47,7 +48,8 @@ CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_session *session);
 /* Print the median step time, samples/s and bubble on one line. */
 void cli_print_result_line(FILE *out, const cli_session *session);
 
-/* Print where the time of a step goes, by kind of op; add it to a report (ops.c). Collective. */
+/* Print where the time of a step goes, by kind of op, and add these times to a report (ops.c).
+ * Collective. */
 CGP_MUST_CHECK cgp_status cli_print_ops(FILE *out, const cli_session *session);
 CGP_MUST_CHECK cgp_status cli_ops_json(const cli_session *session, json_t *report);
 

@@ -4,8 +4,8 @@
  *     metrics.jsonl of RUN   seconds of each step ──► median ─────────────┐
  *     run.json of RUN        options ──► plan ──► simulate ──► seconds ───┴─► factor
  *
- * The factor scales the layer times, not the times of messages. So it is found by repeated
- * simulation, until the simulated step takes as long as the measured one. */
+ * The factor scales the layer times but not the times of messages. So no formula gives the factor:
+ * the step is simulated repeatedly, until it takes as long as the measured step. */
 #include "session/calibration.h"
 
 #include "json_file.h"
@@ -32,9 +32,9 @@ enum { WARM_UP = 2, LONGEST_LINE = 1 << 16, ROUNDS = 20 };
 
 /* --- the measured step --- */
 
-/* Steps of the last start. */
+/* The times of the steps since the run was last started or resumed. */
 typedef struct measured {
-    int64_t start; /* step after which it began */
+    int64_t start; /* step after which the last start began */
     double *seconds;
     int n, capacity;
 } measured;
@@ -162,7 +162,8 @@ static cgp_status compare(cli_calibration *c, cli_run_options *options) {
     return status;
 }
 
-/* Set *own to the options of the run, with the options of this command that describe costs. */
+/* Set *own to the options of the calibrated run, but take the options that describe costs from this
+ * command. */
 static cgp_status take_options(cli_run_options *own, const cli_run_options *options,
                                const cli_run_directory *directory, const json_t *record) {
     *own = (cli_run_options){.command = options->command};

@@ -11,21 +11,23 @@
 
 typedef struct cli_run_options cli_run_options;
 
-/* Seconds include the update. */
+/* The result of --calibrate. Times of steps are in seconds and include the update. */
 typedef struct cli_calibration {
-    int64_t steps;            /* steps that were measured; 0: there is no calibration */
-    double measured_seconds;  /* median of the steps */
-    double simulated_seconds; /* with unscaled layer times */
-    double factor;            /* scaled by it, layer times give the measured step */
+    int64_t steps;            /* number of measured steps; 0: there is no calibration */
+    double measured_seconds;  /* median time of the measured steps */
+    double simulated_seconds; /* time of the simulated step with unscaled layer times */
+    /* With layer times multiplied by `factor`, the simulated step takes measured_seconds. */
+    double factor;
 } cli_calibration;
 
 /* With --calibrate, compare the step time that the run measured in its last start with a simulation
- * of the same step by the costs of this command. Set the options' time_factor. Fails with CGP_EIO,
- * CGP_EFORMAT or CGP_EINVAL. */
+ * of the same step that uses the costs of this command. Set the options' time_factor to the factor
+ * between the two. Fails with CGP_EIO, CGP_EFORMAT or CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_calibration_find(cli_calibration *calibration,
                                                cli_run_options *options);
 
-/* Print a line, and add an object to the JSON of a plan. Do nothing without a calibration. */
+/* Print a line about the calibration, and add an object about it to `o`, the JSON of a plan. Do
+ * nothing without a calibration. */
 void cli_calibration_report(FILE *out, json_t *o, const cli_calibration *calibration,
                             const cli_run_options *options);
 

@@ -72,7 +72,8 @@ static cgp_status read_flops(const cli_json_place *e, double *flops) {
     return CGP_OK;
 }
 
-/* Take the speed and the memory of a public device. Other keys of the entry override them. */
+/* Take the speed and the memory of a device that device_presets.h lists. Other keys of the entry
+ * override them. */
 static cgp_status read_preset(cli_cluster_device *device, const cli_json_place *e) {
     const char *name;
     char expected[80];

@@ -15,15 +15,16 @@ typedef struct cli_message_cost {
 } cli_message_cost;
 
 typedef struct cli_cluster_host {
-    const char *name; /* Borrowed */
+    const char *name; /* name of the host, borrowed */
     int64_t cores, memory_bytes;
     cli_message_cost within; /* cost of a message between two devices of the host */
 } cli_cluster_host;
 
 typedef struct cli_cluster_device {
-    const char *kind;           /* name of its backend. Borrowed */
-    int64_t host, memory_bytes; /* number of its host; bytes, 0: not known */
-    /* Peak by cgp_precision, the part of it that kernels reach, memory bandwidth; 0: not known. */
+    const char *kind;           /* name of the device's backend, borrowed */
+    int64_t host, memory_bytes; /* number of the device's host; bytes of memory, 0: not known */
+    /* Peak for each cgp_precision, the fraction of the peak that kernels reach, and the memory
+     * bandwidth; 0: not known. */
     double flops_per_second[CGP_PRECISION_TF32 + 1], efficiency, bytes_per_second;
 } cli_cluster_device;
 
@@ -34,12 +35,12 @@ typedef struct cli_cluster_link {
 } cli_cluster_link;
 
 typedef struct cli_cluster {
-    const char *path; /* Borrowed */
+    const char *path; /* path of the file, borrowed */
     int hosts, devices, links;
     cli_cluster_host *host;
     cli_cluster_device *device;
     cli_cluster_link *link;
-    json_t *file; /* owns the texts; NULL: the caller owns them */
+    json_t *file; /* the JSON that owns all texts; NULL: the caller owns the texts */
 } cli_cluster;
 
 /* Read a cluster file. Release the cluster after a failure too. Fails with CGP_EIO or CGP_EFORMAT;

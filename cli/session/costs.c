@@ -23,7 +23,7 @@ double cli_copy_bandwidth(void) {
     const size_t bytes = (size_t)128 << 20;
     char *from = cli_calloc(bytes, 1), *to = cli_calloc(bytes, 1);
     double rates[COPIES];
-    memset(from, 1, bytes); /* the first write to a page allocates it */
+    memset(from, 1, bytes); /* write once to each page, so that the system allocates it */
     memset(to, 2, bytes);
     for (int i = 0; i < COPIES; i++) {
         const double start = cli_seconds();
@@ -39,7 +39,7 @@ double cli_copy_bandwidth(void) {
 static const char one_cpu[] = "cpu";
 
 static cgp_optim optim_of(cgp_optim_kind kind, double momentum) {
-    const double lr = 1e-6; /* so small that the weights hardly change */
+    const double lr = 1e-6; /* a learning rate so small that the weights hardly change */
     momentum = isnan(momentum) ? 0 : momentum;
     switch (kind) {
     case CGP_OPTIM_ADAMW:
@@ -109,7 +109,7 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
     costs->sizes = choose_sizes(options, sizes, costs->samples);
     cli_costs_reserve(costs);
     const size_t bytes = (size_t)costs->sizes * (size_t)costs->layers * sizeof *costs->rows;
-    /* The number of ranks is tested because `cgpipe plan` does not open the ranks. */
+    /* Test the number of ranks first, because `cgpipe plan` does not open the ranks. */
     const bool measures = cli_ranks() == 1 || cli_rank() == 0;
     CGP_TRY(cli_ranks_follow(measures ? measure(costs, model, options) : CGP_OK));
     CGP_TRY(cli_ranks_broadcast(0, &costs->in_steps, sizeof costs->in_steps));
@@ -147,7 +147,8 @@ void cli_costs_release(cli_costs *costs) {
 
 enum { VERSION = 2 };
 
-/* Upper bound of the numbers in a file. It keeps an interpolation between two sizes finite. */
+/* Upper bound of the numbers in a costs file. With it, an interpolation between two sizes stays
+ * finite. */
 #define MAX_REAL 1e100
 
 /* The keys of a layer, in the order of the file. */
@@ -187,8 +188,8 @@ cgp_layer_cost cli_costs_total(const cli_costs *costs, int size) {
     return total;
 }
 
-/* Return the JSON of a layer. Its values are lists with a number per size, except values that do
- * not depend on the samples. */
+/* Return the JSON of a layer. A value is a list with one number per micro-batch size or, if it does
+ * not depend on the size, a single number. */
 static json_t *layer_json(const cli_costs *costs, int layer, const char *name) {
     json_t *o = json_object(), *saved = json_array();
     json_object_set_new(o, "name", json_string(name));
@@ -299,8 +300,8 @@ static void read_samples(cli_costs *costs, const json_t *samples) {
     costs->sizes = sizes;
 }
 
-/* Check that the same parameters were frozen when the costs were measured: frozen parameters run
- * other kernels. */
+/* Check that the same parameters were frozen when the costs were measured. The check is needed
+ * because frozen parameters change which kernels run. */
 static cgp_status check_frozen(const json_t *names, const char *path, const cgp_model *model) {
     json_t *frozen = frozen_json(model);
     const bool same = json_equal(names, frozen) || (!names && !frozen);
@@ -351,7 +352,8 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
         CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
     if (!same) CGP_TRY(cli_costs_reuse(costs, layers, of, path, model));
     CGP_TRY(check_frozen(json_object_get(o, "frozen"), path, model));
-    if (!json_object_get(o, "convolution")) convolution = "direct"; /* of older cgpipe */
+    /* Older versions of cgpipe did not write this key. */
+    if (!json_object_get(o, "convolution")) convolution = "direct";
     if (!convolution) return cgp_fail(CGP_EFORMAT, "%s: convolution: expected a text", path);
     if (strcmp(convolution, options->convolution) != 0)
         return cgp_fail(CGP_EFORMAT,
@@ -366,7 +368,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
                     precision ? precision : "");
 }
 
-/* Take the costs of a table of layers. They are for one sample. */
+/* Take the costs of a table of layers. The times in the table are for one sample. */
 static cgp_status read_table(cli_costs *costs, const cli_run_options *options,
                              const cgp_model *model, const char *model_spec) {
     cli_layer_table table;
@@ -388,7 +390,7 @@ static cgp_status read_table(cli_costs *costs, const cli_run_options *options,
     return status;
 }
 
-/* Return the largest size in bytes of a file for this model's layers. */
+/* Return how many bytes a costs file may have for the number of layers of this model. */
 static size_t largest(const cgp_model *model) {
     return 65536 + (size_t)8192 * (size_t)cgp_model_layers(model);
 }
@@ -435,7 +437,7 @@ static cgp_status by_time(const cgp_model *model, const char *model_spec,
     cgp_status status = run_options->costs
                             ? cli_costs_read(&costs, run_options, model, model_spec)
                             : cli_costs_measure(&costs, model, model_spec, run_options, false);
-    /* cgpipe plan reports it with the simulated step. */
+    /* cgpipe plan prints this warning with the simulated step. */
     if (status == CGP_OK && run_options->command != CLI_PLAN) cli_costs_warn(&costs, run_options);
     if (status == CGP_OK) status = cli_costs_at(&costs, samples, &layer);
     if (status == CGP_OK)

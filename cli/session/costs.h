@@ -15,45 +15,49 @@ typedef struct cli_run_options cli_run_options;
 enum { CLI_COSTS_SIZES = CGP_PROFILE_SIZES };
 
 typedef struct cli_costs {
-    const char *model, *precision, *convolution; /* spec and options. Borrowed */
+    /* Model spec, --precision and --convolution, borrowed. */
+    const char *model, *precision, *convolution;
     int sizes;
-    int64_t samples[CLI_COSTS_SIZES]; /* samples of the measured micro-batches, ascending */
-    double bandwidth;                 /* memory copy bandwidth, bytes/s; NaN: unknown */
+    /* The numbers of samples in the measured micro-batches, ascending. */
+    int64_t samples[CLI_COSTS_SIZES];
+    double bandwidth; /* memory copy bandwidth, bytes/s; NaN: unknown */
     int layers;
-    cgp_layer_cost *rows; /* [speeds][sizes][layers] */
+    cgp_layer_cost *rows; /* [speeds][sizes][layers] costs of each layer */
     int speeds;           /* number of different device speeds; 0 means 1 */
     int *row_of;          /* [devices] index of each device's speed; NULL: all 0 */
 
-    char *reused; /* how costs of another model are used; NULL: they are of this model */
+    /* How costs that were measured on another model are used; NULL: measured on this model. */
+    char *reused;
 
-    /* How the costs were measured: written to files but not read. */
+    /* The members below say how the costs were measured. They are written to files but not read. */
     int threads, devices; /* threads per device; devices that ran at once */
     bool in_steps;        /* the costs were measured in whole steps, not kernel by kernel */
     double peak_flops;    /* peak of one core, from --peak; NaN: unknown */
-    char *command;        /* NULL: unknown */
+    char *command;        /* command that repeats the measurement; NULL: unknown */
     char date[32];
 } cli_costs;
 
 /* Measure the layers on rank 0 (cgp_profile_steps()), for the micro-batch size of the command's
  * batch and chunks. With `sizes`, also measure size 1 and the geometric mean of the two sizes. All
- * ranks get the costs. Release in any case. Collective. */
+ * ranks get the costs. Release *costs in any case. Collective. */
 CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model,
                                             const char *model_spec,
                                             const cli_run_options *run_options, bool sizes);
 
-/* Allocate the rows. */
+/* Allocate the member `rows` of the costs. */
 void cli_costs_reserve(cli_costs *costs);
 
-/* Return the costs of micro-batches of `samples`, [speeds][layers]. Freed by the caller. Fails with
- * CGP_EINVAL. */
+/* Return the costs of micro-batches with `samples` samples, [speeds][layers]. Freed by the caller.
+ * Fails with CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_costs_at(const cli_costs *costs, int64_t samples,
                                        cgp_layer_cost **out);
 
 /* Multiply all times by a factor. */
 void cli_costs_scale(cli_costs *costs, double factor);
 
-/* Read the file of --costs. It must be for this model or a model of the same kind, and for this
- * --precision and --convolution. Release in any case. Fails with CGP_EFORMAT. */
+/* Read the file of --costs. Its costs must have been measured on this model or a model of the same
+ * kind, with this --precision and --convolution. Release *costs in any case. Fails with
+ * CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,
                                          const cgp_model *model, const char *model_spec);
 
@@ -72,8 +76,8 @@ double cli_copy_bandwidth(void);
 /* Return the sums over the layers for one size. */
 cgp_layer_cost cli_costs_total(const cli_costs *costs, int size);
 
-/* Find the balance of --balance time or size for a plan with these options. The caller frees
- * *balance, which is NULL if the run options give numbers or the rule is FLOPs. */
+/* Find the balance of --balance time or --balance size for a plan with these options. The caller
+ * frees *balance. *balance is NULL if --balance gives numbers or the rule is "flops". */
 CGP_MUST_CHECK cgp_status cli_balance_find(int **balance, const cgp_model *model,
                                            const char *model_spec,
                                            const cli_run_options *run_options,

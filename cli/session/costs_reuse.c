@@ -11,15 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limit of a time, in seconds. It keeps an interpolation between two sizes finite. */
+/* Limit of a time, in seconds. With it, an interpolation between two sizes stays finite. */
 #define LARGEST 1e100
 
 typedef struct reuse {
-    const cli_costs *from; /* the file's costs */
+    const cli_costs *from; /* the costs in the file */
     const json_t *layers;
-    /* [sizes][layers] work of the model's layers: FLOPs, also in place of seconds, and bytes */
+    /* [sizes][layers] work of the model's layers, in FLOPs and bytes. Members for seconds hold
+     * FLOPs too. */
     const cgp_layer_cost *expected;
-    int n; /* layers of the model */
+    int n; /* number of layers of the model */
 } reuse;
 
 bool cli_costs_alike(const char *a, const char *b) {
@@ -27,7 +28,8 @@ bool cli_costs_alike(const char *a, const char *b) {
     return kind == strcspn(b, ":") && strncmp(a, b, kind) == 0;
 }
 
-/* Tell whether two names are equal, where all numbers count as equal. */
+/* Tell whether two names are equal, if all numbers in names count as equal: "h.1.mlp",
+ * "h.7.mlp". */
 static bool is_name_alike(const char *a, const char *b) {
     while (*a && *b) {
         if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
@@ -53,7 +55,7 @@ static bool is_near(double a, double b) {
     return fabs(a - b) <= 1e-9 * fmax(a, b);
 }
 
-/* Tell whether a layer of the file computes what the model's layer does. */
+/* Tell whether a layer of the file computes the same as layer `i` of the model. */
 static bool is_equal(const reuse *r, int layer, int i) {
     const cgp_layer_cost *a = file_cost(r, 0, layer), *b = &r->expected[i];
     return is_near(a->flops[0], b->flops[0]) && is_near(a->flops[1], b->flops[1]) &&
@@ -66,7 +68,8 @@ static double ratio(double flops, double own_flops, int64_t bytes, int64_t own_b
     return bytes > 0 && own_bytes > 0 ? (double)own_bytes / (double)bytes : 1;
 }
 
-/* Add `share` times the costs of a layer of the file, scaled to the model's layer. */
+/* Multiply the costs of a layer of the file by `share`, scale them to the model's layer, and add
+ * them to `sum`. */
 static void add_share(cgp_layer_cost *sum, const cgp_layer_cost *a, const cgp_layer_cost *own,
                       double share) {
     double scale[3];
@@ -82,7 +85,8 @@ static void add_share(cgp_layer_cost *sum, const cgp_layer_cost *a, const cgp_la
 }
 
 /* Set the costs of layer i of the model for a size. Return how many layers of the file have a name
- * that is_name_alike() accepts. *equal: some of these compute the same as layer i. */
+ * that is_name_alike() accepts. Set *equal if at least one of these layers computes the same as
+ * layer i. */
 static int take(const reuse *r, const char *name, int size, int i, cgp_layer_cost *out,
                 bool *equal) {
     int alike = 0, same = 0;
@@ -107,7 +111,8 @@ static int take(const reuse *r, const char *name, int size, int i, cgp_layer_cos
     return alike;
 }
 
-/* Fill rows of costs, [sizes][layers]. *scaled: layers whose times were scaled. */
+/* Fill rows of costs, [sizes][layers]. Set *scaled to the number of layers whose times were
+ * scaled. */
 static cgp_status fill(const reuse *r, const cgp_model *model, const char *path, const char *of,
                        cgp_layer_cost *rows, int *scaled) {
     *scaled = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* costs_reuse.h -- use costs of layers that were measured on another model of the same kind. That
- * model may have another depth, or other sizes: then times are scaled by FLOPs. */
+ * model may have another depth or other sizes. With other sizes, times are scaled by FLOPs. */
 #ifndef CGPIPE_CLI_COSTS_REUSE_H
 #define CGPIPE_CLI_COSTS_REUSE_H
 
@@ -12,10 +12,11 @@
 bool cli_costs_alike(const char *a, const char *b);
 
 /* Replace the costs of a file's layers by costs of the model's layers. A layer gets the mean of the
- * file's layers with the same name (except for numbers), FLOPs and parameters. If there is none, it
- * gets the mean of the layers with the same name, scaled by FLOPs. `layers` and `of`: the file's
- * layers and model. costs->layers is the number of the file's layers before the call, and of the
- * model's layers after it. CGP_EFORMAT: the file has no such layer. */
+ * file's layers with the same name (except for numbers), FLOPs and parameters. If there is no such
+ * layer, the layer gets the mean of the file's layers with the same name, scaled by FLOPs. `layers`
+ * and `of` are the layers and the model in the file. costs->layers is the number of the file's
+ * layers before the call, and of the model's layers after it. CGP_EFORMAT: the file has no layer
+ * with the same name. */
 CGP_MUST_CHECK cgp_status cli_costs_reuse(cli_costs *costs, const json_t *layers, const char *of,
                                           const char *path, const cgp_model *model);
 

@@ -138,8 +138,8 @@ static cgp_status open_mnist(cgp_data **out, const cli_run_options *run_options,
     return cgp_data_mnist(out, rest_of(run_options->data.values[0]), &options);
 }
 
-/* Open a directory that has one directory per class. If it has directories train and val, as
- * ImageNet does, these two have the directories of the classes. */
+/* Open a directory that has one directory per class. If the directory has subdirectories train and
+ * val, as in ImageNet, each of these two has one directory per class. */
 static cgp_status open_directory(cgp_data **out, const cli_run_options *run_options,
                                  const cgp_model *model) {
     const char *root = rest_of(run_options->data.values[0]);
@@ -168,7 +168,7 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *run_opti
     return status;
 }
 
-/* Open a data set of images. The model's inputs set the sizes that --data leaves out. */
+/* Open a data set of images. Sizes that --data leaves out are taken from the model's inputs. */
 static cgp_status open_images(cgp_data **out, const cli_run_options *options, cli_data_kind kind,
                               const cgp_model *model) {
     cgp_cifar_options cifar = cgp_cifar_options_default();
@@ -243,7 +243,7 @@ static cgp_status expect_utf8(const char *text) {
 
 /* --- kinds --- */
 
-/* Return the path that --validation names; NULL if it is a fraction. */
+/* Return the path that --validation names; NULL if --validation is a fraction. */
 static const char *validation_path(const cli_run_options *options) {
     return isnan(options->validation_fraction) ? options->validation : NULL;
 }

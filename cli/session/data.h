@@ -10,7 +10,7 @@
 typedef struct cli_model cli_model;
 typedef struct cli_run_options cli_run_options;
 
-/* Kinds of images come last. */
+/* Kinds of data. The kinds that are images come last. */
 typedef enum cli_data_kind {
     CLI_DATA_PLUGIN, /* the data set of the model's plug-in */
     CLI_DATA_TEXT,
@@ -27,22 +27,22 @@ typedef enum cli_data_kind {
  * are mixed or options do not fit the kind. */
 CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options, cli_data_kind *kind);
 
-/* Open the data for the inputs of the model, made from MODEL `of`. Refuses data that does not fit
- * them. */
+/* Open the data for the inputs of `model`, which was made from MODEL `of`. Refuses data that does
+ * not fit these inputs. */
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model, const cli_model *of);
 
 /* Size and identity of the data, which all ranks need, though only some ranks open the data. */
 typedef struct cli_data_facts {
-    int64_t samples[2]; /* of each cgp_split */
-    int64_t sequence;   /* tokens of a sample; 0: samples are no tokens */
+    int64_t samples[2]; /* number of samples in each cgp_split */
+    int64_t sequence;   /* number of tokens in a sample; 0: samples are not tokens */
     char identity[65];
 } cli_data_facts;
 
 CGP_MUST_CHECK cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts *facts);
 
-/* Tell whether targets depend on reading the inputs: without --strict, another image and its label
- * replace a broken image. */
+/* Tell whether targets can be known only after reading the inputs. This is so for images without
+ * --strict, because another image and its label replace a broken image. */
 bool cli_data_targets_follow(const cli_run_options *run_options);
 
 /* The words for data in messages, in the plural. */

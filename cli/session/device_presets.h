@@ -8,11 +8,11 @@
 typedef struct cli_device_preset {
     const char *name;
     double flops_per_second[CGP_PRECISION_TF32 + 1]; /* dense peak, by cgp_precision */
-    double bytes_per_second;                         /* of its memory */
+    double bytes_per_second;                         /* memory bandwidth */
     int64_t memory_bytes;
 } cli_device_preset;
 
-/* Return a preset, or NULL. Static. */
+/* Return the preset with this name, or NULL. Static. */
 const cli_device_preset *cli_device_preset_find(const char *name);
 
 /* All names, for messages: "A100, H100". Static. */

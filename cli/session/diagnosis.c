@@ -29,7 +29,7 @@
 #define GRACE_SECONDS 0.5
 
 static struct {
-    cgp_pipeline *pipeline; /* NULL: no files are written */
+    cgp_pipeline *pipeline; /* the pipeline to report on; NULL: no files are written */
     cli_run_directory *run;
     char *shown; /* the run's path, escaped for a terminal */
     double timeout;
@@ -115,7 +115,7 @@ void cli_diagnosis_clear(const cli_run_directory *run) {
     DIR *entries = place.fd >= 0 ? cli_run_directory_list(&place) : NULL;
     for (const struct dirent *entry; entries && (entry = readdir(entries));) {
         if (strncmp(entry->d_name, "rank-", 5) == 0 ||
-            cli_run_directory_is_temporary(entry->d_name)) /* left by a killed rank */
+            cli_run_directory_is_temporary(entry->d_name)) /* file of a killed rank */
             (void)unlinkat(place.fd, entry->d_name, 0);
     }
     if (entries) closedir(entries);
@@ -200,7 +200,7 @@ cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, cli_run_directory *run, d
     CGP_TRY(cli_ranks_agree(CGP_OK)); /* no rank writes before rank 0 has deleted the old files */
     d.run = run;
     d.shown = cli_text("%s", cli_shown(run->path));
-    d.timeout = timeout < 1e9 ? timeout : 0; /* 30 years and more mean no limit */
+    d.timeout = timeout < 1e9 ? timeout : 0; /* a timeout of 30 years or more means no limit */
     d.pipeline = pipeline;
     d.quits = d.late = d.failed = false;
     sem_init(&d.wake, 0, 0);

@@ -7,8 +7,8 @@
  *     when a wait has taken half of --timeout, while the run goes on
  *
  * A thread that sleeps until then writes the file in the last two cases. With one rank there are no
- * files. Like all files of a run, they are opened relative to its directory's descriptor, without
- * following links. */
+ * files. Like all files of a run, the files are opened relative to the descriptor of the run's
+ * directory, without following links. */
 #ifndef CGPIPE_CLI_SESSION_DIAGNOSIS_H
 #define CGPIPE_CLI_SESSION_DIAGNOSIS_H
 
@@ -18,19 +18,20 @@ typedef struct cli_run_directory cli_run_directory;
 
 #define CLI_DIAGNOSIS "diagnosis"
 
-/* Delete the files of an earlier start and start to write files for this pipeline. `pipeline` and
- * `run` are borrowed until cli_diagnosis_end(). Collective. */
+/* Delete the files that an earlier start of the run left, and begin to write files for this
+ * pipeline. `pipeline` and `run` are borrowed until cli_diagnosis_end(). Collective. */
 CGP_MUST_CHECK cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, cli_run_directory *run,
                                               double timeout);
 
 /* Write this rank's file. A failure is only a warning. Keeps cgp_message(). */
 void cli_diagnosis_write(const char *reason);
 
-/* Delete the files of an earlier start; a link is deleted, not its target. */
+/* Delete the files that an earlier start of the run left. If an entry is a link, the link is
+ * deleted, not its target. */
 void cli_diagnosis_clear(const cli_run_directory *run);
 
-/* End the thread; call before the pipeline is destroyed. Deletes a file that was written after a
- * signal: the run has ended by itself. */
+/* End the thread that writes the files. Call this before the pipeline is destroyed. Deletes a file
+ * that was written after a signal, because the run has ended by itself nevertheless. */
 void cli_diagnosis_end(void);
 
 #endif

@@ -15,11 +15,12 @@ DIR *cli_run_directory_list(const cli_run_directory *directory);
 /* Return the next entry. NULL: the end, with *reason 0, or an error, with *reason errno. */
 struct dirent *cli_entry_next(DIR *entries, int *reason);
 
-/* Return 42 for "step-00000042", the library's form; -1: another name. */
+/* Return the step in a checkpoint's name: 42 for "step-00000042", as the library writes it. -1: the
+ * name has another form. */
 int64_t cli_entry_step(const char *name);
 
-/* Return the step of the newest checkpoint by name, complete or not; cgpipe convert makes step 0.
- * UNKNOWN: the directory cannot be read, see errno. */
+/* Return the largest step in a checkpoint's name, even if that checkpoint is incomplete. The step
+ * is 0 after cgpipe convert. CLI_STEP_UNKNOWN: the directory cannot be read, see errno. */
 enum { CLI_NO_STEP = -1, CLI_STEP_UNKNOWN = -2 };
 int64_t cli_run_directory_newest(const cli_run_directory *directory);
 

@@ -42,8 +42,8 @@ void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float 
         cgp_iou_add(&sums->iou, output, targets, count * each);
 }
 
-/* Return the loss per target: mini-batches may have different numbers of targets, because some
- * targets are ignored. */
+/* Return the loss per target, summed over all mini-batches. A mean of mini-batch means would be
+ * wrong, because mini-batches differ in how many targets are ignored. */
 static double loss_of(const cgp_loss_part *parts) {
     double loss = 0;
     for (const cgp_loss_part *p = parts; p->weight > 0; p++)

@@ -8,13 +8,14 @@
 
 #include <jansson.h>
 
-/* Means over the validation split; NaN: unknown, not defined for this kind of model, or not
- * finite. */
+/* Means over the validation split. NaN: the value is unknown, not defined for this kind of model,
+ * or not finite. */
 typedef struct cli_eval_metrics {
-    int64_t samples; /* 0: there was no validation */
+    int64_t samples; /* number of samples; 0: there was no validation */
     double loss;
-    double top1, top5; /* fractions of the labelled images */
-    double iou;        /* of masks */
+    /* Fraction of labelled images whose label is the likeliest class, or among the 5 likeliest. */
+    double top1, top5;
+    double iou; /* intersection over union of the masks */
 } cli_eval_metrics;
 
 extern const cli_eval_metrics cli_no_eval_metrics;
@@ -26,15 +27,15 @@ typedef struct cli_eval_sums {
     cgp_iou iou;
 } cli_eval_sums;
 
-/* Tell whether a model has metrics in addition to the loss. Either its logits (cli_model_logits)
- * are [classes] and the targets are labels [1], or both are masks of the same shape. */
+/* Tell whether a model has metrics in addition to the loss. It has if its logits (cli_model_logits)
+ * are [classes] and its targets are labels [1], or if both are masks of the same shape. */
 bool cli_has_eval_metrics(const cgp_model *model);
 
 /* Add a batch of `count` samples: the model's logits and targets. */
 void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
                        const void *targets, int64_t count);
 
-/* Return the means. `parts`: sums of the model's losses; the last entry has weight 0. */
+/* Return the means. `parts` has the sums of the model's losses; its last entry has weight 0. */
 cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums, const cgp_loss_part *parts);
 
 /* Write "  val 0.1234  top-1 95.2 %"; "" if there was no validation. */

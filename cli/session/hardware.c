@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Find the speed of a device of a cluster file, for a precision. */
+/* Find the speed that a cluster file gives for a device and a precision. */
 static cgp_status speed_of_device(const cli_cluster *cluster, int d, cgp_device_speed *speed) {
     const cli_cluster_device *device = &cluster->device[d];
     if (device->flops_per_second[speed->precision] == 0)
@@ -24,7 +24,7 @@ static cgp_status speed_of_device(const cli_cluster *cluster, int d, cgp_device_
     return CGP_OK;
 }
 
-/* Return the first of n speeds that equals the given one, or n. */
+/* Return the index of the first of `n` speeds that equals the given speed; `n` if there is none. */
 static int find_speed(const cgp_device_speed *speeds, int n, const cgp_device_speed *speed) {
     int k = 0;
     while (k < n && (speeds[k].flops_per_second != speed->flops_per_second ||
@@ -51,7 +51,7 @@ static cgp_status list_speeds(cli_costs *costs, const cli_cluster *cluster, int 
     return CGP_OK;
 }
 
-/* Fill `speeds`, [stages]. */
+/* Fill `speeds` with the speed of each stage's device, [stages]. */
 static cgp_status find_speeds(cli_costs *costs, const cli_session *session,
                               const cli_cluster *cluster, cgp_device_speed *speeds) {
     const cli_run_options *options = session->options;

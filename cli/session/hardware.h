@@ -10,8 +10,8 @@
 typedef struct cli_session cli_session;
 
 /* Estimate the costs of the session's layers (cgp_layer_costs_estimate()) for micro-batches of all
- * sizes up to the mini-batch. `cluster`: NULL, or a file whose devices have speeds. Release the
- * costs in any case. Fails with CGP_EINVAL or CGP_EFORMAT. */
+ * sizes up to the mini-batch. `cluster` is NULL, or a cluster file whose devices have speeds.
+ * Release *costs in any case. Fails with CGP_EINVAL or CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_hardware_costs(cli_costs *costs, const cli_session *session,
                                              const cli_cluster *cluster);
 

@@ -25,7 +25,8 @@ uint64_t cli_random(uint64_t *state) {
 static void *draw_data(cgp_dtype type, int64_t count, int64_t upper_bound, uint64_t *state) {
     void *data = cli_calloc((size_t)count, cgp_dtype_bytes(type));
     for (int64_t i = 0; i < count; i++) {
-        const uint32_t number = (uint32_t)(cli_random(state) >> 40); /* 24 bits */
+        /* 24 random bits, which a float holds exactly. */
+        const uint32_t number = (uint32_t)(cli_random(state) >> 40);
         if (type == CGP_I32)
             ((int32_t *)data)[i] = (int32_t)(number % (uint64_t)upper_bound);
         else

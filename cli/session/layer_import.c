@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_import.c -- see layer_import.h.
  *
- * Both formats are graphs of nodes in any order. The nodes are sorted topologically; of several
- * nodes whose inputs are done, the node with the smallest number comes first. Sources: Narayanan et
+ * Both formats are graphs of nodes in any order. The nodes are sorted topologically. If the inputs
+ * of several nodes are done, the node with the smallest number comes first. Sources: Narayanan et
  * al. 2019, arXiv:1806.03377 (PipeDream), and its profiles; Tarnawski et al. 2021, "Piper:
  * Multidimensional Planner for DNN Parallelization". */
 #include "session/layer_import.h"
@@ -28,7 +28,7 @@ typedef struct edge {
 typedef struct graph {
     const char *path;
     int line;
-    cli_layer_table nodes; /* in the order of the file */
+    cli_layer_table nodes; /* all nodes, in the order of the file */
     int64_t *number;       /* [nodes.n] the file's number of each node */
     bool *left_out;        /* [nodes.n] the node is the model's input */
     int n_edges;
@@ -50,8 +50,8 @@ static void reserve(graph *g, size_t nodes, size_t edges) {
 
 /* --- the order of the rows --- */
 
-/* Return the node that comes next: the smallest number among the nodes that wait for no edge. -1:
- * there is none. */
+/* Return the node that comes next: among the nodes whose inputs are all done, the node with the
+ * smallest number. -1: there is none. */
 static int next_node(const graph *g, const int *waits, const bool *done) {
     int best = -1;
     for (int i = 0; i < g->nodes.n; i++) {
@@ -67,7 +67,7 @@ static bool reads(const cli_layer_row *row, int input) {
     return false;
 }
 
-/* Append a node to the table, which already has the node's inputs. The file may list an edge
+/* Append a node to the table, which already has all inputs of the node. The file may list an edge
  * twice. */
 static void append(const graph *g, int node, int *place, cli_layer_table *out) {
     const cli_layer_row *from = &g->nodes.rows[node];
@@ -235,7 +235,7 @@ static cgp_status read_number(const cli_json_place *at, const char *key, double 
     return cli_json_wrong(at, key, expected);
 }
 
-/* Find a node's choice without a tensor group, by its name. */
+/* Find the choice of a node that has this name and no tensor group. */
 static const json_t *choice_of(const json_t *node, const char *name) {
     const json_t *choices = json_object_get(json_object_get(node, "TMPCs"), "1");
     for (size_t k = 0; k < json_array_size(choices); k++) {
@@ -246,8 +246,8 @@ static const json_t *choice_of(const json_t *node, const char *name) {
     return NULL;
 }
 
-/* Piper has one time for forward and backward together: a third of it counts as forward. The
- * recomputation takes the difference between the times of "activation recomp" and "vanilla". */
+/* Piper gives one time for forward and backward together; a third of it counts as forward. The time
+ * of recomputation is the time of "activation recomp" minus the time of "vanilla". */
 static cgp_status read_piper_node(graph *g, const cli_json_place *at) {
     const json_t *again = choice_of(at->object, "activation recomp");
     const cli_json_place plain = {at->path, at->list, at->index, choice_of(at->object, "vanilla")};

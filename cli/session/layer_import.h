@@ -6,8 +6,9 @@
 
 #include "session/layer_table.h"
 
-/* Read a file: NAME.json is Piper's, any other PipeDream's. Release the table after a failure too.
- * Fails with CGP_EIO or CGP_EFORMAT; the message has the path and the place. */
+/* Read a profile. A file NAME.json is in Piper's format, any other file is in PipeDream's. Release
+ * the table after a failure too. Fails with CGP_EIO or CGP_EFORMAT; the message has the path and
+ * the place. */
 CGP_MUST_CHECK cgp_status cli_layer_import(cli_layer_table *table, const char *path);
 
 #endif

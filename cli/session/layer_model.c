@@ -100,7 +100,7 @@ static cgp_value apply(cgp_model *model, const cgp_value *inputs, int n, const c
     return cgp_op_apply(model, &ops[n - 1][kind], inputs, s->parameters > 0 ? name : NULL, s);
 }
 
-/* Add a row's ops. `values`: the input, and the outputs of all rows before. */
+/* Add the ops of a row. `values` has the model's input and the outputs of all earlier rows. */
 static cgp_value add_row(cgp_model *model, const cli_layer_row *row, cgp_value input,
                          const cgp_value *outputs) {
     const sizes one = {.output = 1};

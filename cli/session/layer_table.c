@@ -106,7 +106,7 @@ typedef struct reader {
     int line;
     cli_layer_table *table;
     int place[COLUMNS]; /* the position of each column; -1: the file does not have it */
-    int n;              /* columns of the file */
+    int n;              /* number of columns in the file */
 } reader;
 
 static cgp_status wrong(const reader *r, const char *where, const char *expected, const char *got) {
@@ -175,8 +175,8 @@ static cgp_status read_bytes(const reader *r, char **fields, column k, int64_t *
     return CGP_OK;
 }
 
-/* Read the names of the rows that a row reads, separated by blanks. Without a name, it reads the
- * row before it. */
+/* Read the names of the rows whose outputs a row reads, separated by blanks. Without a name, the
+ * row reads the output of the row before it. */
 static cgp_status read_inputs(const reader *r, char **fields, cli_layer_row *row, int self) {
     char *names = r->place[INPUTS] >= 0 ? fields[r->place[INPUTS]] : NULL, *rest = NULL;
     if ((!names || !*names) && self > 0) cli_layer_row_read(row, self - 1);

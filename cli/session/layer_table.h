@@ -10,10 +10,11 @@
 
 typedef struct cli_layer_row {
     char *name;
-    /* The earlier rows whose outputs the layer reads. Without any, it reads the model's input. */
+    /* The earlier rows whose outputs the layer reads. If there is none, the layer reads the model's
+     * input. */
     int n_inputs, *inputs;
     int64_t output_bytes;
-    /* Seconds and bytes; flops[] are seconds x 10^12. */
+    /* Times in seconds and sizes in bytes. The members flops[] are the seconds x 10^12. */
     cgp_layer_cost cost;
 } cli_layer_row;
 
@@ -38,14 +39,14 @@ cli_layer_row *cli_layer_table_add(cli_layer_table *table, const char *name);
 /* Return the row with this name; -1: there is none. */
 int cli_layer_table_find(const cli_layer_table *table, const char *name);
 
-/* Let a row read the output of an earlier row. */
+/* Add the output of an earlier row to the inputs of a row. */
 void cli_layer_row_read(cli_layer_row *row, int input);
 
-/* Split the time of a backward equally between input backward and weight backward. If the layer has
- * no parameters, input backward gets all of it. */
+/* Split the time of backward equally between input backward and weight backward. If the layer has
+ * no parameters, input backward gets all the time. */
 void cli_layer_row_backward(cli_layer_row *row, double seconds);
 
-/* Make a model of the table's layers and links. */
+/* Make a model with a layer for each row of the table. */
 CGP_MUST_CHECK cgp_status cli_layer_table_model(cgp_model **out, const cli_layer_table *table);
 
 void cli_layer_table_release(cli_layer_table *table);

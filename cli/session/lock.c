@@ -3,8 +3,9 @@
  * name, which fails if that name exists. link() is atomic on network file systems too, and the file
  * is complete when its name appears.
  *
- * Replacing the file of a dead process takes two calls, so only one process at a time may do it.
- * All candidates share a pid namespace, and take the lock of the namespace's file in /proc. */
+ * Replacing the lock file of a dead process takes two calls, so only one process at a time may do
+ * that. Only processes in the pid namespace of the dead process may replace it, so they first lock
+ * the namespace's file in /proc. */
 #include "session/lock.h"
 
 #include "errors.h"
@@ -34,8 +35,9 @@ typedef enum look { ABSENT, THERE, STRANGE } look;
 
 /* --- flock --- */
 
-/* Take the lock. Retries for a moment: another process may take the lock briefly, to test whether
- * it is free. Returns 0; EWOULDBLOCK: another process has it; else the file system has no locks. */
+/* Take the flock. Retries for a moment, because another process may take the lock briefly to test
+ * whether it is free. Returns 0 on success. EWOULDBLOCK: another process has the lock; any other
+ * error: the file system has no locks. */
 static int lock_exclusively(int fd) {
     const struct timespec moment = {.tv_nsec = 10000000};
     int reason = EWOULDBLOCK;
@@ -69,7 +71,8 @@ static cgp_status read_file(int directory, const char *path, look *found, holder
     return CGP_OK;
 }
 
-/* Fail if another process may hold the lock. CGP_OK: that process is gone. */
+/* Fail if the process that the lock file names may still hold the lock. CGP_OK: that process is
+ * gone. */
 static cgp_status check_gone(const char *path, look found, const holder *who) {
     cgp_process_state state = CGP_PROCESS_UNKNOWN;
     if (found == THERE) CGP_TRY(cgp_process_find(&state, who->process));
@@ -98,8 +101,8 @@ static cgp_status check_gone(const char *path, look found, const holder *who) {
 
 /* --- taking over --- */
 
-/* Return a descriptor that holds the lock of this pid namespace; -1 if another process has it or
- * there is no /proc. */
+/* Return a descriptor that holds the lock of this pid namespace; -1 if another process has that
+ * lock or if there is no /proc. */
 static int lock_namespace(void) {
     const int fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || lock_exclusively(fd) == 0) return fd;
@@ -126,8 +129,8 @@ static cgp_status take_over(int directory, const char *path, const holder *gone)
 
 /* --- making --- */
 
-/* Link a file to its name. Returns 0 or errno. A server's reply may be lost, so two links also
- * count as success. */
+/* Link the temporary file to its final name. Returns 0 or errno. The reply of a network file system
+ * may be lost, so a link count of two counts as success. */
 static int link_file(int directory, const char *temporary) {
     struct stat info;
     if (linkat(directory, temporary, directory, CLI_LOCK, 0) == 0) return 0;
@@ -141,8 +144,8 @@ static bool has_no_links(int reason) {
     return reason == EPERM || reason == EOPNOTSUPP || reason == ENOSYS || reason == EMLINK;
 }
 
-/* Make the lock file. Returns 0, EEXIST if there is one already, or errno. *status: a failure
- * before the file is linked. */
+/* Make the lock file. Returns 0, EEXIST if a lock file exists already, or another errno. Sets
+ * *status to a failure that comes before the file is linked. */
 static int make_file(int directory, const char *path, cgp_status *status) {
     char host[CLI_HOST], date[CLI_DATE], process[CGP_PROCESS_BYTES];
     *status = cgp_process_name(process);

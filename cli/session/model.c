@@ -72,8 +72,8 @@ static cgp_status create_from_table(cgp_model **out, const char *path) {
     return status;
 }
 
-/* Set the options to plan a table of layers: with the table's own times, and by default with one
- * sample in each micro-batch. */
+/* Set the options to plan a table of layers: with the times in the table, and by default with one
+ * sample per micro-batch. */
 static cgp_status resolve_table(const cli_model *model, cli_run_options *options) {
     if (options->costs)
         return cgp_fail(CGP_EINVAL, "--costs: %s has the costs (leave it out)", model->layers);
@@ -197,9 +197,9 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
     return cli_model_resolve(model, options);
 }
 
-/* Among the losses whose targets are input `least` or a later input, find the loss with the largest
- * weight, and return its output; -1: there is none. `least` = -1 admits losses whose targets the
- * graph computes. */
+/* Consider the losses whose targets are input `least` or a later input, and return the output that
+ * the loss with the largest weight reads; -1: there is none. If `least` is -1, losses whose targets
+ * the graph computes count too. */
 static int heaviest(const cgp_model *model, int least) {
     cgp_model_loss best = {.output = -1};
     for (int i = 0; i < cgp_model_losses(model); i++) {

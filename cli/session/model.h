@@ -18,36 +18,36 @@
 
 typedef struct cli_run_options cli_run_options;
 
-/* Bytes of a model's text with all sizes written out. */
+/* Size in bytes of a buffer for a model's text with all sizes written out. */
 #define CLI_MODEL_SPEC 2048
 
 /* A parsed MODEL. The struct may be copied: its pointers are valid until the process ends or the
  * options are freed. */
 typedef struct cli_model {
-    cgp_model_spec spec;      /* spec of the zoo; for a file, its kind is CGP_MODEL_KINDS */
-    const cli_plugin *plugin; /* NULL: no plug-in */
+    cgp_model_spec spec; /* spec of a zoo model; if MODEL is a file, spec.kind is CGP_MODEL_KINDS */
+    const cli_plugin *plugin; /* the model plug-in; NULL: none */
     cgp_model_value values[CLI_PLUGIN_KEYS];
-    const char *graph;  /* path of a graph file; `plugin` has its custom ops; NULL: none */
+    const char *graph;  /* path of a graph file, whose custom ops are in `plugin`; NULL: none */
     const char *layers; /* path of a table of layers; NULL: none */
-    /* Digest of the file; "" for a model of the zoo. A graph file with a plug-in has both, joined
-     * by '+'. */
+    /* Digest of the file; "" for a model of the zoo. For a graph file with a plug-in, the digests
+     * of both files, joined by '+'. */
     char sha256[132];
 } cli_model;
 
-/* Tell whether a text is the MODEL of a plug-in, on the command line or, without the directory, in
- * a run. */
+/* Tell whether a text names a model plug-in. On the command line it has a directory; in the record
+ * of a run it has none. */
 bool cli_model_is_plugin(const char *text);
 
-/* Tell whether a text is the MODEL of a graph file. */
+/* Tell whether a text names a graph file. */
 bool cli_model_is_graph(const char *text);
 
-/* Parse MODEL. A GPT-2 or Llama without a key `vocab` gets the argument `vocab`; 0: the default of
- * the zoo. `source`: the run or run file that the text is from, which must not name a plug-in;
- * NULL: the command line. `plugin`: --plugin, NULL if it is not given. */
+/* Parse MODEL. A GPT-2 or Llama without the key `vocab` gets the vocabulary size `vocab`; 0: the
+ * default of the zoo. `source`: the run or run file that the text is from, which must not name a
+ * plug-in; NULL: the command line. `plugin`: --plugin, NULL if it is not given. */
 CGP_MUST_CHECK cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
                                           const char *source, const char *plugin);
 
-/* Write the model with all sizes written out, without the directory of a file, to `text`, of
+/* Write the model's text, with all sizes but without the directory of a file, to `text`, which has
  * CLI_MODEL_SPEC bytes. */
 CGP_MUST_CHECK cgp_status cli_model_text(const cli_model *model, char *text);
 
@@ -63,8 +63,9 @@ const char *cli_model_name(const cli_model *model);
 /* Return the dropout option of the spec; NULL if its kind has none. */
 double *cli_model_dropout(cgp_model_spec *spec);
 
-/* Fail with CGP_EINVAL because `whose` ("rank 0") has another file, with digest `sha256`. The
- * message has the file, the first digits of both digests, and the suggestion. */
+/* Fail with CGP_EINVAL because the model's file on `whose` side ("rank 0") differs and has the
+ * digest `sha256`. The message has the file, the first digits of both digests, and the
+ * suggestion. */
 CGP_MUST_CHECK cgp_status cli_model_differs(const cli_model *model, const char *sha256,
                                             const char *whose, const char *suggestion);
 
@@ -72,14 +73,14 @@ CGP_MUST_CHECK cgp_status cli_model_differs(const cli_model *model, const char *
  * model. Fails with CGP_EINVAL if the option is given and the model has no dropout. */
 CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *options);
 
-/* Parse the operand of a command on all ranks and resolve --dropout. `example`: a command line for
- * the message if it is missing. Collective. */
+/* Parse the operand of a command on all ranks and resolve --dropout. If the operand is missing, the
+ * message shows the command line `example`. Collective. */
 CGP_MUST_CHECK cgp_status cli_model_find(cli_model *model, cli_run_options *options,
                                          const char *example);
 
-/* Return the output that has the logits: the output that the loss with the largest weight reads; of
- * equal weights, the first. Prefers losses whose targets are an input other than the first. Without
- * a loss, returns the first output. -1: none. */
+/* Return the output that has the logits. This is the output that the loss with the largest weight
+ * reads (the first such loss if weights are equal). Losses whose targets are an input other than
+ * the first are preferred. Without a loss, returns the first output; -1: there is no output. */
 int cli_model_logits(const cgp_model *model);
 
 /* Sizes of a model that reads and predicts tokens. */
@@ -87,8 +88,8 @@ typedef struct cli_text_sizes {
     int64_t sequence, vocab;
 } cli_text_sizes;
 
-/* Find the sizes. Fails with CGP_EINVAL if the model does not map tokens [T] i32 to logits [T, V],
- * as `what` requires. */
+/* Find the sizes T and V. Fails with CGP_EINVAL if the model does not map tokens [T] i32 to logits
+ * [T, V]. `what` names for the message what requires that. */
 CGP_MUST_CHECK cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
                                                 const char *what);
 

@@ -12,8 +12,10 @@ typedef struct cli_session cli_session;
 typedef struct cli_plan_options {
     cgp_plan_options plan;
     const char **devices;
-    cgp_schedule *table; /* read from a file of --schedule; NULL: a name */
-    int *balance;        /* found by a rule of --balance; NULL: numbers, or none */
+    cgp_schedule *table; /* the schedule, if --schedule names a file; NULL: it names no file */
+    /* The balance, if a rule of --balance found it; NULL: --balance gives numbers or is not
+     * given. */
+    int *balance;
 } cli_plan_options;
 
 /* Make the options of the session's model, and its optimizer, without a balance. Release them in
@@ -26,8 +28,8 @@ CGP_MUST_CHECK cgp_status cli_plan_options_balance(cli_plan_options *options,
 
 void cli_plan_options_release(cli_plan_options *options);
 
-/* Tell whether the run uses only this process, though there may be other ranks: --transport
- * inproc. */
+/* Tell whether the run uses only this process although a launcher may have started others:
+ * --transport inproc. */
 bool cli_runs_alone(const cli_run_options *options);
 
 /* Make a list with one name per device from --stages and --devices; NULL: the default. Freed by the

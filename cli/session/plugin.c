@@ -37,8 +37,8 @@ size_t cli_plugin_path(const char *text) {
     return 0;
 }
 
-/* Refuse files on which the loader would crash: of another format, or truncated, for example while
- * being written. */
+/* Refuse files on which the loader would crash. These are files of another format and truncated
+ * files, such as a file that is being written. */
 static cgp_status check_whole(const char *path) {
     Elf64_Ehdr header;
     struct stat info;
@@ -65,8 +65,9 @@ static cgp_status check_whole(const char *path) {
 
 /* --- its symbols --- */
 
-/* Find a symbol of the plug-in itself, not of a library that it is linked with; *out is NULL if
- * there is none. `type`: STT_FUNC or STT_OBJECT. `bytes`, if not NULL, gets its size. */
+/* Find a symbol that the plug-in itself defines, not a library that the plug-in is linked with.
+ * *out is NULL if there is none. `type` is STT_FUNC or STT_OBJECT. If `bytes` is not NULL, *bytes
+ * is set to the size of the symbol. */
 static cgp_status find(const cli_plugin *plugin, const char *name, int type, void **out,
                        size_t *bytes) {
     const ElfW(Sym) *entry = NULL;
@@ -86,7 +87,7 @@ static cgp_status find(const cli_plugin *plugin, const char *name, int type, voi
                     type == STT_FUNC ? "data" : "a function");
 }
 
-/* Compare releases without their last number. While the first number is 0, a new second number
+/* Compare release numbers without their last part. While the first part is 0, a new second part
  * means a new interface. */
 static bool same_release(const char *release, size_t size) {
     static const char ours[] = CGP_VERSION;
@@ -210,7 +211,8 @@ static cgp_status load(cli_plugin *plugin) {
     CGP_TRY(check_whole(plugin->path));
     plugin->object = dlopen(plugin->path, RTLD_NOW | RTLD_LOCAL);
     if (!plugin->object) {
-        const char *reason = dlerror(); /* its first word is the path of the plug-in or a library */
+        /* The first word of dlerror()'s text is the path of the plug-in or of a library. */
+        const char *reason = dlerror();
         return cgp_fail(CGP_EINVAL, "%s: cannot be loaded (%s)", plugin->path,
                         reason ? reason : "no reason given");
     }
@@ -361,8 +363,8 @@ cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *valu
 
 /* --- the model --- */
 
-/* Build the model. The message of a failure is the function's own or, if it set none, the message
- * of the failed builder call. */
+/* Build the model. The message of a failure is the message that the plug-in's function set or, if
+ * it set none, the message of the failed builder call. */
 static cgp_status build(cgp_model *model, const cli_plugin *plugin, const cgp_model_value *values) {
     char reason[512];
     (void)cgp_fail(CGP_OK, "%s", "");

@@ -22,21 +22,21 @@ typedef struct cli_plugin {
 
 enum { CLI_PLUGIN_KEYS = 64 };
 
-/* Return the length of the plug-in path at the beginning of MODEL: it has a '/' and ends in ".so"
- * before a colon or the end. 0: MODEL is no plug-in. */
+/* Return the length of the plug-in path at the beginning of MODEL. Such a path has a '/' and ends
+ * in ".so"; a colon or the end of MODEL follows. 0: MODEL is no plug-in. */
 size_t cli_plugin_path(const char *text);
 
-/* Open and check a plug-in, whose path has `length` bytes. It is opened once and never closed,
- * because models point into it; *out is borrowed. Fails with CGP_EIO if the file cannot be read,
- * with CGP_EINVAL if the plug-in breaks the contract. */
+/* Open and check a plug-in, whose path has `length` bytes. A plug-in is opened once and never
+ * closed, because models point into it. *out is borrowed. Fails with CGP_EIO if the file cannot be
+ * read, with CGP_EINVAL if the plug-in breaks the contract. */
 CGP_MUST_CHECK cgp_status cli_plugin_open(const cli_plugin **out, const char *path, size_t length);
 
-/* Parse "width=64,..." ("": all presets) to values, [CLI_PLUGIN_KEYS]. Word values point into the
- * plug-in. */
+/* Parse "width=64,..." to values, [CLI_PLUGIN_KEYS]. Keys that the text leaves out get their
+ * defaults. Values that are words point into the plug-in. */
 CGP_MUST_CHECK cgp_status cli_plugin_values(cgp_model_value *values, const cli_plugin *plugin,
                                             const char *text);
 
-/* Write "mine.so:width=64,..." with all values. Fails with CGP_EINVAL if it is too long. */
+/* Write "mine.so:width=64,..." with all values. Fails with CGP_EINVAL if the text is too long. */
 CGP_MUST_CHECK cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *values,
                                           char *text, size_t size);
 

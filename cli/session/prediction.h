@@ -16,11 +16,13 @@ typedef struct cli_run_options cli_run_options;
 typedef struct cli_prediction {
     cli_costs costs;
     cli_cluster cluster;
-    double *links; /* [2][devices][devices] latency and bytes per second; NULL: no --cluster */
+    /* [2][devices][devices] latencies in seconds, then bytes per second; NULL: no --cluster. */
+    double *links;
     cgp_message_costs messages;
 } cli_prediction;
 
-/* Tell whether the options give costs: from a file, or estimated for described devices. */
+/* Tell whether the options give costs, either measured costs from a file or estimates for described
+ * devices. */
 bool cli_prediction_has(const cli_run_options *options);
 
 /* Tell whether these costs are estimates for described devices. */
@@ -41,7 +43,8 @@ CGP_MUST_CHECK cgp_status cli_prediction_read(cli_prediction *prediction,
 void cli_prediction_release(cli_prediction *prediction);
 
 /* Simulate the session's plan with its --costs and --cluster on rank 0. Return the seconds of a
- * step without the update; NaN: there are no costs, or a warning says why they are of no use. */
+ * step without the update; NaN: there are no costs, or they cannot be used; then a warning says
+ * why. */
 double cli_prediction_of_run(const cli_session *session);
 
 /* Simulate a step of a full mini-batch. *update: see cgp_plan_simulate(). */

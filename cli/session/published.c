@@ -44,7 +44,7 @@ cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
 
 bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
                                    char text[CLI_DROPOUTS_TEXT]) {
-    /* The defaults of Hugging Face's transformers. */
+    /* The default dropouts of Hugging Face's transformers. */
     double resid = 0.1, embd = 0.1, attn = 0.1, hidden = 0, probs = 0;
     char *path = cli_text("%s/config.json", directory);
     json_t *config = NULL;

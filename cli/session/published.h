@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* published.h -- the config.json beside published weights, needed because weight shapes determine
- * neither the number of heads nor the form of GELU; and the files of a tokenizer. */
+/* published.h -- read the config.json beside published weights, and the files of a tokenizer.
+ * config.json is needed because weight shapes determine neither the number of heads nor the form of
+ * GELU. */
 #ifndef CGPIPE_CLI_PUBLISHED_H
 #define CGPIPE_CLI_PUBLISHED_H
 
@@ -18,9 +19,9 @@ CGP_MUST_CHECK cgp_status cli_published_model(const char *path, char text[CLI_MO
 
 #define CLI_DROPOUTS_TEXT 128
 
-/* Tell whether the dropouts in a directory's config.json differ; `text` is then "resid_pdrop
- * 0.1, embd_pdrop 0.1, attn_pdrop 0". cgp_huggingface_read() must have accepted it as a GPT-2 or
- * a ViT. */
+/* Tell whether the dropouts in a directory's config.json differ. If they do, `text` is "resid_pdrop
+ * 0.1, embd_pdrop 0.1, attn_pdrop 0". cgp_huggingface_read() must have accepted the file as a GPT-2
+ * or a ViT. */
 bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
                                    char text[CLI_DROPOUTS_TEXT]);
 

@@ -25,8 +25,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* Limits in bytes. A start takes about 1000 bytes and the names of its data; a note takes some
- * hundreds and these names. */
+/* Limits in bytes. In run.json, a start takes about 1000 bytes plus the names of its data. A note
+ * takes some hundred bytes plus these names. */
 #define LARGEST_RECORD (16 << 20)
 #define LARGEST_NOTE 8000000
 
@@ -73,7 +73,8 @@ cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *dire
     const char *text = given ? given : cli_record_path(record);
     const bool file = cli_model_is_plugin(text) || cli_model_is_graph(text);
     char *whole = given ? cli_record_keys(record, given) : NULL, spec[CLI_MODEL_SPEC];
-    const bool keys = whole && cli_plugin_path(given) > 0; /* else the model may keep a pointer */
+    /* If there are no keys, parse `text` itself, because the model may keep a pointer to it. */
+    const bool keys = whole && cli_plugin_path(given) > 0;
     cgp_status status =
         cli_model_parse(model, keys ? whole : text, 256, given ? NULL : directory->record, plugin);
     free(whole);
@@ -164,8 +165,8 @@ static json_t *devices_json(const cgp_plan *plan) {
     return devices;
 }
 
-/* Add the plug-in of the file `path` to the list unless it is there already. `path` NULL: the
- * library itself has the device or transport. */
+/* Add the plug-in of the file `path` to the list unless the list has it already. If `path` is NULL,
+ * add nothing, because the library itself has the device or transport. */
 static void add_plugin(json_t *plugins, const char *path) {
     cgp_plugin_info info;
     for (int i = 0; path && (info = cgp_plugin_info_at(i)).path; i++) {
@@ -191,7 +192,7 @@ json_t *cli_record_plugins(const cli_session *session) {
         for (int i = 0; (backend = cgp_backend_info_at(i)).name; i++) {
             if (strlen(backend.name) != kind || strncmp(backend.name, name, kind) != 0) continue;
             add_plugin(plugins, backend.plugin);
-            break; /* a call with the next index may open all plug-ins */
+            break; /* stop here, because a call with the next index may open all plug-ins */
         }
     }
     for (int i = 0; cli_ranks_transport() && (transport = cgp_transport_info_at(i)).name; i++) {
@@ -203,7 +204,8 @@ json_t *cli_record_plugins(const cli_session *session) {
     return NULL;
 }
 
-/* Make the entry of a start. Takes ownership of `changed`, which is NULL at the first start. */
+/* Make the record's entry for a start of the run. Takes ownership of `changed`, which is NULL at
+ * the first start. */
 static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
     json_t *given = json_object();
     char date[CLI_DATE], host[CLI_HOST];
@@ -275,8 +277,8 @@ void cli_record_note(json_t *note, const json_t *record) {
     json_object_set_new(note, "starts", json_integer(cli_record_starts(record)));
 }
 
-/* Return the options of a checkpoint, updated by the changes of later starts. NULL: one of these
- * starts has no list of changes. Owned. */
+/* Return the options in a checkpoint's note, with the changes that later starts of the run made.
+ * NULL: one of these starts has no list of changes. Owned by the caller. */
 static json_t *expected_options(const json_t *record, const json_t *note) {
     json_t *expected = json_copy(json_object_get(note, "options"));
     const json_t *starts = json_object_get(record, "starts");
@@ -290,7 +292,8 @@ static json_t *expected_options(const json_t *record, const json_t *note) {
     return expected;
 }
 
-/* Check the record's model against the checkpoint's note. --new-model permits another file. */
+/* Check the record's model against the checkpoint's note. --new-model permits another model
+ * file. */
 static cgp_status check_note_model(const cli_run_directory *directory, const json_t *record,
                                    const json_t *note, bool new_model) {
     const char *model = cli_record_model(record), *before = cli_record_model(note);

@@ -40,17 +40,18 @@ const char *cli_record_model(const json_t *record);
 /* Add the SHA-256 of the model's file, if it has one, to a record or a note. */
 void cli_record_file(json_t *object, const cli_model *model);
 
-/* Return MODEL as given; a plug-in without keys gets the keys of the run. Owned. */
+/* Return MODEL as given. If MODEL is a plug-in without keys, append the keys from the run's record.
+ * Owned by the caller. */
 char *cli_record_keys(const json_t *record, const char *given);
 
 /* Fail if the model differs from the record's model. Unless `new_model` is true, also fail if the
- * model's file differs from the record's file. Messages call the model `given`. */
+ * model's file differs from the record's file. Messages name the model `given`. */
 CGP_MUST_CHECK cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
                                                  const char *model_spec, const char *given,
                                                  bool new_model);
 
-/* Find the model of a run. If the run's model is a file, --model gives its path. `plugin`:
- * --plugin. */
+/* Find the model of a run. If the run's model is a file, --model gives its path. `plugin` is the
+ * value of --plugin. */
 CGP_MUST_CHECK cgp_status cli_record_find_model(cli_model *model,
                                                 const cli_run_directory *directory,
                                                 const json_t *record, const char *given,
@@ -67,26 +68,27 @@ int cli_record_starts(const json_t *record);
  * cgpipe made it. */
 const char *cli_record_host(const json_t *record);
 
-/* Write run.json for a start from `step`. `before`: the record so far; NULL: none. The caller owns
+/* Write run.json for a start from `step`. `before` is the record so far, or NULL. The caller owns
  * *written, the new record. */
 CGP_MUST_CHECK cgp_status cli_record_write(const cli_run_directory *directory, const json_t *before,
                                            const cli_session *session, int64_t step,
                                            json_t **written);
 
-/* Return name, version and SHA-256 of the plug-ins that a run uses. NULL: none. Owned. */
+/* Return name, version and SHA-256 of the plug-ins that a run uses, owned by the caller. NULL: it
+ * uses none. */
 json_t *cli_record_plugins(const cli_session *session);
 
 /* Add the record's options and number of starts to a checkpoint's note. */
 void cli_record_note(json_t *note, const json_t *record);
 
-/* Fail if the record was edited after the checkpoint with this note. *checked: false if an older
- * cgpipe wrote one of the two, so that edits cannot be detected. */
+/* Fail if the record was edited after the checkpoint with this note. Sets *checked to false if an
+ * older cgpipe wrote the record or the note, because edits cannot be detected then. */
 CGP_MUST_CHECK cgp_status cli_record_check(const cli_run_directory *directory, const json_t *record,
                                            const json_t *note, const cli_run_options *options,
                                            bool *checked);
 
-/* Write run.json for converted weights, which have no starts. `dropout` 0: leave it to
- * --dropout. */
+/* Write run.json for converted weights, which have no starts. If `dropout` is 0, --dropout sets it
+ * later. */
 CGP_MUST_CHECK cgp_status cli_record_write_converted(const cli_run_directory *directory,
                                                      const cli_model *model, const char *model_spec,
                                                      double dropout);

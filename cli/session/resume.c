@@ -32,8 +32,8 @@
 
 /* --- options --- */
 
-/* Refuse another seed or optimizer: the checkpoint has both, and data and dropout depend on the
- * seed. Converted weights have neither. */
+/* Refuse another seed or optimizer. The checkpoint depends on both: it has the state of the
+ * optimizer, and data and dropout follow from the seed. Converted weights have neither. */
 static cgp_status check_same(const cli_run *run, const json_t *options) {
     const cli_run_options *run_options = &run->options;
     const json_t *seed = json_object_get(options, "seed");
@@ -68,7 +68,7 @@ static cgp_status inherit(cli_run *run) {
     return CGP_OK;
 }
 
-/* Read run.json, if there is a run. */
+/* Read run.json, if the directory has a run. */
 static cgp_status find_record(cli_run *run) {
     const cli_run_options *options = &run->options;
     if (run->directory.fd >= 0 && cli_run_directory_has(&run->directory, CLI_REPLACED))
@@ -92,7 +92,7 @@ static cgp_status no_memory(void) {
     return cgp_fail(CGP_ENOMEM, CLI_RECORD ": out of memory");
 }
 
-/* Broadcast a text of rank 0, or NULL, to all ranks. The caller owns it. */
+/* Broadcast a text (or NULL) from rank 0 to all ranks. The caller owns it. */
 static cgp_status share_text(char **text) {
     int64_t bytes = *text ? (int64_t)strlen(*text) + 1 : 0;
     CGP_TRY(cli_ranks_broadcast(0, &bytes, sizeof bytes));
@@ -172,7 +172,8 @@ cgp_status cli_resume_save(cli_run *run) {
     options.check_finite = true;
     cgp_status status =
         cli_run_directory_save(&run->directory, run->session.pipeline, options, make_note(run));
-    if (status == CGP_ESTATE) /* no update is pending here, so weights are not finite */
+    /* No update is pending here, so CGP_ESTATE means that weights are not finite. */
+    if (status == CGP_ESTATE)
         status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --lr or --clip may help",
                           cli_session_steps(&run->session), cgp_message());
     if (status == CGP_OK) run->saved = cli_session_steps(&run->session);
@@ -250,7 +251,7 @@ static cgp_status check_data(cli_run *run, const json_t *note) {
                     run->identity, before ? before : "?");
 }
 
-/* Return the SHA-256 of a plug-in in a list; NULL: it is not there. */
+/* Return the SHA-256 that a list has for a plug-in; NULL: the list does not have the plug-in. */
 static const char *plugin_file(const json_t *plugins, const char *name) {
     for (size_t i = 0; name && i < json_array_size(plugins); i++) {
         const json_t *plugin = json_array_get(plugins, i);
@@ -276,7 +277,7 @@ static void warn_plugins(const cli_run *run) {
     json_decref(plugins);
 }
 
-/* Tell whether cgpipe convert wrote the note: then no data has been read. */
+/* Tell whether cgpipe convert wrote the note. If so, the run has not read any data. */
 static bool is_converted(const json_t *note) {
     static const char ours[] = "cgpipe ";
     const char *program = json_string_value(json_object_get(note, "program"));
@@ -341,8 +342,8 @@ cgp_status cli_resume_progress(cli_run *run) {
     return CGP_OK;
 }
 
-/* Check that epochs were counted from this checkpoint. Another process may have saved one since,
- * because the directory was not locked during the count. */
+/* Check that epochs were counted from this checkpoint. Another process may have saved a newer
+ * checkpoint since, because the directory was not locked during the count. */
 static cgp_status check_progress(const cli_run *run) {
     const bool same = run->done.steps == run->resumed && run->done.samples == run->session.samples;
     if (run->options.epoch_steps == 0 || same) return CGP_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume.h -- a run in its directory: take options over, load and save checkpoints. */
+/* resume.h -- a run in its directory: take options from run.json, load and save checkpoints. */
 #ifndef CGPIPE_CLI_RESUME_H
 #define CGPIPE_CLI_RESUME_H
 
@@ -14,10 +14,10 @@ typedef struct cli_run {
     FILE *out;
     cli_run_directory directory;
     cli_session session;
-    char identity[65]; /* digest of the data */
+    char identity[65]; /* SHA-256 that identifies the data */
     json_t *before;    /* run.json as the start found it; NULL: a new run */
     json_t *record;    /* run.json as this start wrote it; NULL: not written yet */
-    cli_progress done; /* progress of the checkpoint, if options count in epochs */
+    cli_progress done; /* progress at the checkpoint, set if options count in epochs */
     int64_t resumed;   /* step of the checkpoint; 0: none */
     int64_t saved;     /* step of the last checkpoint; 0: none */
 } cli_run;
@@ -26,17 +26,17 @@ typedef struct cli_run {
  * the options. */
 CGP_MUST_CHECK cgp_status cli_resume_options(cli_run *run);
 
-/* Fail if MODEL of the command line is not the run's model. */
+/* Fail if MODEL on the command line is not the run's model. */
 CGP_MUST_CHECK cgp_status cli_resume_check_model(const cli_run *run);
 
 /* Set `done` from the checkpoint. Call before making the plan, which counts epochs from it, and on
- * rank 0 only: it reads files. */
+ * rank 0 only, because this function reads files. */
 CGP_MUST_CHECK cgp_status cli_resume_progress(cli_run *run);
 
 /* Load the checkpoint, if there is one, and print the differences from the run so far. */
 CGP_MUST_CHECK cgp_status cli_resume_load(cli_run *run);
 
-/* Save a checkpoint of this step. The metrics up to it must be on disk. */
+/* Save a checkpoint of this step. The metrics up to this step must be on disk. */
 CGP_MUST_CHECK cgp_status cli_resume_save(cli_run *run);
 
 #endif

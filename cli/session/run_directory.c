@@ -28,7 +28,8 @@
 
 /* --- names --- */
 
-/* Set the names; `fd` is the directory's, or -1 with errno. Takes ownership of `path`. */
+/* Set the names of the files. `fd` is the directory's descriptor, or -1 if errno says why it could
+ * not be opened. Takes ownership of `path`. */
 static void name_files(cli_run_directory *directory, char *path, int fd) {
     *directory = (cli_run_directory){.path = path, .fd = fd, .reason = fd < 0 ? errno : 0};
     directory->record = cli_text("%s/" CLI_RECORD, path);
@@ -89,7 +90,7 @@ static cgp_status unwritable(const char *path) {
 
 /* --- state --- */
 
-/* Check the directory that `path` will be made in. */
+/* Check the directory in which `path` will be made. */
 static cgp_status check_parent(const char *path) {
     char *copy = cli_text("%s", path);
     const char *name = dirname(copy);
@@ -172,7 +173,8 @@ cgp_status cli_run_directory_open(const cli_run_directory *directory, const char
                     flags & O_CREAT ? "written" : "read", strerror(reason));
 }
 
-/* Replace a file of `size` bytes by a copy. It may be larger than the memory, so it is mapped. */
+/* Replace a file of `size` bytes by a copy. The file is mapped, because it may be larger than the
+ * memory. */
 static cgp_status copy_file(const cli_run_directory *directory, const char *name, int fd,
                             size_t size) {
     char *path = cli_text("%s/%s", directory->path, name);
@@ -302,14 +304,14 @@ static cgp_status undeletable(const cli_run_directory *directory, const char *na
                     strerror(errno));
 }
 
-/* Delete a file, or a link itself. */
+/* Delete a file. If it is a link, delete the link, not its target. */
 static cgp_status delete_file(const cli_run_directory *directory, const char *name) {
     if (unlinkat(directory->fd, name, 0) == 0 || errno == ENOENT) return CGP_OK;
     return undeletable(directory, name);
 }
 
-/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes. So a
- * half-deleted checkpoint never has a checkpoint's name. */
+/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes. So no
+ * half-deleted checkpoint ever has the name of a checkpoint. */
 static cgp_status hide(const cli_run_directory *directory, const cli_run_directory *from,
                        const char *name) {
     static unsigned counter;
@@ -330,8 +332,8 @@ bool cli_run_directory_is_temporary(const char *name) {
            fnmatch(".cgpipe-*.gone", name, 0) == 0;
 }
 
-/* Hide the checkpoints of `from` above `step` and, if `temporary`, half-written entries of a killed
- * process. */
+/* Hide the checkpoints in `from` whose step exceeds `step`. If `temporary`, also hide the
+ * half-written entries of a killed process. */
 static cgp_status hide_after(const cli_run_directory *directory, const cli_run_directory *from,
                              int64_t step, bool temporary) {
     cgp_status status = CGP_OK;
@@ -348,7 +350,7 @@ static cgp_status hide_after(const cli_run_directory *directory, const cli_run_d
     return status == CGP_OK && reason ? unwritable(from->path) : status;
 }
 
-/* Delete hidden entries. They do no harm, so a failure is only a warning. */
+/* Delete hidden entries. A failure is only a warning, because hidden entries do no harm. */
 static void delete_hidden(const cli_run_directory *directory) {
     if (cgp_checkpoint_clean(library_path(directory)) != CGP_OK) cli_warn();
 }
@@ -360,7 +362,9 @@ static cgp_status sync_directory(const cli_run_directory *directory) {
 cgp_status cli_run_directory_drop_after(const cli_run_directory *directory, int64_t step) {
     CGP_TRY(hide_after(directory, directory, step, false));
     CGP_TRY(sync_directory(directory));
-    delete_hidden(directory); /* after the sync, so that a crash brings no name back */
+    /* Delete only after the sync. Then a crash cannot bring a deleted checkpoint back under its old
+     * name. */
+    delete_hidden(directory);
     return CGP_OK;
 }
 
@@ -493,7 +497,7 @@ static cgp_status put_back(const cli_run_directory *directory, const cli_run_dir
     return status == CGP_OK ? move_in(old, directory) : status;
 }
 
-/* Tell whether run.json exists; fails if this cannot be found out. */
+/* Set *found to whether run.json exists. Fails if this cannot be found out. */
 static cgp_status find_run(const cli_run_directory *directory, bool *found) {
     struct stat info;
     *found = fstatat(directory->fd, CLI_RECORD, &info, AT_SYMLINK_NOFOLLOW) == 0;
@@ -513,7 +517,7 @@ static cgp_status settle_old(const cli_run_directory *directory, const cli_run_d
 static cgp_status settle(const cli_run_directory *directory) {
     cli_run_directory old;
     cli_run_directory_enter(&old, directory, CLI_REPLACED);
-    /* No descriptor: the directory is missing, or cgpipe did not make it. */
+    /* If old.fd is -1, the directory is missing or cgpipe did not make it. */
     cgp_status status = old.fd >= 0 ? settle_old(directory, &old) : CGP_OK;
     if (status != CGP_OK) {
         char *why = cli_text("%s", cgp_message());
@@ -543,7 +547,7 @@ static cgp_status exchange(const cli_run_directory *directory, const cli_run_dir
     return status;
 }
 
-/* Keeps the message of an earlier failure. */
+/* If `status` is a failure, its message is kept. */
 cgp_status cli_run_directory_new_end(const cli_run_directory *directory, cli_run_directory *fresh,
                                      cgp_status status) {
     if (status == CGP_OK) status = exchange(directory, fresh);

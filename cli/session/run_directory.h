@@ -33,7 +33,7 @@ typedef struct cli_run_directory {
     char *record, *metrics; /* paths of run.json and metrics.jsonl, for messages */
     int fd;                 /* descriptor; -1: the directory is missing or cannot be read */
     int reason;             /* errno if fd is -1 */
-    bool locked, made;      /* by this process */
+    bool locked, made;      /* this process has locked, or made, the directory */
     bool lock_file;         /* the lock is a file */
 } cli_run_directory;
 
@@ -45,14 +45,15 @@ typedef struct cli_run_directory {
 #define CLI_REQUEST "stop"
 #define CLI_REPLACED ".replaced"
 
-/* Name the files and open the directory if it exists; changes nothing. Close it in any case. */
+/* Set the names of the files, and open the directory if it exists. Changes nothing on disk. Close
+ * the directory in any case. */
 void cli_run_directory_name(cli_run_directory *directory, const char *path);
 
-/* Open the directory if it did not exist before: another rank may have made it. */
+/* Try again to open a directory that did not exist, because another rank may have made it. */
 void cli_run_directory_reopen(cli_run_directory *directory);
 
-/* Open a directory in this one, relative to its descriptor and without following a link. `fd` is -1
- * if there is none. Close it in any case. */
+/* Open a directory in this one, relative to its descriptor and without following a link. below->fd
+ * is -1 if there is no such directory. Close `below` in any case. */
 void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *directory,
                              const char *name);
 
@@ -65,13 +66,13 @@ bool cli_run_directory_is_temporary(const char *name);
  * deletes an old stop request, and brings back a run whose replacement was killed. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 
-/* Open a regular file of the directory: `flags` of open(). Refuses a link; does not block on a
- * pipe. Without O_CREAT, *fd is -1 if there is none. */
+/* Open a regular file of the directory. `flags` are the flags of open(). Refuses a link; does not
+ * block on a pipe. Without O_CREAT, *fd is -1 if the file does not exist. */
 CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *directory,
                                                  const char *name, int flags, int *fd);
 
-/* Replace a file that has other hard links by a copy, before it is appended to. cp -al makes such
- * links of a whole run. */
+/* If a file has other hard links, replace it by a copy, so that appending to the file does not
+ * change the other links. cp -al makes such links for a whole run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_unshare(const cli_run_directory *directory,
                                                     const char *name);
 
@@ -85,16 +86,17 @@ CGP_MUST_CHECK cgp_status cli_run_directory_request_stop(const cli_run_directory
 /* Delete a stop request, and return whether there was one. */
 bool cli_run_directory_take_stop(const cli_run_directory *directory);
 
-/* Tell whether an entry exists; whether any part of a run exists. */
+/* Tell whether the directory has an entry of this name; tell whether it has any part of a run. */
 bool cli_run_directory_has(const cli_run_directory *directory, const char *name);
 bool cli_run_directory_has_run(const cli_run_directory *directory);
 
-/* Find the step and note of a checkpoint with cgp_checkpoint_find(); `from` -1: the latest
- * checkpoint. */
+/* Find the step and note of a checkpoint with cgp_checkpoint_find(). `from` is the step of the
+ * checkpoint; -1: the latest checkpoint. */
 CGP_MUST_CHECK cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t from,
                                                  int64_t *step, char **note);
 
-/* Load a checkpoint with cgp_pipeline_load(); `step` -1: the latest checkpoint. */
+/* Load a checkpoint with cgp_pipeline_load(). `step` is the step of the checkpoint; -1: the latest
+ * checkpoint. */
 CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t step,
                                                  cgp_pipeline *pipeline, char **note);
 
@@ -119,24 +121,25 @@ CGP_MUST_CHECK cgp_status cli_run_directory_drop_after(const cli_run_directory *
  * locked. */
 void cli_run_directory_clean(const cli_run_directory *directory);
 
-/* Delete the run. run.json goes first: without it the rest is no run. */
+/* Delete the run. run.json is deleted first: without it, the other files do not count as a run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *directory);
 
 /* Try to delete run.json, metrics.jsonl and digests.bin of a run without a checkpoint. Keeps the
  * message of an earlier failure. */
 void cli_run_directory_undo(const cli_run_directory *directory);
 
-/* Write a complete run before it replaces an existing one. Begin: make an empty, locked directory
- * `fresh` inside this one. End, if `status` is CGP_OK: move the old run away and the new run into
- * its place, run.json last. Then delete the old run. If a move fails, move the old run back. In any
- * case close `fresh` and delete what is left of it. Returns `status` if it is a failure. */
+/* Write a complete new run before it replaces an existing run. new_begin() makes an empty, locked
+ * directory `fresh` inside this one. If `status` is CGP_OK, new_end() moves the old run away and
+ * the new run into its place, run.json last. It then deletes the old run or, if a move failed,
+ * moves it back. In any case, it closes `fresh` and deletes what is left in it. Returns `status` if
+ * that is a failure. */
 CGP_MUST_CHECK cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                                       cli_run_directory *fresh);
 CGP_MUST_CHECK cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
                                                     cli_run_directory *fresh, cgp_status status);
 
-/* Close. If this process has the lock, deletes a late stop request. Removes a directory that this
- * process made and that is still empty. */
+/* Close the directory. If this process has the lock, deletes a late stop request. If this process
+ * made the directory and it is still empty, removes it. */
 void cli_run_directory_close(cli_run_directory *directory);
 
 #endif

@@ -2,9 +2,9 @@
 /* sampler.c -- see sampler.h.
  *
  * The input is the last T tokens, padded with zeros: attention is causal, so later positions do not
- * change a position's logits. A model with a KV cache only gets tokens that are not in the cache:
- * the prompt in mini-batches, then token by token. When a full input slides, every token has a new
- * position, and the cache is filled again. */
+ * change the logits of a position. A model with a KV cache only gets tokens that are not in the
+ * cache: first the prompt in mini-batches, then one token at a time. When the input is full, its
+ * oldest token is dropped. Every token then has a new position, and the cache is filled again. */
 #include "session/sampler.h"
 
 #include "options/options.h"
@@ -43,7 +43,7 @@ cgp_status cli_prompt_check(const char *prompt, cli_text_sizes sizes,
     return CGP_OK;
 }
 
-/* Return the number of positions in a pass of the model. */
+/* Return the number of positions in one pass of the model. */
 static int64_t positions_of(const cli_sampler *s) {
     return s->batch > 0 ? s->batch : s->sequence;
 }
@@ -83,8 +83,8 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Set all weights to 0 that are smaller than the k-th largest weight. Weights equal to the k-th
- * largest stay. */
+/* Keep the `k` largest weights, and set all others to 0. Weights that equal the smallest kept
+ * weight are kept too. */
 static void keep_largest(double *weights, double *sorted, int count, int64_t k) {
     memcpy(sorted, weights, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, descending);
@@ -115,7 +115,7 @@ static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampl
         left -= s->weights[i];
         if (left < 0) return i;
     }
-    return likeliest; /* rounding made the sum of weights too small */
+    return likeliest; /* reached if rounding made the sum of weights too small */
 }
 
 static void write_byte(const cli_sampling *sampling, int byte) {
@@ -141,8 +141,8 @@ static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling
     return cgp_fail(CGP_EIO, "sample: the text cannot be written (%s)", strerror(errno));
 }
 
-/* Append a token to the `used` tokens of the input and return their new number; a full input
- * slides. */
+/* Append a token to the `used` tokens of the input, and return their new number. If the input is
+ * full, its oldest token is dropped. */
 static int64_t push(cli_sampler *s, int64_t used, int token) {
     if (used == s->sequence) {
         memmove(s->tokens, s->tokens + 1, (size_t)(used - 1) * sizeof *s->tokens);
@@ -171,14 +171,14 @@ static cgp_status push_prompt(cli_sampler *s, const cli_run_options *options, in
     return CGP_OK;
 }
 
-/* Run the model on the whole input. *last: the logits after its first `used` tokens, on the
- * output's rank. */
+/* Run the model on the whole input. On the output's rank, set *last to the logits after the first
+ * `used` tokens. */
 static cgp_status pass_all(cli_sampler *s, int64_t used, const float **last) {
     const cgp_tensor input = {CGP_I32, cgp_shape_make(2, (const int64_t[]){1, s->sequence}),
                               s->tokens};
     const cgp_tensor output = {
         CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocab}), s->logits};
-    const cgp_tensor *const inputs[2] = {&input, NULL}; /* without targets */
+    const cgp_tensor *const inputs[2] = {&input, NULL}; /* the input, and no targets */
     if (s->logits) *last = s->logits + (used - 1) * s->vocab;
     return cli_predict_one(s->pipeline, s->model, inputs, 2, s->output, &output);
 }
@@ -201,7 +201,7 @@ static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
 }
 
 /* Draw the token after the first `used` tokens, on the rank that has the output, and broadcast it.
- * Token -1: the logits are not finite. */
+ * The token is -1 if the logits are not finite. */
 static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t used, double uniform,
                        int32_t *token) {
     const float *last = NULL;

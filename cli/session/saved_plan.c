@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Write a digest of the model's graph: the hash of its plan in one stage, for one sample. */
+/* Write a digest of the model's graph to `hex`: the hash of a plan of the model with one stage and
+ * one sample. */
 static cgp_status graph_digest(const cgp_model *model, char hex[65]) {
     cgp_plan_options options = cgp_plan_options_default();
     cgp_plan *plan = NULL;
@@ -86,7 +87,7 @@ cgp_status cli_saved_plan_check_model(const cli_session *session) {
                     path, planned->graph_sha256, graph, again);
 }
 
-/* Tell whether two names have one kind, as "cpu:0" and "cpu:1". */
+/* Tell whether two device names are of the same kind, such as "cpu:0" and "cpu:1". */
 static bool same_kind(const char *a, const char *b) {
     const size_t length = strcspn(a, ":");
     return strcspn(b, ":") == length && strncmp(a, b, length) == 0;

@@ -157,7 +157,7 @@ static char *append_number(char *text, const char *name, int64_t number) {
     return append(text, name, value);
 }
 
-/* Append paths, each as a word. */
+/* Append an option and its paths, each path as one word of a shell. */
 static char *append_paths(char *text, const char *name, const cli_names *paths) {
     for (int i = 0; i < paths->count; i++) {
         char *word = cli_shell_word(paths->values[i]);
@@ -189,7 +189,7 @@ static char *argument_text(const json_t *value) {
     return text;
 }
 
-/* Append an option with its value. */
+/* Append an option of the session and its value. */
 static char *append_option(char *text, const cli_run_options *options, int id) {
     if (cli_options[id].kind == CLI_PATHS)
         return append_paths(text, cli_options[id].name, cli_option_value(options, id));
@@ -201,8 +201,8 @@ static char *append_option(char *text, const cli_run_options *options, int id) {
     return text;
 }
 
-/* Tell whether the command must not get the option from the session: the choice sets it, or the
- * command does not take it. */
+/* Tell whether an option of the session must be left out of the suggested command, because the
+ * choice sets the option or the command does not take it. */
 static bool is_chosen(int id) {
     return id == CLI_OPTION_SCHEDULE || id == CLI_OPTION_VIRTUAL || id == CLI_OPTION_IN_FLIGHT ||
            id == CLI_OPTION_CHUNKS || id == CLI_OPTION_RECOMPUTE || id == CLI_OPTION_BALANCE ||

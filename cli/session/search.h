@@ -9,11 +9,12 @@
 typedef struct cli_run_options cli_run_options;
 typedef struct cli_session cli_session;
 
-enum { CLI_SCHEDULE_TEXT = 40 }; /* bytes that hold the text of cli_search_schedule() */
+/* Size in bytes of a buffer for the text of cli_search_schedule(). */
+enum { CLI_SCHEDULE_TEXT = 40 };
 
-/* Return what the search may change: the options that are not given. The number of micro-batches
- * changes the bits of a step, and the statistics of batch norms, so it is searched only if
- * `chunks`. */
+/* Return what the search may change: the options that are not given. The number of micro-batches is
+ * searched only if `chunks` is true, because it changes the bits of a step and the statistics of
+ * batch norms. */
 cgp_search_options cli_search_options(const cli_session *session, bool chunks);
 
 /* Limit each device to its memory in the file of --cluster, as --memory-limit or --devices would.
@@ -25,7 +26,7 @@ CGP_MUST_CHECK cgp_status cli_search_limits(cli_session *session, cli_run_option
 CGP_MUST_CHECK cgp_status cli_search(cli_session *session, cgp_search_options *search,
                                      cgp_search_result *found);
 
-/* Set the options that a choice determines. The options keep the memory of the values. */
+/* Set the options that a choice determines. The options own the memory of these values. */
 void cli_search_take(cli_run_options *options, const cgp_search_choice *choice);
 
 /* Write the schedule of a choice to `text`, with the number of micro-batches in flight if the
@@ -36,8 +37,8 @@ const char *cli_search_schedule(const cgp_search_choice *choice, char text[CLI_S
  * them. */
 char *cli_search_words(const cli_run_options *options, const cgp_search_choice *choice);
 
-/* Return the command that trains with a choice within a memory limit (0: none). For a table of
- * layers, it is a plan command. Freed by the caller. */
+/* Return the cgpipe train command for a choice, with the memory limit `limit` (0: no limit). For a
+ * table of layers, return a cgpipe plan command. Freed by the caller. */
 char *cli_search_command(const cli_session *session, const cgp_search_choice *choice,
                          int64_t limit);
 

@@ -124,23 +124,24 @@ cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_model *model,
     return status;
 }
 
-/* A model of two inputs reads the first input in its first stage, and targets in its last stage,
- * which has the loss. */
+/* The first stage of a model with two inputs reads the first input. The last stage, which has the
+ * loss, reads the targets. */
 bool cli_session_reads(const cli_session *session) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
     return cli_rank() == rank_of(session->plan, 0) ||
            (!follow && cli_rank() == loss_rank(session->plan));
 }
 
-/* Record that a call failed because of its samples; all ranks call it. */
+/* Record that a call failed because of its samples. All ranks call this function. */
 static cgp_status sample_failure(cli_session *session, cgp_split split, cgp_status status) {
     session->sample_failed = true;
     if (split == CGP_SPLIT_VALIDATION) return cgp_fail(status, "validation: %s", cgp_message());
     return cgp_fail(status, "step %" PRId64 ": %s", cli_session_steps(session) + 1, cgp_message());
 }
 
-/* Read the parts of samples that this rank's stages use; fails on all ranks alike. If labels depend
- * on decoding (a replaced image), the rank that decodes broadcasts them. */
+/* Read the parts of samples that this rank's stages use. Fails on all ranks alike. Labels may
+ * depend on decoding, because another image may replace a broken one. The rank that decodes then
+ * broadcasts the labels. */
 static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split split, int64_t first,
                                int64_t count) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
@@ -177,7 +178,8 @@ static void make_inputs(const cli_session *session, int64_t count, two_inputs *i
     }
 }
 
-/* Record a step that ends now and whose update began at `stepped`. */
+/* Record the measurements of a step that ends now. `stepped` is the time at which its update
+ * began. */
 static void measure(cli_session *session, double start, double stepped, double loss) {
     const double now = cli_seconds();
     cli_measures *m = &session->measures;
@@ -196,7 +198,7 @@ static void measure(cli_session *session, double start, double stepped, double l
     session->resident_growth = cli_peak_resident_bytes() - session->resident_before;
 }
 
-/* Fail with the library's reason for refusing an update. Omit the API calls that the library's
+/* Fail with the library's reason for refusing an update. Leave out the API calls that the library's
  * message suggests. */
 static cgp_status explain_refusal(const cli_session *session) {
     const char *reason = cgp_message(), *calls = NULL;
@@ -244,7 +246,8 @@ int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
 
-/* Make the parts of all losses, followed by a part with weight 0. The caller frees them. */
+/* Make the loss parts, over which sums of the losses are kept, followed by a part with weight 0.
+ * The caller frees them. */
 static cgp_loss_part *make_parts(const cgp_pipeline *pipeline) {
     int n = 0;
     while (cgp_pipeline_last_loss(pipeline, n).weight > 0)

@@ -32,31 +32,32 @@ typedef struct cli_measures {
 } cli_measures;
 
 typedef struct cli_session {
-    const cli_run_options *options;  /* Borrowed. */
+    const cli_run_options *options;  /* borrowed */
     cli_model of;                    /* the model that the command line names */
-    char model_spec[CLI_MODEL_SPEC]; /* with all sizes */
+    char model_spec[CLI_MODEL_SPEC]; /* the model's text with all sizes */
     cgp_model *model;
     cgp_plan *plan;
     cgp_pipeline *pipeline;
     cgp_optim optim;
-    cgp_optim_group *groups; /* of optim */
-    void *inputs, *targets;  /* [batch, ...] of the model's two inputs */
-    float *output;           /* [batch, ...] of the model's output, if it has eval metrics */
+    cgp_optim_group *groups; /* the parameter groups of `optim` */
+    void *inputs, *targets;  /* [batch, ...] buffers for the model's two inputs */
+    float *output;           /* [batch, ...] the model's output, if the model has eval metrics */
     cli_measures measures;
     cgp_schedule_timeline timeline; /* the last step's timeline, for --trace */
     int64_t steps_before;           /* number of updates before this process started */
     int64_t position;               /* index of the next training sample in the data */
-    int64_t samples;                /* training samples seen in all processes and data */
+    /* Number of training samples seen, over all starts of the run and all its data. */
+    int64_t samples;
     /* The last failure was caused by samples that could not be read or that the model refused. All
      * ranks set this alike, and nothing was run. */
     bool sample_failed;
     char fault[512];         /* CGP_FAULT of a rank, escaped for a terminal; "": none */
-    int64_t resident_before; /* VmHWM before the pipeline was made */
-    int64_t resident_growth; /* growth of VmHWM until the last step */
+    int64_t resident_before; /* peak resident memory (VmHWM) before the pipeline was made */
+    int64_t resident_growth; /* growth of the peak until the last step */
 } cli_session;
 
-/* Three functions: make the model; make the model and its plan; make the plan of an existing model.
- * The first two clear *session. Release it in any case. */
+/* The first function makes the model, the second the model and its plan, the third only the plan of
+ * an existing model. The first two clear *session. Release *session in any case. */
 CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session, const cli_run_options *options,
                                             const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_options *options,
@@ -67,8 +68,8 @@ CGP_MUST_CHECK cgp_status cli_session_make_plan(cli_session *session);
 CGP_MUST_CHECK cgp_status cli_session_create(cli_session *session);
 
 /* Create the pipeline, and allocate memory for the measurements of --steps. With --costs-out or
- * --ops the pipeline's layers are measured. If there are more than two steps, the first two do not
- * count. */
+ * --ops the pipeline also measures its layers. If there are more than two steps, the first two are
+ * not measured. */
 CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
 
 /* Tell whether this rank reads data in a step, according to the plan. */
@@ -78,14 +79,15 @@ bool cli_session_reads(const cli_session *session);
 CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *inputs,
                                               int n_inputs, double *loss);
 
-/* Like cli_session_step_on(), with the next mini-batch of `data`. NULL: this rank reads none. */
+/* Like cli_session_step_on(), with the next mini-batch of `data`. `data` is NULL if this rank reads
+ * no data. */
 CGP_MUST_CHECK cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss);
 
-/* Return the number of updates, over all processes. */
+/* Return the number of updates over all starts of the run. */
 int64_t cli_session_steps(const cli_session *session);
 
-/* Evaluate the first `samples` of the validation split of `data`; NULL: this rank reads none. All
- * metrics are NaN if a signal came. */
+/* Evaluate the first `samples` samples in the validation split of `data`. `data` is NULL if this
+ * rank reads no data. If a signal came, all metrics are NaN. */
 CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *data,
                                                int64_t samples, cli_eval_metrics *metrics);
 
@@ -100,11 +102,13 @@ CGP_MUST_CHECK cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_mode
                                           const cgp_tensor *const *inputs, int n_inputs, int output,
                                           const cgp_tensor *tensor);
 
-/* Return the sums over all devices: planned bytes (without stages); allocated bytes. */
+/* Return sums over all devices: the planned bytes (member `stages` is not set); the allocated
+ * bytes. */
 cgp_plan_device cli_plan_total(const cgp_plan *plan);
 int64_t cli_allocated_bytes(const cli_session *session);
 
-/* Return the median of a measurement over all steps but the first two; device `d`: CLI_BUSY + d. */
+/* Return the median of a measurement over all steps but the first two. For device `d`, `measure` is
+ * CLI_BUSY + d. */
 double cli_measured(const cli_session *session, int measure);
 
 /* Return the last step's values, indexed by cli_measure. Borrowed until the next step. */

@@ -75,7 +75,7 @@ static void print_results(const training *t, const json_t *report) {
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
                 cli_shown(t->run.directory.path), t->run.saved);
-    /* A checkpoint has this file only if a single rank wrote it. */
+    /* A checkpoint has the file WEIGHTS only if a single rank wrote the checkpoint. */
     const bool one = cli_run_directory_has(&t->run.directory, WEIGHTS);
     fprintf(t->run.out, "weights      %s/%s\n", cli_shown(t->run.directory.path),
             one ? WEIGHTS : CLI_LATEST);
@@ -103,7 +103,7 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
 
 static cgp_status print_sample(const training *t) {
     cli_sampler sampler = {0};
-    bool lost = cli_output_failed(); /* standard output takes no more text */
+    bool lost = cli_output_failed(); /* text for standard output has been lost */
     if (t->run.options.sample == 0) return CGP_OK;
     CGP_TRY(cli_ranks_broadcast(0, &lost, sizeof lost));
     if (lost) return CGP_OK;

@@ -11,7 +11,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Tell whether any option may be searched. A resumed run keeps its options. */
+/* Tell whether the search may set any option. For a resumed run it may not, because the run keeps
+ * its options. */
 static bool can_search(const training *t, const cgp_search_options *search) {
     const cli_run_options *options = &t->run.options;
     return options->memory_limit > 0 && !t->run.before && !options->balance.by &&

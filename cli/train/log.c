@@ -90,7 +90,7 @@ static void short_real(double value, char text[CLI_NUMBER]) {
     memmove(tail, exponent, strlen(exponent) + 1);
 }
 
-/* Format a speed: 0.34, 5,684, 12.3k, 1.23M */
+/* Format a speed: 0.34, 5,684, 12.3k, 1.23M. */
 static void short_speed(double value, char text[CLI_NUMBER]) {
     if (value < 100)
         snprintf(text, CLI_NUMBER, "%.3g", value);
@@ -102,7 +102,7 @@ static void short_speed(double value, char text[CLI_NUMBER]) {
         snprintf(text, CLI_NUMBER, "%.3gM", value / 1e6);
 }
 
-/* Format a duration: 12s, 1m12s, 10m, 1h05m, 3d04h */
+/* Format a duration: 12s, 1m12s, 10m, 1h05m, 3d04h. */
 static void short_duration(double seconds, char text[CLI_NUMBER]) {
     const int64_t s = seconds < 1e12 ? (int64_t)round(seconds) : (int64_t)1e12;
     const int64_t minutes = s / 60, hours = minutes / 60;
@@ -162,7 +162,8 @@ static void make_fields(const training *t, int64_t i, double loss, bool last,
         snprintf(fields[PEAK], FIELD, "  peak %s", cgp_bytes_text(peak, text, sizeof text));
 }
 
-/* Drop fields to fit `width`. Leave the last column free: a terminal may wrap after it. */
+/* Drop fields until the line fits `width`. The last column stays free, because a terminal may wrap
+ * after it. */
 static void fit(field fields[FIELDS], int width) {
     size_t length = 0;
     for (int f = 0; f < FIELDS; f++)
@@ -196,7 +197,8 @@ void cli_train_progress_begin(training *t) {
     t->line.started = cli_seconds();
 }
 
-/* On a terminal, also show steps that are not due, at most every REDRAW_SECONDS. */
+/* On a terminal, also show steps that are not due, but redraw the line at most every
+ * REDRAW_SECONDS. */
 void cli_train_progress(training *t, int64_t i, double loss) {
     if (t->run.options.quiet) return;
     const cli_session *session = &t->run.session;

@@ -45,8 +45,8 @@ static cgp_status check_meanwhile(const training *t) {
                     t->run.directory.record);
 }
 
-/* Open and check files. The directory is made last, when nothing else can fail, and removed if it
- * stays empty. */
+/* Open and check files. The run's directory is made last, when nothing else can fail. If it stays
+ * empty, it is removed. */
 static cgp_status check_files(training *t) {
     const cli_run_options *options = &t->run.options;
     const bool writes = cli_rank() == 0;
@@ -106,7 +106,8 @@ static void print_data(const training *t) {
                 validation);
 }
 
-/* Print at most 12 lines before the first step, including cli_resume_load()'s, unless --verbose. */
+/* Unless --verbose is given, print at most 12 lines before the first step, including the lines of
+ * cli_resume_load(). */
 static cgp_status print_start(const training *t) {
     const bool verbose = t->run.options.verbose, brief = continues(t) && !verbose;
     if (!brief) print_data(t);
@@ -147,7 +148,7 @@ cgp_status cli_train_make(training *t) {
     return CGP_OK;
 }
 
-/* Write run.json, and open digests and metrics: from here on the directory has this run. */
+/* Write run.json, and open digests and metrics. From here on, the directory has this run. */
 static cgp_status write_run(training *t) {
     const int64_t every = t->run.options.digest_every, step = t->run.resumed;
     if (cli_rank() > 0) return CGP_OK;

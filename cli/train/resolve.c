@@ -19,8 +19,8 @@ static cgp_status check_arguments(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Count epochs on rank 0. The plan needs the number of samples and how many the run has seen, but
- * only the plan determines which ranks read data. */
+/* Count epochs on rank 0. Making the plan needs the number of samples and how many of them the run
+ * has seen. Other ranks cannot count, because only the plan determines which ranks read data. */
 static cgp_status count_epochs(training *t) {
     int64_t samples = 0;
     cgp_status status = CGP_OK;
@@ -33,8 +33,8 @@ static cgp_status count_epochs(training *t) {
     return cli_epochs_count(&t->run.options, samples, t->run.done);
 }
 
-/* Refuse text if the model's tokens are not bytes: it would train on bytes without a warning. A
- * resumed run may keep its data. */
+/* Refuse text if the model's tokens are not bytes. Otherwise the model would train on bytes without
+ * a warning. A resumed run may keep its data. */
 static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *model,
                                int64_t vocab) {
     const char *path = options->data.values[0];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c -- the steps of cgpipe train. After each step, in this order: its digest if due, a line of
- * metrics, a checkpoint if due, validation if due, progress, and a checkpoint if the run stops
- * here. cli_train_save() syncs digests and metrics, so those up to a step are on disk before its
- * checkpoint. Validation, which takes long and may fail, comes after both.
+/* step.c -- the steps of cgpipe train. After each step come, in this order: a digest if due, a line
+ * of metrics, a checkpoint if due, validation if due, and progress. If the run stops at this step,
+ * a checkpoint follows. cli_train_save() first syncs digests and metrics, so they are on disk
+ * before the checkpoint of the same step. Validation comes after metrics and checkpoint, because it
+ * takes long and may fail.
  *
  * A step whose samples cannot be used fails before it runs anything, and the steps before it are
  * saved. */
@@ -14,7 +15,7 @@
 
 #include <math.h>
 
-/* Only rank 0 holds the lock, so only it reads stop requests. */
+/* Only rank 0 holds the lock of the run's directory, so only rank 0 reads stop requests. */
 bool cli_train_stop(training *t, bool time_is_up) {
     if (t->run.directory.locked && cli_run_directory_take_stop(&t->run.directory))
         cli_stop_note(CLI_STOP_REQUEST);

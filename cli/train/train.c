@@ -12,7 +12,8 @@
 #include "session/entries.h"
 #include "stop.h"
 
-/* No record, metrics or checkpoint of the run changes before cli_train_begin(). */
+/* The phases. They do not change record, metrics or checkpoints of the run before
+ * cli_train_begin(). */
 static const struct {
     cgp_status (*run)(training *t);
     bool stops; /* a stop request ends the training after this phase */
@@ -64,7 +65,8 @@ static void undo(const training *t) {
 /* Report the failure of any phase, and return the exit code. Before cli_train_make() there is no
  * pipeline to diagnose, and nothing to undo. `usage`: the command line is wrong. */
 static int fail(const training *t, cgp_status status, bool usage) {
-    const bool sample_failed = t->run.session.sample_failed; /* has the same value on all ranks */
+    /* sample_failed has the same value on all ranks. */
+    const bool sample_failed = t->run.session.sample_failed;
     if (cli_ranks_lost()) cli_ranks_leave_soon();
     diagnose(t);
     if (!sample_failed) cli_ranks_fail(status);

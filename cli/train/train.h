@@ -11,7 +11,7 @@
 #include "session/eval_metrics.h"
 #include "session/resume.h"
 
-/* The training data; written by resolve.c and open.c. */
+/* The training data; resolve.c and open.c fill it in. */
 typedef struct training_data {
     cgp_data *source; /* NULL: this rank reads no data */
     cli_data_facts facts;
@@ -23,13 +23,13 @@ typedef struct training_data {
 typedef struct training_line {
     int64_t shown;  /* step of the last line that was due */
     double seconds; /* seconds of the steps after that line */
-    double drawn;   /* time of the last line */
+    double drawn;   /* time at which the line was last drawn */
     double started; /* time of the first step */
 } training_line;
 
 typedef struct training {
     cli_run run;
-    double started; /* cli_seconds() */
+    double started; /* cli_seconds() when the program started */
     training_data data;
     cli_metrics metrics;
     cli_digests digests;
@@ -43,7 +43,8 @@ typedef struct training {
 /* resolve.c: take the options of a run, check them, and make model and plan. */
 CGP_MUST_CHECK cgp_status cli_train_resolve(training *t);
 
-/* fit.c: make the plan; if the defaults do not fit, search it. */
+/* fit.c: make the plan. If the plan with default options does not fit into memory, search for one
+ * that fits. */
 CGP_MUST_CHECK cgp_status cli_train_plan(training *t);
 
 /* open.c: open data and run directory, and print what will be trained. */
@@ -56,15 +57,15 @@ CGP_MUST_CHECK cgp_status cli_train_open_data(training *t);
 CGP_MUST_CHECK cgp_status cli_train_make(training *t);
 CGP_MUST_CHECK cgp_status cli_train_begin(training *t);
 
-/* step.c: train until the last step, the time, a signal or a stop request. */
+/* step.c: train until the last step, the time limit, a signal or a stop request. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 
 /* Set `stopped`, alike on all ranks (cli_ranks_stop()), and return whether there is a reason to
  * stop. Reads and deletes a request of cgpipe stop. */
 bool cli_train_stop(training *t, bool time_is_up);
 
-/* log.c: write the metrics of step `i`, counted from 1 over all processes; add the metrics of its
- * validation. */
+/* log.c: write the metrics of step `i`, counted from 1 over all processes; add the metrics of the
+ * validation after step `i`. */
 CGP_MUST_CHECK cgp_status cli_train_log(training *t, int64_t i, double loss);
 CGP_MUST_CHECK cgp_status cli_train_log_validation(training *t);
 
@@ -75,12 +76,14 @@ void cli_train_progress_begin(training *t);
 void cli_train_progress(training *t, int64_t i, double loss);
 void cli_train_progress_end(const training *t);
 
-/* save.c: save a checkpoint: at once, or only if one is due after step `i`. */
+/* save.c: the first function saves a checkpoint at once, the second only if one is due after step
+ * `i`. */
 CGP_MUST_CHECK cgp_status cli_train_save(training *t);
 CGP_MUST_CHECK cgp_status cli_train_save_due(training *t, int64_t i);
 
-/* Return the failure of a phase. If a sample caused it, first save the steps before it, unless they
- * are saved, and say so in the message. If saving fails, return that failure. */
+/* Return the failure of a phase. If a sample caused the failure, first save the steps before it,
+ * unless they are saved already, and say so in the message. If saving fails, return the failure to
+ * save. */
 CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
 
 /* validate.c: set `validation`, with 0 samples if the validation split is empty or a signal came.
@@ -95,7 +98,8 @@ CGP_MUST_CHECK cgp_status cli_train_end(training *t);
  * code. */
 int cli_train_stopped(const training *t);
 
-/* Return steps / parts, at least 1. Tell whether `step` is a multiple of `every`; 0: never. */
+/* The first function returns steps / parts, at least 1. The second tells whether `step` is a
+ * multiple of `every`; it returns false if `every` is 0. */
 static inline int64_t cli_train_part(int64_t steps, int64_t parts) {
     return steps > parts ? steps / parts : 1;
 }

@@ -21,8 +21,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, List
 
-# The functions plan() and schedule() are in modules _plan and _schedule, so that no module has a
-# function's name.
+# The functions plan() and schedule() are in modules named _plan and _schedule, so that no module
+# has the same name as a function.
 _PLACES = {
     "Adam": "optim", "AdamW": "optim", "LrSchedule": "optim", "Optimizer": "optim",
     "RMSprop": "optim", "SGD": "optim", "ConstantLr": "optim", "CosineLr": "optim",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bindings of libcgpipe by ctypes: its structs, enums and functions under their own names.
+"""Bindings of libcgpipe by ctypes: its structs, enums and functions under their C names.
 
 The library is the file that CGPIPE_LIBRARY names, else the file inside the package (in a wheel),
 else the file in the source tree's build directory. Functions are declared by their C prototypes
@@ -53,7 +53,7 @@ _VALUES = {name: value for names in ENUMS.values() for value, name in enumerate(
 
 
 def __getattr__(name: str) -> int:
-    """Return the value of an enum's name."""
+    """Return the number of an enum constant, given its name."""
     try:
         return _VALUES[name]
     except KeyError:
@@ -63,8 +63,8 @@ def __getattr__(name: str) -> int:
 MAX_RANK = 6
 MAX_MILESTONES = 8
 
-# --- checked values: without these checks, ctypes turns 2**32 + 1 into an int of 1 and "no" into
-# true, and cuts a text at its first zero ---
+# --- checked values: without these checks, ctypes would turn 2**32 + 1 into the int 1 and "no" into
+# true, and cut a text at its first zero ---
 
 
 def integer(value: Any, name: str, c_type: Any = c_int) -> int:
@@ -87,7 +87,7 @@ def number(value: Any, name: str) -> float:
 
 
 def encode(value: Any, name: str) -> bytes:
-    """Return a text as a C string."""
+    """Check a text, and return it as a C string."""
     if not isinstance(value, str):
         raise TypeError(f"{name}: a text is expected, got {value!r}")
     if "\0" in value:
@@ -97,7 +97,7 @@ def encode(value: Any, name: str) -> bytes:
 
 
 def path(value: Any, name: str = "path") -> bytes:
-    """Return a path as a C string."""
+    """Check a path, and return it as a C string."""
     found = os.fsencode(value)
     if b"\0" in found:
         raise ArgumentError(
@@ -496,7 +496,7 @@ _BASES: Dict[str, Any] = {"void": None, "int": c_int, "int64_t": c_int64, "uint6
                           "size_t": c_size_t, "double": c_double, "bool": c_bool,
                           "float": ctypes.c_float, **{s.__name__: s for s in STRUCTS},
                           **{name: c_int for name in ENUMS}}
-#: Types passed as addresses: opaque objects and the caller's data.
+#: Types whose values are passed as addresses: opaque objects and the caller's data.
 _ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op", "cgp_op_run",
               "cgp_communicator", "float", "void")
 
@@ -536,7 +536,8 @@ def _find() -> str:
     """Return the path of the library."""
     named = os.environ.get("CGPIPE_LIBRARY")
     if named:
-        # The library finds its plug-ins beside itself only if it was loaded by its whole path.
+        # The library looks for plug-ins in its own directory. It can find that directory only if it
+        # was loaded by its whole path.
         return os.path.abspath(named) if "/" in named else named
     package = pathlib.Path(__file__).resolve().parent
     places = [package / "libcgpipe.so", package.parent.parent / "build" / "libcgpipe.so"]
@@ -566,14 +567,14 @@ _free.argtypes, _free.restype = [c_void_p], None
 
 
 def check(status: int) -> None:
-    """Raise the exception of a status that is not CGP_OK. Call it on the thread that made the call:
-    each thread has its own message."""
+    """Raise the exception for a status that is not CGP_OK. Call this on the thread that called the
+    library, because each thread has its own message."""
     if status:
         raise by_status(status, message())
 
 
 def parse(what: str, name: Any) -> int:
-    """Return the value of a name, as cgp_<what>_parse() does."""
+    """Return the number that cgp_<what>_parse() gives for a name."""
     value = c_int()
     check(getattr(lib, f"cgp_{what}_parse")(ctypes.byref(value), encode(name, what)))
     return value.value
@@ -590,7 +591,7 @@ def text(value: Any) -> str:
 
 
 def take_text(address: Any) -> str:
-    """Return a text that the library passes to the caller, and free it."""
+    """Return a copy of a text that the library passed to the caller, and free the original."""
     value = address.value if isinstance(address, c_void_p) else address
     if value is None:
         return ""
@@ -617,15 +618,16 @@ def array(c_type: Any, values: Any, name: str) -> Any:
 
 
 class Handle:
-    """Owner of a C object. It cannot be copied: the copy would free the object too."""
+    """The owner of a C object. An owner cannot be copied, because the copy would free the object
+    too."""
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{self!r}: cannot be copied or pickled (make another one)")
 
 
 def when_gone(owner: Any, function: Any, *arguments: Any) -> Any:
-    """Call a function when an object is garbage-collected. It is not called at process exit,
-    because pipelines may still be running then."""
+    """Call a function when an object is garbage-collected. The function is not called at process
+    exit, because pipelines may still be running then."""
     finish = weakref.finalize(owner, function, *arguments)
     finish.atexit = False
     return finish

@@ -12,7 +12,7 @@ from typing import Iterator, List
 
 
 def _roots(name: str) -> List[pathlib.Path]:
-    """Return the directories of an importable package, which is not imported."""
+    """Return the directories of an importable package without importing it."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -25,7 +25,7 @@ def _candidates() -> Iterator[pathlib.Path]:
     for root in _roots("torch"):
         yield root / "lib"
     for root in _roots("nvidia"):
-        yield from sorted(root.glob("*/lib"))  # nvidia/cublas/lib; of CUDA 13: nvidia/cu13/lib
+        yield from sorted(root.glob("*/lib"))  # nvidia/cublas/lib or, with CUDA 13, nvidia/cu13/lib
 
 
 def directories() -> List[str]:

@@ -26,14 +26,14 @@ class Stage:
     device: int
     forward_flops: float
     backward_flops: float
-    #: Number of slots for saved values, each of one micro-batch, and bytes of a slot.
+    #: Number of slots for saved values, and size of a slot in bytes. A slot holds one micro-batch.
     saved_slots: int
     saved_slot_bytes: int
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device of a plan, in bytes."""
+    """A device of a plan, and the bytes that the plan uses there."""
 
     name: str
     stages: Tuple[int, ...]
@@ -43,7 +43,7 @@ class Device:
     activation_bytes: int
     #: All bytes that a pipeline allocates on the device.
     planned_bytes: int
-    #: Process that has the device.
+    #: Number of the process that has the device.
     rank: int
     #: Maximum bytes that PyTorch keeps in regions (docs/reference/torch-ops.md). They are measured.
     #: ``planned_bytes`` does not include them, but a memory limit counts them.
@@ -69,8 +69,8 @@ class Plan(_c.Handle):
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
         self.model = model
-        #: The PyTorch optimizer that the caller gave, which Pipeline.optimizer shows; None: none
-        #: was given.
+        #: The PyTorch optimizer that the caller gave; Pipeline.optimizer returns it. None: no such
+        #: optimizer was given.
         self.given_optimizer: Any = None
         if hasattr(optimizer, "param_groups"):
             from cgpipe.torch.groups import optimizer_of
@@ -126,17 +126,19 @@ class Plan(_c.Handle):
             mode = _search.create(handle, model._handle, options, given if searches else None)
         except ArgumentError as error:
             raise _ranks.hint(error, ranks) from None
-        #: Whether values stay in place from forward to backward; None: bf16 values are copied.
+        #: Whether values stay at the same address from forward to backward. None: they do not,
+        #: because bf16 values are copied.
         self.keeps_values = ((mode or recompute or "never").startswith("never")
                              if precision == "f32" else None)
         self._handle = handle
-        # The library borrowed these members only during the call.
+        # The library borrowed the memory of these members only during the call.
         options.table = options.schedule = options.devices = options.balance = None
         # Destroy the plan before the model.
         _c.when_gone(self, _destroy, handle, model)
 
     def _balance(self, balance: Union[str, Sequence[int]]) -> Any:
-        """Return the number of layers of each stage; None: the library balances by FLOPs."""
+        """Return the number of layers of each stage. None means that the library balances by
+        FLOPs."""
         if isinstance(balance, str):
             return self._balanced(balance)
         layers = _c.array(ctypes.c_int, balance, "balance")
@@ -238,7 +240,7 @@ class Plan(_c.Handle):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of model, options, layout and actions: plans with equal hashes are equal."""
+        """SHA-256 of model, options, layout and actions. Plans with equal hashes are equal."""
         out = ctypes.create_string_buffer(65)
         _c.check(_c.lib.cgp_plan_hash(self._handle, out))
         return out.value.decode()
@@ -313,12 +315,12 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
             groups.
         inference: Only run forward.
         devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``, or a number of ``"cpu"``; None:
-            all cpu.
+            all devices are ``"cpu"``.
         threads: Threads of each device.
         memory_limit: Maximum bytes of a device, a number or a text (``"24GiB"``); 0: no limit.
         external_loss: The caller computes the loss of the outputs.
-        precision: ``"f32"``, ``"bf16"`` (activations in half the bytes), or ``"tf32"``: as f32, but
-            linear layers multiply with fewer bits; only on NVIDIA GPUs. The bits of bf16 and tf32
+        precision: ``"f32"``, ``"bf16"`` (activations in half the bytes), or ``"tf32"`` (as f32, but
+            linear layers multiply with fewer bits; only on NVIDIA GPUs). The bits of bf16 and tf32
             depend on the kind of processor.
         deferred_batch_norm: Update running statistics once per mini-batch.
         gradient_groups: A power of two. The micro-batches are cut into this many groups, and the
@@ -327,15 +329,16 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.
         memory: As ``memory_limit``. But if the default plan needs more, take the fastest plan that
-            fits: it may have another schedule, number of stages on a device, balance and
-            recomputation, unless they are given. The chunks stay, so results have the same bits.
+            fits. That plan may differ in schedule, number of stages on a device, balance and
+            recomputation, as far as these are not given. ``chunks`` stays, so results have the same
+            bits.
         example: A module's example input or inputs, a tensor [N, ...] or a list of them.
         ranks: Number of processes, each with at least one device. None: as many as ``mpirun``
             started; 1: each process trains alone.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.
-        LimitError: A device would need more than its limit; the message has a suggestion or, with
+        LimitError: A device would need more than its limit. The message has a suggestion or, with
             ``memory``, the least memory that suffices.
     """
     if not isinstance(model, Model) and hasattr(model, "named_parameters"):
@@ -365,7 +368,7 @@ def _bytes(size: Union[int, str]) -> int:
 
 
 def _table(devices: Sequence[Device]) -> List[str]:
-    """Return lines of a table of bytes, with a row for each device."""
+    """Return a table of bytes as lines, with a row for each device."""
     rows = [["device", "stages", "parameters", "gradients", "optimizer", "activations",
              "total bytes"]]
     for d in devices:
@@ -378,7 +381,7 @@ def _table(devices: Sequence[Device]) -> List[str]:
 
 
 def _outside(plan: Plan) -> List[str]:
-    """Return lines about memory outside the plan: memory that PyTorch uses in regions."""
+    """Return lines about the memory that PyTorch uses in regions, which is outside of the plan."""
     captured = plan.model._captured
     if captured is None or not captured.regions or plan.inference:
         return []

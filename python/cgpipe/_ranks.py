@@ -5,8 +5,9 @@ The launcher's environment variables have the number of processes. MPI, in a plu
 
     mpirun -n 2 python train.py      plan: ranks=2      pipeline: its devices of the plan
 
-An exception that ends one process ends the calls of all others. When the program ends normally,
-pipelines that are still open are closed first, because MPI ends on all ranks together."""
+If an exception ends one process, the calls of all other processes fail. When a program ends
+normally, pipelines that are still open are closed first, because MPI must end on all ranks
+together."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ from cgpipe.errors import ArgumentError, StateError
 
 __all__ = ["Communicator", "number", "warn_alone"]
 
-# Environment variables with the number of processes: of Open MPI, of MPICH's process manager, and
-# of srun.
+# Environment variables in which Open MPI, MPICH's process manager and srun give the number of
+# processes.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
-_living: "List[Communicator]" = []  # in the order of creation, the same on all ranks
+# Communicators in order of creation, which is the same on all ranks.
+_living: "List[Communicator]" = []
 
 
 def _whole(name: str) -> int:
@@ -58,7 +60,7 @@ def number(ranks: Optional[int]) -> int:
 
 
 def warn_alone(what: str) -> None:
-    """Warn if a launcher started several processes, and each of them trains ``what`` alone."""
+    """Warn if a launcher started several processes, but each of them trains ``what`` alone."""
     processes = launched()
     if processes == 1 and "RANK" in os.environ:  # torchrun
         processes = _whole("WORLD_SIZE")
@@ -69,7 +71,7 @@ def warn_alone(what: str) -> None:
 
 
 def hint(error: ArgumentError, ranks: Optional[int]) -> ArgumentError:
-    """Return the error of a plan. If the launcher is a cause, the message says so."""
+    """Return the error of a plan. If the launcher is a possible cause, the message says so."""
     if ranks is None and launched() > 1 and str(error).startswith("ranks: "):
         return ArgumentError(f"{error}: {launched()} processes were started (stages={launched()}, "
                              "or ranks=1 if each is to train alone)")
@@ -77,7 +79,8 @@ def hint(error: ArgumentError, ranks: Optional[int]) -> ArgumentError:
 
 
 class Communicator:
-    """This process's end of MPI. One pipeline uses it, on the thread that created it."""
+    """The communicator of this process in MPI. One pipeline uses it, on the thread that created
+    it."""
 
     def __init__(self, ranks: int) -> None:
         """Connect this process with the others. Call it on the pipeline's thread.
@@ -127,7 +130,8 @@ _watched = False
 
 
 def _watch_end() -> None:
-    """Tell the other ranks if an exception ends this process; close all pipelines when it ends."""
+    """Make sure that an exception which ends this process reaches the other ranks, and that all
+    pipelines are closed when the process ends."""
     global _watched
     if _watched:
         return
@@ -148,5 +152,6 @@ def _close_all() -> None:
     for communicator in list(_living):
         communicator.close()
         last = time.monotonic() + 5
-        while communicator in _living and time.monotonic() < last:  # a collected pipeline's thread
+        # The thread of a collected pipeline may still be closing it.
+        while communicator in _living and time.monotonic() < last:
             time.sleep(0.005)

@@ -16,7 +16,7 @@ __all__ = ["Action", "Report", "Schedule", "Timeline", "schedule", "schedules"]
 _KINDS = ["F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B"]
 _COMPUTE = _KINDS[:5]
 
-#: Schedules that are generated for given costs.
+#: Schedules whose generators take costs.
 _BY_COSTS = ("zb-1p", "zb-2p")
 
 Costs = Union[None, float, Sequence[float]]
@@ -24,7 +24,7 @@ Costs = Union[None, float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Action:
-    """An entry of a device's list; str() gives the form in a CSV, "2F0"."""
+    """An action in the list of a device. str() gives the form that a CSV has, "2F0"."""
 
     kind: str
     stage: int
@@ -107,14 +107,15 @@ class Schedule(_c.Handle):
     or :meth:`from_csv`."""
 
     def __init__(self, handle: Any, owner: Any = None) -> None:
-        """Own a lowered ``cgp_schedule *``, or borrow it from ``owner`` if there is one."""
+        """Own a ``cgp_schedule *`` that has transfers, or borrow it from ``owner`` if that is
+        given."""
         self._handle, self._owner = handle, owner
         if owner is None:
             _c.when_gone(self, _c.lib.cgp_schedule_destroy, handle)
 
     @classmethod
     def from_csv(cls, text: str, name: str = "schedule", recompute: str = "never") -> "Schedule":
-        """Read a table, one row per device: cells "F0" or "2F0".
+        """Read a table with one row per device, whose fields are "F0" or "2F0".
 
         Args:
             text: The table. If it has transfers, they stay as they are.
@@ -206,8 +207,8 @@ class Schedule(_c.Handle):
             forward: Time of F, a number for each stage or one for all, in any unit. None: 1,
                 divided among the stages of a device.
             backward_input: The same for I.
-            backward_weight: The same for W; B takes I + W.
-            recompute: The same for R; None: as F.
+            backward_weight: The same for W. B takes the times of I and W together.
+            recompute: The same for R; None: the time of F.
             latency: Time from the end of a send until the message can be received, for each edge or
                 for all.
             transfer: Time of a message in addition to the latency.
@@ -231,7 +232,7 @@ class Schedule(_c.Handle):
         return Timeline(self, timeline)
 
     def to_csv(self, transfers: bool = False) -> str:
-        """Return the table, one row per device; with ``transfers``, including sends and
+        """Return the table, one row per device. With ``transfers``, it includes sends and
         receives."""
         out = ctypes.c_void_p()
         _c.check(_c.lib.cgp_schedule_to_csv(
@@ -273,7 +274,7 @@ class Timeline(_c.Handle):
     start of its first action."""
 
     def __init__(self, made_of: Schedule, timeline: Any, owner: Any = None) -> None:
-        """Own a ``cgp_schedule_timeline``, or borrow it from ``owner`` if there is one."""
+        """Own a ``cgp_schedule_timeline``, or borrow it from ``owner`` if that is given."""
         self._timeline, self._owner = timeline, owner
         #: The schedule that ran.
         self.schedule = made_of

@@ -10,9 +10,9 @@ from cgpipe.errors import LimitError
 
 def create(out: Any, model: Any, options: Any, given: Optional[Dict[str, bool]]) -> Optional[str]:
     """Create a plan. If it exceeds its limit, find the fastest plan that fits, set the options that
-    are not given to its options, and create it. ``given`` says which of "schedule",
-    "virtual_stages", "recompute" and "balance" are given; None: do not search. Return the
-    recomputation mode that the search chose; None: there was no search."""
+    are not given to the options of that plan, and create that plan. ``given`` says which of
+    "schedule", "virtual_stages", "recompute" and "balance" are given; None: do not search. Return
+    the recomputation mode that the search chose; None: there was no search."""
     try:
         _make(out, model, options)
         return None
@@ -30,8 +30,8 @@ def _make(out: Any, model: Any, options: Any) -> None:
 
 
 def _fit(model: Any, options: Any, given: Dict[str, bool]) -> str:
-    """Set options to the fastest plan that fits. A given balance fits one schedule only, so then
-    the schedule is not searched."""
+    """Set options to those of the fastest plan that fits. If a balance is given, the schedule is
+    not searched, because a balance fits one schedule only."""
     search = _c.cgp_search_options(ctypes.sizeof(_c.cgp_search_options))
     search.balances, search.recomputes = not given["balance"], not given["recompute"]
     search.schedules = not given["schedule"] and not given["balance"]

@@ -13,7 +13,7 @@ __all__ = ["Weights"]
 
 
 class Weights(_c.Handle):
-    """The part of a pipeline that reads and writes its parameters and states."""
+    """The base class of a pipeline that reads and writes its parameters and states."""
 
     _handle: Any
     _parameters: List[Value]
@@ -22,10 +22,10 @@ class Weights(_c.Handle):
     model: Any
 
     def parameter(self, name: Union[str, int], *, copy: bool = True) -> Any:
-        """Return a copy of a parameter, by name or number, float32 in plain layout.
+        """Return a copy of a parameter, as float32 in row-major order.
 
         Args:
-            name: Its name or number.
+            name: The parameter's name or number.
             copy: False: return a view of the pipeline's memory, which keeps that memory alive. It
                 is a NumPy array or, on a GPU, a ``cgpipe.dlpack.DeviceTensor`` for
                 ``torch.from_dlpack()``. Call :meth:`parameters_changed` after a write.
@@ -34,8 +34,8 @@ class Weights(_c.Handle):
 
     def gradient(self, name: Union[str, int], *, copy: bool = True) -> Any:
         """Return a copy of a parameter's gradient from the last step, before clipping, or a view
-        as in :meth:`parameter`. If steps accumulate, a view has the complete gradient of a tied
-        parameter only if it was returned after the last of these steps."""
+        as in :meth:`parameter`. If several steps accumulate gradients, call this after the last of
+        these steps: an earlier view may lack a part of the gradient of a tied parameter."""
         return self._get("gradient", self._parameters, name, copy)
 
     def state(self, name: Union[str, int], *, copy: bool = True) -> Any:
@@ -43,8 +43,8 @@ class Weights(_c.Handle):
         return self._get("state", self._states, name, copy)
 
     def parameters_changed(self) -> None:
-        """Call this after writes through views of parameters. GPU work that writes them must be
-        complete (``torch.cuda.synchronize()``)."""
+        """Call this after writes through views of parameters. GPU work that writes to the views
+        must be complete (``torch.cuda.synchronize()``)."""
         self._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(self._handle)))
         if self.model._captured is not None:
             self.model._captured.give_counts(self)
@@ -66,8 +66,8 @@ class Weights(_c.Handle):
 
     def state_dict(self) -> Dict[str, Any]:
         """Return copies of all parameters and running statistics, by name, in the shapes and order
-        of ``model.parameters`` and ``model.states``. For a captured module: what the module's own
-        ``state_dict()`` returns, as tensors of PyTorch."""
+        of ``model.parameters`` and ``model.states``. For a captured module, return what the
+        module's own ``state_dict()`` returns, as PyTorch tensors."""
         if self.model._captured is not None:
             from cgpipe.torch import weights
 
@@ -125,7 +125,7 @@ class Weights(_c.Handle):
 
 
 def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
-    """Return the owner and the address of the memory of a value for a parameter or state."""
+    """Convert a value for a parameter or state. Return the owner and the address of its memory."""
     keep, shape, address = tensors.whole(value, wanted)
     if shape != wanted.shape:
         raise ArgumentError(

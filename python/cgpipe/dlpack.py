@@ -4,7 +4,7 @@
     borrowed()     the address of another library's tensor, e.g. of PyTorch, for one call
     DeviceTensor   a view of a pipeline's memory, for torch.from_dlpack() and others
 
-Source: DLPack 1.0, https://dmlc.github.io/dlpack/latest/; its unversioned struct DLManagedTensor,
+Source: DLPack 1.0, https://dmlc.github.io/dlpack/latest/; the unversioned struct DLManagedTensor,
 which every library reads and writes."""
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, cty
     ("PyCapsule_New", _api))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", _api))
-# A capsule's destructor gets the capsule without a reference, so only addresses are used there.
+# The destructor of a capsule gets the capsule without a reference, so the destructor uses only
+# addresses.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_IsValid", _api))
 _pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
@@ -65,7 +66,7 @@ def is_on_device(value: Any) -> bool:
 
 
 class Borrowed(NamedTuple):
-    """Another library's tensor. ``keep`` owns the memory."""
+    """A tensor of another library. ``keep`` owns its memory."""
 
     keep: Any
     shape: Tuple[int, ...]
@@ -117,7 +118,7 @@ def _delete(address: int) -> None:
 
 
 def _drop(capsule: int) -> None:
-    if _is_valid(capsule, _NAME):  # no library took the tensor
+    if _is_valid(capsule, _NAME):  # no library has taken the tensor out of the capsule
         _delete(_pointer_at(capsule, _NAME))
 
 
@@ -144,8 +145,8 @@ class DeviceTensor:
                    max_version: Optional[Tuple[int, int]] = None,
                    dl_device: Optional[Tuple[int, int]] = None,
                    copy: Optional[bool] = None) -> Any:
-        """Return a capsule of the view. No stream has to wait: the pipeline is idle between its
-        calls.
+        """Return a capsule of the view. No stream has to wait, because the pipeline is idle between
+        its calls.
 
         Raises:
             BufferError: A copy, or another device, is wanted.

@@ -25,9 +25,9 @@ class Value:
     name: str
     shape: Tuple[int, ...]
     dtype: str
-    #: For an input: backward computes its gradient.
+    #: True for an input if backward computes its gradient.
     gradient: bool = False
-    #: For a parameter: training keeps its values.
+    #: True for a parameter if it is frozen: training keeps its values.
     frozen: bool = False
 
 
@@ -39,23 +39,23 @@ class Model(_c.Handle):
     """
 
     def __init__(self, handle: Any, regions: Any = None) -> None:
-        """Own a ``cgp_model *``. ``regions`` are the regions (cgpipe.torch.region) whose ops the
-        model uses."""
+        """Own a ``cgp_model *``. ``regions`` are the parts that PyTorch runs (cgpipe.torch.region)
+        whose ops the model uses."""
         self._handle = handle
         _c.when_gone(self, _destroy, handle, regions)
         #: The captured module of :func:`cgpipe.from_torch`, which converts tensors and adopts
-        #: weights; and the number of inputs added by losses.
+        #: weights; and the number of inputs that added losses have.
         self._captured: Any = None
         self._targets = 0
         self._added: List[Tuple[str, Optional[int]]] = []  # names and ignore_index of these losses
 
     @classmethod
     def from_json(cls, graph: Union[str, bytes, Mapping[str, Any]], name: str = "graph") -> "Model":
-        """Make a model from JSON: its text, or the object.
+        """Make a model from JSON, given as a text or as an object.
 
         Args:
             graph: The JSON; docs/reference/graph-files.md lists all keys.
-            name: Name of the text, for messages.
+            name: Name of the JSON text, for messages.
 
         Raises:
             FormatError: The JSON is wrong. The message has the name, the place ("nodes[3]") and
@@ -66,7 +66,7 @@ class Model(_c.Handle):
     @classmethod
     def _from_json(cls, graph: Union[str, bytes, Mapping[str, Any]], name: str,
                    regions: Any = None) -> "Model":
-        """Make a model whose graph may use the ops of regions."""
+        """Make a model whose graph may use the ops of regions that PyTorch runs."""
         if isinstance(graph, Mapping):
             graph = json.dumps(graph)
         data = graph.encode() if isinstance(graph, str) else graph
@@ -91,14 +91,14 @@ class Model(_c.Handle):
         return cls(handle)
 
     def to_json(self) -> str:
-        """Return the model as JSON. Reading it again gives a bit-identical model."""
+        """Return the model as JSON. A model that is made from this JSON is bit-identical."""
         out = ctypes.c_void_p()
         _c.check(_c.lib.cgp_model_to_json(ctypes.byref(out), self._handle))
         return _c.take_text(out)
 
     def freeze(self, *patterns: str) -> None:
-        """Freeze the parameters whose names match a pattern: training keeps their values, without
-        gradients and optimizer state.
+        """Freeze the parameters whose names match a pattern: training keeps their values, and they
+        have no gradients and no optimizer state.
 
         For a module of :func:`cgpipe.from_torch`, set the ``requires_grad`` of its parameters
         before the capture instead.
@@ -222,8 +222,8 @@ class Model(_c.Handle):
             threads: Threads of a device (time).
             device: Name of the device (time); None: ``"cpu"``.
             precision, convolution: As in :func:`cgpipe.plan` (time).
-            parameter_scale: Bytes kept per byte of a parameter (size). They count the parameter
-                itself, its gradient and its optimizer states.
+            parameter_scale: Bytes that a device keeps per byte of a parameter (size): for the
+                parameter itself, its gradient and its optimizer states.
 
         Raises:
             ArgumentError: There are more stages than layers, ``by`` is unknown, or ``device`` is
@@ -254,7 +254,7 @@ class Model(_c.Handle):
 
 
 def _destroy(handle: Any, _regions: Any) -> None:
-    """Destroy a model. The tables of the regions' ops must outlive it."""
+    """Destroy a model. The tables of its regions' ops must outlive the model."""
     _c.lib.cgp_model_destroy(handle)
 
 
@@ -264,7 +264,7 @@ def measure_layers(handle: Any, samples: int, threads: int, device: Optional[str
     options = _c.cgp_profile_options(
         ctypes.sizeof(_c.cgp_profile_options), ctypes.pointer(ctypes.c_int64(samples)), 1,
         n_devices=1, threads=threads, steps=5, precision=precision, convolution=convolution,
-        optim=_c.cgp_optim(lr=1e-6))  # a small lr: the weights hardly change
+        optim=_c.cgp_optim(lr=1e-6))  # a learning rate so small that the weights hardly change
     if device is not None:
         options.devices = (ctypes.c_char_p * 1)(_c.encode(device, "device"))
     costs = (_c.cgp_layer_cost * max(1, _c.lib.cgp_model_layers(handle)))()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers and learning rate schedules (cgpipe/optim.h). Optimizers that have PyTorch's names
-compute the same updates as in PyTorch."""
+"""Optimizers and learning rate schedules (cgpipe/optim.h). An optimizer with the name of a PyTorch
+optimizer computes the same updates as that optimizer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class LrSchedule:
 
     #: Number of warm-up updates.
     warmup: int = field(default=0, kw_only=True)
-    #: First learning rate of the warm-up / lr, 0 to 1.
+    #: First learning rate of the warm-up, as a fraction of lr, 0 to 1.
     start: float = field(default=0.0, kw_only=True)
-    #: Updates between two rises of the warm-up; 0: it rises at each update.
+    #: Number of updates after which the learning rate rises in the warm-up; 0: it rises at each
+    #: update.
     warmup_interval: int = field(default=0, kw_only=True)
 
     def _fill(self, schedule: Any) -> None:
@@ -35,7 +36,7 @@ class LrSchedule:
 
 @dataclass(frozen=True)
 class ConstantLr(LrSchedule):
-    """Constant learning rate: the optimizer's lr."""
+    """A constant learning rate: the lr of the optimizer."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,15 @@ class MilestonesLr(LrSchedule):
 @dataclass(frozen=True)
 class ParameterGroup:
     """A group of parameters with constants of its own, like one of PyTorch's param_groups. A
-    parameter belongs to the first group that has a pattern which matches its name. If there is
-    none, it belongs to no group."""
+    parameter belongs to the first group with a pattern that matches its name. If no pattern
+    matches, the parameter belongs to no group."""
 
     #: Patterns as in :meth:`Model.freeze`, each of which must match a parameter.
     patterns: Union[str, Sequence[str]]
-    #: Learning rate before the schedule; None: the optimizer's.
+    #: Learning rate, which the schedule multiplies; None: the learning rate of the optimizer.
     lr: Optional[float] = None
-    #: Weight decay, which also applies to norms and biases of the group; None: the optimizer's.
+    #: Weight decay of all parameters in the group, including norms and biases; None: the weight
+    #: decay of the optimizer.
     weight_decay: Optional[float] = None
 
     def _struct(self) -> Any:
@@ -121,7 +123,7 @@ class Optimizer:
     decay_all: bool = True
     #: Learning rate schedule; None: constant.
     schedule: Optional[LrSchedule] = None
-    #: Parameters with constants of their own.
+    #: Groups of parameters with constants of their own.
     groups: Sequence[ParameterGroup] = ()
 
     def _struct(self) -> Any:

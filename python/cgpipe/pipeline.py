@@ -28,7 +28,7 @@ Path = Union[str, "os.PathLike[str]"]
 class Times:
     """Measured times of the last run, in seconds."""
 
-    #: Seconds from the start of the first action to the end of the last.
+    #: Seconds from the start of the first action to the end of the last action.
     seconds: float
     #: Seconds until the end of the last F, and seconds from there to the end of the run. Both are
     #: NaN if the schedule mixes forward and backward.
@@ -55,7 +55,8 @@ class Digest:
     #: Hash of each tensor, by name and part: "gradient", "parameter", "state" or the name of an
     #: optimizer state.
     tensors: Dict[Tuple[str, str], bytes]
-    #: The record, as in a run's digests.bin. Its last 32 bytes are the root.
+    #: The digests as one record, in the format of a run's digests.bin. The last 32 bytes are the
+    #: root.
     record: bytes
 
 
@@ -79,8 +80,9 @@ class Pipeline(Weights):
     time; the GIL is released during a call. After Ctrl-C, KeyboardInterrupt is raised at the end of
     the call in progress, and the pipeline stays usable.
 
-    Under ``mpirun -n K`` the K processes are the ranks of one pipeline. Each makes the same
-    pipeline and the same calls, with the same inputs; losses and weights are returned on all."""
+    Under ``mpirun -n K`` the K processes are the ranks of one pipeline. Each process makes the same
+    pipeline and the same calls, with the same inputs. All processes get the losses and the
+    weights."""
 
     def __init__(self, model: Union[Model, Plan], stages: Optional[int] = None,
                  schedule: Union[None, str, Schedule] = None, chunks: Optional[int] = None,
@@ -134,7 +136,8 @@ class Pipeline(Weights):
         #: Number of this process, 0 .. plan.ranks - 1.
         self.rank = ends[0].rank if ends else 0
         self._streams: List[int] = self._call(lambda: _views.streams(self))
-        # (name, tensor, address) of a captured module's tensors, and its counts of batches.
+        # (name, tensor, address) of each tensor of a captured module, and the module's counts of
+        # batches.
         self.adopted: List[Any] = []
         self.counts: List[Any] = []
         self._tied = False  # a captured module has tied parameters
@@ -147,8 +150,8 @@ class Pipeline(Weights):
         return Worker()
 
     def _create(self, seed: int, ends: List[_ranks.Communicator]) -> None:
-        """Create the pipeline, on its thread. ``ends``: gets the communicator if there are several
-        ranks."""
+        """Create the pipeline, on its thread. If there are several ranks, the communicator is
+        appended to ``ends``."""
         out, plan = ctypes.byref(self._handle), self.plan._handle
         if self.plan.ranks == 1:
             _c.check(_c.lib.cgp_pipeline_create(out, plan, seed))
@@ -177,8 +180,8 @@ class Pipeline(Weights):
             update: False: keep the gradients for :meth:`update` or for the next step.
             targets: Divide the loss by this number (one for each loss, if there are several)
                 instead of the mini-batch's number of targets. If this is the number of targets of
-                all accumulated steps, the update is the same as for one large mini-batch. It is
-                bit-identical if the large mini-batch is cut at micro-batches.
+                all accumulated steps, the update is the same as for one large mini-batch. The
+                update is bit-identical if the large mini-batch is cut between micro-batches.
 
         Returns:
             The loss, sum / count over the mini-batch, or sum / ``targets``.
@@ -215,8 +218,8 @@ class Pipeline(Weights):
         return found
 
     def update(self) -> None:
-        """Update the parameters from the sum of the gradients of all :meth:`backward`, and
-        :meth:`step` with ``update=False``, since the last update.
+        """Update the parameters from the sum of the gradients of all calls since the last update:
+        :meth:`backward`, and :meth:`step` with ``update=False``.
 
         Raises:
             StateError: There are no new gradients, or they are not finite.
@@ -226,8 +229,8 @@ class Pipeline(Weights):
     @property
     def optimizer(self) -> Any:
         """The optimizer as a ``torch.optim.Optimizer``, for PyTorch's learning rate schedulers and
-        for ``state_dict()`` and ``load_state_dict()`` in PyTorch's layout. From the first use on,
-        its ``param_groups`` set the learning rate of updates. Needs PyTorch.
+        for ``state_dict()`` and ``load_state_dict()`` in PyTorch's layout. Once this property has
+        been used, the ``param_groups`` set the learning rate of updates. Needs PyTorch.
 
         Raises:
             ArgumentError: The plan's optimizer has a schedule of its own.
@@ -285,8 +288,8 @@ class Pipeline(Weights):
         return self._outcome(outputs)
 
     def backward(self, *gradients: Any) -> List[Any]:
-        """Run the backward of the last :meth:`forward`; :meth:`update` then updates the parameters.
-        Gradients that wait for an update are added.
+        """Run the backward of the last :meth:`forward`. Then :meth:`update` updates the parameters.
+        The new gradients are added to gradients that wait for an update.
 
         Args:
             gradients: The gradient of the loss with respect to each output, [N, ...]; None: the
@@ -508,7 +511,7 @@ class Pipeline(Weights):
         return text
 
     def set_timeout(self, seconds: float) -> None:
-        """Make a run fail with DeviceError if no action ends for ``seconds``; 0: no limit."""
+        """Make a run fail with DeviceError if no action completes for ``seconds``; 0: no limit."""
         seconds = _c.number(seconds, "seconds")
         self._call(lambda: _c.check(_c.lib.cgp_pipeline_set_timeout(self._handle, seconds)))
 
@@ -518,8 +521,8 @@ class Pipeline(Weights):
         return str(self._call(lambda: _c.text(_c.lib.cgp_pipeline_report(self._handle))))
 
     def close(self) -> None:
-        """Stop the workers and free the memory. Memory that tensors still view is freed when these
-        tensors are gone.
+        """Stop the workers and free the memory. If tensors are views of the memory, it is freed
+        when these tensors are gone.
 
         Any later call raises StateError. Does nothing in a child process.
         """
@@ -537,7 +540,7 @@ class Pipeline(Weights):
 
     def __exit__(self, *error: Any) -> None:
         for end in self._ends:
-            if error[0] is not None:  # the other ranks may be in another call
+            if error[0] is not None:  # other ranks may wait in another call, so they must be told
                 end.fail(f"{error[0].__name__}: {error[1]}")
         self.close()
 
@@ -556,14 +559,14 @@ class Pipeline(Weights):
             del memory
 
     def _accumulate(self, more: bool) -> None:
-        """Before a backward: let it add to the gradients that wait. ``more``: other backwards may
-        follow. Without ``more``, gradients are complete at the end of the step, before its states
-        change."""
+        """Call this before a backward, which then adds to gradients that wait for an update.
+        ``more`` says that other backwards may follow. Without ``more``, gradients are complete at
+        the end of the step, before its states change."""
         _c.check(_c.lib.cgp_pipeline_set_accumulation(self._handle, more or self._waits))
 
     def _complete(self) -> None:
-        """Complete gradients of tied parameters: the .grad tensors of a captured module are views
-        of them."""
+        """Complete the gradients of tied parameters, because the .grad tensors of a captured module
+        are views of these gradients."""
         if self._tied:
             _c.check(_c.lib.cgp_pipeline_complete_gradients(self._handle))
 
@@ -572,13 +575,14 @@ class Pipeline(Weights):
             for group, lr in self._optimizer.learning_rates().items():
                 _c.check(_c.lib.cgp_pipeline_set_group_lr(self._handle, group, lr) if group >= 0
                          else _c.lib.cgp_pipeline_set_lr(self._handle, lr))
-            self._optimizer._opt_called = True  # a scheduler warns if its step() comes first
+            # Keeps a learning rate scheduler from warning that no optimizer step came first.
+            self._optimizer._opt_called = True
         self._waits = False
         _c.check(_c.lib.cgp_optim_step(self._handle))
 
     def _run(self, function: Callable[[], Any], begins: bool = True) -> Any:
-        """Run the pipeline: a step, its forward or backward alone, or an evaluation. ``begins``:
-        False for a backward."""
+        """Run the pipeline: a step, its forward or backward alone, or an evaluation. ``begins`` is
+        False for a backward, which continues a step."""
         captured = self.model._captured
         if captured is None:
             return self._call(function)
@@ -606,12 +610,12 @@ class Pipeline(Weights):
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _evaluation(self, inputs: Sequence[Any], losses: bool) -> Optional["Pipeline"]:
-        """Return the pipeline that evaluates these inputs; None: this one."""
+        """Return the pipeline that evaluates these inputs; None: this pipeline does."""
         captured = self.model._captured
         return None if captured is None else captured.evaluation(self, inputs, losses)
 
     def _new_outputs(self, samples: int, inputs: Sequence[Any]) -> List[Any]:
-        """Return new tensors for the outputs; None for an output of another rank."""
+        """Return a new tensor for each output, or None for an output that another rank computes."""
         if not self._outputs:
             raise ArgumentError(f"{self.model.name}: an output is expected, got none")
         return [None if self.plan.rank_of(i) != self.rank

@@ -34,7 +34,8 @@ def tensor(value: Any, expected: Value, streams: Sequence[int] = ()) -> Tuple[An
     Args:
         value: An array or tensor, or anything that NumPy converts to an array.
         expected: Shape of one sample, and type. For samples of one element, [N] stands for [N, 1].
-        streams: Streams of the pipeline's GPUs. Without one, the value must be in host memory.
+        streams: Streams of the pipeline's GPUs. If there are none, the value must be in host
+            memory.
 
     Raises:
         TypeError: The value has another type.
@@ -54,7 +55,8 @@ def tensor(value: Any, expected: Value, streams: Sequence[int] = ()) -> Tuple[An
 
 def whole(value: Any, expected: Value,
           streams: Sequence[int] = ()) -> Tuple[Any, Tuple[int, ...], int]:
-    """Return the owner of an array's memory, its shape and its address. Errors as in tensor()."""
+    """Return the owner of an array's memory, its shape and its address. Raises the same errors as
+    tensor()."""
     if is_on_device(value):
         return _on_device(value, expected, streams)
     keep, address = _of_torch(value, expected) if is_torch(value) else _of_numpy(value, expected)
@@ -120,7 +122,7 @@ def _of_torch(value: Any, expected: Value) -> Tuple[Any, int]:
 
 
 def _narrow(value: Any, dtype: Any, expected: Value) -> Any:
-    """Return integers as int32; refuse those that do not fit."""
+    """Return integers as int32. Refuse integers that do not fit."""
     size = value.numel() if is_torch(value) else value.size
     if size and (int(value.min()) < -2**31 or int(value.max()) >= 2**31):
         raise ArgumentError(f"{expected.name}: integers of 32 bits are expected, got "
@@ -130,8 +132,8 @@ def _narrow(value: Any, dtype: Any, expected: Value) -> Any:
 
 def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any],
                device: Optional[str] = None) -> Any:
-    """Return a new array; a PyTorch tensor if one of ``like`` is. It is on ``device`` if one of
-    ``like`` is on a GPU."""
+    """Return a new array. It is a PyTorch tensor if one of ``like`` is a PyTorch tensor, and on
+    ``device`` if one of ``like`` is on a GPU."""
     if any(map(is_torch, like)):
         torch = sys.modules["torch"]
         there = any(is_torch(value) and is_on_device(value) for value in like)

@@ -2,8 +2,9 @@
 """A thread that creates a pipeline and makes all calls on it, because only the creating thread may
 use a pipeline.
 
-A caller on any thread blocks until its call has ended. A signal during the call (Ctrl-C:
-KeyboardInterrupt) raises only after the call, so it never interrupts a step.
+A caller on any thread blocks until its call has ended. If a signal comes during a call (Ctrl-C),
+its exception (KeyboardInterrupt) is raised only after the call. So a signal never interrupts a
+step.
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ class Worker:
 
     @property
     def is_own(self) -> bool:
-        """True if the thread belongs to this process, not to its parent."""
+        """True if the thread runs in this process. It does not in a child process (fork) of the
+        process that made it."""
         return os.getpid() == self._pid
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run ``function(*arguments)`` on the thread; return its result or raise its exception.
+        """Run ``function(*arguments)`` on the thread. Return the result, or raise the exception
+        that it raised.
 
         Raises:
             StateError: This process is a child of the process that has the thread.
@@ -70,7 +73,8 @@ class Worker:
         while not job.done.is_set():
             try:
                 if not queued:
-                    self._jobs.put(job)  # a signal may cause a second put; the job runs once
+                    # A signal may cause a second put, but the job runs only once.
+                    self._jobs.put(job)
                     queued = True
                 job.done.wait()
             except BaseException as error:  # a signal handler raised this error

@@ -29,7 +29,8 @@ def run(*words):
 
 
 def build(backend, arch=None):
-    """Build in build-gpu/build for this machine's GPU, or for `arch`. Return the directory."""
+    """Build in build-gpu/build, for this machine's GPU or for `arch`. Return the build
+    directory."""
     at = ROOT / "build-gpu" / "build"
     nvcc = machine.find_nvcc()
     words = ["-DCGP_CUDA=OFF"]
@@ -82,7 +83,7 @@ def pack(to, built, arch):
 
 
 def check_build(check):
-    """Refuse a directory without the plug-in, and a pack that was built from other sources."""
+    """Refuse a directory that lacks the plug-in, and a pack that was built from other sources."""
     pack_of = machine.packed(check.built)
     if not check.plugin.exists():
         raise Failed(f"{check.built}: expected a build or a pack, found no {check.plugin.name} "

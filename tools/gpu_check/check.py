@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers for all parts of a check: commands with time-outs, saved cells, results."""
+"""Helpers for all parts of a check: commands with time-outs, saved intermediate results, results of
+parts."""
 import dataclasses
 import json
 import os
@@ -14,7 +15,8 @@ import machine
 ROOT = machine.ROOT
 sys.path.insert(0, str(ROOT / "bench"))
 
-# Results are for the defaults: ignore what a caller has set for cgpipe or bench/.
+# Results must be for the default settings, so ignore environment variables that a caller has set
+# for cgpipe or bench/.
 for name in [name for name in os.environ if name.startswith("CGP_")
              or name in ("TINY", "STEPS", "ROUNDS")]:
     del os.environ[name]
@@ -29,15 +31,15 @@ class Failed(Exception):
 
 
 class OutOfTime(Exception):
-    """The time of a part, or of the whole check, is over. `done` is the output so far of a stopped
-    command, without an exit code."""
+    """The time of a part, or of the whole check, is over. `done` is the output that a stopped
+    command had written so far; it has no exit code."""
     done = None
 
 
 @dataclasses.dataclass
 class Check:
-    """The build, backend and results of the parts. `cuda-host` replaces a GPU: sizes are small, and
-    speeds mean nothing."""
+    """The build, backend and results of the parts. With the backend `cuda-host`, which needs no
+    GPU, sizes are small, and speeds mean nothing."""
     backend: str
     built: pathlib.Path
     python: str
@@ -74,7 +76,7 @@ class Check:
         return f"{self.backend}:0{limit}*{count}"
 
     def run(self, words, **options):
-        """Run a command for the time that is left."""
+        """Run a command for at most the time that is left."""
         seconds = self.left()
         if seconds <= 0:
             raise OutOfTime(self.part)
@@ -111,7 +113,8 @@ class Check:
                              "-", "--quiet"], env=self.environment(**(variables or {})))
 
     def cell(self, name, function):
-        """Return the result of `function` and save it, so that a later call skips it."""
+        """Return the result of `function`, and save it, so that a later call does not run
+        `function` again."""
         if name not in self.state:
             self.state[name] = function()
             self.store.keep(self.part, cells=self.state)
@@ -124,8 +127,8 @@ class Check:
 
 
 def result(verdict, lines, figures=None, **more):
-    """Return a part's result; `verdict` is passed, failed or measured. The report compares figures
-    with its bars."""
+    """Return the result of a part. `verdict` is passed, failed or measured. The report compares
+    figures with its bars (the bounds that they must reach)."""
     return {"verdict": verdict, "lines": list(lines), "figures": figures or {}, **more}
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts with one right answer: digests, bits over layouts and ranks, memory."""
+"""Parts that have one correct result: digests, bit-identical results over layouts and ranks,
+memory."""
 import collections
 import math
 import re
@@ -8,8 +9,8 @@ import shutil
 from check import Failed, NotRun, ROOT, result, verdict_of
 
 COMMITTED = ROOT / "tests" / "cuda" / "digests.txt"
-# Each training runs ten steps of a model of one family. The data of bench are exact on every
-# machine (Philox), but initial weights depend on libm.
+# Each training runs ten steps of a model of one family. The random data of `cgpipe bench` are
+# bit-identical on every machine (Philox), but initial weights depend on libm.
 TRAININGS = [
     ("gpt2:layers=2,width=24,heads=2,vocab=50,seq=16", {"optimizer": "adamw", "dropout": 0.1}),
     ("resnet:depth=8,width=4,classes=10,image=16", {"optimizer": "sgd"}),
@@ -30,7 +31,7 @@ def op_digests(check, backend):
 
 
 def training_digests(check, backend):
-    """Return {name: digest} of weights and states after 10 steps, and the digest of this machine's
+    """Return {name: digest} for weights and states after 10 steps, and the digest of this machine's
     libm.
     """
     digests, libm = {}, None
@@ -101,15 +102,15 @@ MODELS = {"gpt2": ("gpt2:layers=4,width=32,heads=2,vocab=50,seq=16",
 LAYOUTS = [(1, "gpipe", "never", "on"), (2, "gpipe", "except_last", "on"),
            (4, "1f1b", "never", "on"), (4, "zb-h1", "never", "off")]
 MIXED = [("gpipe", "never"), ("1f1b", "always"), ("zb-h1", "never")]
-# Open MPI needs these to start as root, and more ranks than cores.
+# Open MPI needs these options to start as root, and to start more ranks than there are cores.
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
        "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 
 
 def trained(check, model, devices, stages, schedule, recompute, graphs="on", launcher=(),
             **options):
-    """Return weights and loss after three steps: graphs are captured in the second and launched in
-    the third."""
+    """Return weights and loss after three steps. CUDA graphs are captured in the second step and
+    launched in the third."""
     text, more = MODELS[model]
     run = check.cgpipe("bench", text, devices=devices, stages=stages, schedule=schedule,
                        recompute=recompute, batch=8, chunks=4, steps=3, launcher=launcher,
@@ -142,7 +143,7 @@ def layouts(check, model, **options):
 
 def gemms(check, precision):
     """Return which code computes GEMMs in bf16 or tf32, according to the log: algorithms of
-    cuBLASLt, or cgpipe's kernels and the reason.
+    cuBLASLt, or cgpipe's kernels with the reason for using them.
     """
     model = ("gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small
              else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128")
@@ -162,7 +163,7 @@ def gemms(check, precision):
 
 
 def near_cpu(found, cpu):
-    """Return a line that compares the loss with the loss on a cpu, whose GEMMs round
+    """Return a line that compares the loss with the loss on the backend cpu, whose GEMMs round
     differently."""
     far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf
               for cell in found.values())
@@ -195,7 +196,7 @@ def bits(check):
 
 
 def ranks(check):
-    """Compare two MPI processes, with a device of the same GPU each, with one process."""
+    """Compare one process with two MPI processes. Each of the two has a device on the same GPU."""
     launcher, plugin = shutil.which("mpirun"), check.built / "plugins" / "libcgpipe-mpi.so"
     if not launcher or not plugin.exists():
         raise NotRun("no mpirun" if plugin.exists() else "the build has no libcgpipe-mpi.so")
@@ -245,7 +246,8 @@ def memory(check):
         cell = check.cell(f"K={stages} M={chunks}", lambda: memory_cell(check, stages, chunks))
         planned, allocated = sum(cell["planned"]), sum(cell["allocated"])
         equal = cell["planned"] == cell["allocated"]
-        driver = cell["driver"][0]  # all devices are on one ordinal: the same figure
+        # All devices are on one ordinal, so this figure is the same for each.
+        driver = cell["driver"][0]
         taken = ("not known" if driver is None
                  else f"{driver / 2**20:,.0f} MiB, other programs included")
         lines.append(f"{'' if equal else 'FAILED '}K={stages} M={chunks}: planned {planned:,} "

@@ -11,10 +11,10 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "src" / "backend" / "cuda"
-# Sources of a packed build.
+# Files and directories that a packed build was built from.
 COMPILED = ("src", "include", "cli", "models", "tests/op", "tests/support", "tests/cuda",
             "tests/fakes")
-# Peak TFLOP/s of dense bf16 GEMMs with f32 sums, from NVIDIA's data sheets.
+# Peak TFLOP/s of dense bf16 GEMMs that add in f32, from NVIDIA's data sheets.
 BF16_PEAKS = {"A100": 312.0, "H100": 989.4, "H200": 989.4, "B200": 2250.0}
 
 
@@ -32,8 +32,8 @@ def git_object(kind, data):
 
 
 def tree_hash(directory=KERNELS):
-    """Return git's hash of a directory, computed from the files on disk: a copy of the sources has
-    no .git, and may have changes."""
+    """Return git's hash of a directory, computed from the files on disk. git itself is not used,
+    because a copy of the sources has no .git and may have changes."""
     def entries(at):
         for path in at.iterdir():
             if path.is_dir():
@@ -59,7 +59,7 @@ def key(names, *facts):
 
 
 def packed(built):
-    """Return what --pack recorded of a build; {} if the directory is no pack."""
+    """Return the facts that --pack recorded about a build; {} if the directory is no pack."""
     at = built / "pack.json"
     return json.loads(at.read_text()) if at.exists() else {}
 
@@ -86,7 +86,7 @@ def toolkit():
 
 
 def libraries(python):
-    """Return directories of CUDA's libraries: the toolkit's, and those of PyTorch's packages."""
+    """Return the directories of CUDA libraries, both in the toolkit and in PyTorch's packages."""
     nvcc = find_nvcc()
     places = []
     if nvcc:

@@ -23,9 +23,9 @@ KERNELS = ("src/backend/cuda",)
 STEP = (*KERNELS, "src/pipeline", "src/plan", "include")
 BENCH = (*STEP, "bench/cases.py")
 
-# Name, function, seconds on a GPU, and sources. A result becomes invalid if these sources or the
-# function's file change. A part that takes twice its seconds is stopped and continues in the next
-# call; `--part` lifts this limit.
+# The parts: name, function, seconds on a GPU, and sources. A result becomes invalid if these
+# sources or the function's file change. A part that takes more than twice its seconds is stopped,
+# and continues in the next call. With `--part`, there is no such limit.
 PARTS = [
     ("digests", exactness.digests, 50, (*STEP, "tests/cuda/digests.c", "tests/cuda/digests.txt",
                                         "tests/fakes/cuda")),
@@ -86,8 +86,8 @@ def key_of(facts, name, function, sources):
 
 
 def run_part(check, name, function, repeat):
-    """Run a part, and keep its result and time. Return the reason if it has no result, and whether
-    it continues in the next call."""
+    """Run a part, and keep its result and time. If it has no result, return the reason. Also return
+    whether the part continues in the next call."""
     before, begin = check.store.parts[name], time.monotonic()
     part = check.store.parts[name] = {} if repeat else before
     check.part, check.state = name, dict(part.get("cells", {}))
@@ -111,7 +111,7 @@ def run_part(check, name, function, repeat):
 
 
 def to_run(store, wanted):
-    """Return the parts to run; further seeds of a passed part are last."""
+    """Return the parts to run. Parts that have passed, and now run with more seeds, come last."""
     if wanted:
         return [part for part in PARTS if part[0] in wanted]
     done = [part for part in PARTS if store.is_done(part[0])]
@@ -120,7 +120,8 @@ def to_run(store, wanted):
 
 
 def run_parts(check, wanted):
-    """Run what there is time for. Return {part: why it did not run}, and the parts left."""
+    """Run the parts for which there is time. Return {part: why it did not run}, and the parts that
+    are left."""
     todo, reasons, left = to_run(check.store, wanted), {}, []
     print(f"to run: {', '.join(f'{name} {seconds} s' for name, _, seconds, _ in todo) or 'nothing'}"
           f"; {sum(part[2] for part in todo)} s in all, {max(check.left(), 0):.0f} s are there",
@@ -140,7 +141,7 @@ def run_parts(check, wanted):
 
 
 def prepare(options):
-    """Return a check of the given build. If none is given, build first."""
+    """Return the check for the given build. If no build is given, build first."""
     if options.backend == "cuda" and not machine.gpu():
         raise NotRun("expected a GPU, nvidia-smi names none (--backend cuda-host tries the script "
                      "without one)")

@@ -10,9 +10,10 @@ import machine
 import speed
 from check import NotRun, OutOfTime, result, verdict_of
 
-# Programs, and the ops that they test here on cuda-host. Other tests cover all ops on cuda-host.
+# Programs, and the ops that they test on cuda-host in this check. Other tests cover all ops on
+# cuda-host.
 TESTS = {"test_op_backends": ["linear"], "test_op_properties": []}
-SEEDS = ("11244888711800", "1", "2", "3", "4")  # the first one failed on a GPU
+SEEDS = ("11244888711800", "1", "2", "3", "4")  # the first seed once found a fault on a GPU
 
 
 # --- random cases ---
@@ -37,8 +38,8 @@ def line(name, said):
 
 
 def seeds(check):
-    """Run the first seed that has no result. Each further call runs one more, until five have
-    passed."""
+    """Run the first seed that has no result. Each further call runs one more seed, until five seeds
+    have passed."""
     names = {seed: [f"{test}, seed {seed}" for test in TESTS] for seed in SEEDS}
     seed = next((seed for seed in SEEDS if not set(names[seed]) <= set(check.state)), None)
     for test, name in zip(TESTS, names.get(seed, ())):
@@ -54,7 +55,7 @@ def seeds(check):
 # --- LINEAR ---
 
 def linear(check):
-    """Measure LINEAR in bf16 with cuBLASLt and with cgpipe's kernels. Test cgpipe's kernels."""
+    """Measure LINEAR in bf16 with cuBLASLt and with cgpipe's kernels, and test cgpipe's kernels."""
     if b"CGP_CUBLASLT_DIRS" not in check.plugin.read_bytes():
         raise NotRun("this build has no CGP_CUBLASLT=off")
     of = speed.sizes(check, steps=4)
@@ -92,8 +93,8 @@ ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
 
 
 def sanitize(check, tool, sanitizer):
-    """Return "clean", "N errors" or "not run (why)". The result is clean only if the tool reports
-    so for a program that finished. All cases would take too long, so every seventh case is run.
+    """Return "clean", "N errors" or "not run (why)". The result is "clean" only if the tool reports
+    no error and the program finished. All cases would take too long, so every seventh case is run.
     Because each op has eight cases, this covers all ops, with different sizes."""
     words = [check.built / "tests" / "cuda_digests", check.backend, "1/7"]
     try:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure PyTorch on the same work with the scripts in bench/: eager with TF32 off, or autocast to
-bf16. These figures depend on the device, its driver and PyTorch, and not on cgpipe's kernels."""
+"""Measure PyTorch on the same work with the scripts in bench/. PyTorch runs eager with TF32 off, or
+with autocast to bf16. These figures depend on the device, its driver and PyTorch, and not on
+cgpipe's kernels."""
 from check import Failed, NotRun, ROOT, result
 from speed import SPEED, sizes
 
-# Script, options, options on a cpu, and flags.
+# For each case: script, options, options on a CPU, and flags.
 RESNET = ("resnet_torch.py", {"batch": 128, "steps": 6}, {"depth": 50, "image": 32})
 AMOEBA = ("images_torch.py", {"model": "amoebanetd", "batch": 96, "steps": 6},
           {"layers": 3, "filters": 16, "image": 32})
@@ -26,7 +27,8 @@ def cases(check):
 
 
 def speed_of(check, script, options, small, *flags):
-    """Return samples per second, or the message of a failed script: it fails no part."""
+    """Return samples per second or, if the script fails, its message. A failed script does not make
+    a part fail."""
     from cases import options_of
     if check.small:
         options = {**options, **small, "batch": 4, "steps": 3}

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of all parts: a JSON file, which is also the report, and a table with bars."""
+"""The results of all parts: a JSON file, which is also the report, and a table that compares
+figures with bars."""
 import json
 import re
 
 FINAL = ("passed", "failed", "measured")
-OF_A_PART = ("date", "commit", "driver", "toolkit")  # facts of the call that ran a part
+# Facts recorded for each part, about the call that ran it.
+OF_A_PART = ("date", "commit", "driver", "toolkit")
 
-# Part, text, figure, the figure that divides it, bound, whether the bound is the largest value.
+# Each bar has: part, text, figure, a figure by which the first is divided, bound, and whether the
+# bound is an upper bound.
 BARS = [
     ("gpt2", "M=1 over PyTorch eager", "gpt2 M=1", "PyTorch gpt2 M=1", 1.1, False),
     ("gpt2", "M=64 over M=1", "gpt2 M=64", "gpt2 M=1", 0.5, False),
@@ -29,7 +32,7 @@ def read(path):
 
 class Store:
     """The valid results of one device. A result is valid while its key equals the key of the
-    current sources. The file is written after each cell."""
+    current sources. The file is written after each intermediate result."""
 
     def __init__(self, at, earlier, facts, keys):
         """Read the results in the file `at`, or else in the file `earlier`."""
@@ -56,8 +59,8 @@ class Store:
         return self.parts[name].get("verdict") in FINAL
 
     def bars(self, name):
-        """Yield (whether it is met, line) for each bar of a part whose figures are there. Speeds of
-        cuda-host mean nothing."""
+        """Yield (whether the bar is met, line) for each bar of a part whose figures exist. There
+        are no bars for cuda-host, because its speeds mean nothing."""
         figures = {key: value for part in self.parts if self.is_done(part)
                    for key, value in self.parts[part]["figures"].items()}
         for part, text, above, below, bound, at_most in BARS:

@@ -11,7 +11,8 @@ SPEED = "samples_per_second"
 def sizes(check, **changes):
     """Return the sizes of the GPT-2 benchmark at its full batch, or of a tiny model for cuda-host.
     The first two steps are not counted."""
-    from cases import GPT2  # reads the environment and the command line; main.py prepares both
+    # Importing cases reads the environment and the command line, which main.py has prepared.
+    from cases import GPT2
     tiny = {"layers": 2, "width": 16, "heads": 2, "vocab": 50, "seq": 8, "batch": 4, "steps": 3}
     return {**GPT2, "batch": 64, "steps": 8, **changes, **(tiny if check.small else {})}
 
@@ -41,8 +42,8 @@ def profile_line(name, ms):
 
 
 def gpt2(check):
-    """Measure one micro-batch and 64 in f32, the time by kind of op, and one micro-batch in
-    tf32."""
+    """Measure f32 with 1 and with 64 micro-batches, the time by kind of op, and tf32 with 1
+    micro-batch."""
     figures, profiles = {}, []
     for m in (1, sizes(check)["batch"]):
         figures[f"gpt2 M={m}"] = check.cell(f"M={m}", lambda: gpt2_speed(check, sizes(check),
@@ -57,8 +58,8 @@ def gpt2(check):
 
 
 def bf16(check):
-    """Measure sequences of 1024 in bf16: the ops of one layer, and the fraction of the peak of the
-    whole model."""
+    """Measure bf16 with sequences of 1024 tokens: the ops of one layer, and the fraction of the
+    peak that the whole model reaches."""
     ms = check.cell("ops of one layer", lambda: profile(
         check, sizes(check, seq=1024, layers=1, steps=4), precision="bf16"))
     ours = check.cell("M=1", lambda: gpt2_speed(check, sizes(check, seq=1024, steps=6),
@@ -88,21 +89,21 @@ def grid(check):
 # --- published tables ---
 
 def small_cell(cell):
-    """Return a cell with a small model in place of its own."""
+    """Return an entry of a published table, with a small model in place of its own."""
     name, _, _, chunks, stages_, _, recompute, figures = cell
     return (name, "amoebanetd:L=3,D=8,classes=10,image=32", 4, min(chunks, 2), stages_, [],
             recompute, figures)
 
 
 def tables(check):
-    """Measure AmoebaNet-D's memory. All devices of a cell, of 22 GiB each, are on one GPU. Only the
-    planned bytes must fit, so speeds mean nothing."""
+    """Measure AmoebaNet-D's memory. All devices of an entry, with limits of 22 GiB each, are on one
+    GPU. Only the planned bytes must fit into the GPU. Speeds mean nothing here."""
     from published import TABLES
     from tables import options_of
     lines, figures = [], {}
     published = TABLES["amoebanetd-memory"]
     for cell in published["cells"][::4 if check.small else 1]:
-        # The baseline has no published figure, and runs 128 samples in one micro-batch.
+        # The baseline, which has no published figure, runs 128 samples in one micro-batch.
         limit = "@22GiB" if cell[4] > 1 or cell[3] > 1 else ""
         used = small_cell(cell) if check.small else cell
         options = options_of(published, used, steps=2, devices=check.devices(cell[4], limit))
@@ -123,7 +124,7 @@ def table_cell(check, model, options):
 
 # --- images ---
 
-# Model and batch; then the model for cuda-host, which runs at batch 4.
+# For each case: the model, its batch, and the model for cuda-host, which runs with batch 4.
 IMAGES = {
     "ResNet-101": ("resnet101", 128, "resnet:depth=8,width=4,classes=10,image=16"),
     "AmoebaNet-D(18, 256)": ("amoebanetd:L=18,D=256", 96, "amoebanetd:L=3,D=8,classes=10,image=32"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translate attention, which a module may compute by one op or by several. A matrix product that
-may be part of attention is added to the graph only when its use is known."""
+"""Translate attention, which a module may compute by one op or by several. If a matrix product may
+be part of attention, it is added to the graph only when it is clear which ops read it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Positions", "Scores"]
 
-#: An additive mask hides a score by adding a value of at most this.
+#: An additive mask hides a score if it adds this number or a smaller one.
 MASKED = -1e4
 
 
 class Positions:
-    """Rows of a learned position embedding, the same for all samples, to be added to a value."""
+    """Rows of a learned position embedding, which an op adds to a value. They are the same for all
+    samples."""
 
     def __init__(self, weight: "Parameter", ids: Tensor) -> None:
         self.weight, self.ids = weight, ids
 
 
 class Scores:
-    """A matrix product a b, perhaps scaled and masked, or its softmax. It is not in the graph until
-    it is multiplied by values."""
+    """The scores of attention: a matrix product a b, perhaps scaled and masked, or its softmax. The
+    scores are not in the graph until they are multiplied by values."""
 
     def __init__(self, t: "Translator", a: Value, b: Value, scale: Optional[float] = None,
                  grouped: bool = False) -> None:
@@ -74,7 +75,7 @@ class Scores:
         return self._with(p=p)
 
     def times(self, t: "Translator", v: Value) -> Any:
-        """Return the product with values: attention."""
+        """Return the product of the scores and the values, which is attention."""
         v = _unmerged(v) if self.merged else v
         if not self.is_softmax or len(self.a.layout.dims) != 4:
             return Scores(t, self.value(), v)
@@ -114,7 +115,7 @@ class Scores:
         return Value(t.graph.add("attention", numbers, shape, attributes), layout)
 
     def _mask(self, rows: int, keys: int) -> Tuple[bool, int]:
-        """Return whether attention is causal, and its window (0: none), from all masks together."""
+        """Return whether all masks together make attention causal, and its window (0: none)."""
         keep = torch.ones(rows, keys, dtype=torch.bool)
         if self.causal:
             keep &= torch.ones(rows, keys, dtype=torch.bool).tril()
@@ -144,7 +145,7 @@ class Scores:
         return every[0]
 
     def value(self) -> Value:
-        """Return the scores as a value of the graph, for an op that is not part of attention."""
+        """Add the scores to the graph as a value, because an op outside of attention reads them."""
         t = self.t
         if self.masks or self.causal:
             raise t.unsupported("a mask of attention's scores, whose softmax meets values")

@@ -25,8 +25,9 @@ from cgpipe.torch.translator import Part
 
 __all__ = ["Cut", "Key", "chosen", "cuts_of", "is_fresh", "marking", "unmark", "visiting"]
 
-#: A result: the module's path, the number of its call, and which tensor of the result is meant. 0:
-#: the result is a single tensor; above 0: the tensor's place in a tuple, list or dictionary.
+#: The key of a result tensor: the module's path, the number of the call, and the tensor's place in
+#: the result. Place 0: the result is a single tensor. Larger places count the tensors in a tuple,
+#: list or dictionary, from 1.
 Key = Tuple[str, int, int]
 #: A reference to the original function, because a trace replaces the attribute of torch.
 _is_grad_enabled = torch.is_grad_enabled
@@ -41,9 +42,10 @@ class Cut(NamedTuple):
 
 
 def chosen(module: nn.Module, fine: bool) -> Dict[str, nn.Module]:
-    """Return the modules whose results are boundaries, by path. ``fine``: all modules. Otherwise
-    the modules with several parts, and the modules with parameters, except a convolution before its
-    norm. An op after a norm, such as relu, may jump at a rounding; so it gets PyTorch's values."""
+    """Return the modules whose results are boundaries, by path. With ``fine``, these are all
+    modules. Otherwise they are the modules with several parts and the modules with parameters,
+    except a convolution before its norm. The result of a norm is a boundary because the op after
+    it, such as relu, may jump at a rounding. So this op gets PyTorch's values."""
     found: Dict[str, nn.Module] = {}
 
     def descend(path: str, parent: nn.Module) -> None:
@@ -59,10 +61,10 @@ def chosen(module: nn.Module, fine: bool) -> Dict[str, nn.Module]:
 
 
 def _is_boundary(module: nn.Module, after: Optional[nn.Module]) -> bool:
-    """Return whether a module's result is a boundary. ``after``: the next part of the same parent
+    """Return whether a module's result is a boundary. ``after`` is the next part of the same parent
     module."""
     if isinstance(module, nn.Sequential):
-        return False  # its result is the result of its last part
+        return False  # the result of an nn.Sequential is the result of its last part
     if len(module._modules) > 1:
         return True
     return bool(module._parameters) and (_is_norm(module) or not _is_norm(after))
@@ -75,16 +77,17 @@ def _is_norm(module: Optional[nn.Module]) -> bool:
 
 # --- calls ---
 
-#: visit(key, result, arguments) -> the tensor that takes the result's place.
+#: visit(key, result, arguments) returns the tensor that replaces the result.
 Visit = Callable[[Key, Tensor, Any], Tensor]
-#: skip(path, number of the call) -> the module's result, without a call; None: call it.
+#: skip(path, number of the call) returns a result with which the module is not called; None: call
+#: the module.
 Skip = Callable[[str, int], Optional[Tensor]]
 
 
 @contextlib.contextmanager
 def visiting(modules: Dict[str, nn.Module], visit: Visit,
              skip: Optional[Skip] = None) -> Iterator[None]:
-    """Call ``visit`` with the tensors of each result of these modules, while they run."""
+    """While these modules run, call ``visit`` with the tensors of each result."""
     calls: Dict[str, int] = {}
 
     def call(path: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -121,7 +124,7 @@ def is_fresh(y: Tensor, arguments: Any) -> bool:
 @contextlib.contextmanager
 def marking(modules: Dict[str, nn.Module], marks: List[Tuple[Key, Tensor]]) -> Iterator[None]:
     """Add a copy of each result to ``marks`` while a module is traced. Leave out results that are
-    made while gradients are disabled: no gradient passes through them."""
+    made while gradients are disabled, because no gradient passes through them."""
     def visit(key: Key, y: Tensor, _: Any) -> Tensor:
         if y.dtype == torch.float32 and _is_grad_enabled():
             marks.append((key, y.clone()))
@@ -131,8 +134,8 @@ def marking(modules: Dict[str, nn.Module], marks: List[Tuple[Key, Tensor]]) -> I
 
 
 def unmark(exported: Any, keys: Sequence[Key]) -> Dict[Key, Any]:
-    """Remove the marks from a functional program, its last outputs; return the nodes that they are
-    copies of."""
+    """Remove the marks, which are the last outputs of a functional program. Return the nodes of
+    which the marks are copies."""
     if not keys:
         return {}
     graph = exported.graph_module.graph
@@ -151,9 +154,9 @@ def unmark(exported: Any, keys: Sequence[Key]) -> Dict[Key, Any]:
 
 def cuts_of(graph: Dict[str, Any], env: Dict[Any, Any], nodes: Dict[Key, Any],
             targets: Iterable[int]) -> Dict[Key, Cut]:
-    """Return the boundaries that are values of a graph. ``env``: the translation of each node, in
-    order. ``targets``: values that losses compare with."""
-    first: Dict[int, Any] = {}  # a later view has only a part of the gradient
+    """Return the boundaries that are values of a graph. ``env`` has the translation of each node,
+    in order. ``targets`` are the values that losses compare results with."""
+    first: Dict[int, Any] = {}  # keep the first view: a later view has only a part of the gradient
     for node, x in env.items():
         if isinstance(x, Part):
             if x.source.made is not None:
@@ -173,7 +176,7 @@ def cuts_of(graph: Dict[str, Any], env: Dict[Any, Any], nodes: Dict[Key, Any],
 
 
 def _is_whole(x: Value, graph: Dict[str, Any]) -> bool:
-    """Return whether a tensor [N, ...] has each element of its value exactly once."""
+    """Return whether a tensor [N, ...] has each element of its graph value exactly once."""
     layout, value = x.layout, graph["values"][x.number]
     return (value["dtype"] == "f32" and layout.has_batch and layout.dims[0] == (BATCH,)
             and not any(axis.repeated for axis in layout.logical())

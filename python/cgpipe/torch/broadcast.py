@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters as values, and broadcast values.
 
-If an op reads a parameter as a tensor, the parameter becomes a row of an EMBEDDING, the same for
-each sample. So its gradient is the sum over the samples. Its layout has no BATCH until it is
-expanded.
+If an op reads a parameter as a tensor, the parameter becomes a row of an EMBEDDING, and every
+sample reads this row. So the parameter's gradient is the sum over the samples. The layout of the
+value has no axis BATCH until it is expanded.
 
 A broadcast dimension is a repeated axis, which takes no memory. If an op needs the repeated
 elements in memory, UPSAMPLE makes them:
@@ -29,7 +29,7 @@ LARGEST_SCALE = 1024
 
 def broadcast(values: Sequence[Value]) -> List[Value]:
     """Return the values broadcast to one shape: dimensions of size 1 are repeated. If one value has
-    the dimension of the samples, all get it."""
+    the dimension of the samples, all results have this dimension."""
     rank = max(len(x.layout.dims) for x in values)
     padded = [[()] * (rank - len(x.layout.dims)) + x.layout.dims for x in values]
     shape = []
@@ -45,8 +45,8 @@ def broadcast(values: Sequence[Value]) -> List[Value]:
 
 
 def materialized(t: "Translator", x: Value, order: Optional[Sequence[Axis]] = None) -> Value:
-    """Return a value whose repeated axes are in memory. ``order``: all axes in the wanted memory
-    order; None: the repeated axes first."""
+    """Return a value whose repeated axes are in memory. ``order`` has all axes in the wanted memory
+    order; None: the repeated axes come first."""
     logical = x.layout.logical()
     repeated = [axis for axis in logical if axis.repeated]
     if not repeated:
@@ -73,7 +73,7 @@ def materialized(t: "Translator", x: Value, order: Optional[Sequence[Axis]] = No
 
 
 def _factors(number: int) -> List[int]:
-    """Return factors of a number that are scales of UPSAMPLE."""
+    """Factor a number into scales that UPSAMPLE supports."""
     found = []
     while number > LARGEST_SCALE:
         factor = next((n for n in range(LARGEST_SCALE, 1, -1) if number % n == 0), None)
@@ -102,8 +102,9 @@ def aligned(t: "Translator", a: Value, b: Value) -> Tuple[int, int, Layout]:
 
 
 def _like(t: "Translator", x: Value, y: Value, pairs: Sequence[Tuple[Axis, Axis]]) -> Value:
-    """Return x with memory for the axes that only x repeats. They are in the memory order of y if y
-    has them all. ``pairs``: equal axes of x and y, in the order of the dimensions."""
+    """Return x with its repeated axes in memory, except axes that y repeats too. If y has all axes
+    in memory, they are in y's memory order. ``pairs`` are the equal axes of x and y, in the order
+    of the dimensions."""
     names = {id(b): a for a, b in pairs}
     own = {id(a) for a, b in pairs if a.repeated and not b.repeated}
     order = [names[id(axis)] for axis in y.layout.order]
@@ -111,7 +112,8 @@ def _like(t: "Translator", x: Value, y: Value, pairs: Sequence[Tuple[Axis, Axis]
         order = [*(a for a in order if id(a) in own), *x.layout.order]
     kept = {id(axis): Axis(axis.size) for axis in x.layout.logical()
             if axis.repeated and id(axis) not in own}
-    # Axes that both values repeat stay out of memory: they are hidden while the others are made.
+    # Axes that both values repeat stay out of memory. They are hidden while the other axes are put
+    # into memory.
     dims = [tuple(axis for axis in dim if id(axis) not in kept) for dim in x.layout.dims]
     made = materialized(t, Value(x.number, Layout(dims, x.layout.order)), order)
     found = []

@@ -3,8 +3,8 @@
 
     module --> export --> functional graph --> Walk --> graph, and nodes that stay in PyTorch
 
-A tensor without the dimension of the samples is the same for all samples. Each node is translated,
-evaluated by PyTorch, or refused."""
+A tensor that has no dimension for the samples is the same for all samples. Each node is translated,
+or evaluated by PyTorch, or refused."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     Args:
         module: The module, with f32 parameters on the CPU.
         example_inputs: A tensor [N, ...], for any N, or the positional inputs: tensors or
-            structures of tensors. They must require a gradient exactly if the inputs of the steps
-            do.
+            structures of tensors. An example must require a gradient if, and only if, this input
+            requires a gradient in later steps.
         example_kwargs: Inputs by name.
-        cut_at: Paths of the modules at which a stage may begin. None: for an nn.Sequential, its
-            children; else the elements of lists and sequences, and the modules beside these.
+        cut_at: Paths of the modules at which a stage may begin. None: the children of an
+            nn.Sequential. For other modules: the elements of lists and sequences of modules, and
+            the modules beside these.
         name: Name of the model.
         verify: Prove the capture: compare two small steps with PyTorch (proof.py). None: prove it
             unless CGPIPE_VERIFY=0 is in the environment.
@@ -91,7 +92,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
         except proof.Different:
             if fine:
                 raise
-            fine = True  # a proof with all boundaries either passes, or names the module
+            # Prove again with all boundaries: this proof passes, or names the module that differs.
+            fine = True
         except CaptureError as error:
             if not fallback or not error.paths or failed is not None:
                 raise
@@ -100,7 +102,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
 
 def prepare(module: nn.Module, example_inputs: Sequence[Any],
             example_kwargs: Optional[Dict[str, Any]]) -> Tuple[Flat, List[Tensor]]:
-    """Return a module of positional tensors, and examples with as many samples in each.
+    """Return the module as a module of positional tensors, and example tensors that all have the
+    same number of samples.
 
     Raises:
         CaptureError: The engine does not support an input or a parameter.
@@ -118,7 +121,8 @@ def prepare(module: nn.Module, example_inputs: Sequence[Any],
     examples = [two_samples(leaves[i]).clone(memory_format=torch.contiguous_format)
                 for i in places]
     flat = flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
-    flat.training = module.training  # the mode of this module alone: its parts may have other modes
+    # Set the mode of this module alone, because its parts may have other modes.
+    flat.training = module.training
     flat.wants = [leaves[i].is_floating_point() and leaves[i].requires_grad for i in places]
     return flat, examples
 
@@ -194,8 +198,8 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
 
 
 def _find_requires(captured: Captured, nodes: Sequence[Any], module: nn.Module) -> None:
-    """Find the inputs of regions that require a gradient, because the code of a region may ask for
-    this."""
+    """Find the inputs of regions that require a gradient, because the code of a region may read
+    ``requires_grad``."""
     of_inputs = [w for w, layout in zip(captured.wants, captured.inputs) if layout is not None]
     found = {entry["value"] for entry, want in zip(captured.graph["inputs"], of_inputs) if want}
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
@@ -298,7 +302,7 @@ def _real_input(walk: Walk, node: Any, index: int, example: Tensor) -> Optional[
 
 
 def _check_mutation(spec: Any, result: Any) -> None:
-    """Raise unless a tensor that forward writes to is a statistic of a batch norm."""
+    """Raise if forward writes to a tensor that is not a running statistic of a batch norm."""
     if spec.kind.name == "BUFFER_MUTATION":
         target = spec.target.replace("module.", "", 1)
         counter = target.rpartition(".")[2] == "num_batches_tracked"
@@ -311,8 +315,8 @@ def _check_mutation(spec: Any, result: Any) -> None:
 
 
 def _check_states(states: Sequence[str], program: Any) -> None:
-    """Raise unless forward writes to the running statistics of all batch norms: the engine writes
-    to all of them."""
+    """Raise unless forward writes to the running statistics of all batch norms, because the engine
+    writes to all of them."""
     specs = program.graph_signature.output_specs
     written = {spec.target.replace("module.", "", 1) for spec in specs
                if spec.kind.name == "BUFFER_MUTATION"}
@@ -325,7 +329,7 @@ def _check_states(states: Sequence[str], program: Any) -> None:
 def _outputs(t: Translator, program: Any,
              found: Sequence[Any]) -> Tuple[List[Tuple[str, int]], List[Layout]]:
     """Return the kind and index of each output of the module, and the layouts of the graph's
-    outputs, where each value appears once."""
+    outputs. Each value appears only once among the graph's outputs."""
     outputs: List[Tuple[str, int]] = []
     layouts: List[Layout] = []
     specs = program.graph_signature.output_specs
@@ -349,7 +353,8 @@ def _outputs(t: Translator, program: Any,
                 f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples",
                 [""])
         number = value.number
-        if any(number == entry["value"] for entry in t.graph.inputs):  # one more node copies it
+        # An input cannot be an output, so one more node copies it.
+        if any(number == entry["value"] for entry in t.graph.inputs):
             number = t.graph.add("reshape", [number], t.graph.shape(number),
                                  _same_shape(t.graph.shape(number)))
         if number in places and layouts[places[number]].dims == value.layout.dims:
@@ -390,7 +395,7 @@ def _unflattener(flat: Flat) -> Callable[[Sequence[Any]], Any]:
 
 
 def _check_outside(captured: Captured, evaluator: Evaluator, examples: Sequence[Tensor]) -> None:
-    """Raise if a sample's integers depend on another sample."""
+    """Raise if the integers that are computed for a sample depend on another sample."""
     nodes = [h.outside.node for h in captured.hidden if h.outside is not None]
     if not nodes:
         return

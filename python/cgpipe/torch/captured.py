@@ -29,16 +29,17 @@ __all__ = ["LARGE", "Captured", "Named"]
 
 @dataclass(frozen=True)
 class Named:
-    """A parameter or a running statistic: its name in the module, and the conversion of its memory
-    to the module's tensor."""
+    """A parameter or a running statistic: its name in the module, and how its memory is viewed as
+    the module's tensor."""
 
     name: str
     shape: Tuple[int, ...]
-    #: Permutation of the memory's dimensions to the module's order; (): none.
+    #: Permutation from the dimensions in memory to the module's dimensions; (): there is none.
     order: Tuple[int, ...] = ()
 
     def to_torch(self, memory: Tensor) -> Tensor:
-        """Return a view of the memory with the module's shape and order."""
+        """Return a view of the memory that has the shape and the order of dimensions of the
+        module's tensor."""
         view = memory.permute(self.order) if self.order else memory
         return view if tuple(view.shape) == self.shape else view.view(self.shape)
 
@@ -47,8 +48,8 @@ class Named:
 class Captured:
     """A module as a graph, and the conversions of its inputs and outputs."""
 
-    #: The graph, in the form of cgpipe.Model.from_json(). Its inputs are the module's inputs,
-    #: followed by hidden inputs.
+    #: The graph, in the form that cgpipe.Model.from_json() reads. Its inputs are the module's
+    #: inputs, followed by hidden inputs (values that PyTorch computes before each step).
     graph: Dict[str, Any]
     #: Parameters in the graph's order.
     parameters: List[Named]
@@ -58,28 +59,29 @@ class Captured:
     training: bool
     has_dropout: bool
     has_batch_norm: bool
-    #: Layouts of the module's inputs; None: the graph does not read the input.
+    #: Layout of each input of the module; None: the graph does not read this input.
     inputs: List[Optional[Layout]]
     hidden: List[Hidden]
-    #: For each output of the module: ("output", index of the graph's output) or ("loss", index of
-    #: the loss).
+    #: What each output of the module is: ("output", index of the graph's output) or ("loss", index
+    #: of the loss).
     outputs: List[Tuple[str, int]]
     #: Layouts of the graph's outputs.
     layouts: List[Layout]
     evaluator: Evaluator
-    #: Rebuild the module's output structure from its tensors.
+    #: Function that rebuilds the structure of the module's output from its tensors.
     unflatten: Callable[[Sequence[Any]], Any]
     guard: Guard
     #: Tensors whose values the graph contains.
     tensors: Tensors
-    #: Parts that PyTorch runs.
+    #: The parts of the module that PyTorch runs.
     regions: Regions
     #: All ops in order, and where they run.
     places: List[Place] = field(default_factory=list)
-    #: Boundaries of layers (boundaries.py), and the place that made each value of the graph.
+    #: Boundaries of layers (boundaries.py); for each value of the graph, the op in the module that
+    #: made the value.
     cuts: Dict[Key, Cut] = field(default_factory=dict)
     origins: Dict[int, Place] = field(default_factory=dict)
-    #: The result of its proof (proof.py); None: it was not proven.
+    #: The result of the proof (proof.py) of this capture; None: it was not proven.
     proof: Optional[Any] = None
     #: Whether evaluation may take another path than training (modes.py).
     has_own_modes: bool = False
@@ -93,8 +95,8 @@ class Captured:
 
     def _reached(self) -> Tuple[Set[int], Set[int], Set[int]]:
         """Return the values and the parameters that a gradient reaches, and the parameters that it
-        may reach in regions. A gradient does not reach tensors that the graph detaches, or that a
-        region detached in the last step. PyTorch gives such a tensor no gradient instead of
+        may reach in regions. A gradient does not reach a tensor that the graph detaches, or that a
+        region detached in the last step. In PyTorch, the gradient of such a tensor is None, not
         zeros."""
         stopped = self.regions.stopped
         if self._with_gradient is None or self._with_gradient[0] != stopped:
@@ -106,7 +108,7 @@ class Captured:
     def _behind(self, values: Set[int],
                 stopped: Set[Any]) -> Tuple[Set[int], Set[int], Set[int]]:
         """Return the values, parameters and parameters of regions that gradients of ``values``
-        reach. ``stopped``: inputs of regions, (op, index), that no gradient reaches."""
+        reach. ``stopped`` are the inputs of regions, as (op, index), that no gradient reaches."""
         parameters: Set[int] = set()
         of_regions: Set[int] = set()
         for node in reversed(self.graph["nodes"]):
@@ -118,8 +120,8 @@ class Captured:
         return values, parameters, of_regions
 
     def _targets(self) -> Tuple[Set[int], Set[int], Set[int]]:
-        """Return the values and parameters that gradients of the losses' targets would reach in
-        PyTorch. The engine has no such gradients."""
+        """Return the values and parameters that would get gradients through targets of losses in
+        PyTorch. The engine computes no gradients of targets."""
         return self._behind({x for loss in self.graph["losses"] for x in loss["inputs"][1:]}, set())
 
     def targets(self) -> Set[int]:
@@ -153,13 +155,13 @@ class Captured:
 
     @property
     def tied(self) -> bool:
-        """Whether a parameter has several uses."""
+        """True if at least one parameter has several uses."""
         uses = [p for node in self.graph["nodes"] for p in node.get("parameters", ())]
         return len(set(uses)) < len(uses)
 
     def has_gradient(self, parameter: int) -> bool:
         """Return whether a parameter is not frozen and a gradient reaches it. For a parameter of a
-        region, the last step decides."""
+        region, the answer is that of the last step."""
         _, parameters, of_regions = self._reached()
         reached = parameter in parameters or (
             parameter in of_regions and self.parameters[parameter].name in self.regions.reached)
@@ -177,7 +179,8 @@ class Captured:
                 entry["frozen"] = True
 
     def report(self) -> str:
-        """Return a line for each region, one about the proof, and one about a second pipeline."""
+        """Return lines: one for each region, one about the proof, and one about a second pipeline
+        for evaluation, if there is one."""
         text = "not proven" if self.proof is None else self.proof.report()
         second = (f"evaluation: another pipeline takes {bytes_of(self.evaluation_bytes)} beside "
                   "the plan" if self.evaluation_bytes else "")
@@ -186,8 +189,8 @@ class Captured:
     # --- inputs ---
 
     def to_engine(self, inputs: Sequence[Any]) -> List[Any]:
-        """Convert the module's inputs [N, ...] to the graph's inputs. Inputs that are in the
-        engine's memory order are not copied."""
+        """Convert the module's inputs [N, ...] to the graph's inputs. Inputs that already are in
+        the engine's memory order are not copied."""
         tensors = [_tensor(x, i) for i, x in enumerate(inputs)]
         if len(tensors) < len(self.inputs):
             raise ArgumentError(f"inputs: {len(self.inputs)} are expected, as in the example, got "
@@ -212,7 +215,7 @@ class Captured:
         return found + [x if x.is_floating_point() else _narrowed(x, "targets") for x in added]
 
     def with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the inputs, with zeros in place of those at the end that are absent or None."""
+        """Return the inputs. Inputs at the end that are absent or None are replaced by zeros."""
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         if not 0 < len(inputs) < len(self.inputs):
@@ -282,8 +285,8 @@ class Captured:
         return shape
 
     def to_torch(self, outputs: Sequence[Any]) -> Tuple[Any, ...]:
-        """Convert the graph's outputs to the module's outputs. None, an output on another rank,
-        stays None."""
+        """Convert the graph's outputs to the module's outputs. An output that another rank computes
+        is None, and stays None."""
         tensors = [x if x is None or isinstance(x, Tensor) else torch.from_numpy(x)
                    for x in outputs]
         return tuple(None if tensors[i] is None else from_memory(tensors[i], self.layouts[i])
@@ -309,8 +312,8 @@ class Captured:
         return self.output_gradients([None if x is None else x.detach() for x in tensors], samples)
 
     def check_added_loss(self) -> None:
-        """Raise unless the graph's first output has the module's order of dimensions, which the
-        targets of an added loss have.
+        """Raise unless the graph's first output has the same order of dimensions as the module's
+        output, because targets of an added loss have that order.
 
         Raises:
             ArgumentError: The output is in another order in memory.
@@ -357,8 +360,8 @@ def _narrowed(x: Tensor, name: str) -> Tensor:
     return x.to(torch.int32)
 
 
-#: Minimum size in bytes of a large output. Computing the loss of such an output takes several times
-#: its size on the C library's heap.
+#: Outputs of at least this many bytes get their own pages. Computing the loss of such an output
+#: takes several times its size on the C library's heap.
 LARGE = 1 << 20
 
 

@@ -4,8 +4,8 @@
     where(c, a, b)    c a + (1 - c) b; c is a hidden input
 
 Because 0 times infinity is NaN, a choice stays in PyTorch if its tensors may be infinite or NaN.
-Such tensors are results of logarithms, roots, quotients and exponentials, and inputs before the
-first layer."""
+Such tensors are the results of logarithms, roots, quotients and exponentials. Inputs of the module
+are such tensors too, until a layer has processed them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["choose", "derived"]
 
 def derived(t: "Translator", x: Outside, name: Any, function: Callable[[Tensor], Tensor],
             shape: Sequence[Tuple[bool, int]]) -> Outside:
-    """Return a node that PyTorch evaluates before each step: ``function`` of ``x``, numbers of this
-    shape. ``name`` identifies the function."""
+    """Return a node that PyTorch evaluates before each step. Its result is ``function`` of ``x``, a
+    tensor of numbers of this shape. ``name`` identifies the function."""
     key = (x.node, name)
     if key not in t.derived:
         t.derived[key] = Outside(Computed(function, x.node), list(shape), torch.float32)
@@ -66,7 +66,7 @@ def _filled(t: "Translator", condition: Any, chosen: bool, number: float) -> Any
     return found
 
 
-#: Functions of an element whose results may be infinite or NaN for finite elements.
+#: Elementwise functions whose results may be infinite or NaN for finite arguments.
 _UNBOUNDED = {NUMBERS[name] for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log")}
 
 
@@ -81,7 +81,8 @@ def _may_be_infinite(t: "Translator", x: Any) -> bool:
     pending, seen = [(t.value(x).number, True)], set()
     hidden = {entry.number: entry for entry in t.hidden}
     while pending:
-        number, is_raw = place = pending.pop()  # is_raw: no layer lies between the input and x
+        # is_raw: no layer lies between the module's input and the value.
+        number, is_raw = place = pending.pop()
         if place in seen:
             continue
         seen.add(place)
@@ -101,8 +102,8 @@ def _may_be_infinite(t: "Translator", x: Any) -> bool:
 
 
 def _is_finite(hidden: Any) -> bool:
-    """Return whether all elements of an input of the graph are known to be finite. None: it is an
-    input of the module."""
+    """Return whether all elements of an input of the graph are known to be finite; ``hidden`` is
+    None for an input of the module, whose elements may be infinite."""
     if hidden is None:
         return False
     if hidden.rows is not None:

@@ -4,11 +4,11 @@
     x --> linear --> cumsum --> neg --> sort --> getitem --> linear
                      |--- one region, of four nodes ---|
 
-A node that the engine does not cover begins a set. A set grows until only float32 tensors with
+Each node that the engine does not cover begins a set. The set grows until only float32 tensors with
 samples cross its border. Then it is made convex: no path leaves the set and comes back. So the set
 can be one node of the pipeline. Two sets become one if only views and elementwise ops lie between
-them and fewer elements then cross borders. All nodes of a set belong to one layer, so a stage can
-begin at any layer.
+them, and if fewer elements cross borders after that. All nodes of a set belong to one layer, so a
+stage can begin at any layer.
 
 Values that depend on parameters alone are computed again in each set that reads them."""
 
@@ -31,7 +31,7 @@ __all__ = ["Plan", "Subgraph", "is_region", "is_skipped", "multiple_of_samples",
 
 #: Nodes without a result, which only check conditions that the guards check too.
 _SKIPPED = ("_assert", "sym_constrain", "_guard", "assert_")
-#: Ops that take sizes: a number among their arguments may be the number of samples.
+#: Ops that take sizes, so a number among their arguments may be the number of samples.
 _SIZED = {"view", "reshape", "_unsafe_view", "expand", "new_zeros", "new_ones", "new_full"}
 _VIEWS = {"view", "reshape", "_unsafe_view", "expand", "permute", "transpose", "t", "squeeze",
           "unsqueeze", "slice", "select", "split", "split_with_sizes", "unbind", "getitem", "alias",
@@ -40,17 +40,17 @@ _ELEMENTWISE = {"add", "sub", "rsub", "mul", "div", "neg", "pow", "square", "sqr
                 "log", "abs", "relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu", "clamp",
                 "where", "masked_fill", "maximum", "minimum", "_to_copy", "to", "type_as", "gt",
                 "ge", "lt", "le", "eq", "ne", "logical_not", "logical_and", "logical_or"}
-#: Ops with state, or that mix samples in training.
+#: Ops that have a state, or that mix samples in training.
 _BATCH_NORM = ("batch_norm", "_native_batch_norm", "native_batch_norm", "cudnn_batch_norm")
 
 
 def is_skipped(node: Any) -> bool:
-    """Return whether a node only checks a condition that the guards check too."""
+    """Return whether a node has no result and only checks a condition that the guards check too."""
     return name_of(node).startswith(_SKIPPED)
 
 
 def multiple_of_samples(value: Any) -> Optional[int]:
-    """Return k if a number of a graph is k times the number of samples, else None."""
+    """If a number in a graph is k times the number of samples, return k, else None."""
     try:
         (batch, size), = shape_of([value])
     except (AttributeError, Unsupported):
@@ -64,13 +64,14 @@ class Subgraph:
 
     #: The nodes in order. Nodes that depend on parameters alone may also run in other regions.
     nodes: List[Any]
-    #: Tensors and numbers from outside, parameters, and numbers that count samples.
+    #: What the nodes read from outside: tensors and numbers, parameters, and numbers that count
+    #: samples.
     arguments: List[Any]
     parameters: List[Any]
     #: Nodes whose results are read outside of the subgraph.
     outputs: List[Any]
-    #: Why its first node is not covered, and the path of the innermost module that has all its
-    #: nodes.
+    #: Why the engine does not cover the first node; the path of the innermost module that contains
+    #: all nodes.
     error: CaptureError
     path: str
     layer: Optional[str]
@@ -91,12 +92,12 @@ class _Facts:
         self.patterned = patterned
         self.parameters = {n for n in self.nodes
                            if n.op == "placeholder" and kinds.get(n.name) == "PARAMETER"}
-        #: Nodes that depend on the inputs, and nodes with a value of the graph: they depend on a
-        #: parameter, or on an input of floats.
+        #: Nodes that depend on the inputs; nodes whose results are values of the graph, because
+        #: they depend on a parameter or on an input of floats.
         self.varying: Set[Any] = set()
         self.live: Set[Any] = set(self.parameters)
         self.stateful = stateful_nodes(program)
-        #: For each node, how often the layer changes before the node, and the node's layer.
+        #: For each node, how often the layer changes before the node; the layer of the node.
         self.run: Dict[Any, int] = {}
         self.layer: Dict[int, Optional[str]] = {}
         current: Optional[str] = None
@@ -175,7 +176,7 @@ class _Facts:
                    for n in numbers)
 
     def hull(self, nodes: Set[Any]) -> Set[Any]:
-        """Return the nodes, and those on a path from one of them to another."""
+        """Return these nodes, and all nodes on a path from one of these nodes to another."""
         places = sorted(self.index[n] for n in nodes)
         between = self.nodes[places[0]:places[-1] + 1]
         after: Set[Any] = set()
@@ -214,7 +215,7 @@ def reads_state(node: Any, stateful: Set[Any]) -> bool:
 
 
 def is_region(node: Any) -> bool:
-    """Return whether a node is a call of a module that PyTorch runs whole."""
+    """Return whether a node is the call of a module that PyTorch runs as a whole."""
     return node.target is torch.ops.cgpipe.region.default
 
 
@@ -225,7 +226,7 @@ def _tensors(node: Any) -> List[Tensor]:
 
 
 def _is_certain(node: Any) -> bool:
-    """Return whether an op that may draw random numbers draws none."""
+    """Return whether an op that may draw random numbers draws none with these arguments."""
     if name_of(node) != "scaled_dot_product_attention":
         return False
     p = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
@@ -233,7 +234,7 @@ def _is_certain(node: Any) -> bool:
 
 
 def _common(paths: Sequence[str]) -> str:
-    """Return the path of the innermost module that has all of these."""
+    """Return the path of the innermost module that contains all of these nodes."""
     parts = [path.split(".") if path else [] for path in paths]
     found = []
     for names in zip(*parts):
@@ -255,14 +256,15 @@ class Plan:
     # --- nodes that are not covered ---
 
     def refuse(self, node: Any, error: CaptureError) -> bool:
-        """Let PyTorch run a node. Return whether PyTorch can run it."""
+        """Begin a set with a node that PyTorch must run. Return whether PyTorch can run the
+        node."""
         if node in self._uncovered:
             return True
         facts = self.facts
         if not facts.is_allowed(node):
             return False
         if not facts.has_samples(node):
-            # If it depends on parameters alone, each user computes it again.
+            # If the node depends on parameters alone, each set that reads it computes it again.
             return node not in facts.varying and node in facts.live and all(
                 user.op != "output" and self.refuse(user, error) for user in node.users
                 if not is_skipped(user))
@@ -306,8 +308,8 @@ class Plan:
                 and len({self.facts.run[node] for node in own}) == 1)
 
     def _must_join(self, own: Set[Any], error: CaptureError) -> Set[Any]:
-        """Return the neighbours of a set that must join it, because the values between them cannot
-        cross a border."""
+        """Return the neighbours of a set that must join the set, because values between them and
+        the set cannot cross a border."""
         facts, found = self.facts, set()
         for node in own:
             carried = facts.is_carried(node)
@@ -323,7 +325,7 @@ class Plan:
                 if facts.has_samples(x) and not facts.is_carried(x):
                     found.add(x)
                 elif x in facts.varying and not facts.has_samples(x):
-                    raise error  # it mixes samples
+                    raise error  # the node mixes samples, so no region can run it
         return found
 
     # --- sets that become one ---
@@ -333,8 +335,8 @@ class Plan:
             pass
 
     def _merge_two(self, sets: List[Set[Any]]) -> bool:
-        """Join the first two sets for which this is an improvement. Return whether there are two
-        such sets."""
+        """Join the first two sets that are better as one set. Return whether there are two such
+        sets."""
         first = self.facts.index
         sets.sort(key=lambda own: min(first[node] for node in own))
         for own in sets:
@@ -431,8 +433,8 @@ class Plan:
             facts.ordered(own))
 
     def _in_order(self, subgraphs: Sequence[Subgraph], gone: Set[Any]) -> List[Unit]:
-        """Return nodes and subgraphs in topological order (Kahn), where a subgraph has the place of
-        its last node. Leave out the nodes in ``gone``, and nodes that only subgraphs read."""
+        """Return nodes and subgraphs in topological order (Kahn). A subgraph has the place of its
+        last node. Leave out the nodes in ``gone``, and nodes that only subgraphs read."""
         facts = self.facts
         of = {node: s for s in subgraphs for node in s.needs}
         for node in reversed(facts.nodes):

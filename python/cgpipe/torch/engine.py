@@ -26,9 +26,10 @@ __all__ = ["Engine", "Options", "return_memory", "view_of"]
 
 @dataclass(frozen=True)
 class Options:
-    """A Runtime's options for plans. See cgp_plan_options in cgpipe/plan.h."""
+    """The options with which a Runtime makes plans. See cgp_plan_options in cgpipe/plan.h."""
 
-    #: Prefix of the layer names of each stage; None: one stage per device, balanced by FLOPs.
+    #: For each stage, the prefix of its layers' names; None: one stage per device, balanced by
+    #: FLOPs.
     stages: Optional[Sequence[str]] = None
     #: Name of each stage's device.
     devices: Sequence[str] = ("cpu",)
@@ -37,19 +38,20 @@ class Options:
     #: "never", "always" or "except_last", each with or without "+selective"; or "budget", with
     #: limits in the names of devices.
     recompute: str = "never"
-    #: Cut each stage in two if all devices are CPUs. This shortens the bubble but takes more
-    #: memory. CPU devices share their memory, so the halves may be on different devices.
+    #: Whether to cut each stage in two if all devices are CPUs. This shortens the bubble but takes
+    #: more memory. CPU devices share their memory, so the halves may be on different devices.
     halves: bool = False
-    #: The caller computes the loss from the outputs. False: the module returns its losses.
+    #: True: the caller computes the loss from the outputs. False: the module returns its losses.
     external_loss: bool = True
-    #: Update running statistics once per mini-batch.
+    #: Whether to update running statistics once per mini-batch.
     deferred_batch_norm: bool = False
-    #: Prove each capture; None: unless CGPIPE_VERIFY=0 is in the environment.
+    #: Whether to prove each capture; None: prove it unless CGPIPE_VERIFY=0 is in the environment.
     verify: Optional[bool] = None
-    #: Let PyTorch run parts that cannot be captured; the number of its threads.
+    #: Whether PyTorch may run parts that cannot be captured; the number of PyTorch's threads.
     fallback: bool = True
     torch_threads: int = 1
-    #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
+    #: Threads of each device; None: the number of PyTorch's threads, divided by the number of
+    #: devices.
     threads: Optional[int] = None
     #: Name of the model in messages; None: the module's class.
     name: Optional[str] = None
@@ -70,7 +72,8 @@ class _Handles:
 
 def destroy(pipeline: ctypes.c_void_p, plan: ctypes.c_void_p, model: ctypes.c_void_p,
             _regions: Any) -> None:
-    """Destroy the objects of an engine. The regions' tables must outlive its model."""
+    """Destroy the objects of an engine. The tables of the regions must outlive the engine's
+    model."""
     _c.lib.cgp_pipeline_destroy(pipeline)
     _c.lib.cgp_plan_destroy(plan)
     _c.lib.cgp_model_destroy(model)
@@ -81,7 +84,7 @@ _TYPES: Dict[int, Tuple[Any, torch.dtype]] = {0: (ctypes.c_float, torch.float32)
 
 
 def _view(tensor: Any, owner: Any) -> Tensor:
-    """Return a tensor over memory; it keeps ``owner`` alive."""
+    """Return a tensor whose elements are this memory. The tensor keeps ``owner`` alive."""
     shape = [tensor.shape.dims[i] for i in range(tensor.shape.rank)]
     count = 1
     for size in shape:
@@ -93,14 +96,14 @@ def _view(tensor: Any, owner: Any) -> Tensor:
 
 
 def _as_tensor(tensor: Tensor) -> Any:
-    """Return a cgp_tensor over a contiguous PyTorch tensor, f32 or i32."""
+    """Return a cgp_tensor with the memory of a contiguous PyTorch tensor, f32 or i32."""
     dims = (ctypes.c_int64 * 6)(*tensor.shape)
     return _c.cgp_tensor(0 if tensor.dtype == torch.float32 else 1,
                          _c.cgp_shape(tensor.dim(), dims), tensor.data_ptr())
 
 
 def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
-    """Return an array of pointers to cgp_tensors; None becomes NULL."""
+    """Return an array of pointers to cgp_tensors, with NULL for None."""
     structs = [None if t is None else _as_tensor(t) for t in tensors]
     array = (ctypes.POINTER(_c.cgp_tensor) * max(1, len(structs)))()
     for i, struct in enumerate(structs):
@@ -110,8 +113,8 @@ def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
 
 
 def return_memory() -> None:
-    """Return free pages of the C library's heap to the system. Call this after a capture, a move of
-    parameters, or the loss of a large output."""
+    """Return free pages of the C library's heap to the system. Call this after a capture, after
+    parameters have moved, or after the loss of a large output was computed."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -133,8 +136,8 @@ def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[
 
 
 def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
-    """Return the stage of each layer: the stage whose prefix the layer's name has, else the stage
-    of the previous layer."""
+    """Return the stage of each layer. It is the stage whose prefix the layer's name has or, if
+    there is none, the stage of the previous layer."""
     stages, stage = [], 0
     for i in range(_c.lib.cgp_model_layers(model)):
         name = _c.text(_c.lib.cgp_model_layer_name(model, i))
@@ -151,8 +154,8 @@ def device_name(device: str) -> str:
 
 
 def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int]]:
-    """Return the balance with each stage cut into halves of about equal FLOPs; None: a stage has a
-    single layer."""
+    """Return the balance after each stage was cut into halves of about equal FLOPs; None: a stage
+    cannot be cut, because it has a single layer."""
     halves: List[int] = []
     first = 0
     for layers in balance:
@@ -167,8 +170,8 @@ def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int
 
 def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List[int],
                  devices: Sequence[str]) -> None:
-    """Set the layers of each device: one stage, or the two half stages r and n + r. Results are
-    bit-identical either way."""
+    """Set the layers of each device. A device r of n has one stage, or the two half stages r and n
+    + r. Results are bit-identical either way."""
     o.stages = len(balance)
     o.balance = _c.array(ctypes.c_int, balance, "balance")
     halves = (_halves(model, balance)
@@ -208,16 +211,18 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
 
 
 class Engine:
-    """A plan of a captured module and its pipeline. Its methods are called on the Runtime's thread,
-    except reading views."""
+    """A plan of a captured module and its pipeline. Its methods must be called on the Runtime's
+    thread. Other threads may only read views."""
 
     def __init__(self, worker: Worker, captured: Any, options: Options, samples: int,
                  input_gradients: Sequence[bool], owner: Optional["Engine"] = None) -> None:
         self.captured, self.samples = captured, samples
         self.keeps = options.recompute.startswith("never")
-        self.versions: Optional[int] = None  # sum of the parameters' versions at the last change
+        # Sum of the versions that PyTorch counts for the parameters, at the last change.
+        self.versions: Optional[int] = None
         self.forwards = 0  # index of the last forward
-        self.inputs: Optional[List[Tensor]] = None  # borrowed by the engine until the backward
+        # Tensors that the engine borrows until the backward.
+        self.inputs: Optional[List[Tensor]] = None
         self.handles = _Handles(worker, captured.regions)
         captured.regions.check(options.devices, options.deferred_batch_norm)
         read_model(self.handles.model, captured, input_gradients)
@@ -228,7 +233,8 @@ class Engine:
         self.states = self._views(_c.lib.cgp_pipeline_state_tensor, captured.states)
 
     def _create(self, owner: Optional["Engine"]) -> None:
-        """Create the pipeline. It shares the owner's parameters if the plans allow it."""
+        """Create the pipeline. The pipeline shares the parameters of the engine ``owner`` if both
+        plans allow that."""
         handles = self.handles
         if owner is not None:
             try:
@@ -237,7 +243,7 @@ class Engine:
                 handles.owner = owner.handles  # the owner must outlive this pipeline
                 return
             except ArgumentError:
-                pass  # not shared: parameters are copied whenever another engine runs
+                pass  # parameters cannot be shared, so they are copied whenever another engine runs
         _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(handles.pipeline), handles.plan, 1))
 
     def _views(self, function: Any, names: Sequence[Any]) -> List[Tensor]:
@@ -270,7 +276,8 @@ class Engine:
         return self.forwards
 
     def skip_backward(self) -> None:
-        """End a forward without a backward. Running statistics change as after a backward."""
+        """End a forward that gets no backward. Running statistics change as they would after a
+        backward."""
         if self.pending:
             self.inputs = None
             self.call("skip_backward")
@@ -314,7 +321,7 @@ class Engine:
 
 
 def view_of(pipeline: Any, what: str, index: int) -> Tensor:
-    """Return a tensor over the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state".
+    """Return a tensor that is a view of a "parameter", "gradient" or "state" of a cgpipe.Pipeline.
     The tensor keeps the memory alive."""
     view = _views.view(pipeline, what, index)
     if isinstance(view, DeviceTensor):

@@ -13,7 +13,7 @@ __all__ = ["Computed", "Evaluator"]
 
 
 class Computed:
-    """A node that is a function of another."""
+    """A node whose value is a function of the value of another node."""
 
     op = "computed"
 
@@ -41,13 +41,13 @@ class Evaluator:
 
     def set_full(self, node: Any, shape: Sequence[Tuple[bool, int]], number: Any,
                  dtype: torch.dtype) -> None:
-        """Set the value of a node to a tensor whose elements are all ``number``. ``shape``: for
-        each dimension, whether it has the samples, and its size without them."""
+        """Set the value of a node to a tensor whose elements are all ``number``. For each
+        dimension, ``shape`` has whether it counts the samples, and its size for one sample."""
         self._full[node] = (shape, number, dtype)
 
     def forget(self, everything: bool) -> None:
-        """Free the example's values. If ``everything``, free the exported program too; then nothing
-        can be evaluated any longer."""
+        """Free the values that were computed for the example. If ``everything``, free the exported
+        program too, after which nothing can be evaluated."""
         self._example.clear()
         self.examples = []
         if everything:
@@ -55,7 +55,7 @@ class Evaluator:
             self._fixed, self._inputs, self._full = {}, {}, {}
 
     def example(self, node: Any) -> Any:
-        """Return a node's value for the example."""
+        """Return the value that a node has for the example inputs."""
         return self._value(node, self._example, self.examples)
 
     def run(self, nodes: Sequence[Any], inputs: Sequence[Tensor]) -> Dict[Any, Tensor]:

@@ -5,9 +5,9 @@
     Pipeline.evaluate(x, y)  the module with its loss, captured in eval mode
 
 The capture is made at the first evaluation, and proven. If its graph equals the graph of training
-except for dropout, the pipeline itself evaluates. Else a second pipeline does, with a plan for
-inference. It shares the memory of parameters and running statistics if both plans have them at the
-same places. Otherwise it copies them before each evaluation."""
+except for dropout, the pipeline itself evaluates. Otherwise a second pipeline evaluates, with a
+plan for inference. If both plans have parameters and running statistics at the same offsets, both
+pipelines share this memory. If not, the second pipeline copies them before each evaluation."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ __all__ = ["Evaluations"]
 
 
 class _Evaluation(Pipeline):
-    """A pipeline that evaluates with the parameters and running statistics of another one."""
+    """A pipeline that evaluates with the parameters and running statistics of another pipeline, its
+    owner."""
 
     def __init__(self, owner: Pipeline, plan: Plan) -> None:
         self._owner, self.shares = owner, False
         super().__init__(plan)
 
     def _new_worker(self) -> Any:
-        return self._owner._worker  # one thread makes the calls on pipelines that share memory
+        return self._owner._worker  # pipelines that share memory are called on the same thread
 
     def _create(self, seed: int, ends: List[Any]) -> None:
         ends.append(_Kept(self._owner._memory))
@@ -55,8 +56,8 @@ class _Evaluation(Pipeline):
                    for device in self.plan.devices)
 
     def take_weights(self) -> None:
-        """Take parameters and statistics from the owner, and from the module those that the owner
-        does not have."""
+        """Take parameters and statistics from the owner. Take parameters and statistics that the
+        owner does not have from the module."""
         if not self.shares:
             own, captured = self._owner.model._captured, self.model._captured
             tensors: Dict[str, Tensor] = captured._tensors()
@@ -70,7 +71,7 @@ class _Evaluation(Pipeline):
 
 
 class _Kept:
-    """Keeps memory until a pipeline that shares it is destroyed."""
+    """Keeps memory alive until a pipeline that shares the memory is destroyed."""
 
     rank = 0
 
@@ -92,12 +93,12 @@ class Evaluations:
 
     def __init__(self, owner: Pipeline) -> None:
         self._captured = owner.model._captured
-        #: For outputs and for losses: a captured module in eval mode, and the pipeline that runs
-        #: it; None: the owner.
+        #: One entry for outputs and one for losses: the module captured in eval mode, and the
+        #: pipeline that runs it; None: the owner runs it.
         self._found: Dict[bool, Tuple[Any, Optional[_Evaluation]]] = {}
 
     def of(self, owner: Pipeline, inputs: Sequence[Any], losses: bool) -> Optional[Pipeline]:
-        """Return the pipeline that evaluates these inputs of a mini-batch; None: the owner.
+        """Return the pipeline that evaluates these inputs of a mini-batch; None: the owner does.
 
         Raises:
             ArgumentError: The module has changed since its capture, or takes another path, and the
@@ -133,7 +134,8 @@ class Evaluations:
         own.was = own.state.read()
         found = model._captured
         found.regions.use_threads(own.regions.threads)
-        found.regions.training = True  # whatever mode the module is in
+        # This capture is for training, in whatever mode the module is.
+        found.regions.training = True
         found.state, found.was, found.has_own_modes = own.state, own.was, False
         if are_equal_in_evaluation(own, found, losses and not owner.model._targets):
             return found, None

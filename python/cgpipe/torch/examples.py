@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a module and its example inputs must be before a trace begins."""
+"""Checks of a module and its example inputs before a trace begins."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _short(dtype: Any) -> str:
 
 
 def of_module(module: nn.Module) -> List[Finding]:
-    """Return what is wrong with the parameters and buffers of a module."""
+    """Return the faults of a module's parameters and buffers."""
     if isinstance(module, torch.jit.ScriptModule):
         return [Finding("", text="a module with Python code is expected, got a scripted one (give "
                                  "the module from which torch.jit made it)")]
@@ -62,7 +62,7 @@ def _of_parameter(p: Tensor) -> Optional[str]:
 
 
 def _of_place(tensor: Tensor, what: str) -> Optional[str]:
-    """Return what is wrong with the place of a tensor's memory."""
+    """Return the reason why the memory of a tensor cannot be used."""
     if is_lazy(tensor):
         return (f"{what} with a shape is expected, got an uninitialized one (call the module with "
                 "an example once)")
@@ -80,7 +80,7 @@ def _of_place(tensor: Tensor, what: str) -> Optional[str]:
 
 
 def of_inputs(inputs: Sequence[Any], kwargs: Optional[Dict[str, Any]]) -> List[Finding]:
-    """Return what is wrong with example inputs."""
+    """Return the faults of example inputs."""
     found: List[Finding] = []
     tensors: List[Tuple[str, Tensor]] = []
     for name, value in [*((f"input {i}", x) for i, x in enumerate(inputs)),

@@ -2,8 +2,8 @@
 """Explain a capture before it is used: what the engine runs, what PyTorch runs, what is refused.
 
 The explanation is the result of a real capture. In addition, each exported program is surveyed. In
-a survey, a node that cannot be translated gets a placeholder result, so all such nodes are found,
-not only the first."""
+a survey, a node that cannot be translated gets a placeholder as its result. So the survey finds all
+such nodes, not only the first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cgpipe.torch.watch import CaptureError, is_inside, name_of
 
 __all__ = ["ENGINE", "PYTORCH", "REFUSED", "Entry", "Explanation", "explain"]
 
-#: What runs a part of a module, besides ENGINE.
+#: What may run a part of a module, besides ENGINE.
 PYTORCH, REFUSED = TORCH, "refused"
 
 
@@ -49,9 +49,9 @@ class Entry:
     op: str
     #: "file:line" of the user's code; "": none.
     line: str
-    #: Number of calls; 0: not known.
+    #: Number of calls of the op; 0: not known.
     calls: int
-    #: Why the engine does not run it; "" if it does.
+    #: Why the engine does not run this part; "" if it does.
     reason: str
 
 
@@ -90,7 +90,7 @@ class Explanation:
 
 
 class _Survey(Walk):
-    """Translates all nodes that can be translated, and notes the others."""
+    """Translates all nodes that can be translated, and records the others."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -103,13 +103,13 @@ class _Survey(Walk):
             self.unsure.add(node)
         try:
             super()._translate(module, node, patterns)
-        except Exception:  # a placeholder is the cause, or translate() raises it again
+        except Exception:  # the cause is a placeholder, or translate() raises the exception again
             self.env[node] = _stand_in(self.t, node)
             self.unsure.add(node)
 
     def _refuse(self, node: Any, error: CaptureError, certain: bool = True) -> None:
-        # A node that depends on a placeholder may have failed because of it. But an unknown op is
-        # always a failure.
+        # A node that depends on a placeholder may have failed because of the placeholder. But an
+        # unknown op is a failure in any case.
         if node not in self.unsure or name_of(node) not in OPS:
             self.failed += error.findings
         self.env[node] = _stand_in(self.t, node)
@@ -117,7 +117,7 @@ class _Survey(Walk):
 
 
 def _stand_in(t: Translator, node: Any) -> Any:
-    """Return something with the shape and the type of a node's result."""
+    """Return a placeholder with the shape and the type of a node's result."""
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)):
         return [_of_tensor(t, node, x) for x in value]
@@ -162,7 +162,7 @@ class _Explainer:
         self.module = module
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.found: List[Finding] = []
-        #: Ops that no survey could translate, and the places of the last one.
+        #: Ops that no survey could translate; the ops and places of the last survey.
         self.failed: List[Finding] = []
         self.places: List[Place] = []
 
@@ -207,7 +207,7 @@ class _Explainer:
         return self._entries(PYTORCH, findings)
 
     def _of_parts(self, captured: Captured) -> List[Entry]:
-        """Return entries for the ops of regions that are parts of modules."""
+        """Return an entry for each op of the regions that are parts of modules."""
         whole = [region.path for region in captured.regions.all if not region.only]
         reasons = {replace(found, text=""): found.text for found in self.failed}
         findings = []
@@ -244,9 +244,9 @@ def explain(module: nn.Module, example_inputs: Any,
 
         print(cgpipe.torch.explain(module, x))
 
-    The module is captured in its current mode, as from_torch() and GPipe capture it, but not proven
-    against PyTorch: a proof that fails moves more modules to PyTorch, or refuses them. The module
-    does not change.
+    The module is captured in its current mode, as from_torch() and GPipe capture it, but it is not
+    proven against PyTorch. In a real capture, a proof that fails moves more modules to PyTorch, or
+    refuses them. The module does not change.
 
     Args:
         module: An nn.Module, or a GPipe.

@@ -3,9 +3,10 @@
 
     module --> torch.export --> checks, detached regions --> functional graph, guards
 
-Dimension 0 of each input counts the samples, and stays a symbol. A functional graph has no writes:
-the result of a write through a view is a new value. The outputs of regions under no_grad() are
-detached before the graph becomes functional, so gradients stop where the module stops them."""
+Dimension 0 of each input counts the samples, and stays a symbol. A functional graph has no writes
+to tensors: what would be written through a view becomes a new value. The outputs of regions under
+no_grad() are detached before the graph becomes functional, so gradients stop where the module stops
+them."""
 
 from __future__ import annotations
 
@@ -55,18 +56,18 @@ def _nothing() -> None:
 
 
 class _Form:
-    """The structure of a module's output, and the parts of the output that are not tensors. It is a
-    separate object because an export watches a module's attributes."""
+    """The structure of a module's output, and the parts of the output that are not tensors. This is
+    an object of its own because an export watches the attributes of a module."""
 
     spec: Any = None
     leaves: Sequence[Any] = ()
     #: Buffers that the last forward replaced by other tensors.
     replaced: Sequence[str] = ()
-    #: What to do at the end of a forward.
+    #: Functions to call at the end of a forward.
     after: Callable[[], None] = staticmethod(_nothing)
 
     def __init__(self) -> None:
-        #: Results of modules that a trace returns in addition (boundaries.py).
+        #: Results of modules that a trace returns in addition to the outputs (boundaries.py).
         self.marks: List[Tuple[Key, Tensor]] = []
 
 
@@ -78,7 +79,7 @@ class Flat(nn.Module):
         super().__init__()
         self.module = module
         self._spec, self._places, self._rest = spec, list(places), list(rest)
-        #: Which tensors require a gradient.
+        #: Which input tensors require a gradient.
         self.wants = [False] * len(places)
         #: Whether batch norms in evaluation have gradients (capture.py).
         self.fixed_norms = False
@@ -100,8 +101,8 @@ class Flat(nn.Module):
 
 
 def flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[Any]) -> Flat:
-    """Return a flat module whose forward has a parameter per tensor: some versions of torch.export
-    do not support *tensors."""
+    """Return a flat module whose forward has one parameter per tensor, because some versions of
+    torch.export do not support *tensors."""
     names = ", ".join(f"x{i}" for i in range(len(places)))
     scope: Dict[str, Any] = {}
     exec(f"def forward(self, {names}): return self.run({names})", scope)
@@ -114,7 +115,8 @@ def flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[
 
 @dataclass
 class Guard:
-    """What the exported program assumes about the number of samples, as comparisons of sympy."""
+    """The assumptions of an exported program about the number of samples, as comparisons of
+    sympy."""
 
     comparisons: List[Any]
     #: Smallest and largest number of samples.
@@ -124,7 +126,8 @@ class Guard:
     without: Set[int] = field(default_factory=set)
 
     def refuses(self, samples: int) -> Optional[str]:
-        """Return the comparison that does not hold for a number of samples; None: all hold."""
+        """Return a comparison that does not hold for this number of samples; None: all comparisons
+        hold."""
         if samples < self.least or (self.most is not None and samples > self.most):
             return (f"at least {self.least} samples" if samples < self.least
                     else f"at most {self.most} samples")
@@ -151,7 +154,8 @@ def _guard(program: Any) -> Guard:
     ranges = [r for symbol, r in program.range_constraints.items() if symbol in symbols]
     least = max((int(r.lower) for r in ranges), default=1)
     uppers = [int(r.upper) for r in ranges if r.upper < 2**62 and "oo" not in str(r.upper)]
-    # torch.export traces 0 and 1 apart, so it gives a lower bound of 2 to every number.
+    # torch.export traces 0 and 1 samples separately, so every exported program has a lower bound of
+    # 2 samples.
     return Guard(list(dict.fromkeys(comparisons)), 1 if least <= 2 else least,
                  min(uppers, default=None))
 
@@ -164,7 +168,7 @@ _LOCK = threading.RLock()
 
 @dataclass
 class Program:
-    """A functional exported program, and what it assumes about the number of samples."""
+    """A functional exported program, and its assumptions about the number of samples."""
 
     exported: Any
     guard: Guard
@@ -233,7 +237,7 @@ def _without_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the log of a trace that fails, and its graph, from standard error."""
+    """Keep the log and the graph of a trace that fails from being written to standard error."""
     before, text = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.CRITICAL)
     try:
@@ -268,12 +272,12 @@ def _functional(program: Any, marks: Sequence[Key]) -> Program:
 
 
 def finding_of(node: Any, text: str) -> Finding:
-    """Return a finding about a node."""
+    """Return a finding that names the place of a node."""
     return Finding(path_of(node), called(name_of(node)), line_of(node), text)
 
 
 def _is_of_export(error: BaseException) -> bool:
-    """Return whether torch.export raised an exception, not the module."""
+    """Return whether torch.export itself raised an exception, and not the module."""
     text = str(error)
     return ("onstraint" in text and ("specializ" in text or "violated" in text)
             ) or type(error).__module__.startswith(
@@ -282,8 +286,8 @@ def _is_of_export(error: BaseException) -> bool:
 
 
 def two_samples(x: Tensor) -> Tensor:
-    """Return an example with at least two samples: torch.export treats one sample as a special
-    case."""
+    """Return an example with at least two samples, because torch.export treats one sample as a
+    special case."""
     if x.dim() == 0:
         raise CaptureError("example: a tensor [N, ...] is expected, got a scalar")
     x = x.detach()

@@ -35,12 +35,12 @@ __all__ = ["Nodes", "Unread", "attempt_alone", "attempt_with_fallback"]
 
 
 class _Choice:
-    """The modules that are opaque."""
+    """The modules that are opaque, which means that PyTorch runs them as a whole."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        #: Path of the whole module. If a loss was added, the engine must compute the loss outside
-        #: of this module.
+        #: Path of the whole module. If a loss was added, the engine computes the loss, which lies
+        #: outside of this module.
         self.root = getattr(module, "path_of_module", "")
         self.modules: Dict[str, nn.Module] = {}
         #: Why a module was not captured.
@@ -49,8 +49,8 @@ class _Choice:
         self.found: List[Finding] = []
 
     def add(self, paths: Sequence[str], findings: Sequence[Finding]) -> bool:
-        """Make modules opaque, and others like them. Return whether any of them was not opaque
-        before."""
+        """Make modules opaque, and all modules that are alike. Return whether any of them was not
+        opaque before."""
         self.found += findings
         before = set(self.modules)
         for path in paths:
@@ -65,7 +65,7 @@ class _Choice:
         outer = next((own for own in self.modules if is_inside(path, [own])), None)
         if outer == "":
             return
-        if outer is not None:  # it is opaque already, and fails nevertheless
+        if outer is not None:  # the module is opaque already, and its capture fails nevertheless
             path = outer.rpartition(".")[0]
         path = path or self.root
         found = self.module.get_submodule(path)
@@ -80,12 +80,12 @@ class _Choice:
         self._drop_inner()
 
     def raise_uncalled(self, called: Sequence[str]) -> bool:
-        """Replace opaque modules that are never called by their parents; return whether there are
-        any."""
+        """If opaque modules are never called, make their parents opaque instead. Return whether
+        there are such modules."""
         gone = [path for path in self.modules if path not in called]
         for path in gone:
             if self.modules.pop(path, None) is None:
-                continue  # its parent is opaque
+                continue  # skip it: its parent is opaque
             if path:
                 self._add(path.rpartition(".")[0])
             for name in self.modules:
@@ -93,7 +93,7 @@ class _Choice:
         return bool(gone)
 
     def _drop_inner(self) -> None:
-        """Drop opaque modules inside of others."""
+        """Drop opaque modules that are inside of other opaque modules."""
         for path in list(self.modules):
             parts = path.split(".") if path else []
             outer = [".".join(parts[:i]) for i in range(len(parts))]
@@ -133,8 +133,8 @@ def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence
                           failed: Optional[CaptureError] = None,
                           found: Optional[List[Finding]] = None) -> Any:
     """Return ``attempt(opaque)``: a capture in which calls of opaque modules are nodes. While it
-    fails, more modules become opaque. ``failed``: the error of a first capture. ``found``: gets the
-    reasons of all failures.
+    fails, more modules become opaque. ``failed`` is the error of a first capture. The reasons of
+    all failures are added to ``found``.
 
     Raises:
         CaptureError: No module is left. Exceptions that the module's own forward raises are not
@@ -163,7 +163,8 @@ def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence
         except TranslatorError:
             raise
         except Exception as error:
-            # The trace fails, or the module itself does: then record() raises its exception.
+            # Either the trace has failed, or the module itself. If the module fails, record()
+            # raises the module's exception.
             reason = untraceable(module, error)
             if not choice.add([reason.path], [reason]):
                 raise CaptureError(reason) from error
@@ -171,7 +172,8 @@ def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence
 
 def _add(choice: _Choice, error: CaptureError, paths: Sequence[str],
          first: Optional[CaptureError]) -> None:
-    """Make more modules opaque. If there are none, raise the first error, for its reason."""
+    """Make more modules opaque. If there are none to add, raise the first error, because it has the
+    real reason."""
     if choice.add(paths, error.findings):
         return
     if first is None or str(first) == str(error):
@@ -199,17 +201,17 @@ class Nodes:
         self._module = module
         #: For each region, the nodes of its carriers, and the region's own node.
         self._nodes: List[List[Any]] = []
-        #: For each region that is a part of a module, its function, and why the engine does not run
-        #: it.
+        #: For each region that is a part of a module, the region's function, and the reason why the
+        #: engine does not run it.
         self.parts: List[Tuple[Part, CaptureError]] = []
 
     def add(self, key: int, inputs: Sequence[Any]) -> List[Value]:
-        """Add the node of a call; return its results."""
+        """Add the node for a call of an opaque module; return the results."""
         region = self._region(CALLS[key], inputs)
         return self._add(region, [self._input(x) for x in inputs if not _is_fixed(x)])
 
     def add_subgraph(self, subgraph: Subgraph, env: Dict[Any, Any]) -> List[Value]:
-        """Add the node of a subgraph, whose arguments are in ``env``; return its results.
+        """Add the node for a subgraph, whose arguments are in ``env``; return the results.
 
         Raises:
             Unread: One of its arguments cannot be read.
@@ -261,8 +263,8 @@ class Nodes:
         return self._outputs(region, values)
 
     def _carriers(self, number: int) -> List[int]:
-        """Add nodes (carriers) for the parameters that do not fit into one op. Return the token of
-        the last carrier."""
+        """Add nodes, called carriers, for the parameters that do not fit into the region's own op.
+        Return the token of the last carrier."""
         if number <= 0:
             return []
         token = self.t._add_hidden("i32", Layout.of_shape([]), rows=torch.zeros(1, 1).int())
@@ -333,7 +335,7 @@ class Nodes:
                 raise error
 
     def finish(self) -> Regions:
-        """Complete the nodes, after all other nodes have declared their parameters."""
+        """Complete the nodes of regions, after all other nodes have declared their parameters."""
         declared = {}
         tensors = dict(self._module.named_parameters(remove_duplicate=False))
         for name in self.t.orders:

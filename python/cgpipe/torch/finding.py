@@ -3,8 +3,8 @@
 
     layers.3.attention: cumsum (model.py:41): the engine has no such op
 
-A line is the innermost one outside PyTorch and this package, relative to the longest entry of
-sys.path that contains its file."""
+The line is the innermost line of code outside of PyTorch and this package. The path of its file is
+relative to the longest entry of sys.path that contains the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ITSELF", "UNTRACED", "Finding", "called", "fold", "line_of", "line_o
            "line_of_frame", "path_of_error", "untraceable"]
 
 UNTRACED = "its forward cannot be traced"
-#: The path of the whole module in a message.
+#: What a message has in place of the path of the whole module.
 ITSELF = "the module itself"
 
 
@@ -38,7 +38,7 @@ class Finding:
     text: str = ""
 
     def renamed(self, own: Callable[[str], str]) -> "Finding":
-        """Return the finding with its path and text renamed by a function."""
+        """Return the finding after a function has renamed its path and its text."""
         return replace(self, path=own(self.path), text=own(self.text))
 
     def of(self, path: str) -> str:
@@ -52,20 +52,20 @@ class Finding:
         return f"{self.path or ITSELF}: {self.of(self.path)}"
 
 
-#: Names of ops as a user calls them, by the names of functional ops.
+#: For the names of functional ops: the names under which users call these ops.
 _CALLED = {"_native_batch_norm_legit": "batch_norm", "_native_batch_norm_legit_functional":
            "batch_norm", "_native_batch_norm_legit_no_training": "batch_norm",
            "native_dropout": "dropout", "_unsafe_view": "view", "_to_copy": "to"}
 
 
 def called(op: str) -> str:
-    """Return the name of an op as a user calls it."""
+    """Return the name of an op in the form in which a user calls it."""
     return _CALLED.get(op, op)
 
 
 # --- lines ---
 
-#: Folders whose lines are not the user's.
+#: Folders whose code does not belong to the user.
 _FOREIGN = (os.path.dirname(torch.__file__) + os.sep,
             os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep)
 
@@ -123,8 +123,9 @@ _OPERATOR = re.compile(r"^(?:\w+\.)?(\w+)\.\w+(?:\s|$)")
 
 
 def untraceable(module: nn.Module, error: BaseException) -> Finding:
-    """Return a finding about an exception that a trace raised, and PyTorch alone does not. The
-    exception's text is left out, since it is about PyTorch's own parts."""
+    """Return a finding about an exception that a trace of the module raises, although the module
+    runs in PyTorch. The text of the exception is left out, because it is about internals of
+    PyTorch."""
     path, line = path_of_error(module, error), line_of_error(error)
     text, kind = str(error), type(error).__name__
     if "onstraint" in text and ("specializ" in text or "violated" in text):

@@ -5,9 +5,9 @@
     y.relu_()                    -->    z = relu(y)
     return y                            return z, and mean for the buffer
 
-PyTorch can do this for any program, but needs a second trace. This module needs none if a program
-only writes to whole results of which there are no views. It replaces each in-place op by its
-out-of-place op, whose result later ops read. Most programs are of this kind."""
+PyTorch can do this for any program, but needs a second trace. This Python module needs no second
+trace if a program only writes to whole results that have no views. It replaces each in-place op by
+its out-of-place op, whose result later ops read. Most programs are of this kind."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _OWN = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "c
         "adaptive_avg_pool3d", "square", "scaled_dot_product_attention", "softmax", "log_softmax",
         "log_sigmoid", "dropout", "cross_entropy_loss", "nll_loss_nd", "matmul", "bilinear",
         "upsample_bilinear2d", "upsample_nearest2d"}
-#: Ops that write to their first operand. Without the last letter, their names are those of ops that
-#: do not write.
+#: Ops that write to their first operand. Their names end in "_"; without it, they are the names of
+#: ops that do not write.
 _WRITES = {"relu_", "leaky_relu_", "silu_", "sigmoid_", "tanh_", "hardtanh_", "relu6_",
            "hardsigmoid_", "hardswish_", "elu_", "mish_", "add_", "sub_", "mul_"}
 _COUNTER = "num_batches_tracked"
 
 
 def functionalize(program: Any) -> Any:
-    """Return a functional program. It may be the given one, rewritten."""
+    """Return a functional program. It may be the given program itself, rewritten."""
     if rewrite(program):
         return program
     program.graph_module.recompile()
@@ -55,7 +55,7 @@ def rewrite(program: Any) -> bool:
     if written is None:
         return False
     graph = program.graph_module.graph
-    current: Dict[Any, Any] = {}  # the node of a tensor's value after writes to it
+    current: Dict[Any, Any] = {}  # for each tensor, the node of its value after the writes so far
 
     def value(node: Any) -> Any:
         return current.get(written.get(node, node), node)
@@ -82,19 +82,20 @@ def rewrite(program: Any) -> bool:
 
 
 def _name(node: Any) -> str:
-    """Return the name of an op of PyTorch's own; "" for other nodes."""
+    """Return the name of an op that PyTorch defines; "" for other nodes."""
     target = node.target
     return (str(target._schema.name.split("::")[-1])
             if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten" else "")
 
 
 def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
-    """Return a dictionary from each node that writes to a tensor, and returns it, to the node that
-    made the tensor. None: the program has a node that rewrite() does not cover."""
+    """Consider the nodes that write to a tensor and return it. Return a dictionary from each of
+    these nodes to the node that made the tensor. None: the program has a node that rewrite() does
+    not cover."""
     if any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs):
         return None
     written: Dict[Any, Any] = {}
-    writable: Set[Any] = set()  # tensors with memory of their own that nothing views
+    writable: Set[Any] = set()  # tensors that have their own memory and no views
     for node in program.graph_module.graph.nodes:
         first = written.get(node.args[0], node.args[0]) if _name(node) in _WRITES else None
         if node.op == "placeholder":
@@ -120,7 +121,8 @@ def _is_number(node: Any) -> bool:
 
 
 def _is_kept(node: Any, buffers: Dict[str, str]) -> bool:
-    """Return whether a functional program has the node as it is, or as rewrite() changes it."""
+    """Return whether a functional program may contain the node, either as it is or after the change
+    that rewrite() makes."""
     if node.target is operator.getitem or _is_region(node) or _is_identity(node):
         return True
     name = _name(node)
@@ -129,7 +131,7 @@ def _is_kept(node: Any, buffers: Dict[str, str]) -> bool:
     if name == "batch_norm":
         return _is_of_module(node, buffers)
     if _is_composite(node) and name not in OPS and (_aliases(node) or "dropout" in name):
-        return False  # PyTorch replaces it by the ops that it consists of
+        return False  # PyTorch replaces this op by the ops that it consists of
     # The schemas of norms do not say that they write to running statistics.
     return all(a.name != "running_mean" for a in node.target._schema.arguments)
 
@@ -145,7 +147,7 @@ def _aliases(node: Any) -> bool:
 
 
 def _has_own_memory(node: Any) -> bool:
-    """Return whether the result of a node has memory that no other tensor has."""
+    """Return whether the result of a node has its own memory, which no other tensor shares."""
     if _is_region(node):
         return True
     if not _name(node) or _is_identity(node):
@@ -163,7 +165,7 @@ def _is_dropout(node: Any) -> bool:
 
 
 def _is_identity(node: Any) -> bool:
-    """Return whether a dropout returns its operand."""
+    """Return whether a dropout returns its operand unchanged."""
     return _is_dropout(node) and (node.args[1] == 0 or not node.args[2])
 
 
@@ -204,7 +206,7 @@ def _batch_norm(graph: Any, node: Any) -> List[Any]:
 
 
 def _dropout(graph: Any, node: Any) -> Any:
-    """Add the dropout that returns its mask too; return the node of its result."""
+    """Add a dropout that also returns its mask; return the node of the result."""
     value = node.meta["val"]
     both = _with_meta(graph.call_function(torch.ops.aten.native_dropout.default, node.args), node,
                       (value, value.new_empty(value.shape, dtype=torch.bool)))
@@ -212,7 +214,7 @@ def _dropout(graph: Any, node: Any) -> Any:
 
 
 def _add_outputs(program: Any, written: Dict[Any, Any], buffers: Dict[str, str]) -> None:
-    """Return the new values of buffers, in front of the other outputs."""
+    """Make the new values of buffers outputs of the program, in front of its other outputs."""
     output = next(reversed(program.graph_module.graph.nodes))
     output.args = ((*written.values(), *output.args[0]),)
     program.graph_signature.output_specs[:0] = [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of aten ops to the engine's functions of an element, and of ops that are made of
-them: quotients, powers, PReLU and GLU."""
+"""Translation of aten ops to the engine's elementwise functions, and of ops that are composed of
+such functions: quotients, powers, PReLU and GLU."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ OF_X = ("clamp", "hardsigmoid", "hardswish", "abs", "log", "elu", "softplus", "m
         "bce_zero")
 NUMBERS = {name: number for number, name in enumerate(OF_Y + OF_X)}
 
-#: Stands for no limit: it is beyond the range of float32.
+#: A number that stands for no limit, because it is beyond the range of float32.
 NO_LIMIT = 1e300
 
 
 def function(t: Translator, name: str, x: Any, a: float = 0.0, b: float = 0.0) -> Value:
-    """Add a function of an element with two constants."""
+    """Add an elementwise function with two constants."""
     attributes: Dict[str, Any] = {"function": NUMBERS[name]}
     attributes.update((key, value) for key, value in (("slope", a), ("second", b)) if value)
     return t.unary("function_of_y" if name in OF_Y else "function", x, attributes)
@@ -61,8 +61,8 @@ def relu6(t: Translator, x: Any) -> Value:
 
 @functools.lru_cache(maxsize=None)
 def _passes_at_limits() -> bool:
-    """Return whether clamp has a gradient at its limits in this version of PyTorch: versions
-    differ."""
+    """Return whether clamp has a gradient at its limits in this version of PyTorch. Versions differ
+    in that."""
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.zeros(1, dtype=torch.float32, device="cpu", requires_grad=True)
         x.clamp(0.0, 1.0).backward(torch.ones(1, dtype=torch.float32, device="cpu"))
@@ -112,14 +112,14 @@ def celu(t: Translator, x: Any, alpha: float = 1.0) -> Value:
 
 @op("selu")
 def selu(t: Translator, x: Any) -> Value:
-    """Klambauer et al. 2017, arXiv:1706.02515."""
+    """SELU (Klambauer et al. 2017, arXiv:1706.02515)."""
     return elu(t, x, 1.6732632423543772, 1.0507009873554805)
 
 
 @op("softplus")
 def softplus(t: Translator, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    """Thresholds above 80 are refused. PyTorch's softplus overflows at 88, so between 88 and a
-    larger threshold its result is infinite."""
+    """Thresholds above 80 are refused. The reason is that exp overflows at 88 in PyTorch's
+    softplus, so its result is infinite between 88 and a larger threshold."""
     need(beta > 0 and threshold <= 80, "softplus with beta above 0 and a threshold of at most 80")
     return function(t, "softplus", x, float(beta), float(threshold))
 
@@ -135,8 +135,8 @@ def _neg(t: Translator, x: Any) -> Value:
 
 @op("prelu")
 def prelu(t: Translator, x: Any, weight: Any) -> Value:
-    """max(x, 0) + weight min(x, 0). At 0, the first term has no gradient, and the second has
-    one."""
+    """PReLU is max(x, 0) + weight min(x, 0). At 0, the first term has gradient 0, and the second
+    has gradient ``weight``."""
     x = t.value(x)
     need(isinstance(weight, Parameter) and len(weight.shape) <= 1, "prelu with a parameter")
     rank = len(x.layout.dims)
@@ -157,7 +157,8 @@ def glu(t: Translator, x: Any, dim: int = -1) -> Value:
 
 @op("div", "true_divide", "divide")
 def div(t: Translator, a: Any, b: Any, rounding_mode: Any = None) -> Any:
-    """The quotient of two tensors is a product with the reciprocal, which rounds once more."""
+    """The quotient of two tensors is computed as a product with the reciprocal, so it is rounded
+    once more."""
     need(rounding_mode is None, "div without rounding_mode")
     if isinstance(a, Loss) and isinstance(b, (Loss, Outside, Samples)):
         return quotient(t, a, b)

@@ -40,7 +40,8 @@ class Graph:
         self.losses: List[Dict[str, Any]] = []
         self.outputs: List[int] = []
         self.states: List[str] = []
-        #: Values through which parameters have a gradient that no node names: results of regions.
+        #: Values through which parameters get a gradient although no node names these parameters:
+        #: results of regions.
         self.trained: Set[int] = set()
         self._parameters: Dict[str, int] = {}
 
@@ -57,7 +58,8 @@ class Graph:
     # --- layers ---
 
     def layer(self, name: str) -> None:
-        """Begin a layer. A name that comes again later gets a new layer, with a number."""
+        """Begin a layer. If the name was already used by an earlier layer, the new layer's name
+        gets a number."""
         if self.layers and (self.layers[-1] == name or self.layers[-1].startswith(name + "#")):
             return
         again = sum(layer == name or layer.startswith(name + "#") for layer in self.layers)
@@ -96,7 +98,7 @@ class Graph:
         return number
 
     def has_gradient(self, number: int) -> bool:
-        """Return whether a parameter has a gradient through a value."""
+        """Return whether at least one parameter gets a gradient through a value."""
         found = {number}
         for node in reversed(self.nodes):
             if node["output"] not in found or node.get("op") in ("detach", "argmax"):
@@ -154,8 +156,8 @@ class Graph:
     # --- memory order ---
 
     def ordered(self, value: Value, axes: Sequence[Axis]) -> int:
-        """Return the number of a value whose axes are in this memory order. Its dimensions may be
-        any."""
+        """Return the number of a value whose axes are in this memory order. The dimensions of the
+        value do not matter."""
         wanted = list(axes)
         if BATCH in wanted:
             raise MixesSamples
@@ -165,13 +167,13 @@ class Graph:
                 else self._reorder(value.number, value.layout.order, wanted))
 
     def arrange(self, value: Value, groups: Sequence[Sequence[Axis]]) -> int:
-        """Return the number of a value with these axes in memory order, with a dimension for each
-        group."""
+        """Return the number of a value whose axes are in this memory order, and which has a
+        dimension for each group of axes."""
         number = self.ordered(value, [axis for group in groups for axis in group])
         return self.reshape(number, [count(group) for group in groups])
 
     def reshape(self, number: int, shape: Sequence[int]) -> int:
-        """Return a value with other dimensions; memory does not move."""
+        """Return a value with other dimensions. The elements stay where they are in memory."""
         shape = list(shape) or [1]
         if self.shape(number) == shape:
             return number
@@ -201,8 +203,8 @@ class Graph:
 
     def _moved(self, number: int, blocks: List[Tuple[Axis, ...]],
                target: Sequence[Tuple[Axis, ...]]) -> int:
-        """Move one block after the other to its place, because a transpose has too few dimensions
-        for all blocks."""
+        """Move one block of axes after the other to its place. This is needed because one transpose
+        has too few dimensions for all blocks."""
         for i, block in enumerate(target):
             j = blocks.index(block)
             if i == j:
@@ -217,7 +219,7 @@ class Graph:
 
 
 def _blocks(order: Sequence[Axis], wanted: Sequence[Axis]) -> List[Tuple[Axis, ...]]:
-    """Return the longest runs of axes that stay adjacent."""
+    """Return the longest runs of axes that are adjacent in both orders."""
     place = {id(axis): i for i, axis in enumerate(wanted)}
     blocks: List[List[Axis]] = []
     for axis in order:
@@ -229,7 +231,7 @@ def _blocks(order: Sequence[Axis], wanted: Sequence[Axis]) -> List[Tuple[Axis, .
 
 
 def to_memory(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a tensor in the engine's memory order: [N, *axes in order]."""
+    """Return a PyTorch tensor in the engine's memory order, [N, *axes in that order]."""
     logical = layout.logical()
     split = tensor.reshape([tensor.numel() // max(1, count(logical)),
                             *(axis.size for axis in logical)])
@@ -238,7 +240,8 @@ def to_memory(tensor: Tensor, layout: Layout) -> Tensor:
 
 
 def from_memory(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a tensor in the engine's memory order, [N, ...], with the layout's dimensions."""
+    """Return a tensor that is in the engine's memory order, [N, ...], as a tensor with the
+    dimensions of the layout."""
     n = tensor.shape[0]
     split = tensor.view([n, *(axis.size for axis in layout.order)])
     place = {id(axis): i for i, axis in enumerate(layout.order)}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameter groups of PyTorch's optimizers and of plans.
 
-A plan takes a ``torch.optim`` optimizer of a captured module in place of cgpipe's. Its groups
-become groups of the plan, by the names of their parameters. Only learning rate and weight decay may
-differ between groups."""
+For a captured module, a plan accepts a ``torch.optim`` optimizer in place of a cgpipe optimizer.
+Its groups become groups of the plan, by the names of their parameters. Only learning rate and
+weight decay may differ between groups."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _KINDS: Dict[type, Tuple[type, Tuple[str, ...]]] = {
     torch.optim.Adam: (optim.Adam, ("betas", "eps")),
     torch.optim.AdamW: (optim.AdamW, ("betas", "eps")),
     torch.optim.RMSprop: (optim.RMSprop, ("momentum", "alpha", "eps"))}
-# Options that change the update, with the value that the engine computes.
+# Options of PyTorch's optimizers that change the update, with the only value that the engine
+# supports.
 _FIXED = {"dampening": 0, "maximize": False, "amsgrad": False, "centered": False}
 
 
 def optimizer_of(given: torch.optim.Optimizer, captured: Any) -> optim.Optimizer:
-    """Return the plan's optimizer for PyTorch's optimizer of a captured module.
+    """Return the cgpipe optimizer that does the same as a PyTorch optimizer of a captured module.
 
     Raises:
         ArgumentError: The engine does not compute the same updates, or the optimizer has a state,
@@ -86,12 +87,13 @@ def _check_parameters(given: torch.optim.Optimizer, captured: Any) -> None:
 
 
 def _escaped(name: str) -> str:
-    """Return the pattern that matches a name alone."""
+    """Return the pattern that matches only this name."""
     return "".join(f"\\{c}" if c in "\\*?[]" else c for c in name)
 
 
 class Section:
-    """Parameters that are one of PyTorch's groups. ``group``: their group in the plan; -1: none."""
+    """Parameters that are one of PyTorch's groups. ``group`` is the index of their group in the
+    plan; -1: they are in no group."""
 
     def __init__(self, group: int, parameters: List[Any], lr: float, weight_decay: float) -> None:
         self.group, self.parameters = group, parameters
@@ -105,10 +107,11 @@ class Section:
 def of_plan(pipeline: "Pipeline", numbers: Dict[Any, int], parameters: List[Any],
             decays: List[bool]) -> List[Section]:
     """Return the plan's groups as PyTorch's groups: first the parameters in no group, then each
-    group. A group whose norms and biases do not decay becomes two.
+    group of the plan. If norms and biases of a group do not decay, it becomes two of PyTorch's
+    groups.
 
     Args:
-        pipeline: Has the plan.
+        pipeline: The pipeline of the plan.
         numbers: The engine's number of each of PyTorch's parameters that it trains.
         parameters: All of PyTorch's parameters.
         decays: For each of the engine's parameters, whether the model decays it.

@@ -25,7 +25,8 @@ def image(t: Translator, x: Any) -> Tuple[int, Layout]:
 
 
 def images(shape: Sequence[int], channels: Optional[Tuple[Axis, ...]] = None) -> Layout:
-    """Return the layout of an op's images [N, C, H, W], whose sample has this shape [H, W, C]."""
+    """Return the layout of an op's images [N, C, H, W]; ``shape`` is the shape [H, W, C] of a
+    sample."""
     h, w = new_axes(shape[0]), new_axes(shape[1])
     c = new_axes(shape[2]) if channels is None else channels
     return Layout([(BATCH,), c, h, w], [*h, *w, *c])
@@ -34,7 +35,7 @@ def images(shape: Sequence[int], channels: Optional[Tuple[Axis, ...]] = None) ->
 def image_op(t: Translator, x: Any, name: str, attributes: Optional[Dict[str, Any]] = None,
              size: Optional[Sequence[int]] = None, parameters: Sequence[int] = (),
              states: Sequence[str] = (), channels: Optional[int] = None) -> Value:
-    """Add a node on images; ``size``: height and width of the result."""
+    """Add a node on images; ``size`` is the height and width of the result."""
     number, layout = image(t, x)
     shape = t.graph.shape(number)
     made = [*(size or shape[:2]), channels or shape[2]]
@@ -54,8 +55,8 @@ def feature_dropout(t: Translator, x: Any, p: float, train: bool) -> Any:
 
 
 def result_size(t: Translator) -> List[int]:
-    """Return the height and width of the op's result, or of the first of several; a sequence has
-    height 1."""
+    """Return the height and width of the op's result, or of its first result if there are several.
+    A sequence has height 1."""
     value = t.node.meta["val"]
     shape = shape_of((value[0] if isinstance(value, (list, tuple)) else value).shape)
     return [1] * (4 - len(shape)) + [size for _, size in shape[2:]]
@@ -129,7 +130,7 @@ def convolution(t: Translator, x: Any, weight: Any, bias: Any, stride: Any, padd
 def _windows(t: Translator, x: Any, kernel: Any, stride: Any, sides: Sequence[int],
              ceil_mode: bool) -> Dict[str, Any]:
     """Return the attributes of a pool. With ``ceil_mode``, the last window may extend past the
-    image. Then padding is added at that end; a pool ignores padding."""
+    image. If it does, padding is added at that end, which the pool ignores."""
     kernels, strides, padding = pair(kernel), pair(stride or kernel), list(sides)
     height_and_width = t.value(x).layout.sizes()[2:]
     for i, (size, made) in enumerate(zip(height_and_width, result_size(t))):

@@ -27,8 +27,8 @@ class Unlike(Exception):
 
 
 class Axis:
-    """A factor of a dimension. ``repeated``: the values are the same along the whole axis, so the
-    axis is not in memory."""
+    """An axis is a factor of a dimension. If it is ``repeated``, the values are the same along the
+    whole axis, so the axis takes no memory."""
 
     __slots__ = ("repeated", "size")
 
@@ -64,8 +64,8 @@ class Layout:
 
     @classmethod
     def of_shape(cls, sizes: Sequence[int], order: Optional[Sequence[int]] = None) -> "Layout":
-        """Return the layout of a tensor [N, *sizes]; ``order``: indices into sizes, in memory
-        order."""
+        """Return the layout of a tensor [N, *sizes]. ``order`` has indices into ``sizes``, in
+        memory order."""
         axes = [_axes(size) for size in sizes]
         return cls([(BATCH,), *axes],
                    [axis for i in order or range(len(sizes)) for axis in axes[i]])
@@ -74,12 +74,12 @@ class Layout:
 
     @property
     def has_batch(self) -> bool:
-        """True if dimension 0 begins with the samples, and no other dimension has them."""
+        """True if dimension 0, and no other dimension, has the samples, as its outermost axis."""
         return (bool(self.dims) and self.dims[0][:1] == (BATCH,)
                 and all(BATCH not in dim for dim in self.dims[1:]))
 
     def sizes(self) -> List[int]:
-        """Return the sizes of the dimensions; the batch counts as 1."""
+        """Return the sizes of the dimensions for one sample."""
         return [count(dim) for dim in self.dims]
 
     def shape(self, samples: int) -> List[int]:
@@ -91,17 +91,19 @@ class Layout:
         return [axis for dim in self.dims for axis in dim if axis is not BATCH]
 
     def dim(self, index: int) -> int:
-        """Return a dimension's index; a negative ``index`` counts from the end."""
+        """Return the index of a dimension from the start; a negative ``index`` counts from the
+        end."""
         return index + len(self.dims) if index < 0 else index
 
     def with_dims(self, dims: Sequence[Dim]) -> "Layout":
-        """Return the same memory with other dimensions."""
+        """Return the layout that has other dimensions for the same memory."""
         return Layout(dims, self.order)
 
     # --- views ---
 
     def view(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
-        """Return the layout with another shape. An entry is (has the batch, size without it)."""
+        """Return the layout with another shape. Each entry of the shape is a pair: whether the
+        dimension has the samples, and its size for one sample."""
         left = [axis for dim in self.dims for axis in dim]
         order = list(self.order)
         dims: List[Dim] = []
@@ -138,7 +140,7 @@ class Layout:
         return parts
 
     def permute(self, order: Sequence[int]) -> "Layout":
-        """Return the dimensions in another order."""
+        """Return the layout with its dimensions in another order."""
         return self.with_dims([self.dims[self.dim(i)] for i in order])
 
     def transpose(self, a: int, b: int) -> "Layout":
@@ -160,9 +162,9 @@ class Layout:
         return self.with_dims(self.dims[:at] + self.dims[at + 1:])
 
     def expand(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
-        """Repeat dimensions of size 1, and insert dimensions in front. A dimension of size 1
-        becomes the dimension of the samples if ``shape`` has the samples there and the layout has
-        no such dimension."""
+        """Repeat dimensions of size 1, and insert dimensions in front. If ``shape`` has the samples
+        in a dimension where the layout has size 1, and the layout has no samples yet, that
+        dimension becomes the dimension of the samples."""
         dims: List[Dim] = [()] * (len(shape) - len(self.dims)) + self.dims
         found: List[Dim] = []
         for (batch, size), dim in zip(shape, dims):
@@ -177,8 +179,8 @@ class Layout:
     # --- pairs ---
 
     def refined(self, other: "Layout") -> Tuple["Layout", "Layout"]:
-        """Return two layouts of one shape, with the axes split so that their orders can be
-        compared."""
+        """Split the axes of two layouts of the same shape into equal axes, so that the memory
+        orders can be compared."""
         if len(self.dims) != len(other.dims):
             raise Unlike("tensors of different ranks")
         orders = list(self.order), list(other.order)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of losses. A loss ends the module: it may be multiplied by numbers above 0 and added
-to other losses. The engine divides the sum over all micro-batches, so a mean is the mean of the
-whole mini-batch. A loss that the engine lacks is composed of other ops (mean_losses.py)."""
+"""Translation of losses. A loss is the end of a module: after it, the module may only multiply the
+loss by positive numbers and add it to other losses. The engine divides the sum over all
+micro-batches, so a mean is the mean over the whole mini-batch. A loss that the engine lacks is
+composed of other ops (mean_losses.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ NONE, MEAN, SUM = 0, 1, 2
 
 
 def _reduced(reduction: int, attributes: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-    """Return the attributes of a loss with a reduction."""
+    """Return the attributes of a loss node for a reduction."""
     need(reduction in (MEAN, SUM), "a loss with reduction mean or sum")
     return {**(attributes or {}), **({"sum": True} if reduction == SUM else {})}
 
@@ -40,7 +41,7 @@ def broadcast_tensors(t: Translator, tensors: Sequence[Any]) -> List[Value]:
 
 def _of_elements(t: Translator, name: str, x: Any, targets: Any, reduction: int,
                  attributes: Optional[Dict[str, Any]] = None, weight: float = 1.0) -> Loss:
-    """Return a loss of single elements."""
+    """Return a loss that is a sum or mean over single elements."""
     attributes = _reduced(reduction, attributes)
     a, b = (t.whole(y) for y in broadcast.broadcast([t.value(x), t.value(targets)]))
     return _loss(name, t.same_order(a, b), attributes, weight)
@@ -49,7 +50,7 @@ def _of_elements(t: Translator, name: str, x: Any, targets: Any, reduction: int,
 def _of_differences(t: Translator, name: str, x: Any, targets: Any, reduction: int,
                     attributes: Optional[Dict[str, Any]] = None, weight: float = 1.0) -> Loss:
     """Return a loss that is symmetric in x and targets. The engine computes no gradient of targets.
-    So if both need a gradient, the loss compares their difference with zeros."""
+    So if x and targets both need a gradient, the loss compares their difference with zeros."""
     a, b = t.value(x), t.value(targets)
     if t.graph.has_gradient(b.number):
         a, b = b, a
@@ -123,8 +124,8 @@ def bce_with_logits(t: Translator, logits: Any, targets: Any, weight: Any = None
 
 
 def _of_probabilities_only(t: Translator, x: Value) -> Value:
-    """Return x, with NaN in place of elements outside 0 to 1, because BCE_ONE or BCE_ZERO is NaN
-    there."""
+    """Return x with NaN in place of elements outside of 0 to 1. It is NaN because BCE_ONE or
+    BCE_ZERO is NaN there."""
     own = t.unary("detach", x) if t.graph.has_gradient(x.number) else x
     both = t.binary("add", function(t, "bce_one", own), function(t, "bce_zero", own))
     return t.binary("add", x, t.unary("scale", both, {"slope": 0}))
@@ -189,7 +190,8 @@ def nll(t: Translator, scores: Any, targets: Any, weight: Any = None, reduction:
 
 
 def _logits_of(t: Translator, x: Value) -> Optional[Value]:
-    """If a log_softmax over classes made a value, return its argument, else None."""
+    """If a value is the result of a log_softmax over classes, return the argument of the
+    log_softmax, else None."""
     node = next((node for node in t.graph.nodes if node["output"] == x.number), None)
     own = list(x.layout.dims[1])
     if (node is None or node.get("op") != "log_softmax" or not own
@@ -202,7 +204,7 @@ def _logits_of(t: Translator, x: Value) -> Optional[Value]:
 def _of_classes(t: Translator, x: Value, targets: Any, weight: Any, reduction: int, ignore: int,
                 smoothing: float) -> Any:
     """Return the loss of log-probabilities x [N, C, ...]: -sum_c (labels x), where labels are
-    computed before each step; a mean is divided by the sum of the targets' weights."""
+    computed before each step. For a mean, divide by the sum of the targets' weights."""
     node, shape = _of_integers(targets)
     classes = count(x.layout.dims[1])
     of_class = torch.ones(classes, dtype=torch.float32) if weight is None else _constant(weight)
@@ -247,7 +249,7 @@ def kl_div(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
 
 @op("gather")
 def gather(t: Translator, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Value:
-    """With one index per row, the result is the sum of x times a row that is 1 at the index and 0
+    """Gather with one index per row: the sum of x times a row that is 1 at the index and 0
     elsewhere."""
     x = t.value(x)
     node, shape = _of_integers(index)
@@ -275,14 +277,14 @@ def _constant(weight: Any) -> torch.Tensor:
 
 
 def _of_integers(targets: Any) -> Tuple[Any, Any]:
-    """Return the node of targets, and their shape."""
+    """Return the node that has the targets, and the shape of the targets."""
     need(isinstance(targets, Outside) and isinstance(targets.node, torch.fx.Node),
          "a loss of targets that are inputs, or follow from them")
     return targets.node, targets.shape
 
 
 def _weights(targets: Any, weight: Any, ignore: int) -> Outside:
-    """Return the weights of targets: 0 for ignored ones."""
+    """Return the weights of targets. The weight of an ignored target is 0."""
     node, shape = _of_integers(targets)
     of_class = _constant(weight)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a module's output that a capture does not compute: objects that hold tensors, such as a
-cache of keys and values."""
+"""Parts of a module's output that a captured module does not return: objects that contain tensors,
+such as a cache of keys and values."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def _repeated(x: Value, heads: int) -> Value:
 
 
 def _mask(t: "Translator", mask: Any) -> Tuple[Any, Any]:
-    """Return the numbers to add to the scores, and which rows have a key that is not masked (None:
-    all rows)."""
+    """Return the numbers to add to the scores. Also return which rows have a key that is not masked
+    (None: all rows)."""
     if isinstance(mask, Constant):
         kept = _kept(mask.tensor)
         return (Constant(_added(mask.tensor)),
@@ -85,7 +85,7 @@ def _mask(t: "Translator", mask: Any) -> Tuple[Any, Any]:
         rows = [*mask.shape[:-1], (False, 1)]
         return (derived(t, mask, "added", _added, mask.shape),
                 derived(t, mask, "rows", _rows, rows))
-    # Scores would be NaN in a row without a key.
+    # In a row without a key, scores would be NaN.
     raise Unsupported("a mask that follows from integers, or is constant,")
 
 
@@ -99,7 +99,7 @@ def _rows(mask: Tensor) -> Tensor:
 
 
 def _added(mask: Tensor) -> Tensor:
-    """Return the numbers that are added to scores: 0 in rows without a key."""
+    """Return the numbers that are added to scores. In rows without a key they are 0."""
     added = (torch.zeros(mask.shape).masked_fill(~mask, -math.inf) if mask.dtype == torch.bool
              else mask.to(torch.float32))
     return added.masked_fill(~_kept(mask), 0.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses whose elements other ops compute: the mean or the sum of a value over all samples. Each is
+"""Losses that are the mean or the sum, over all samples, of a value that other ops compute. Each is
 a WEIGHTED_MEAN of the samples' means:
 
     sum_n (mean of sample n) factor / divisor      divisor: N, 1, or the sum of an input"""
@@ -22,7 +22,7 @@ __all__ = ["Before", "MeanTerm", "as_float", "mean_of", "quotient", "reduces_all
 
 
 class Before:
-    """A function of another node's result, which PyTorch evaluates before each step."""
+    """A function of the result of another node. PyTorch evaluates it before each step."""
 
     op = "call_function"
 
@@ -32,7 +32,8 @@ class Before:
 
 
 def as_float(x: Any) -> Any:
-    """Return integers or booleans that depend on the inputs as floats; anything else as it is."""
+    """If the argument is integers or booleans that depend on the inputs, return them as floats.
+    Return anything else unchanged."""
     if not isinstance(x, Outside) or x.dtype.is_floating_point:
         return x
     return Outside(Before(x.node, lambda given: given.to(torch.float32)), x.shape, torch.float32)
@@ -40,15 +41,15 @@ def as_float(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class MeanTerm(Term):
-    """A WEIGHTED_MEAN. ``inputs``: the mean of each sample. ``weight``: any number but 0."""
+    """A WEIGHTED_MEAN. ``inputs`` has the mean of each sample. ``weight`` is any number but 0."""
 
-    #: Elements of a sample.
+    #: Number of elements of a sample.
     elements: int = 1
-    #: Whether the samples are added up; False: their mean is taken.
+    #: True: the samples are added up. False: their mean is taken.
     sums: bool = False
-    #: Number of an input, whose sum divides the sum of the samples.
+    #: Number of an input. The sum of the samples is divided by the sum of this input.
     divisor: Optional[int] = None
-    #: The value that was reduced.
+    #: The value whose mean or sum this is.
     source: int = -1
 
     def scaled(self, factor: float) -> "MeanTerm":
@@ -97,7 +98,7 @@ def mean_of(t: Translator, x: Value, sums: bool = False, divisor: Any = None) ->
 
 
 def _total(x: Any) -> Optional[Any]:
-    """Return the argument of the sum over all samples that a node computes; None: it is none."""
+    """If a node computes a sum over all samples, return the argument of the sum, else None."""
     node = x.node if isinstance(x, Outside) else None
     if not isinstance(node, torch.fx.Node) or node.target is not torch.ops.aten.sum.default:
         return None
@@ -134,8 +135,8 @@ def quotient(t: Translator, a: Loss, b: Union[Loss, Samples, Outside]) -> Loss:
 
 
 def _over_samples(t: Translator, term: Term, number: int) -> Term:
-    """Return an engine's loss that is summed over all elements and divided by a multiple of the
-    number of samples. It is computed as the mean times the number of elements."""
+    """Return a loss of the engine that is summed over all elements and divided by a multiple of the
+    number of samples. The loss is computed as a mean times a constant."""
     if term.op not in ("mse", "smooth_l1", "bce_with_logits") or "sum" not in term.attributes:
         raise Unsupported("a sum of losses of elements divided by the number of samples")
     elements = math.prod(t.graph.shape(term.inputs[0]))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory and the operations of PyTorch in regions. Memory is measured for a few numbers of
-samples."""
+"""Measurement of the memory and the operations that PyTorch needs in regions. Memory is measured
+for a few numbers of samples."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def is_reduced(x: Any) -> bool:
 
 
 class counted(TorchDispatchMode):
-    """Counts floating-point operations while it is entered. Matrix products, convolutions and
+    """A context manager that counts floating-point operations. Matrix products, convolutions and
     attention count by PyTorch's formulas; another op counts one operation for each element that it
-    writes. ``reduced``: whether a result was of a type with fewer bits than float32."""
+    writes. ``reduced`` tells whether a result had a type with fewer bits than float32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,16 +41,16 @@ class counted(TorchDispatchMode):
 
 
 def of_a_sample(counts: Dict[int, int]) -> float:
-    """Return how many bytes one more sample takes. ``counts``: measured bytes by number of
-    samples."""
+    """Return how many bytes each additional sample takes. ``counts`` has the measured bytes for
+    each number of samples."""
     least, most = min(counts), max(counts)
     return ((counts[most] - counts[least]) / (most - least) if most > least
             else counts[least] / least)
 
 
 def of_samples(counts: Dict[int, int], samples: int) -> int:
-    """Estimate the bytes of a number of samples: they grow linearly, and are not less than measured
-    bytes of fewer samples. -1: nothing was measured."""
+    """Estimate the bytes that a number of samples takes. The estimate grows linearly, and is not
+    less than the measured bytes of fewer samples. -1: nothing was measured."""
     if not counts:
         return -1
     if samples in counts:

@@ -43,7 +43,8 @@ class _WithLoss(nn.Module):
 
 @dataclass
 class _Count:
-    """A batch norm's count of batches: the module's int64, the engine's i32, and their value."""
+    """A batch norm's count of batches: the int64 tensor of the module, the i32 state of the engine,
+    and the value that both had last."""
 
     tensor: Tensor
     view: Tensor
@@ -151,8 +152,8 @@ class _Module(Captured):
                 count.tensor.fill_(value)
 
     def give_counts(self, pipeline: Any) -> None:
-        """Copy counts of batches that a caller, or load_state_dict(), has written in the module to
-        the engine."""
+        """If a caller or load_state_dict() has written counts of batches in the module, copy them
+        to the engine."""
         for count in pipeline.counts:
             if int(count.tensor) != count.value:
                 count.value = int(count.tensor)
@@ -183,8 +184,8 @@ class _Module(Captured):
                                     "(cgpipe.torchgpipe.GPipe calls them)")
 
     def release(self, pipeline: Any) -> None:
-        """Copy the module's tensors that view this pipeline's memory to new memory, because the
-        pipeline's memory is about to be freed. Views of another pipeline's memory stay."""
+        """The pipeline's memory is about to be freed. So copy the module's tensors that are views
+        of this memory to new memory. Tensors that are views of another pipeline's memory stay."""
         if pipeline.plan.ranks > 1:
             ranks.take(self, pipeline, self._tensors())
             return
@@ -226,7 +227,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         loss: A function of the module's output and a target: losses of torch.nn.functional that
             docs/reference/torch-ops.md lists, or a sum of them. None: only losses that the
             module returns.
-        example_target: A target for ``loss``.
+        example_target: An example of a target for ``loss``.
         input_gradients: Let backward compute the gradients of f32 inputs, except targets of losses.
         cut_at: Paths of modules at which a stage may begin. None: the children of an nn.Sequential,
             else the elements of lists and sequences of modules.
@@ -269,7 +270,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
 
 @dataclass
 class _Source:
-    """The arguments of a capture, to capture the module again in another mode."""
+    """The arguments of a capture, kept for capturing the module again in another mode."""
 
     module: nn.Module
     loss: Optional[Callable[..., Tensor]]
@@ -277,7 +278,7 @@ class _Source:
     name: Optional[str]
     verify: Optional[bool]
     fallback: bool
-    #: The structure of inputs and target, and the leaves of it that are no tensors.
+    #: The structure of inputs and target, and the leaves of this structure that are not tensors.
     spec: Any = None
     rest: Sequence[Any] = ()
 
@@ -297,7 +298,7 @@ class _Source:
         return found  # type: ignore[no-any-return]
 
     def capture_again(self, examples: Sequence[Tensor], with_loss: bool) -> Model:
-        """Capture the module in its current mode, with other tensors."""
+        """Capture the module in its current mode, with other tensors as examples."""
         left = list(examples)
         given = torch.utils._pytree.tree_unflatten(
             [left.pop(0) if x is None else x[0] for x in self.rest], self.spec)

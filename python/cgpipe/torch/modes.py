@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules whose own forward takes another path in eval mode, beyond what PyTorch's layers do.
 
-A graph of training serves evaluation too if the two modes differ in dropout and batch norms only:
-the engine has both modes of these ops. Two kinds of forward differ in more. One reads the mode. The
-other fixes the mode of a dropout or a batch norm (F.dropout(x, p)), which then stays in
-evaluation."""
+A graph captured in training mode serves evaluation too if the two modes differ only in dropout and
+batch norms, because the engine has both modes of these ops. Two kinds of forward differ in more.
+One kind reads the mode itself. The other kind calls a dropout or a batch norm with a fixed mode
+(F.dropout(x, p)), which is then also used in evaluation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Reads", "are_equal_in_evaluation", "has_own_modes", "noting_reads"]
 
 
 class Reads:
-    """Whether code outside of PyTorch has read the mode of a module."""
+    """Records whether code outside of PyTorch has read the mode of a module."""
 
     found = False
 
@@ -33,7 +33,7 @@ def _is_of_torch(name: str) -> bool:
 
 @contextlib.contextmanager
 def noting_reads() -> Iterator[Reads]:
-    """Note the reads of ``training`` on this thread, of all modules."""
+    """Record every read of the attribute ``training`` of a module on this thread."""
     reads, thread = Reads(), threading.get_ident()
 
     def get(module: nn.Module) -> bool:
@@ -55,8 +55,8 @@ def noting_reads() -> Iterator[Reads]:
 
 
 def has_own_modes(graph: Any, module: nn.Module) -> bool:
-    """Return whether a dropout or a batch norm in training mode is not the call of a layer of
-    PyTorch, which follows its own mode."""
+    """Return whether a dropout or a batch norm in training mode is called by other code than a
+    PyTorch layer. (A PyTorch layer follows its own mode.)"""
     for node in graph.nodes:
         name = name_of(node)
         modal = (name in ("native_dropout", "_native_batch_norm_legit_functional")
@@ -80,8 +80,8 @@ def _drops(node: Any) -> bool:
 
 
 class _Graph:
-    """The expressions of a captured module's outputs and losses in evaluation, each a number:
-    equal expressions have equal numbers in ``known`` (hash-consing)."""
+    """The expressions of a captured module's outputs and losses in evaluation. Each expression has
+    a number, and equal expressions have equal numbers in ``known`` (hash-consing)."""
 
     def __init__(self, captured: Any, known: Dict[Any, int]) -> None:
         self.captured, self.known = captured, known
@@ -129,7 +129,7 @@ class _Graph:
 
 
 def _form(layout: Layout) -> Any:
-    """Return a form of a layout that is equal for equal layouts."""
+    """Return an object that represents a layout: objects of equal layouts are equal."""
     place: Dict[int, int] = {id(axis): i for i, axis in enumerate(layout.order)}
     dims: List[Tuple[Any, ...]] = [
         tuple((place.get(id(axis), -1), axis is BATCH, axis.size) for axis in dim)
@@ -138,8 +138,8 @@ def _form(layout: Layout) -> Any:
 
 
 def are_equal_in_evaluation(a: Any, b: Any, losses: bool) -> bool:
-    """Return whether two captures compute the same losses in evaluation or, without ``losses``, the
-    same outputs. Results of regions count as different."""
+    """Return whether two captures compute the same losses in evaluation. Without ``losses``,
+    compare outputs instead. Results of regions always count as different."""
     known: Dict[Any, int] = {}
     one, other = _Graph(a, known), _Graph(b, known)
     return (one.losses() == other.losses() if losses else

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of functional aten ops that move elements within a sample: roll, padding, steps, and
-rows by constant indices."""
+"""Translation of functional aten ops that move elements within a sample: roll, padding, slices with
+a step, and rows selected by constant indices."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["padded", "strided"]
 
 
 def along(t: Translator, x: Value, dim: int, name: str, attributes: Any, made: int) -> Value:
-    """Add a node on images [size, 1, C] whose rows are a dimension of a sample, and whose channels
-    are all other elements. The dimension becomes ``made``."""
+    """Add a node on images [size, 1, C]. The rows of the image are a dimension of a sample, and its
+    channels are all other elements. The node changes the size of the dimension to ``made``."""
     x = t.whole(x)
     dims = list(x.layout.dims)
     dim = x.layout.dim(dim)
@@ -49,7 +49,7 @@ def padded(t: Translator, x: Value, dim: int, before: int, after: int) -> Value:
 
 
 def strided(t: Translator, x: Value, dim: int, begin: int, end: int, step: int) -> Value:
-    """Return every ``step``-th element of begin .. end - 1 of a dimension."""
+    """Return elements ``begin``, ``begin + step``, .. of a dimension, below ``end``."""
     x = t.whole(x)
     dim = x.layout.dim(dim)
     size, number = count(x.layout.dims[dim]), max(0, -(-(end - begin) // step))
@@ -59,7 +59,7 @@ def strided(t: Translator, x: Value, dim: int, begin: int, end: int, step: int) 
     if begin + number * step > size:
         x = padded(t, x, dim, 0, begin + number * step - size)
     part = t.whole(t.part(x, dim, begin, begin + number * step))
-    # A copy whose axis has two factors.
+    # Make a copy whose axis has two factors.
     count_before = list(part.layout.dims)
     dims: List[Any] = list(count_before)
     outer, inner = new_axes(number), (Axis(step),)

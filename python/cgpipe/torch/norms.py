@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of norms. A norm without parameters becomes an INSTANCE_NORM: its pixels are the
-elements that are normalized together, and its channels are the other elements of a sample."""
+"""Translation of norms. A norm without parameters becomes an INSTANCE_NORM on an image. Elements
+that are normalized together become the pixels of a channel, and there is a channel for each such
+set of elements."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def _affine(t: Translator, y: Value, weight: Any, bias: Any) -> Value:
 
 
 def _of_channels(x: Value, parameter: Any) -> Any:
-    """Return a parameter of the channels, dimension 1, in a shape that broadcasts to x."""
+    """Return a parameter that has a number for each channel, in a shape that broadcasts to x.
+    Channels are dimension 1 of x."""
     if parameter is None:
         return None
     need(isinstance(parameter, Parameter), "a norm with its parameters")
@@ -71,7 +73,7 @@ def rms_norm(t: Translator, x: Any, shape: Any, weight: Any = None,
 
 
 class Statistic:
-    """The new value of a running statistic, which the engine computes."""
+    """Stands for the new value of a running statistic, which the engine computes."""
 
 
 @op("_native_batch_norm_legit_functional")
@@ -120,7 +122,7 @@ def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: An
 
 def _fixed_batch_norm(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, var: Any,
                       eps: float) -> Value:
-    """Return x weight / std + (bias - mean weight / std), for statistics that do not change."""
+    """Return a batch norm with fixed statistics: x weight / std + (bias - mean weight / std)."""
     ones = [1] * (len(x.layout.dims) - 2)
     scale = Constant(torch.rsqrt(var + eps).reshape([-1, *ones]))
     shift = Constant((-mean * torch.rsqrt(var + eps)).reshape([-1, *ones]))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opaque modules: modules that an export keeps as one node, and that PyTorch runs later.
+"""Opaque modules: modules that an export keeps as a single node, and that PyTorch runs in each
+step.
 
     record()     run the module on two numbers of samples, and note each call of an opaque module:
                  structures, shapes, buffers that it writes to, whether it draws random numbers
@@ -40,7 +41,7 @@ def _unflatten(leaves: Sequence[Any], spec: Any) -> Any:
 @dataclass
 class _Side:
     """The arguments or the results of a call: their structure, the shapes and types of tensors, and
-    all parts that are no tensors."""
+    all parts that are not tensors."""
 
     spec: Any
     rest: List[Any]
@@ -55,12 +56,13 @@ class _Side:
                    [list(x.shape) for x in tensors], [x.dtype for x in tensors])
 
     def build(self, tensors: Sequence[Tensor]) -> Any:
-        """Return the structure with these tensors."""
+        """Return the arguments or results, with these tensors in place of the recorded ones."""
         left = list(tensors)
         return _unflatten([left.pop(0) if x is None else x[0] for x in self.rest], self.spec)
 
     def differs(self, other: "_Side") -> bool:
-        """Return whether another call has another structure, or other parts that are no tensors."""
+        """Return whether another call has another structure, or other parts that are not
+        tensors."""
         return (self.spec != other.spec or self.dtypes != other.dtypes
                 or len(self.rest) != len(other.rest)
                 or any((a is None) != (b is None) or a is not None and not _same(a[0], b[0])
@@ -80,19 +82,19 @@ class Call:
     arguments: _Side
     results: _Side
     draws: bool
-    #: Buffers and attributes to which forward writes, and the indices of arguments to which it
-    #: writes.
+    #: Buffers and attributes to which forward writes; indices of the arguments to which it writes.
     buffers: List[str]
     attributes: List[Tuple[nn.Module, str]]
     writes: List[int]
-    #: Tensors that require a gradient and that the results depend on, but that are no parameters of
-    #: the module.
+    #: Tensors that the results depend on and that require a gradient, but that are not parameters
+    #: of the module.
     leaves: List[Tensor]
-    #: Shapes of the results: for each dimension, whether it has the samples, and its size without.
+    #: Shapes of the results. For each dimension: whether it counts the samples, and its size for
+    #: one sample.
     shapes: List[Shape] = field(default_factory=list)
     #: Which results require a gradient.
     requires: List[bool] = field(default_factory=list)
-    #: Tensors of the results, while the calls are recorded.
+    #: Tensors of the results; kept only while calls are recorded.
     values: List[Tensor] = field(default_factory=list)
     #: Whether forward scales rows of the module's weight (nn.Embedding with max_norm).
     scales: bool = False
@@ -100,10 +102,10 @@ class Call:
     mixes: bool = False
     #: Operations of the recorded call; after the calls are merged, operations of one sample.
     flops: float = 0.0
-    #: Whether it computes in a type with fewer bits than float32.
+    #: Whether forward computes in a type with fewer bits than float32.
     reduced: bool = False
-    #: Whether it has a checkpoint(use_reentrant=True), whose backward runs a second backward
-    #: inside.
+    #: Whether forward calls checkpoint(use_reentrant=True), whose backward runs a second backward
+    #: inside of the first.
     reentrant: bool = False
     #: Why the module was not captured.
     reason: Finding = Finding("")
@@ -131,7 +133,8 @@ Replacement = Callable[[str, nn.Module, Any, Any], Any]
 
 @contextlib.contextmanager
 def replaced(modules: Dict[str, nn.Module], call: Replacement) -> Iterator[None]:
-    """Call ``call(path, module, args, kwargs)`` instead of these modules."""
+    """While this is entered, a call of one of these modules runs ``call(path, module, args,
+    kwargs)`` instead."""
     def of(path: str, module: nn.Module) -> Callable[..., Any]:
         return lambda *args, **kwargs: call(path, module, args, kwargs)
     before = [(module, module.__dict__.get("_compiled_call_impl")) for module in modules.values()]
@@ -149,7 +152,7 @@ def replaced(modules: Dict[str, nn.Module], call: Replacement) -> Iterator[None]
 
 @contextlib.contextmanager
 def original(module: nn.Module) -> Iterator[None]:
-    """Restore a module's own call."""
+    """Let a module be called normally while this is entered."""
     value = module.__dict__.pop("_compiled_call_impl", None)
     try:
         yield
@@ -161,7 +164,7 @@ def original(module: nn.Module) -> Iterator[None]:
 
 
 class _Recorder:
-    """Notes the calls of opaque modules."""
+    """Records the calls of opaque modules."""
 
     def __init__(self) -> None:
         self.calls: List[Call] = []
@@ -215,8 +218,8 @@ def _check_weights(call: Call, weights: Sequence[Tuple[str, Tensor, int, Tensor]
 
 
 def _scales(module: nn.Module) -> bool:
-    """Return whether a module only scales the rows of its weight down to a norm and looks them up.
-    Then its gradient does not depend on the weight's values."""
+    """Return whether a module only looks up rows of its weight, after scaling them down to a
+    maximum norm. The gradient of such a module does not depend on the values of the weight."""
     return (isinstance(module, nn.Embedding) and module.max_norm is not None
             and type(module).forward is nn.Embedding.forward)
 
@@ -254,7 +257,7 @@ def drew(before: Tuple[Any, ...]) -> bool:
 
 
 def _set_attributes(module: nn.Module, before: Any) -> List[Tuple[nn.Module, str]]:
-    """Return the attributes that forward has set. They are not set back."""
+    """Return the attributes that forward has set. Does not restore them."""
     now = attributes_of(module)
     names = set_back(module, before)
     set_back(module, now)
@@ -276,16 +279,16 @@ def _nodes(value: Any, given: Sequence[Tensor]) -> Iterator[Any]:
 
 
 def _leaves(value: Any, given: Sequence[Tensor], module: nn.Module) -> List[Tensor]:
-    """Return the leaves of autograd's graph of a result that are no parameters of the module, down
-    to the arguments."""
+    """Return the leaves of autograd's graph of a result, down to the arguments, that are not
+    parameters of the module."""
     known = {id(x) for x in [*module.parameters(), *given]}
     variables = [getattr(node, "variable", None) for node in _nodes(value, given)]
     return [x for x in variables if x is not None and id(x) not in known]
 
 
 def _scaled(one: Sequence[int], n: int, other: Sequence[int], m: int) -> Optional[Shape]:
-    """Find the dimension that counts the samples, from the shapes for n and for m samples; None:
-    not exactly one does."""
+    """Find the dimension that counts the samples, from the shapes for n and for m samples. None: no
+    dimension counts them, or several do."""
     shape: Shape = []
     if len(one) != len(other):
         return None
@@ -340,7 +343,8 @@ def _merge(call: Call, again: Call, samples: int, other: int) -> None:
                              f"{str(a.dtype).replace('torch.', '')} {list(a.shape)} for {samples} "
                              "samples")
         call.shapes.append(shape)
-        if not (call.draws or again.draws):  # random numbers depend on the number of samples
+        # If random numbers are drawn, results differ for other numbers of samples.
+        if not (call.draws or again.draws):
             call.mixes |= not _rows_agree(a, b, shape, samples, other)
     if not call.shapes:
         raise call.error("returns no tensor")
@@ -367,7 +371,7 @@ def _rows_agree(a: Tensor, b: Tensor, shape: Shape, samples: int, other: int) ->
 def _recorded(module: nn.Module, modules: Dict[str, nn.Module], flat: nn.Module,
               examples: Sequence[Tensor]) -> List[Call]:
     recorder = _Recorder()
-    # The clones of floats are no leaves of autograd's graph, so forward may write to them.
+    # Clones of floats are not leaves of autograd's graph, so forward may write to them.
     wants: List[bool] = flat.wants
     given = [x.detach().clone().requires_grad_() * 1 if want else x.detach().clone()
              for x, want in zip(examples, wants)]
@@ -425,8 +429,8 @@ def traced(modules: Dict[str, nn.Module], calls: Dict[str, List[Call]]) -> Itera
                                paths=[path.rpartition(".")[0]] if path else [])
         tensors = [x for x in _flatten((args, kwargs))[0] if isinstance(x, Tensor)]
         found = torch.ops.cgpipe.region(tensors, keys[path][i % len(entries)])
-        # The module may read requires_grad, and may write to the tensors. So they must be no leaves
-        # of autograd's graph.
+        # The module may read requires_grad, and may write to the tensors. So the tensors must
+        # require gradients without being leaves of autograd's graph.
         found = [x.requires_grad_().clone() if requires else x
                  for x, requires in zip(found, entry.requires)]
         for i, value in zip(entry.writes, found[len(entry.results.shapes):]):

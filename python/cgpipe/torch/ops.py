@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of functional aten ops to nodes of a graph: a function for each op's name, without
-namespace and overload. This file has the ops on rows, products and sums; elementwise.py, views.py,
-images.py and losses.py have the others.
+"""Translation of functional aten ops to nodes of a graph. For each name of an op, without namespace
+and overload, there is a function. This file has the ops on rows, products and sums. Others are in
+elementwise.py, views.py, images.py and losses.py.
 
 A function takes the translator and the op's arguments, and returns the op's result. Arguments are
 Value (a tensor of the graph), Constant, Parameter, numbers, lists and None.
@@ -29,8 +29,8 @@ __all__ = ["OPS", "names"]
 
 
 def rows(t: Translator, x: Any) -> Tuple[int, Layout, List[Axis]]:
-    """Return a value with its last dimension innermost in memory, its layout, and its other
-    axes."""
+    """Move the last dimension of a value to the innermost place in memory. Return that value, its
+    layout, and its other axes."""
     x = t.whole(x)
     last = list(x.layout.dims[-1])
     rest = [axis for axis in x.layout.order if axis not in last]
@@ -41,7 +41,7 @@ def rows(t: Translator, x: Any) -> Tuple[int, Layout, List[Axis]]:
 
 
 def _grouped(axes: Sequence[Axis]) -> List[List[Axis]]:
-    """Return at most four groups of axes. Ops on rows work with any grouping."""
+    """Group axes into at most four dimensions. Ops on rows work with any grouping."""
     return ([[axis] for axis in axes[:3]] + ([list(axes[3:])] if len(axes) > 3 else [])
             if axes else [])
 
@@ -99,7 +99,8 @@ def _of_rows(t: Translator, name: str, x: Any, dim: int) -> Value:
 
 
 class _Kept:
-    """A node that PyTorch evaluates before each step: 1 where ids are not the padding, else 0."""
+    """A node that PyTorch evaluates before each step. Its result is 1 where an id is not the
+    padding, else 0."""
 
     op = "call_function"
 
@@ -112,7 +113,7 @@ class _Kept:
 
 
 def _padded_embedding(t: Translator, weight: Parameter, ids: Any, padding: int) -> Value:
-    """Return rows of a table, without a gradient for the row of the padding."""
+    """Return rows of a table. The row of the padding gets no gradient."""
     need(isinstance(ids, Outside) and isinstance(ids.node, torch.fx.Node),
          "embedding with padding_idx of ids that are inputs, or follow from them")
     y = embedding(t, weight, ids)

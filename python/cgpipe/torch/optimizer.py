@@ -2,9 +2,9 @@
 """A pipeline's optimizer as a torch.optim.Optimizer. Learning rate schedulers can set its learning
 rate, and its state_dict() and load_state_dict() have the format of PyTorch's optimizer.
 
-The engine computes the update. This adapter contains a PyTorch optimizer of the same kind. It shows
-that optimizer's param groups, and uses its checks of a state. That optimizer has state tensors only
-while a state is saved or loaded."""
+The engine computes the update. This adapter contains a PyTorch optimizer of the same kind. The
+adapter's param groups are those of the PyTorch optimizer, which also checks a loaded state. The
+PyTorch optimizer has state tensors only while a state is saved or loaded."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class PipelineOptimizer(torch.optim.Optimizer):
         self.param_groups = self._template.param_groups
 
     def step(self, closure: Any = None) -> None:
-        """Update the parameters, as Pipeline.update()."""
+        """Update the parameters, as Pipeline.update() does."""
         if closure is not None:
             raise ArgumentError("optimizer: no closure is expected (call Pipeline.step() and "
                                 "update())")
         self._pipeline.update()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Discard the gradients that wait, as Pipeline.zero_grad()."""
+        """Discard the gradients that wait for an update, as Pipeline.zero_grad() does."""
         self._pipeline.zero_grad()
 
     def _group_of(self, parameters: List[Any], numbers: Dict[Any, int]) -> Optional[int]:
@@ -81,8 +81,8 @@ class PipelineOptimizer(torch.optim.Optimizer):
         return _c.lib.cgp_plan_parameter_group(handle, found[0]) if found else None
 
     def learning_rates(self) -> Dict[int, float]:
-        """Return the learning rates of the next update by group of the plan. Key -1: parameters in
-        no group.
+        """Return a dictionary from the plan's groups to their learning rates in the next update.
+        Key -1 is for parameters in no group.
 
         Raises:
             ArgumentError: A scheduler has changed something other than learning rates, or set
@@ -127,7 +127,7 @@ class PipelineOptimizer(torch.optim.Optimizer):
         return found
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Take over the state of torch.optim's optimizer of this kind, with its learning rate.
+        """Load the state and the learning rate that a torch.optim optimizer of this kind has saved.
 
         Raises:
             ArgumentError: The state has other constants than the plan, other kinds of states, or
@@ -139,7 +139,7 @@ class PipelineOptimizer(torch.optim.Optimizer):
             self.param_groups = self._template.param_groups
             self.learning_rates()
             values, updates = self._collect()
-        except ValueError as error:  # ArgumentError is one
+        except ValueError as error:  # an ArgumentError is a ValueError too
             for group, was in zip(self._template.param_groups, before):
                 group.clear()
                 group.update(was)
@@ -192,13 +192,13 @@ class PipelineOptimizer(torch.optim.Optimizer):
 
 
 class _Plain:
-    """A parameter of a model that was not captured."""
+    """A parameter of a model that was not captured from a PyTorch module."""
 
     def __init__(self, value: Value) -> None:
         self.name = value.name
 
     def to_torch(self, memory: Tensor) -> Tensor:
-        """Return the memory, which has the model's order."""
+        """Return the memory itself, because it already has the model's order."""
         return memory
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pack the arguments of a region if they are more than the inputs of a custom op: some lie side by
-side in one value.
+"""Pack the arguments of a region if there are more of them than inputs of a custom op. Packed
+arguments lie side by side in one value.
 
     a, b, c, d, e, f   ->   a, b, c, CONCAT(d, e, f)        an op has at most MAX inputs
 
@@ -35,9 +35,9 @@ class _Packed(Operand):
 
 def pack(graph: Graph, inputs: Sequence[Tuple[int, Operand]],
          room: int) -> Tuple[List[int], List[Operand], List[int]]:
-    """Return values, the operands of all arguments, and for each operand the index of its value.
-    There are at most ``room`` values, unless the integers, which are not packed, are too many.
-    ``inputs``: values and operands."""
+    """Return the values that the op reads, the operands of all arguments, and for each operand the
+    index of its value. There are at most ``room`` values, unless there are too many integers, which
+    are never packed. ``inputs`` has a value and an operand for each argument."""
     operands = [operand for _, operand in inputs]
     if len(inputs) <= room:
         return [number for number, _ in inputs], operands, list(range(len(inputs)))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find ops that modules compute from elementary ops, in the exported program before its
-translation.
+"""Before an exported program is translated, find ops in it that are composed of elementary ops.
 
     0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))    gelu, approximated by tanh
     weight (x rsqrt(mean(x^2) + eps))                    rms_norm
@@ -26,7 +25,7 @@ def _name(node: Any) -> str:
 
 
 def _split(node: Any, name: str) -> Optional[Tuple[Any, Any]]:
-    """Return (tensor, number) if a node is the op ``name`` of a tensor and a number."""
+    """If a node is the op ``name`` of a tensor and a number, return (tensor, number)."""
     if _name(node) != name or len(node.args) < 2:
         return None
     a, b = node.args[:2]
@@ -89,7 +88,8 @@ def _rms(node: Any, absorbed: Set[Any]) -> Optional[List[Any]]:
 
 
 def _cast(node: Any, path: List[Any]) -> Any:
-    """Return the operand of a chain of casts, whose nodes are added to ``path``."""
+    """Return the operand at the start of a chain of casts. The nodes of the chain are added to
+    ``path``."""
     while _name(node) in ("to", "_to_copy", "type_as"):
         path.append(node)
         node = node.args[0]
@@ -109,7 +109,7 @@ def find_patterns(graph: Any) -> Found:
             continue
         users = {user for n in inner for user in n.users} - inner - {node}
         if any(not _name(user).startswith("_assert") for user in users):
-            continue  # another node reads an inner node
+            continue  # another node reads an inner node, so that must stay
         patterns[node] = ("gelu", [x, "tanh"]) if x is not None else ("rms_norm", arguments or [])
         absorbed |= inner
     return patterns, absorbed

@@ -29,18 +29,18 @@ class Place(NamedTuple):
     line: str
     #: ENGINE, TORCH, BEFORE or ONCE.
     where: str
-    #: Why PyTorch runs it inside the pipeline; "": it does not.
+    #: Why PyTorch runs the op inside the pipeline; "": PyTorch does not run it there.
     reason: str = ""
 
 
 def place_of(node: Any, where: str, reason: str = "", op: str = "") -> Place:
-    """Return the entry of a node. ``op``: the name of an op that several nodes compute, of which
-    this is the last."""
+    """Return the entry of a node. If the node is the last of several nodes that together compute an
+    op, ``op`` is the name of that op."""
     return Place(path_of(node), op or name_of(node), line_of(node), where, reason)
 
 
 def is_added(node: Any) -> bool:
-    """Return whether a node is the copy that a trace adds to a result of an opaque module."""
+    """Return whether a node is a copy that a trace makes of a result of an opaque module."""
     item = node.args[0] if name_of(node) == "clone" else None
     return (isinstance(item, torch.fx.Node) and item.target is operator.getitem
             and item.args[0].target is torch.ops.cgpipe.region.default)

@@ -35,16 +35,16 @@ __all__ = ["Different", "Proof", "prove", "wanted"]
 #: The difference that is always allowed, relative to the largest tensor of the layer.
 EXACT = 1e-6
 #: The difference that is always allowed where PyTorch computes in fewer bits than float32, relative
-#: to the tensor. A rounding of an operand may change a value to its neighbour in bfloat16, 2^-8
-#: away, and a few repeated runs may miss this.
+#: to the tensor. If an operand is rounded differently, a value may become its neighbour in
+#: bfloat16, 2^-8 away. A few repeated runs may not show this.
 REDUCED = 2.0**-8
-#: A tensor that differs by this many times its bound is not run again.
+#: If a tensor differs by more than this many times its bound, PyTorch is not run again for it.
 HOPELESS = 1000
-#: The allowed difference, relative to the change by PyTorch's own roundings.
+#: The allowed difference, as a multiple of the change that PyTorch's own roundings cause.
 ROUNDINGS = 8
-#: A larger bound proves nothing.
+#: A bound that is larger than this proves nothing.
 UNPROVABLE = 1e-2
-#: How many times PyTorch runs again for a draw before a tensor is refused.
+#: Maximum number of repeated PyTorch runs for a draw, after which a tensor is refused.
 MANY = 16
 
 
@@ -65,9 +65,9 @@ class Proof:
     #: Numbers of samples of the draws, and the tensors that were compared.
     samples: List[int] = field(default_factory=list)
     tensors: int = 0
-    #: Tensors whose bound is more than UNPROVABLE.
+    #: Tensors whose bound exceeds UNPROVABLE.
     unprovable: List[str] = field(default_factory=list)
-    #: Runs of PyTorch beside the first run of each draw, and the duration of the proof.
+    #: Number of repeated PyTorch runs, without the first run of each draw; duration of the proof.
     repeats: int = 0
     seconds: float = 0.0
 
@@ -88,8 +88,8 @@ class Proof:
 
 
 def _draw(examples: Sequence[Tensor], samples: int, other: bool, first: int = 0) -> List[Tensor]:
-    """Return ``samples`` rows of the example, from row ``first`` on. ``other``: permuted, and
-    floats perturbed by 10 %; probabilities stay within 0 and 1."""
+    """Return ``samples`` rows of the example, beginning with row ``first``. If ``other``, the rows
+    are permuted, and floats are perturbed by 10 %; probabilities stay between 0 and 1."""
     generator = torch.Generator().manual_seed(7)
     rows = torch.arange(first, first + samples)
     if other:
@@ -121,10 +121,11 @@ class _Comparison:
         self.paths = {cut.number: cut.path for cut in ours.captured.cuts.values()}
         #: How much roundings have changed a tensor, by kind and name, relative to its scale.
         self.spread: Dict[_Name, float] = {}
-        #: The difference that is always allowed, relative to the scale: EXACT times the layer's
-        #: largest tensor.
+        #: The difference that is always allowed, relative to the scale. It is EXACT times the
+        #: largest tensor of the layer.
         self.exact: Dict[_Name, float] = {}
-        #: Tensors that are not provable, and cuts whose gradients are not those of the layers.
+        #: Tensors that are not provable; cuts whose gradients differ from the gradients of the
+        #: layers.
         self.suspect: List[_Name] = []
         self.doubtful: Set[int] = set()
 
@@ -149,8 +150,8 @@ class _Comparison:
         if wrong:
             raise self._error(max(wrong, key=lambda key: far[key] / self._bound(key)), far)
         if self.suspect and self.paths:
-            # Without changes, a second run of PyTorch gives the same numbers, unless the module
-            # cannot be cut here.
+            # If nothing is changed, a second run of PyTorch gives the same numbers. If it does not,
+            # the module cannot be cut here.
             again = self._again(draw, self.suspect, scales, None)
             self.doubtful.update(x for key, own in again.items() if own > UNPROVABLE
                                  for piece in self._pieces(key)
@@ -158,7 +159,8 @@ class _Comparison:
 
     def _again(self, draw: Draw, keys: Sequence[_Name], scales: Dict[_Name, float],
                generator: Optional[torch.Generator]) -> Dict[_Name, float]:
-        """Return how much tensors differ if PyTorch runs their layers again."""
+        """Run layers again in PyTorch with rounding changes. Return how much their tensors differ
+        from the first run."""
         pieces = [piece for key in keys for piece in self._pieces(key)]
         wanted = {self.paths[x] for piece in pieces for x in piece.outputs if x in self.paths}
         read = {self.ours.names[entry.name] for piece in pieces
@@ -187,7 +189,7 @@ class _Comparison:
             "not understand (please report it; verify=False captures it anyway)")
 
     def _scales(self, draw: Draw) -> Dict[_Name, float]:
-        """Return the scale of each tensor. Differences are relative to it."""
+        """Return the scale of each tensor, to which differences are relative."""
         expected, has_gradients = draw.expected, any(kind == "gradients" for kind, _ in draw.far)
         for name, want in expected.gradients.items() if has_gradients else ():
             if ("gradients", name) not in draw.far and name in self.eager.parameters \
@@ -212,8 +214,8 @@ class _Comparison:
         return scales
 
     def _layer(self, key: _Name) -> Any:
-        """Return the layer of a tensor: of a gradient, the innermost module with a boundary; of a
-        running statistic, its module."""
+        """Return the layer of a tensor. For a gradient, this is the innermost module with a
+        boundary; for a running statistic, it is the module that has the statistic."""
         if key[0] == "outputs" and str(key[1]).endswith(("running_mean", "running_var")):
             return str(key[1]).rpartition(".")[0]
         if key[0] != "gradients":
@@ -228,7 +230,7 @@ class _Comparison:
         return self.exact.get(key, EXACT) + ROUNDINGS * self.spread.get(key, 0.0)
 
     def _wrong(self, far: Dict[_Name, float]) -> List[_Name]:
-        """Return the tensors that differ by more than their bound. Also notes the tensors that are
+        """Return the tensors that differ by more than their bound. Also record the tensors that are
         not provable."""
         found = []
         for key, value in far.items():
@@ -253,12 +255,14 @@ class _Comparison:
 
 def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor],
           fine: bool = False) -> Proof:
-    """Compare a captured module with PyTorch. Sets the numbers of samples that its graph is for.
-    ``fine``: run each piece alone, to name the ops that differ.
+    """Compare a captured module with PyTorch. Sets the range of numbers of samples for which the
+    graph is valid. If ``fine``, run each piece alone, so that the message can name the ops that
+    differ.
 
     Raises:
-        Different: They differ. The message has the module or the tensor, and the ops.
-        CaptureError: The module does what a capture does not cover.
+        Different: The captured module differs. The message has the module or the tensor, and the
+            ops.
+        CaptureError: The module does something that a capture does not support.
     """
     begin, proof = time.perf_counter(), Proof()
     eager = Eager(flat, captured)
@@ -280,15 +284,16 @@ def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor],
 
 def _compare(eager: Eager, captured: Captured, draws: Sequence[Draw], proof: Proof,
              fine: bool) -> bool:
-    """Compare the engine with PyTorch, layer by layer. Return False, and remove some cuts, if the
-    module cannot be compared at these. There, either the module does not run on results that it is
-    given, or a given result does not have the gradient of the module's own result."""
+    """Compare the engine with PyTorch, layer by layer. If the module cannot be compared at some
+    cuts, remove these cuts and return False. At such a cut, the module does not run on results that
+    it is given, or a given result does not get the same gradient as the module's own result."""
     ours = Ours(captured, eager.module, draws, join=not fine)
     ours.run()
     comparison = _Comparison(eager, ours, proof)
     lost: Set[int] = set()
     try:
-        for draw in reversed(draws):  # the smaller one first: its roundings serve both
+        # Run the smaller draw first, because its roundings serve both draws.
+        for draw in reversed(draws):
             comparison.check(draw)
         lost = comparison.doubtful
     except CaptureError:
@@ -304,8 +309,8 @@ def _compare(eager: Eager, captured: Captured, draws: Sequence[Draw], proof: Pro
 
 def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samples: int,
               other: bool) -> Draw:
-    """Return a draw with PyTorch's run. If PyTorch refuses a number of samples, that number becomes
-    a guard, and the draw has the example's number."""
+    """Return a draw with PyTorch's run. If PyTorch refuses the number of samples, record this
+    number as refused, and make a draw with the example's number of samples."""
     if captured.guard.refuses(samples) is None and samples != examples[0].shape[0]:
         try:
             return _counted(eager, examples, samples, other)
@@ -316,8 +321,8 @@ def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samp
 
 
 def _counted(eager: Eager, examples: Sequence[Tensor], samples: int, other: bool) -> Draw:
-    """Return a draw, with PyTorch's run, that has a finite loss if possible: a mean of losses is
-    NaN if no target of the chosen rows counts."""
+    """Return a draw with PyTorch's run that has a finite loss, if possible. A mean loss is NaN if
+    all targets of the chosen rows are ignored."""
     draws = []
     for first in range(0, examples[0].shape[0], samples):
         inputs = _draw(examples, samples, other, first)
@@ -342,8 +347,8 @@ def _check_without_gradient(eager: Eager, draw: Draw) -> None:
 
 
 def _takes_one(eager: Eager, draw: Draw) -> bool:
-    """Return whether PyTorch takes a single sample, and gives outputs of the same shape as it gives
-    each of several."""
+    """Return whether PyTorch accepts a single sample, and gives it outputs of the same shape as to
+    a sample among several."""
     try:
         alone = eager.outputs([x[:1] for x in draw.inputs])
     except Exception:

@@ -22,24 +22,25 @@ __all__ = ["Feed", "Notes", "Run", "Tensors", "difference", "moved", "shrinking"
 
 #: Relative change by which parameters and inputs are moved: a few roundings.
 MOVED = 4 * 2.0 ** -23
-#: Number of random numbers that move a tensor. It is prime, so the repetition does not align with a
-#: dimension.
+#: Number of random numbers that move a tensor; they are repeated. The number is prime, so the
+#: repetition does not align with a dimension.
 NOISE = 65521
 
 
-#: Tensors by name; results of modules by the number of their value. None: there is no gradient.
+#: Tensors by name; results of modules by the number of their graph value. A gradient is None if
+#: there is none.
 Tensors = Dict[Any, Optional[Tensor]]
 
 
 @dataclass
 class Run:
-    """The tensors of a forward and backward. Those at cuts are in the engine's memory order."""
+    """The tensors of a forward and backward. Tensors at cuts are in the engine's memory order."""
 
     outputs: Tensors
     gradients: Tensors
     results: Tensors = field(default_factory=dict)
     result_gradients: Tensors = field(default_factory=dict)
-    #: Strides of PyTorch's results, which of them require a gradient, and which are the whole
+    #: Strides of PyTorch's results; which results require a gradient; which results are the whole
     #: result of their module.
     strides: Dict[int, Tuple[int, ...]] = field(default_factory=dict)
     requires: Set[int] = field(default_factory=set)
@@ -47,7 +48,8 @@ class Run:
 
 
 def moved(tensor: Tensor, generator: Optional[torch.Generator]) -> Tensor:
-    """Return a tensor whose elements are moved by a few roundings; without a generator, itself."""
+    """Return a tensor whose elements are moved by a few roundings. Without a generator, return the
+    tensor itself."""
     if generator is None or not tensor.is_floating_point():
         return tensor
     x = tensor.detach()
@@ -76,7 +78,7 @@ def _real(x: Tensor) -> Tensor:
 
 
 def size(x: Optional[Tensor]) -> float:
-    """Return the root mean square of the finite elements."""
+    """Return the root mean square of the finite elements of a tensor."""
     if x is None or not x.numel():
         return 0.0
     x = _real(x)
@@ -89,7 +91,8 @@ def size(x: Optional[Tensor]) -> float:
 
 
 def difference(a: Optional[Tensor], b: Optional[Tensor]) -> float:
-    """Return the root mean square of a difference. None is zeros; infinities must be equal."""
+    """Return the root mean square of the difference of two tensors. None stands for zeros. Infinite
+    elements must be equal."""
     if a is None or b is None:
         return size(b if a is None else a)
     if a.shape != b.shape:
@@ -110,7 +113,7 @@ def difference(a: Optional[Tensor], b: Optional[Tensor]) -> float:
 
 
 class Notes:
-    """The results at cuts in a run: values and gradients in the engine's memory order."""
+    """Records the results at cuts in a run: values and gradients in the engine's memory order."""
 
     def __init__(self, cuts: Dict[Key, Cut], samples: int) -> None:
         self.cuts, self.samples = cuts, samples
@@ -122,12 +125,13 @@ class Notes:
         self.skip = self.generator = None
 
     def visit(self, key: Key, y: Tensor, arguments: Any) -> Tensor:
-        """Note a result."""
+        """Record a result."""
         cut = self.cuts.get(key)
         if (cut is None or list(y.shape) != cut.layout.shape(self.samples) or y.is_leaf
                 and y.requires_grad or not (y.requires_grad or torch.is_grad_enabled())
                 or not is_fresh(y, arguments)
-                or torch.empty_like(y, device="meta").stride() != y.stride()):  # not dense
+                # The memory of the result is not dense.
+                or torch.empty_like(y, device="meta").stride() != y.stride()):
             return y
         number, layout = cut.number, cut.layout
         self.values[number] = _copied(y, layout)
@@ -158,7 +162,8 @@ def _copied(x: Tensor, layout: Layout) -> Tensor:
 
 
 class Feed:
-    """The results of an earlier run at cuts, given to the modules that read them."""
+    """Replaces results at cuts by the results of an earlier run, so that the modules that read them
+    get these."""
 
     def __init__(self, cuts: Dict[Key, Cut], run: Run, generator: Optional[torch.Generator],
                  wanted: Optional[Set[str]]) -> None:
@@ -168,12 +173,12 @@ class Feed:
         self.layouts = {cut.number: cut.layout for cut in cuts.values()}
         self._made: List[Tuple[Tensor, Tensor]] = []
         self._wanted = wanted
-        # If a module is called several times, no call is left out.
+        # Only a module that is called once may be left out.
         if any(number for _, number, _ in cuts):
             self._wanted = None
 
     def skip(self, path: str, number: int) -> Optional[Tensor]:
-        """Return a module's result instead of a call; None: it is called."""
+        """Return a result with which the module is not called; None: the module is called."""
         cut = self.cuts.get((path, number, 0))
         if (self._wanted is None or cut is None or cut.number not in self.run.alone
                 or any(own == path or own.startswith(path + ".") for own in self._wanted)):
@@ -182,7 +187,7 @@ class Feed:
             return self._leaf(cut)
 
     def visit(self, key: Key, y: Tensor, _: Any) -> Tensor:
-        """Note a result, and return the result of the earlier run instead."""
+        """Record a result, and return the result of the earlier run in its place."""
         cut = self.cuts.get(key)
         if cut is None:
             return y
@@ -207,8 +212,8 @@ class Feed:
         leaf = torch.empty_strided(shaped.shape, self.run.strides[cut.number],
                                    dtype=shaped.dtype).copy_(shaped)
         self.leaves[cut.number] = leaf.requires_grad_(cut.number in self.run.requires)
-        return leaf.clone()  # not a leaf of autograd's graph, because forward may write to it
+        return leaf.clone()  # a clone is not a leaf of autograd's graph, so forward may write to it
 
     def seeds(self) -> List[Any]:
-        """Return results and their gradients, where backward begins."""
+        """Return the results at which backward begins, and their gradients."""
         return self._made

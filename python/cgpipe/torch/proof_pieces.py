@@ -6,8 +6,8 @@
 
 A value at a cut is an output of the piece that makes it, and an input of the pieces that read it.
 So a piece gets PyTorch's own values and gradients, and rounding does not grow from piece to piece.
-Nodes that share a value without a cut, or a running statistic, are in one piece. Pieces run one
-after the other, so they need only the memory of the largest piece."""
+Two nodes are in the same piece if they share a value that is not at a cut, or a running statistic.
+Pieces run one after the other, so they need only the memory of the largest piece."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Piece:
                         if region.ops[-1].name.decode() in names]
         read = {x for node in [*nodes, *losses] for x in node["inputs"]}
         cut = {cut.number for cut in captured.cuts.values()}
-        #: Numbers, in the whole graph, of the values that the piece reads.
+        #: The values that the piece reads, by their numbers in the whole graph.
         self.inputs = sorted(x for x in read if x not in made or x in cut)
         self.wants = [x in wants for x in self.inputs]
         used = sorted({p for node in nodes for p in node.get("parameters", ())})
@@ -69,7 +69,8 @@ class Piece:
         return shape
 
     def new_gradients(self, values: Sequence[Tensor]) -> List[Any]:
-        """Return new tensors for the gradients of the inputs; None: not wanted."""
+        """Return new tensors for the gradients of the inputs, with None for a gradient that is not
+        wanted."""
         return [torch.empty_like(x) if want and x.is_floating_point() else None
                 for x, want in zip(values, self.wants)]
 
@@ -105,9 +106,9 @@ def _graph(graph: Dict[str, Any], piece: Piece, used: Sequence[int]) -> Dict[str
 
 
 def pieces_of(captured: Captured, wants: Set[int], join: bool = True) -> List[Piece]:
-    """Return the pieces of a captured module between its cuts. ``wants``: values that get a
-    gradient. ``join``: join small pieces, so that one engine runs several. A node before both a cut
-    and a loss is in two pieces."""
+    """Return the pieces of a captured module between its cuts. ``wants`` has the values that get a
+    gradient. If ``join``, small pieces are joined, so that one engine runs several. A node on which
+    both a cut and a loss depend is in two pieces."""
     graph = captured.graph
     cut = {cut.number for cut in captured.cuts.values()}
     ends = cut if graph["losses"] else cut | set(graph["outputs"])
@@ -131,7 +132,7 @@ def _losses_of(graph: Dict[str, Any], nodes: Sequence[Node]) -> List[Node]:
 
 
 def _before(nodes: Sequence[Node], ends: Set[int], cut: Set[int]) -> List[Node]:
-    """Return the nodes that values depend on, up to the cuts."""
+    """Return the nodes on which these values depend, back to the cuts."""
     needed, found = set(ends), []
     for node in reversed(nodes):
         if node["output"] in needed:

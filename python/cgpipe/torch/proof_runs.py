@@ -29,8 +29,8 @@ __all__ = ["Draw", "Eager", "Ours"]
 
 
 class _NoDropout(TorchFunctionMode):
-    """Leave out dropout. Notes whether a dropout was left out that the module applies in any
-    mode."""
+    """Leave out dropout. Also record whether a dropout was left out that the module applies even in
+    eval mode."""
 
     drops = False
 
@@ -49,8 +49,8 @@ class _NoDropout(TorchFunctionMode):
 
 
 class _Moving(_NoDropout):
-    """Move the result of each op that has a gradient by a few roundings towards zero. So, for
-    example, a result of tanh stays in the domain of acos."""
+    """Move the result of each op that has a gradient by a few roundings. Results move towards zero,
+    so that a result of tanh, for example, stays in the domain of acos."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class _Moving(_NoDropout):
 
 
 def _drops(args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
-    """Return whether a dropout, (input, p, training), sets elements to zero."""
+    """Return whether a dropout with arguments (input, p, training) sets elements to zero."""
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
     return bool(p and training)
@@ -73,8 +73,8 @@ def _drops(args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _kept(module: nn.Module, captured: Captured) -> Iterator[List[str]]:
-    """Restore buffers, scaled weights, attributes and the state of the random generator afterwards.
-    The list then has the names of the attributes that were set."""
+    """At the end, restore buffers, scaled weights, attributes and the state of the random
+    generator. The list then has the names of the attributes that were set."""
     scaled = captured.regions.scaled
     before = [weight.detach().clone() for weight in scaled]
     with buffers_kept(module), attributes_kept(module) as changed, \
@@ -106,7 +106,7 @@ def _replaced(module: nn.Module, parameters: Dict[str, Tensor]) -> Iterator[None
 
 @dataclass
 class Draw:
-    """Random inputs, and PyTorch's results for them. ``seeds``: gradients of the outputs."""
+    """Random inputs, and PyTorch's results for them. ``seeds`` are the gradients of the outputs."""
 
     inputs: List[Tensor]
     expected: Run
@@ -114,7 +114,7 @@ class Draw:
     #: How much the engine's tensors differ, by kind and name.
     far: Dict[Tuple[str, Any], float] = field(default_factory=dict)
     values: Dict[int, Tensor] = field(default_factory=dict)
-    #: Sums of gradients to which further pieces will add.
+    #: Sums of gradients to which more pieces will add.
     sums: Dict[Tuple[str, Any], Optional[Tensor]] = field(default_factory=dict)
 
     @property
@@ -123,7 +123,7 @@ class Draw:
         return int(self.inputs[0].shape[0])
 
     def compare(self, kind: str, name: Any, x: Optional[Tensor]) -> None:
-        """Note how much a tensor of the engine differs from PyTorch's."""
+        """Record how much a tensor of the engine differs from PyTorch's tensor."""
         expected = getattr(self.expected, kind)
         if name in expected:
             self.far[kind, name] = difference(x, expected[name])
@@ -140,13 +140,13 @@ class Eager:
         self.modules = dict(self.module.named_modules(remove_duplicate=False))
         self.parameters: Dict[str, Tensor] = {name: p for name, p in self.module.named_parameters()
                                               if p.requires_grad}
-        #: Gradients of the outputs of the last run, and the shapes of its outputs for a sample.
+        #: Gradients of the outputs of the last run; shapes of its outputs for one sample.
         self.seeds: List[Tensor] = []
         self.shapes: List[Any] = []
 
     def outputs(self, inputs: Sequence[Tensor], cuts: Optional[Feed] = None) -> List[Tensor]:
-        """Return the outputs of a forward without gradients. ``cuts``: its visit() gets the results
-        at cuts."""
+        """Return the outputs of a forward without gradients. The method visit() of ``cuts`` gets
+        the results at cuts."""
         with _kept(self.module, self.captured), torch.no_grad(), _NoDropout(), \
                 (contextlib.nullcontext() if cuts is None
                  else visiting(self._bounds(), cuts.visit, cuts.skip)):
@@ -156,7 +156,7 @@ class Eager:
         return {cut.path: self.modules[cut.path] for cut in self.captured.cuts.values()}
 
     def run(self, inputs: Sequence[Tensor]) -> Run:
-        """Run forward and backward, and note the results at cuts."""
+        """Run forward and backward, and record the results at cuts."""
         given = [x.detach().clone().requires_grad_(want)
                  for x, want in zip(inputs, self.captured.wants)]
         # Parameters are detached, so that none of their hooks runs.
@@ -173,8 +173,8 @@ class Eager:
     def again(self, inputs: Sequence[Tensor], expected: Run, generator: Optional[torch.Generator],
               wanted: Set[str], read: Set[str]) -> Run:
         """Run each layer again on the values of an earlier run. With a generator, all values and
-        some parameters are moved. ``wanted``: modules that are called; for the others, the results
-        of the earlier run are taken. ``read``: parameters that are moved."""
+        the parameters in ``read`` are moved by a few roundings. Only the modules in ``wanted`` are
+        called. Other modules return the results of the earlier run."""
         moves = [x.detach().clone().requires_grad_(want)
                  for x, want in zip(inputs, self.captured.wants)]
         given = [moved(x, generator) for x in moves]
@@ -198,7 +198,8 @@ class Eager:
             if isinstance(cuts, Notes):
                 self._check_leaves(outputs, [*given, *parameters.values()])
             self.shapes = [y.shape[1:] if y.dim() else None for y in outputs]
-            with dropout:  # a checkpoint's second forward must save as many tensors as the first
+            # The second forward of a checkpoint must save as many tensors as the first.
+            with dropout:
                 found = self._backward(outputs, given, parameters, cuts)
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
         self._check_attributes(changed)
@@ -226,14 +227,15 @@ class Eager:
         for name in changed:
             path, _, key = name.rpartition(".")
             module = self.module.get_submodule(path)
-            # A recurrent layer of PyTorch has an attribute that lists its weights, which the proof
-            # has replaced.
+            # A recurrent layer of PyTorch has an attribute that lists its weights. The proof has
+            # replaced these weights.
             if (id(module), key) not in known and not type(module).__module__.startswith("torch."):
                 raise CaptureError(f"{name} is set by forward: attributes that change are not "
                                    "covered", [""])
 
     def _seeded(self) -> contextlib.AbstractContextManager[None]:
-        """Let modules that draw random numbers draw the same numbers as their regions."""
+        """Let each module that draws random numbers draw the same numbers as the region that
+        replaces it in the engine."""
         def call(_path: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
             with original(module), seeded(PROOF_SEED):
                 return module(*args, **kwargs)
@@ -241,7 +243,8 @@ class Eager:
                          if region.draws}, call)
 
     def _seed(self, y: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-        """Return the gradient of an output: 1 for a loss, and 0 for an output beside a loss."""
+        """Return the gradient with which backward begins at an output: 1 for a loss, and 0 for
+        another output beside a loss."""
         if kind == "loss":
             return torch.ones_like(y)
         if self.captured.graph["losses"]:
@@ -269,8 +272,8 @@ class Eager:
         leaves = [*parameters.values(), *(x for x in inputs if x.requires_grad)]
         if not pairs or not leaves:
             return {name: None for name in names}
-        # torch.autograd.backward() would not stay in the mode that leaves out dropout. (And
-        # autograd.grad() does not support checkpoint(use_reentrant=True).)
+        # torch.autograd.backward() would leave the mode that leaves out dropout. (autograd.grad()
+        # stays in it, but does not support checkpoint(use_reentrant=True).)
         torch.autograd.Variable._execution_engine.run_backward(
             tuple(y for y, _ in pairs), tuple(seed for _, seed in pairs), False, False, (),
             allow_unreachable=True, accumulate_grad=True)
@@ -293,18 +296,19 @@ class Ours:
         self.captured, self.module, self.draws, self.join = captured, module, draws, join
         self.tensors = {**dict(module.named_parameters(remove_duplicate=False)),
                         **dict(module.named_buffers(remove_duplicate=False))}
-        # For a parameter that has several names, PyTorch uses the first.
+        # If a parameter has several names, PyTorch uses the first name.
         first = {id(p): name for name, p in module.named_parameters()}
         self.names = {name: first[id(p)]
                       for name, p in module.named_parameters(remove_duplicate=False)}
         self.worker = Worker()
-        #: The pieces that have computed a tensor, by kind and name.
+        #: For each tensor, by kind and name: the pieces that compute a part of it.
         self.pieces: Dict[Tuple[str, Any], List[Piece]] = {}
         self._inputs = self._wants()
         self._input_names = {f"input {i}": i for i in self._inputs.values()}
 
     def run(self) -> None:
-        """Run forward and backward of all pieces for each draw. Sets ``far`` of the draws."""
+        """Run forward and backward of all pieces for each draw. Sets the member ``far`` of the
+        draws."""
         graph = replace(self.captured, graph=_without_dropout(self.captured.graph))
         requires = set().union(*(draw.expected.requires for draw in self.draws))
         for draw in self.draws:
@@ -325,7 +329,7 @@ class Ours:
         try:
             for draw in self.draws:
                 if engine is None or piece.losses or draw.samples > engine.samples:
-                    engine = None  # first free its memory
+                    engine = None  # free the memory of the previous engine first
                     engine = piece.engine(self.worker, draw.samples)
                 # Without regions, the engine does not write to the module.
                 with (_kept(self.module, self.captured) if piece.regions
@@ -394,7 +398,8 @@ class Ours:
                   else ("result_gradients", x) for x in read)]
 
     def _add(self, piece: Piece, draw: Draw, kind: str, name: Any, x: Optional[Tensor]) -> None:
-        """Add a piece's gradient to the sum, and compare the sum after the last piece."""
+        """Add the gradient that a piece has computed to the sum over pieces. After the last piece,
+        compare the sum."""
         before = draw.sums.pop((kind, name), None)
         total = before if x is None else x if before is None else before.add_(x)
         if piece is not self.pieces[kind, name][-1]:
@@ -444,7 +449,8 @@ class Ours:
         self.worker.call(engine.call, "parameters_changed")
 
     def _take_buffers(self, piece: Piece, engine: Engine, draw: Draw) -> None:
-        """Take what the piece has written to buffers: its own states, and those of regions."""
+        """Compare with PyTorch what the piece has written: its own states, and the buffers of its
+        regions."""
         for view, entry in zip(engine.states, piece.captured.states):
             draw.compare("outputs", entry.name, view)
             self._note("outputs", entry.name, piece)

@@ -31,7 +31,8 @@ def _refuse(module: Any, *_: Any) -> None:
 
 @contextlib.contextmanager
 def allowing_state_dict(captured: Any, pipeline: Any) -> Iterator[None]:
-    """Let a capture read the module's ``state_dict()``: the values do not matter to a capture."""
+    """Let a capture read the module's ``state_dict()``. This is safe because the values do not
+    matter to a capture."""
     if pipeline.plan.ranks == 1:
         yield
         return

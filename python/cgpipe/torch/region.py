@@ -11,8 +11,9 @@ Backward runs a region before its carriers, and computes the gradients of all pa
 then writes the gradients of its own parameters, which the engine adds up in the order of
 micro-batches.
 
-If the region's memory stays in place until backward, the graph that autograd recorded in forward is
-kept. Otherwise backward runs the forward again, with the same random numbers and buffers."""
+If the region's inputs and results stay in place until backward, the graph that autograd recorded in
+forward is kept. Otherwise backward runs the forward again, with the same random numbers and
+buffers."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ __all__ = ["Operand", "Region", "memory_of", "output_operand"]
 
 _TYPES = {torch.float32: (ctypes.c_float, torch.float32)}
 _INTEGER = (ctypes.c_int32, torch.int32)
-#: Guards the .grad of parameters, which regions may share and which some backwards use.
+#: Guards the .grad of parameters. Regions may share parameters, and some backwards use .grad.
 _ACCUMULATION = threading.Lock()
 
 
@@ -51,7 +52,7 @@ _ACCUMULATION = threading.Lock()
 
 
 def memory_of(address: int, sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return a tensor over memory of the plan."""
+    """Return a tensor whose elements are memory of the plan."""
     c_type, found = _TYPES.get(dtype, _INTEGER)
     elements = 1
     for size in sizes:
@@ -97,7 +98,8 @@ class Operand:
 
 @dataclass
 class _Run:
-    """A forward of a region: the addresses of its inputs, autograd's leaves, and the results."""
+    """The record of a forward of a region: the addresses of its inputs, the leaves of autograd's
+    graph, and the results."""
 
     places: List[int]
     leaves: List[Tensor]
@@ -114,42 +116,43 @@ class Region:
     function: Callable[[Sequence[Tensor]], List[Tensor]]
     inputs: List[Operand]
     outputs: List[Operand]
-    #: Parameters by name, in the order of the ops' lists.
+    #: Parameters by name, in the order in which the ops list them.
     parameters: List[Tuple[str, nn.Parameter]]
-    #: Buffers to which forward may write, and whether it wrote to them for the example.
+    #: Buffers to which forward may write; whether it wrote to them when it ran on the example.
     buffers: List[Tensor]
     writes_buffers: bool
-    #: Attributes that forward sets, and inputs that it writes to, by their index.
+    #: Attributes that forward sets; indices of the inputs to which it writes.
     attributes: List[Tuple[nn.Module, str]]
     writes: List[int]
-    #: Whether forward draws random numbers, and whether samples depend on each other.
+    #: Whether forward draws random numbers; whether samples depend on each other.
     draws: bool
     mixes: bool
-    #: Why it was not captured.
+    #: Why the engine does not run this part.
     reason: Finding
     regions: "Regions"
     #: Whether forward scales rows of the module's weight, as nn.Embedding does with max_norm.
     scales: bool = False
-    #: Whether it has a checkpoint(use_reentrant=True).
+    #: Whether forward calls checkpoint(use_reentrant=True).
     reentrant: bool = False
-    #: Operations of a forward of one sample; 0: not known.
+    #: Number of operations in a forward of one sample; 0: not known.
     flops: float = 0.0
-    #: Whether it computes in a type with fewer bits than float32.
+    #: Whether forward computes in a type with fewer bits than float32.
     reduced: bool = False
     #: Which values of the op require a gradient.
     requires: List[bool] = field(default_factory=list)
     #: Names of the ops if the region is a part of the module; (): it is the whole module.
     only: Sequence[str] = ()
-    #: Bytes that PyTorch keeps from forward to backward, for the numbers of samples of the proof.
+    #: Bytes that PyTorch keeps from forward to backward, for each number of samples in the proof.
     kept_bytes: Dict[int, int] = field(default_factory=dict)
     #: For each input, the index of its value among the op's inputs (packing.py).
     slots: List[int] = field(default_factory=list)
-    #: Permutations of the parameters' memory to PyTorch's order; (): none.
+    #: For each parameter, the permutation of its dimensions in memory to PyTorch's order; (): none.
     orders: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
     ops: List[Any] = field(default_factory=list)
     seconds: float = 0.0
     _kept: Dict[Any, _Run] = field(default_factory=dict)
-    #: Copies, made before a forward, of what it writes to. If it scales its weight: its result.
+    #: Copies of the tensors that a forward writes to, made before it. If forward scales its weight:
+    #: the result.
     _before: Dict[Any, Any] = field(default_factory=dict)
     _latest: Any = None
     _large: Optional[List[Tuple[str, Any, Tensor]]] = None
@@ -163,19 +166,20 @@ class Region:
 
     @property
     def values(self) -> int:
-        """Number of the op's inputs, without a token."""
+        """Number of the op's inputs, not counting a token."""
         return max(self.slots) + 1
 
     @property
     def scaled(self) -> List[Tensor]:
-        """The weight that forward scales."""
+        """The weight whose rows forward scales."""
         return [self.module.weight] if self.scales else []
 
     # --- ops ---
 
     def make_ops(self, names: Sequence[str], orders: Sequence[Any]) -> None:
         """Make the tables of the carriers, in the order of the graph, and of the region's op.
-        ``orders``: for each parameter, its shape in memory and the permutation to PyTorch's."""
+        ``orders`` has, for each parameter, its shape in memory and the permutation to PyTorch's
+        dimensions."""
         self.orders = [(tuple(shape), tuple(order)) for shape, order in orders]
         for name in names[:-1]:
             first = MAX * (len(names) - 1 - len(self.ops))
@@ -226,8 +230,8 @@ class Region:
         return infer
 
     def _guarded(self, function: Callable[[Any], None]) -> Callable[[Any], int]:
-        """Return a function that C can call. If ``function`` raises, the exception is kept for the
-        caller of the step."""
+        """Return a function that C can call. If ``function`` raises, the exception is kept, and the
+        caller of the step raises it again."""
         def call(run: Any) -> int:
             begin = time.perf_counter()
             try:
@@ -244,8 +248,8 @@ class Region:
     # --- forward and backward ---
 
     def _key(self, run: Any) -> int:
-        """Return a number that is a function of seed, step, op and the micro-batch's first
-        sample."""
+        """Return a seed that is a function of the run's seed, the step, the op and the first sample
+        of the micro-batch."""
         words = (ctypes.c_float * 2)()
         _c.lib.cgp_op_random(ctypes.addressof(run), 0, 0, 2, words)
         return (int(words[0] * 2**24) << 24) | int(words[1] * 2**24)
@@ -281,7 +285,7 @@ class Region:
         return _Run(run.x[:self.values], leaves, results)
 
     def _call_first(self, run: Any, key: int, gradient: bool) -> _Run:
-        """Run a forward, and write what it has written to the buffers."""
+        """Run a forward, and store the new values of the buffers that it writes to."""
         if self.scales:
             found = self._call(run, key, gradient)
             if run.training:
@@ -304,9 +308,10 @@ class Region:
         return found
 
     def _call_again(self, run: Any, key: int, gradient: bool) -> _Run:
-        """Repeat a forward with the buffers and attributes that it had. The current buffers and
-        attributes do not change."""
-        if self.scales:  # scaling rows again may change them by a rounding
+        """Repeat a forward with the buffers and attributes that it had then. The current buffers
+        and attributes do not change."""
+        # Look up the rows as they are, because scaling them again may change them by a rounding.
+        if self.scales:
             with unscaled(self.module):
                 return self._call(run, key, gradient)
         if not self.buffers and not self.attributes:
@@ -373,7 +378,7 @@ class Region:
     def _backward(self, run: Any) -> None:
         key = self._key(run)
         found = self._kept.pop((threading.get_ident(), key), None)
-        # Recomputed inputs may be in other memory than the inputs of forward.
+        # Recomputed inputs may be at other addresses than the inputs of forward were.
         if found is None or found.places != run.x[:self.values]:
             found = self._call_again(run, key, True)
         self._before.pop((threading.get_ident(), key), None)
@@ -401,11 +406,12 @@ class Region:
 
     def _gradients(self, pairs: Sequence[Tuple[Tensor, Tensor]], wanted: Sequence[Tensor],
                    parameters: Sequence[nn.Parameter]) -> Sequence[Optional[Tensor]]:
-        """Return the gradients of inputs and parameters. ``pairs``: results and their gradients."""
+        """Return the gradients of inputs and parameters. ``pairs`` has the results with their
+        gradients."""
         outputs, given = zip(*pairs)
         if not self.reentrant:
             return torch.autograd.grad(outputs, [*wanted, *parameters], given, allow_unused=True)
-        with _ACCUMULATION:  # a backward inside of this backward adds to .grad
+        with _ACCUMULATION:  # a second backward inside of this backward adds to .grad
             before = [p.grad for p in parameters]
             try:
                 for p in parameters:
@@ -448,7 +454,7 @@ class Region:
 
 
 def _check_unwritten(before: Sequence[Tuple[str, Any, Tensor, int]]) -> None:
-    """Raise if forward has written to a buffer or replaced one. A replaced buffer is set back."""
+    """Raise if forward has written to a buffer or replaced one. A replaced buffer is restored."""
     for name, table, buffer, version in before:
         key = name.rpartition(".")[2]
         replaced = table.get(key) is not buffer
@@ -481,7 +487,7 @@ def _set_shape(shape: Any, sizes: Sequence[int]) -> None:
 
 
 def output_operand(shape: Sequence[Tuple[bool, int]]) -> Operand:
-    """Return a result's operand: its shape, in this order in memory."""
+    """Return the operand for a result: its shape, in this memory order."""
     dims = [((BATCH,) if batch else ()) + ((Axis(size),) if size != 1 else ())
             for batch, size in shape]
     layout = Layout(dims, [])

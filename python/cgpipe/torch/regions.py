@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The regions of a captured module (region.py), and what the caller of a step sets for them."""
+"""The regions of a captured module (region.py), and the settings that the caller of a step makes
+for them."""
 
 from __future__ import annotations
 
@@ -21,29 +22,30 @@ __all__ = ["Regions"]
 
 
 class Regions:
-    """The regions of a captured module, and what a step's caller sets for them."""
+    """The regions of a captured module, and the settings that the caller of a step makes for
+    them."""
 
     def __init__(self, training: bool) -> None:
         self.all: List[Region] = []
         #: True if the module was captured in training mode.
         self.training = training
-        #: True: keep all forwards for their backwards. False: keep the last forward, and recomputed
-        #: forwards. None: keep none, because inputs move before the backward.
+        #: Which forwards keep autograd's graph for their backward. True: all. False: the last one,
+        #: and recomputed ones. None: none, because inputs move before the backward.
         self.keep: Optional[bool] = None
-        #: Gradient mode of forwards; None: enabled in training.
+        #: Whether forwards record gradients; None: only in training.
         self.gradient: Optional[bool] = None
         #: Threads of PyTorch in regions.
         self.threads = 1
-        #: The mode of a proof, which leaves out dropout. If it is set, regions draw from
-        #: PROOF_SEED.
+        #: The context manager with which a proof leaves out dropout. If it is set, regions draw
+        #: random numbers from PROOF_SEED.
         self.proving: Any = None
-        #: Seconds of runs, times the number of devices.
+        #: Seconds of all runs, multiplied by the number of devices.
         self.seconds = 0.0
         self._warned = False
         #: Names of the parameters that a gradient has reached in the last step.
         self.reached: Set[str] = set()
-        #: Inputs of regions, (op, index), that a backward of the last step left without a gradient,
-        #: and inputs that got a gradient.
+        #: Inputs of regions, as (op, index), that a backward of the last step left without a
+        #: gradient; inputs that got a gradient.
         self.asked: Set[Tuple[str, int]] = set()
         self.passed: Set[Tuple[str, int]] = set()
         self._error: Optional[BaseException] = None
@@ -87,7 +89,7 @@ class Regions:
         return any(region.draws for region in self.all)
 
     def array(self) -> Tuple[Any, int]:
-        """Return the ops as C's array and its length."""
+        """Return the ops as a C array, and the length of the array."""
         ops = [op for region in self.all for op in region.ops]
         array = (ctypes.c_void_p * max(1, len(ops)))(*[ctypes.addressof(op) for op in ops])
         return array, len(ops)
@@ -175,7 +177,7 @@ class Regions:
 
     def call(self, function: Callable[[], Any], devices: int = 1) -> Any:
         """Call a function that runs the pipeline on this number of devices. If the code of a region
-        raised an exception, raise it again; buffers then have the values from before the call."""
+        raised an exception, restore the buffers and raise the exception again."""
         if not self.all:
             return function()
         self._error, begin, threads = None, time.perf_counter(), torch.get_num_threads()
@@ -192,7 +194,7 @@ class Regions:
                 raise error from None
             raise
         finally:
-            torch.set_num_threads(threads)  # new threads begin with the number set last
+            torch.set_num_threads(threads)  # new threads begin with the number that was set last
             self.seconds += devices * (time.perf_counter() - begin)
 
     def forget(self) -> None:

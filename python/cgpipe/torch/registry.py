@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of translated ops, and what their translations share."""
+"""The table of translated ops, and helpers that their translations share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def need(condition: bool, hint: str) -> None:
 
 
 def pair(value: Any) -> List[int]:
-    """Return two numbers from a list of two, or from one that stands for both."""
+    """Return two numbers: the numbers of a list of two, or a single number twice."""
     values: List[int] = [value] if isinstance(value, int) else list(value)
     return values * 2 if len(values) == 1 else values
 

@@ -2,7 +2,7 @@
 """Translation of ops that are a matrix product along each dimension: interpolation, adaptive
 pooling, rows in another order.
 
-The matrix is a constant. PyTorch's own op computes it, from an identity matrix."""
+The matrix is a constant. To compute it, PyTorch's own op is applied to an identity matrix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["adaptive_average", "nearest", "resample", "select_rows"]
 
 
 def resample(t: Translator, x: Value, dim: int, matrix: Tensor) -> Value:
-    """Return ``matrix`` [made, size] times a dimension of a sample."""
+    """Return the product of ``matrix`` [made, size] and a dimension of a sample."""
     x = t.whole(x)
     dims = list(x.layout.dims)
     dim = x.layout.dim(dim)
@@ -40,8 +40,8 @@ def resample(t: Translator, x: Value, dim: int, matrix: Tensor) -> Value:
 
 def _along(t: Translator, x: Any, sizes: Sequence[int],
            matrix: Callable[[int, int, int], Tensor]) -> Value:
-    """Resample the last dimensions to ``sizes``; ``matrix(i, size, made)`` is the matrix of the
-    i-th of these dimensions."""
+    """Resample the last dimensions to ``sizes``; ``matrix(i, size, made)`` is the matrix for
+    dimension ``i`` of these."""
     y = t.value(x)
     first = len(y.layout.dims) - len(sizes)
     need(first == 2, "images [N, C, ...]")
@@ -58,7 +58,7 @@ def _sizes(t: Translator) -> List[int]:
 
 
 def adaptive_average(t: Translator, x: Any) -> Value:
-    """Return averages over windows, whose number need not divide the size of the image."""
+    """Return averages over windows. The number of windows need not divide the size of the image."""
     def matrix(_: int, size: int, made: int) -> Tensor:
         rows = torch.eye(size, dtype=torch.float32)
         return F.adaptive_avg_pool1d(rows[None], made)[0].T.contiguous()
@@ -91,7 +91,7 @@ def _interpolation(name: str) -> Callable[..., Value]:
 
 
 def _scales(rest: Sequence[Any], rank: int) -> List[Optional[float]]:
-    """Return the scale of each dimension, from a list of them or from the last arguments."""
+    """Return the scale of each dimension. Scales are given as a list or as the last arguments."""
     last = rest[-1] if rest else None
     if isinstance(last, (list, tuple)):
         return list(last)

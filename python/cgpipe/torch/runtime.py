@@ -6,15 +6,15 @@
     forward     cgp_pipeline_forward(), with outputs in PyTorch tensors
     backward    cgp_pipeline_backward(); gradients of parameters are views of the engine's buffers
 
-For autograd a forward is one function of the inputs and all parameters. So PyTorch itself handles
-hooks, torch.autograd.grad(), and errors for parameters that changed before the backward. Frozen
-parameters are frozen in the graph too. If other parameters are frozen, the module is captured
-again.
+To autograd, a forward is one function of the inputs and all parameters. So PyTorch itself handles
+hooks and torch.autograd.grad(), and raises errors for parameters that changed before the backward.
+Frozen parameters are frozen in the graph too. If other parameters are frozen, the module is
+captured again.
 
 An engine holds the values of one forward. A backward through an older forward, or a second backward
-through the same forward, first repeats the forward with its dropout seed, and keeps the running
-statistics. In eval mode the module is captured separately, and forward is cgp_pipeline_predict(). A
-backward through it repeats the forward in a plan for training."""
+through the same forward, first repeats the forward with its dropout seed, without changing the
+running statistics. In eval mode the module is captured separately, and forward is
+cgp_pipeline_predict(). A backward through it repeats the forward in a plan for training."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ class Runtime:
             raise RuntimeError("torch.autocast: values are float32 here (leave the region before "
                                "the call)")
         if torch.is_inference_mode_enabled():
-            # Parameters become views of the pipeline's memory. If that were made in inference mode,
-            # they could not be trained.
+            # Parameters become views of the pipeline's memory. If these views were made in
+            # inference mode, the parameters could not be trained.
             with torch.inference_mode(False), torch.no_grad():
                 return self(*(x.clone() if x.is_inference() else x for x in inputs))
         with self.lock:
-            # During a capture, another thread replaces parameters temporarily.
+            # Another thread may be capturing, and a capture replaces parameters temporarily.
             parameters = dict(self.module.named_parameters(remove_duplicate=False))
             _check_parameters(parameters)
             captured = self._capture(inputs, samples)
@@ -147,7 +147,7 @@ class Runtime:
         else:
             self._seed(forward, engine)
             self._call(engine, engine.predict, given, outputs)
-        # Not views, so that the caller may write to them in place.
+        # Return copies, not views, so that the caller may write to them in place.
         return tuple(y.data for y in captured.to_torch(outputs))
 
     def _start(self, forward: _Forward, engine: Engine, given: List[Tensor],
@@ -155,7 +155,7 @@ class Runtime:
         """Run a training forward."""
         self._seed(forward, engine)
         if any(output.nbytes >= LARGE for output in outputs):
-            return_memory()  # free the gaps that the last loss left
+            return_memory()  # return heap memory that the last loss has left unused
         forward.number = self._call(engine, engine.forward, given, outputs)
 
     def _call(self, engine: Engine, function: Any, *arguments: Any) -> Any:
@@ -172,7 +172,7 @@ class Runtime:
             self.worker.call(engine.call, "set_seed", forward.seed)
 
     def _settle(self, engine: Engine) -> None:
-        """End a forward without a backward, and update the module's running statistics."""
+        """End a forward that gets no backward, and update the module's running statistics."""
         if engine.pending:
             self.worker.call(engine.skip_backward)
             self._count(engine)
@@ -209,7 +209,7 @@ class Runtime:
     def _forward_again(self, forward: _Forward,
                        inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tuple[Tensor, Tensor]]]:
         """Repeat a forward in an engine for training. Return the engine, and the statistics and
-        buffers that this changes, with copies."""
+        buffers that this changes, with copies of their old values."""
         captured, samples = forward.captured, inputs[0].shape[0]
         if not forward.training and captured.has_batch_norm:
             captured = self._with_gradients(forward, inputs)
@@ -243,8 +243,8 @@ class Runtime:
         return any(node is not None and torch._C._will_engine_execute_node(node) for node in others)
 
     def report(self) -> str:
-        """Return a line for each module that PyTorch runs, in all captures, and a line about each
-        capture's proof."""
+        """Return a line for each module that PyTorch runs in any capture, and a line about the
+        proof of each capture."""
         with self.lock:
             found = [captured.report() for captures in self.captures.values()
                      for captured in captures]
@@ -307,8 +307,8 @@ class Runtime:
                 del self.engines[key]
 
     def _engine(self, captured: Any, samples: int, wants: Tuple[bool, ...]) -> Engine:
-        """Return an engine for ``samples``: an existing one if its plan is large enough, else a new
-        one."""
+        """Return an engine for ``samples`` samples: an existing engine if its plan is large enough,
+        else a new engine."""
         microbatch = -(-samples // self.options.chunks)
         # Only batch norms in training, and regions, depend on how a mini-batch is cut.
         exact = bool(captured.regions) or (captured.has_batch_norm and captured.training)
@@ -335,7 +335,7 @@ class Runtime:
         """Make parameters and running statistics views of an engine's memory, and keep their
         values.
 
-        A pending forward of the engine ends without its backward.
+        If a forward of the engine waits for its backward, it ends without one.
         """
         self._settle(engine)
         changed = False
@@ -352,11 +352,11 @@ class Runtime:
             buffer = buffers[entry.name]
             if buffer.dtype == view.dtype:
                 _become(buffer, view)
-            else:  # PyTorch's int64 count stays a separate copy
+            else:  # the int64 count of PyTorch stays a separate copy
                 view.copy_(buffer)
 
     def _count(self, engine: Engine) -> None:
-        """Copy the counts of batch norms to the module."""
+        """Copy the batch norms' counts of batches to the module."""
         buffers = dict(self.module.named_buffers(remove_duplicate=False))
         for view, entry in zip(engine.states, engine.captured.states):
             if buffers[entry.name].dtype != view.dtype:
@@ -364,8 +364,8 @@ class Runtime:
 
 
 def _become(tensor: Tensor, view: Tensor) -> bool:
-    """Make a tensor share a view's memory, and copy its values there. Return False if it already
-    shares that memory."""
+    """Make a tensor share the memory of a view, and copy the tensor's values there. Return False if
+    the tensor already shares that memory."""
     if tensor.data_ptr() == view.data_ptr() and tensor.stride() == view.stride():
         return False
     with torch.no_grad():
@@ -375,7 +375,8 @@ def _become(tensor: Tensor, view: Tensor) -> bool:
 
 
 def _keep_gradients(engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
-    """Copy gradients that backward would overwrite: autograd will add to their old values."""
+    """Copy gradients that backward would overwrite, because autograd will add the new gradients to
+    these."""
     for view, parameter in zip(engine.gradients, parameters):
         if (view is not None and parameter.grad is not None
                 and parameter.grad.untyped_storage().data_ptr()
@@ -384,7 +385,7 @@ def _keep_gradients(engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
 
 
 def _will_accumulate(parameters: Sequence[nn.Parameter], needed: Sequence[bool]) -> bool:
-    """Return whether gradients go to .grad, not to the caller of torch.autograd.grad()."""
+    """Return whether gradients go to .grad, and not to the caller of torch.autograd.grad()."""
     for parameter, need in zip(parameters, needed):
         if need:
             try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a module that a captured graph depends on, but that may change later: modes,
-attributes, hooks, submodules, tensors that are no parameters, and variables that forward reads. It
-is read before each step."""
+"""The part of a module's state that a captured graph depends on but that may change later. It
+consists of modes, attributes, hooks, submodules, tensors that are not parameters, and variables
+that forward reads. It is read before each step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["SMALL", "State", "Tensors"]
 
 
 class _Same:
-    """Wraps an object and equals only a wrapper of the same object. It keeps the object, so that no
-    other object gets its address."""
+    """A wrapper of an object that equals only wrappers of the same object. It keeps the object
+    alive, so that no other object gets the same address."""
 
     __slots__ = ("value",)
 
@@ -36,19 +36,20 @@ class _Same:
         return id(self.value)
 
 
-#: Objects of these modules hold no settings of a forward.
+#: Objects whose classes these Python modules define are not settings of a forward.
 _FOREIGN = ("torch", "builtins", "logging", "threading", "_thread", "collections", "functools")
 #: Depth to which objects and containers are read, and the largest array that is read.
 _DEPTH, _ARRAY = 4, 4096
 
 
-#: Types of objects whose attributes are no settings, or are read elsewhere.
+#: Types of objects whose attributes are not settings, or are read elsewhere.
 _OTHERS = (type, nn.Module, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
            types.MethodType)
 
 
 def _settings(value: Any) -> Optional[Dict[str, Any]]:
-    """Return the attributes of an object, without running code; None: they are no settings."""
+    """Return the attributes of an object, without running code of the object; None: the attributes
+    are not settings."""
     if isinstance(value, _OTHERS) or type(value).__module__.startswith(_FOREIGN):
         return None
     slots = [name for cls in type(value).__mro__ for name in _names_of(vars(cls).get("__slots__"))]
@@ -63,7 +64,7 @@ def _names_of(slots: Any) -> Sequence[str]:
     return (slots,) if isinstance(slots, str) else tuple(slots or ())
 
 
-#: Types whose == is Python's own.
+#: Types whose comparison runs no code of the user.
 _EXACT = {type(None), bool, int, float, str, torch.dtype, tuple}
 #: Largest number of elements of a tensor that is compared by value. A larger tensor is compared by
 #: its memory and version, which PyTorch counts for each write except through .data and NumPy.
@@ -71,7 +72,7 @@ SMALL = 4096
 
 
 class _Memo(Dict[int, Any]):
-    """The frozen forms of objects that one read has met, by id."""
+    """The hashable forms of the objects that one read of the state has met, by id."""
 
     def __init__(self, modules: Sequence[nn.Module] = ()) -> None:
         self.modules = modules
@@ -88,7 +89,8 @@ def _is_exact(value: Any) -> bool:
 
 
 def _frozen_tensor(x: Tensor, memo: _Memo) -> Any:
-    """Return a hashable form of a tensor: small ones by value, others by identity and version."""
+    """Return a hashable form of a tensor. Small tensors are compared by value, others by identity
+    and version."""
     if id(x) in memo.own:
         return _Same(x)
     if (x.numel() <= SMALL and not x.requires_grad and type(x) is Tensor
@@ -121,13 +123,15 @@ def _frozen(value: Any, memo: _Memo, depth: int = _DEPTH) -> Any:
         found = frozenset(_frozen(x, memo, depth - 1) for x in list(value))
     elif isinstance(value, dict):
         found = tuple([(_frozen(key, memo, 0), _frozen(x, memo, depth - 1))
-                       for key, x in list(value.items())])  # threads may write to it
+                       # Copy the items, because other threads may write to the dictionary.
+                       for key, x in list(value.items())])
     elif type(value).__name__ == "ndarray" and value.size <= _ARRAY:
         found = value.tobytes()
     elif isinstance(value, functools.partial):
         found = (_Same(value.func), _frozen(value.args, memo, depth - 1),
                  _frozen(value.keywords, memo, depth - 1))
-    elif isinstance(value, nn.Module) and value not in memo.modules:  # in a list, for example
+    # A module in a list, for example.
+    elif isinstance(value, nn.Module) and value not in memo.modules:
         found = (_Same(value), _attributes({key: x for key, x in list(vars(value).items())
                                             if not key.startswith("_")}, memo, depth))
     else:
@@ -139,13 +143,14 @@ def _frozen(value: Any, memo: _Memo, depth: int = _DEPTH) -> Any:
 
 
 def _attributes(table: Dict[str, Any], memo: _Memo, depth: int) -> Any:
-    """Return a hashable form of attributes. The table is not added to the memo, because another
-    table could have its address later."""
+    """Return a hashable form of attributes. The dictionary is not added to the memo, because
+    another dictionary could later have its address."""
     return tuple([(key, _frozen(x, memo, depth - 1)) for key, x in table.items()])
 
 
 class _Owner:
-    """The dictionary entries of a module, or of a class of modules."""
+    """The entries of the dictionary of a module, or of all modules of a class, that belong to the
+    state."""
 
     def __init__(self, path: str, values: Any, ignored: Set[str]) -> None:
         self.path, self.values, self.size = path, values, len(values)
@@ -163,7 +168,8 @@ class _Owner:
         """Return the values of the keys in `plain`, then the values of the keys in `rest`."""
         found: Tuple[Any, ...] = self.get(self.values)
         if not _EXACT.issuperset(map(type, found)):
-            raise TypeError("an attribute has another type")  # State.read() then lists them again
+            # State.read() then lists the attributes again.
+            raise TypeError("an attribute has another type")
         if not self.rest:
             return found
         return (*found, *[_frozen(self.values[key], memo) for key in self.rest])
@@ -209,8 +215,8 @@ def _changed_tensor(values: Any, before: Tuple[Any, ...], now: Tuple[Any, ...]) 
 
 class State:
     """The state of a module: modes, attributes, hooks, submodules, and which tensors are parameters
-    and buffers. States compare by ==. ``loss``: a function of the module's output, whose variables
-    and attributes also count."""
+    and buffers. States compare by ==. ``loss`` is a function of the module's output. The variables
+    and attributes that it reads count too."""
 
     def __init__(self, module: nn.Module, loss: Any = None) -> None:
         self.module, self.loss = module, loss
@@ -230,13 +236,14 @@ class State:
         return bool(new)
 
     def outside(self) -> Dict[Any, Any]:
-        """Return the variables outside of the module, for ignore_written()."""
+        """Return the current values of the variables outside of the module. They are an argument of
+        ignore_written()."""
         memo = _Memo(self._modules)
         return {x.key: _frozen(x.get(), memo) for x in self._variables.entries}
 
     def ignore_written(self, before: Dict[Any, Any]) -> None:
-        """Ignore the variables that differ from ``before``: a capture has run code that writes to
-        them, such as caches."""
+        """Ignore the variables that differ from ``before``, because code that a capture has run
+        writes to them. Caches are an example."""
         now = self.outside()
         new = {key for key, value in before.items() if now.get(key, value) != value}
         if new:
@@ -278,7 +285,7 @@ class State:
                 found = self._read()
                 hash(found)
                 return found
-            except (KeyError, TypeError):  # an attribute has another name or type
+            except (KeyError, TypeError):  # an attribute has another name or type now
                 pass
         self._list()
         return self._read()
@@ -291,8 +298,8 @@ class State:
                 tuple([_Same(type(m)) for m in modules]), global_hooks())
 
     def difference(self, before: Tuple[Any, ...], modes: bool) -> Optional[str]:
-        """Return the name of what has changed since ``before``; None: nothing. ``modes``: also
-        compare the mode of each module."""
+        """Return the name of what has changed since ``before``; None: nothing has. If ``modes``,
+        also compare the mode of each module."""
         now = self.read()
         if now == before:
             return None
@@ -317,7 +324,7 @@ class Tensors:
         self._entries: List[Tuple[str, Dict[str, Any], str, Tensor, int, Optional[Tensor]]] = []
 
     def add(self, module: nn.Module, name: str) -> None:
-        """Add the tensor ``name``, a path in the module, unless the path has none."""
+        """Add the tensor at the path ``name`` of the module, if there is a tensor."""
         path, _, key = name.rpartition(".")
         try:
             owner = module.get_submodule(path)

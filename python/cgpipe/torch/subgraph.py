@@ -25,8 +25,8 @@ Shape = List[Tuple[bool, int]]
 
 def function_of(subgraph: Subgraph, inputs: Sequence[Any], fixed: Dict[Any, Any],
                 parameters: Sequence[Tensor]) -> Function:
-    """Return the function of a subgraph, from a tensor for each node in ``inputs`` to a tensor for
-    each output. ``fixed``: the values of its other arguments."""
+    """Return a function that runs a subgraph. It takes a tensor for each node in ``inputs``, and
+    returns a tensor for each output. ``fixed`` has the values of the subgraph's other arguments."""
     graph = torch.fx.Graph()
     env = {node: graph.placeholder(f"a{i}")
            for i, node in enumerate([*inputs, *subgraph.parameters, *fixed])}
@@ -54,7 +54,7 @@ def function_of(subgraph: Subgraph, inputs: Sequence[Any], fixed: Dict[Any, Any]
 
 
 class Part:
-    """A function whose samples are tested."""
+    """A function for which the independence of samples is tested."""
 
     def __init__(self, function: Function, inputs: Sequence[Any], outputs: Sequence[Any],
                  parameters: Sequence[Tensor], fixed: Sequence[Any]) -> None:
@@ -86,7 +86,7 @@ class Part:
 
 
 def _directions(y: Tensor, shape: Shape) -> Tensor:
-    """Return a gradient of a result, which is the same for each sample."""
+    """Return a gradient for a result. The gradient is the same for each sample."""
     dim = _dim(shape)
     sizes = list(y.shape)
     sizes[dim] = shape[dim][1]
@@ -107,9 +107,9 @@ def _rows(x: Tensor, shape: Shape, first: int, count: int) -> Tensor:
 def are_apart(parts: Sequence[Part], program: Any, module: nn.Module,
               examples: Sequence[Tensor]) -> List[bool]:
     """Return for each part whether it computes each sample independently of the others. The test
-    uses the part's values for the example. If a sample is replaced, the results and gradients of
-    the others must keep their bits. Two halves of the samples must give the results of the whole,
-    up to rounding, and their gradients of parameters must add up."""
+    uses the part's values for the example. If one sample is replaced, the results and gradients of
+    the other samples must be bit-identical. Two halves of the samples must give the results of the
+    whole, up to rounding, and their gradients of parameters must add up."""
     samples = 2 * examples[0].shape[0]
     rows = torch.arange(samples) % examples[0].shape[0]
     generator = torch.Generator().manual_seed(9)
@@ -212,7 +212,8 @@ def _keeps_others(part: Part, given: Sequence[Tensor], samples: int, expected: S
         changed = [_with(x, shape, i, change) for x, shape in zip(given, part.inputs)]
         try:
             found, _ = part.run(changed)
-        except Exception:  # NaN or a moved sample may be out of range, but not a value in between
+        # A NaN or a moved sample may be out of range, but a value between samples is in range.
+        except Exception:
             if k == 2:
                 raise
             continue

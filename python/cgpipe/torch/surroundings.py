@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state, besides tensors, that a region's code reads and changes: random numbers, buffers,
-modes, hooks of parameters, threads. Each is set for a call and restored after it."""
+modes, hooks of parameters, threads. Each of them is set for a call and restored after the call."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["PROOF_SEED", "add_storage", "buffers_replaced", "counting", "evaluat
            "random_states", "seeded", "threads", "unscaled", "without_hooks",
            "without_saving_hooks"]
 
-#: Seed of each region while a capture is proven.
+#: Seed of all regions while a capture is proven.
 PROOF_SEED = 17
 
-#: A process has one generator of PyTorch, so only one region at a time may draw from it.
+#: PyTorch has one random generator per process, so only one region at a time may draw from it.
 _DRAWS = threading.RLock()
 
 
@@ -42,8 +42,8 @@ def _set_random_states(states: Tuple[Any, ...]) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: Optional[int]) -> Iterator[None]:
-    """Seed the generators; None: nothing draws random numbers. The caller's states are restored
-    afterwards."""
+    """Seed the generators, and restore the caller's states afterwards. Seed None: nothing draws
+    random numbers."""
     if seed is None:
         yield
         return
@@ -69,7 +69,7 @@ def put(buffers: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 def buffers_replaced(module: nn.Module, buffers: Sequence[Tensor],
                       copies: List[Tensor]) -> Iterator[None]:
     """Replace buffers by copies, so that autograd's graph refers to the copies. If the module
-    itself replaces a buffer, ``copies`` gets the module's tensor."""
+    itself replaces a buffer, its new tensor is stored in ``copies``."""
     index = {id(buffer): i for i, buffer in enumerate(buffers)}
     new = {id(buffer): value for buffer, value in zip(buffers, copies)}
     places = [(child._buffers, key, b) for child in module.modules() if buffers
@@ -111,7 +111,8 @@ def unscaled(module: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Leave out the hooks of parameters: they run when autograd accumulates their gradients."""
+    """Disable the hooks of parameters inside a region. They run later, when autograd accumulates
+    the gradients of the parameters."""
     tables = [(p._backward_hooks, dict(p._backward_hooks)) for p in parameters
               if p._backward_hooks]
     for table, _ in tables:
@@ -136,7 +137,7 @@ def without_saving_hooks(function: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def counting(places: Set[int]) -> Iterator[Dict[int, int]]:
     """Count the memory that autograd keeps for a backward. The dictionary has the size in bytes of
-    each storage, by its address. ``places``: addresses that do not count."""
+    each storage, by its address. Storages at the addresses in ``places`` do not count."""
     found: Dict[int, int] = {}
 
     def pack(x: Tensor) -> Tensor:
@@ -147,7 +148,7 @@ def counting(places: Set[int]) -> Iterator[Dict[int, int]]:
 
 
 def add_storage(found: Dict[int, int], x: Tensor, places: Set[int]) -> None:
-    """Add the storage of a tensor to those that are counted."""
+    """Count the storage of a tensor."""
     storage = x.untyped_storage()
     if storage.data_ptr() not in places:
         found[storage.data_ptr()] = storage.nbytes()

@@ -32,9 +32,9 @@ class Unsupported(Exception):
 
 
 class Constant:
-    """A tensor that is the same in each step. ``samples``: the dimension that counts the samples,
-    and its size for one sample; None: there is no such dimension. ``buffer``: the tensor's name in
-    the module if it is a buffer."""
+    """A tensor that is the same in each step. ``samples`` has the dimension that counts the
+    samples, and its size for one sample; None: there is no such dimension. ``buffer`` is the
+    tensor's name in the module if it is a buffer."""
 
     def __init__(self, tensor: Tensor, samples: Optional[Tuple[int, int]] = None,
                  buffer: Optional[str] = None) -> None:
@@ -46,7 +46,7 @@ class Outside:
 
     def __init__(self, node: Any, shape: List[Tuple[bool, int]], dtype: torch.dtype) -> None:
         self.node, self.shape, self.dtype = node, shape, dtype
-        #: Whether its elements are known to be finite.
+        #: Whether all elements of the result are known to be finite.
         self.finite = not dtype.is_floating_point
 
 
@@ -65,7 +65,8 @@ class Parameter:
 
 
 class Turned(Parameter):
-    """A parameter [out, in] of the module as a matrix [in, out]: ``shape`` is [in, out]."""
+    """A parameter [out, in] of the module, seen as its transpose [in, out]; ``shape`` is [in,
+    out]."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Loss:
 
 
 class Part(Value):
-    """A slice of a dimension; its node is made at the first use."""
+    """A slice of a dimension. Its node is made when the slice is first used."""
 
     def __init__(self, source: "_Source", layout: Layout) -> None:
         self.source, self.layout = source, layout
@@ -134,7 +135,8 @@ class Part(Value):
 
 
 class _Source:
-    """The source of a Part: elements begin .. end - 1 of the second of three groups of axes."""
+    """The source of a Part. The axes of the value form three groups, and the Part is elements
+    ``begin`` .. ``end`` - 1 of the second group."""
 
     def __init__(self, graph: Graph, x: Value, groups: Sequence[Sequence[Axis]], begin: int,
                  end: int) -> None:
@@ -152,8 +154,8 @@ class _Source:
 
 
 class Hidden:
-    """An input of the graph that is not an input of the module. It has either ``rows`` [1, ...],
-    the same for each sample, or ``outside``."""
+    """A hidden input: an input of the graph that is not an input of the module. It has either
+    ``rows`` [1, ...], which are the same for each sample, or ``outside``."""
 
     def __init__(self, number: int, layout: Layout, rows: Optional[Tensor] = None,
                  outside: Optional[Outside] = None) -> None:
@@ -173,8 +175,10 @@ class Translator:
         self.orders: Dict[str, Tuple[List[int], Tuple[int, ...], List[int]]] = {}
         self.state_names: List[str] = []
         self._hidden_outside: Dict[Any, int] = {}
-        self._values: Dict[str, int] = {}  # parameters that are values
-        self.derived: Dict[Any, Outside] = {}  # functions of other nodes, by node and name
+        # For each parameter that is used as a value: the number of the value.
+        self._values: Dict[str, int] = {}
+        # Functions of the results of nodes, by node and name of the function.
+        self.derived: Dict[Any, Outside] = {}
 
     # --- the current node ---
 
@@ -183,12 +187,12 @@ class Translator:
         return self.ops[name](self, *arguments)
 
     def shape_of_result(self) -> List[Tuple[bool, int]]:
-        """Return the shape of the node's result: for each dimension, whether it has the samples,
-        and its size without them."""
+        """Return the shape of the node's result: for each dimension, whether it counts the samples,
+        and its size for one sample."""
         return shape_of(self.node.meta["val"].shape)
 
     def unsupported(self, what: str) -> Unsupported:
-        """Return the exception for a form that is not supported."""
+        """Return the exception for a form of an op that is not supported."""
         return Unsupported(what)
 
     # --- arguments ---
@@ -235,7 +239,8 @@ class Translator:
         return self.number(x)
 
     def integers(self, x: Any) -> Tuple[int, Layout]:
-        """Return the value number and layout of an integer tensor."""
+        """Return the number of the value that an integer tensor has in the graph, and its
+        layout."""
         if isinstance(x, Outside):
             layout = _layout_of(x.shape)
             if x.node in self.real:
@@ -256,7 +261,8 @@ class Translator:
         return Value(self._hidden_outside[x.node], layout)
 
     def _parameter_value(self, x: Parameter) -> Value:
-        """Return a parameter as a value, the same for each sample, without BATCH."""
+        """Return a parameter as a value whose layout has no axis BATCH. It is the same for each
+        sample."""
         if isinstance(x, Turned):
             value = self._parameter_value(Parameter(x.name, x.shape[::-1]))
             return value.with_layout(value.layout.transpose(0, 1))
@@ -274,7 +280,8 @@ class Translator:
         return Value(self.graph.reshape(self._values[x.name], shape), Layout(dims, sizes))
 
     def _positions_value(self, x: Positions) -> Value:
-        """Return rows of a parameter, the same for each sample, as a value without BATCH."""
+        """Return rows of a parameter as a value whose layout has no axis BATCH. They are the same
+        for each sample."""
         size, width = x.weight.shape
         rows = x.ids.reshape(1, -1).to(torch.int32)
         ids = self._add_hidden("i32", _layout_of([(True, 1), (False, rows.shape[1])]), rows=rows)
@@ -408,8 +415,8 @@ class Translator:
 
     def parameter(self, parameter: Any, shape: Sequence[int], order: Optional[Sequence[int]] = None,
                   decays: bool = True) -> int:
-        """Return the number of a parameter whose memory has this shape; ``order``: the permutation
-        to the module's dimensions."""
+        """Return the number of a parameter whose memory has this shape. ``order`` is the
+        permutation to the module's dimensions."""
         if not isinstance(parameter, Parameter):
             raise Unsupported("a parameter of the module, not a value made of it")
         self.orders.setdefault(parameter.name, (list(shape), tuple(order or ()), parameter.shape))
@@ -430,7 +437,7 @@ def nearest(name: str, known: Sequence[str]) -> Optional[str]:
 
 
 def shape_of(sizes: Sequence[Any]) -> List[Tuple[bool, int]]:
-    """Return for each dimension whether it has the samples, and its size without them."""
+    """Return for each dimension whether it counts the samples, and its size for one sample."""
     found = []
     for size in sizes:
         if isinstance(size, int):
@@ -451,7 +458,8 @@ def samples_of(shape: Sequence[Tuple[bool, int]]) -> Optional[Tuple[int, int]]:
 
 
 def shape_of_constant(x: Constant) -> List[Tuple[bool, int]]:
-    """Return the shape of a constant with samples."""
+    """Return the shape of a constant: for each dimension, whether it counts the samples, and its
+    size for one sample."""
     assert x.samples is not None
     dim, size = x.samples
     return [(True, size) if d == dim else (False, n) for d, n in enumerate(x.tensor.shape)]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables outside of a module that its forward reads: globals, those of enclosing functions, and
-the arguments that functools.partial() has fixed.
+"""Variables outside of a module that its forward reads: globals, variables of enclosing functions,
+and arguments that functools.partial() has fixed.
 
-The search covers forward, and the methods and functions that it calls by name, but not the code of
-installed packages. It finds numbers, texts, tensors, and lists and dictionaries of numbers and
-texts, also as attributes (settings.scale). It leaves out variables that the code assigns or writes
-to."""
+The search covers forward, and the methods and functions that forward calls by name, but not the
+code of installed packages. It finds numbers, texts, tensors, and lists and dictionaries of numbers
+and texts, also as attributes (settings.scale). It leaves out variables that the code assigns or
+writes to."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Variable(NamedTuple):
     get: Callable[[], Any]
 
 
-#: A function, and the class whose methods it calls.
+#: A function, and the class of the ``self`` whose methods the function calls.
 _Method = Tuple[types.FunctionType, type]
 
 
 def variables_of(*roots: Any) -> List[Variable]:
-    """Return the variables that modules and functions read, each once."""
+    """Return the variables that modules and functions read. Each variable appears once."""
     found: Dict[Any, Variable] = {}
     assigned: Set[Any] = set()
     written: Set[Any] = set()
@@ -105,9 +105,9 @@ def _roots(root: Any) -> Iterator[_Method]:
 
 
 def _functions(value: Any, cls: type) -> Iterator[_Method]:
-    """Yield the functions that run if a value is called, or is read as an attribute: the function
-    of a method or a property, and the wrapper and the wrapped function of a decorator. ``cls``: the
-    class of its ``self``."""
+    """Yield the functions that run if a value is called, or is read as an attribute. These are the
+    function of a method or a property, and the wrapper and the wrapped function of a decorator.
+    ``cls`` is the class of the method's ``self``."""
     for _ in range(LARGEST):  # __wrapped__ may be a cycle
         if isinstance(value, types.FunctionType):
             yield value, cls
@@ -203,7 +203,7 @@ def _writes(steps: List[dis.Instruction]) -> bool:
 
 
 def _uses(function: types.FunctionType, cls: type) -> Iterator[Tuple[str, Variable]]:
-    """Yield the uses of variables and of the attributes of a class, by a function."""
+    """Yield the variables, and the attributes of a class, that a function uses."""
     table = function.__globals__
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     for use, kind, path in _names(function.__code__):
@@ -222,9 +222,9 @@ def _uses(function: types.FunctionType, cls: type) -> Iterator[Tuple[str, Variab
 
 
 def _attribute(get: Callable[[], Any], names: List[str]) -> Any:
-    """Follow a chain of attributes from a value, without running code. Attributes of PyTorch
-    modules, and of installed packages, count as missing: the attributes of modules are compared
-    anyway."""
+    """Follow a chain of attributes from a value, without running code. Attributes of installed
+    packages count as missing. Attributes of PyTorch modules do too, because they are compared
+    elsewhere."""
     value = get()
     for name in names:
         file = getattr(value, "__file__", "") if isinstance(value, types.ModuleType) else ""
@@ -237,5 +237,5 @@ def _attribute(get: Callable[[], Any], names: List[str]) -> Any:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # it has no value yet
+    except ValueError:  # the variable has no value yet
         return _MISSING

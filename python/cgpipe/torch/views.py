@@ -221,8 +221,8 @@ def _join(t: Translator, a: Value, b: Value, dim: int) -> Value:
 
 
 def _check_overwritten(x: Any) -> None:
-    """Refuse a write to a whole value: the op that made the value would get a gradient of zeros,
-    where PyTorch has None."""
+    """Refuse a write to a whole value. After such a write, the op that made the value would get a
+    gradient of zeros, but in PyTorch the gradient is None."""
     need(not isinstance(x, (Value, Scores)) or isinstance(x, Part),
          "a write to a part, or to a tensor that has no gradient")
 

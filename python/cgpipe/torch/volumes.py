@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translation of functional aten ops on sequences [N, C, L] and volumes [N, C, D, H, W].
 
-A sequence is an image of height 1. A pool of a volume becomes a pool along each dimension; among
-several equal largest elements, both choose the same one. A convolution of a volume becomes a
-convolution of an image:
+A sequence is an image of height 1. A pool of a volume becomes a pool along each dimension. If
+several elements are equal and largest, this choice of element agrees with PyTorch's. A convolution
+of a volume becomes a convolution of an image:
 
     depths k, k + stride, ...  for each k of the kernel  -->  channels [C, kernel]
     planes one below the other, with rows of zeros       -->  image [D H, W, C kernel]
@@ -29,7 +29,8 @@ def _some(value: Any, rank: int) -> List[int]:
 
 
 def _high(value: Any, first: int) -> Any:
-    """Return a number of a sequence as two numbers for the image: height and width."""
+    """Convert an argument for a sequence to the two numbers, height and width, that the image
+    needs."""
     return value if isinstance(value, str) else [first, *_some(value, 1)]
 
 
@@ -132,8 +133,8 @@ def _sides(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> List
 
 
 def _stacked(t: Translator, x: Value, places: Sequence[Any], number: int) -> Value:
-    """Return [N, C, taps, D, H, W]. ``places``: a first depth and a step for each tap, which takes
-    ``number`` depths."""
+    """Return the depths that each tap of the kernel reads, [N, C, taps, D, H, W]. ``places`` has a
+    first depth and a step for each tap, and a tap takes ``number`` depths."""
     parts = [strided(t, x, 2, first, first + (number - 1) * step + 1, step)
              for first, step in places]
     parts = [part.with_layout(part.layout.unsqueeze(2)) for part in parts]
@@ -182,6 +183,6 @@ def _pooled(t: Translator, x: Any, name: str, attributes: Dict[str, Any], kernel
 
 
 def _shape(t: Translator) -> Any:
-    """Return the shape of the node's result, or of the first of several."""
+    """Return the shape of the node's result, or of its first result if there are several."""
     value = t.node.meta["val"]
     return shape_of((value[0] if isinstance(value, (list, tuple)) else value).shape)

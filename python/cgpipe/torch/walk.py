@@ -37,8 +37,8 @@ __all__ = ["UNKNOWN", "Layers", "Walk", "check_cuts", "raise_fault"]
 
 
 class Layers:
-    """The modules at which a stage may begin: the children of an nn.Sequential, else the elements
-    of lists and sequences of modules."""
+    """The modules at which a stage may begin: the children of an nn.Sequential or, in another
+    module, the elements of lists and sequences of modules."""
 
     def __init__(self, module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
         self.names: List[str] = []
@@ -93,8 +93,8 @@ class _Unknown(Unsupported):
 
 
 class Walk:
-    """Translates the nodes of an exported program in order. ``plan``: the nodes that PyTorch runs;
-    None: it runs none."""
+    """Translates the nodes of an exported program in order. ``plan`` has the nodes that PyTorch
+    runs; None: PyTorch runs no node."""
 
     def __init__(self, t: Translator, layers: Layers, evaluator: Evaluator, regions: Nodes,
                  plan: Optional[Plan]) -> None:
@@ -103,10 +103,10 @@ class Walk:
         self.stateful: Set[Any] = set()
         self.env: Dict[Any, Any] = {}
         self.places: List[Place] = []
-        #: The nodes of the graph that each place has added.
+        #: For each recorded place of an op, the nodes of the graph that the op has added.
         self.added: List[List[Any]] = []
-        #: Errors by node that could not be translated, and the nodes among them that the plan gives
-        #: to PyTorch.
+        #: The error of each node that could not be translated; the nodes among these that the plan
+        #: gives to PyTorch.
         self.refused: Dict[Any, CaptureError] = {}
         self.taken: Set[Any] = set()
 
@@ -126,7 +126,7 @@ class Walk:
         return None
 
     def live_places(self) -> List[Place]:
-        """Return the places that still have a node in the graph."""
+        """Return the recorded places of ops that still have a node in the graph."""
         live = {id(node) for node in self.t.graph.nodes}
         return [place for place, nodes in zip(self.places, self.added)
                 if not nodes or any(id(node) in live for node in nodes)]
@@ -156,9 +156,9 @@ class Walk:
             raise_fault(finding_of(node, ""), error)
 
     def _refuse(self, node: Any, error: CaptureError, certain: bool = True) -> None:
-        """Leave a node to PyTorch, and go on with a value in its place, to find more such nodes. If
-        the error is not ``certain``, its cause may be another node, which the next walk leaves to
-        PyTorch."""
+        """Leave a node to PyTorch. Continue with a value in place of the node's result, to find
+        more such nodes. If the error is not ``certain``, its cause may be another node, which the
+        next walk leaves to PyTorch."""
         if self.plan is None:
             raise error
         if certain or not self.refused:
@@ -168,7 +168,7 @@ class Walk:
         self._leave(node, error)
 
     def _leave(self, node: Any, error: CaptureError) -> None:
-        """Go on with a value in the place of a node's result."""
+        """Continue with a value in place of a node's result."""
         assert self.plan is not None
         self.refused[node] = error
         self.env.pop(node, None)
@@ -289,7 +289,8 @@ class Walk:
 
 
 def _constant(found: Any, value: Any) -> Constant:
-    """Return a result that is the same in each step; ``value``: what the trace knows about it."""
+    """Return a result that is the same in each step. ``value`` is the trace's description of the
+    result."""
     return Constant(found, samples_of(shape_of(value.shape)) if isinstance(value, Tensor) else None)
 
 
@@ -301,9 +302,10 @@ class _Item:
 
 
 def raise_fault(found: Finding, error: Exception) -> NoReturn:
-    """Raise an exception of a translation again. Two kinds say that something is not covered, and
-    are raised unchanged: exceptions of this package, and of torch.fx about sizes that depend on
-    values. Any other becomes a TranslatorError: a fault of this package."""
+    """Raise an exception of a translation again. Two kinds of exception mean that something is not
+    supported, and are raised unchanged: exceptions of this package, and exceptions of torch.fx
+    about sizes that depend on values. Any other exception is a fault of this package and becomes a
+    TranslatorError."""
     if isinstance(error, CgpipeError) or type(error).__module__.startswith("torch.fx"):
         raise error
     text = f"{type(error).__name__} in its translation: {error} (a fault of cgpipe: report it)"
@@ -323,7 +325,7 @@ def _error(node: Any, error: Exception) -> CaptureError:
 
 
 def _check_result(node: Any, result: Any) -> None:
-    """Raise unless a result has the type and the shape of PyTorch's."""
+    """Raise unless a result has the same type and shape as PyTorch's result."""
     value = node.meta.get("val")
     if not isinstance(result, Value) or not isinstance(value, Tensor):
         return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what an exported program would lose, before and during the trace of a module, and refuses
-it.
+"""Finds effects of a module that an exported program would lose, before and during the trace, and
+refuses such modules.
 
 A trace records the ops of one forward. It does not record the backward of an autograd.Function,
 hooks, Python attributes that forward sets, or whether a write happened under no_grad(). The capture
@@ -36,9 +36,9 @@ class CaptureError(ArgumentError):
     def __init__(self, message: Union[str, Finding], paths: Sequence[str] = (),
                  findings: Sequence[Finding] = ()) -> None:
         super().__init__(str(message))
-        #: The modules that PyTorch may run instead.
+        #: Paths of the modules that PyTorch may run instead of the engine.
         self.paths = list(paths)
-        #: What was found; the message has the first.
+        #: The findings; the message has the first one.
         self.findings = list(findings) or [message if isinstance(message, Finding)
                                            else Finding(self.paths[0] if paths else "",
                                                         text=message)]
@@ -50,12 +50,12 @@ class CaptureError(ArgumentError):
 
 
 class TranslatorError(CgpipeError):
-    """This package has failed to translate a node of a module. PyTorch does not run the module
-    instead, which would hide it."""
+    """This package has failed to translate a node of a module. The module is not left to PyTorch,
+    because that would hide the fault."""
 
 # --- hooks ---
 
-#: The tables of a module's hooks, and what PyTorch calls the hooks.
+#: The names of a module's tables of hooks, with PyTorch's terms for these hooks.
 _HOOKS = {"_forward_hooks": "forward hooks", "_forward_pre_hooks": "forward pre-hooks",
           "_backward_hooks": "backward hooks", "_backward_pre_hooks": "backward pre-hooks"}
 
@@ -71,8 +71,8 @@ def global_hooks() -> int:
 
 
 def check_hooks(module: nn.Module, opaque: Sequence[str] = ()) -> None:
-    """Raise if a module has hooks, or if there are hooks for all modules: a trace would run them
-    only once, or never. ``opaque``: modules whose hooks PyTorch runs."""
+    """Raise if a module has hooks, or if there are hooks for all modules, because a trace would run
+    hooks only once, or never. ``opaque`` has the modules whose hooks PyTorch runs."""
     for table, text in _HOOKS.items():
         if getattr(nn.modules.module, f"_global{table}", None) and "" not in opaque:
             raise CaptureError(f"all modules: {text} are not covered (remove them)", [""])
@@ -86,7 +86,7 @@ def check_hooks(module: nn.Module, opaque: Sequence[str] = ()) -> None:
 
 
 def is_inside(path: str, paths: Sequence[str]) -> bool:
-    """Return whether a module is one of these, or inside of one."""
+    """Return whether a module is one of these modules, or is inside of one."""
     return any(not own or path == own or path.startswith(own + ".") for own in paths)
 
 
@@ -95,8 +95,9 @@ def is_inside(path: str, paths: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Restore the buffers that a forward writes to or replaces. Do not write to other buffers:
-    PyTorch counts the writes to a tensor, and that count tells whether a mask has changed."""
+    """Restore the buffers that a forward writes to or replaces. Other buffers must not be written
+    to, because PyTorch counts the writes to a tensor, and that count tells whether a mask has
+    changed."""
     tables = tables_of(module)
     before = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
@@ -124,7 +125,7 @@ def tables_of(module: nn.Module) -> Tables:
 
 
 def replaced_in(table: Dict[str, Any], before: Dict[str, Any]) -> List[str]:
-    """Return the names whose buffer was replaced by another tensor, added or removed."""
+    """Return the names of buffers that were replaced by other tensors, added or removed."""
     return [key for key in {**before, **table} if key not in table or key not in before
             or table[key] is not before[key]]
 
@@ -144,8 +145,8 @@ _KNOWN = ("torch.utils.checkpoint", "torch._")
 @contextlib.contextmanager
 def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
     """Raise at the end of a trace if it called an autograd.Function, or if forward set attributes
-    of a module. The attributes are set back. The trace must call the function at the end of
-    forward: torch.export itself sets attributes back when it has ended."""
+    of a module. The attributes are restored. The trace must call the returned function at the end
+    of forward, because torch.export itself restores attributes when it ends."""
     paths = {id(child): path for path, child in module.named_modules()}
     found: List[Finding] = []
     thread = threading.get_ident()
@@ -170,7 +171,8 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
         return register(tensor, hook)
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if cls is checkpoints:  # with use_reentrant=True; its forward runs under no_grad()
+        # A checkpoint with use_reentrant=True, whose forward runs under no_grad().
+        if cls is checkpoints:
             if any(isinstance(x, Tensor) and x.requires_grad for x in args):
                 return args[0](*args[2:])
             found.append(_called(paths, cls.__name__, "a checkpoint(use_reentrant=True) of inputs "
@@ -205,7 +207,7 @@ def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
 @contextlib.contextmanager
 def _noting_functions(note: Callable[[Any], None]) -> Iterator[None]:
     """Call ``note(class)`` before each forward of an autograd.Function. Wrapping ``apply`` is not
-    enough: a module may hold a class's ``apply`` since before the trace."""
+    enough, because a module may have stored the ``apply`` of a class before the trace."""
     def noted(cls: Any, forward: Any) -> Any:
         @functools.wraps(forward)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -240,13 +242,13 @@ def _split(name: str) -> Tuple[str, str]:
 
 
 def attributes_of(module: nn.Module) -> Dict[str, Dict[str, Any]]:
-    """Return the attributes of a module's parts, for set_back()."""
+    """Return the attributes of a module's parts. They are an argument of set_back()."""
     return {path: dict(_attributes(child)) for path, child in module.named_modules()}
 
 
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[List[str]]:
-    """Restore the attributes that a forward sets. Their names are in the list afterwards."""
+    """Restore the attributes that a forward sets. Afterwards, the list has their names."""
     before, changed = attributes_of(module), []  # type: Tuple[Any, List[str]]
     try:
         yield changed
@@ -279,7 +281,8 @@ _MANAGED = {"_parameters", "_buffers", "_modules", "training", "_non_persistent_
 
 
 def is_managed(key: str) -> bool:
-    """Return whether PyTorch itself manages this entry of a module's dictionary."""
+    """Return whether PyTorch, not the module's own code, manages this entry of a module's
+    dictionary."""
     return key in _MANAGED or key.endswith("hooks") or "hooks_with" in key or "hooks_always" in key
 
 
@@ -316,7 +319,7 @@ def plain(value: Any) -> bool:
 
 
 def set_back(module: nn.Module, before: Dict[str, Dict[str, Any]]) -> List[str]:
-    """Set the attributes back that a trace changed; return their names."""
+    """Restore the attributes that a trace changed, and return their names."""
     changed: List[str] = []
     for path, child in module.named_modules():
         was, now = before.get(path, {}), dict(_attributes(child))
@@ -346,7 +349,8 @@ _REGION = "wrap_with_set_grad_enabled"
 
 
 def detach_regions(module: Any) -> None:
-    """Detach each output of a region under no_grad(): a functional graph has no such regions."""
+    """Detach each output of a region under no_grad(), because a functional graph has no such
+    regions."""
     for node in list(module.graph.nodes):
         if name_of(node) != _REGION:
             continue
@@ -373,8 +377,8 @@ def _detached(graph: Any, x: Any) -> Any:
 def check_writes(graph: Any, module: Any, message: Callable[[Any, str], CaptureError],
                  outer: Sequence[Any] = (), has_grad: bool = True) -> None:
     """Raise if an op writes to a tensor that has a gradient, but autograd does not record the
-    write: under no_grad(), or through detach(). ``outer``: the arguments of the region that the
-    graph belongs to."""
+    write, because it happens under no_grad() or through detach(). ``outer`` has the arguments of
+    the region to which the graph belongs."""
     holders = [n for n in graph.nodes if n.op == "placeholder"]
     given = dict(zip(holders, outer))
     for node in graph.nodes:
@@ -426,8 +430,8 @@ def _origin(node: Any, given: Dict[Any, Any]) -> Tuple[Any, bool, bool]:
 
 
 def path_of(node: Any) -> str:
-    """Return the path of the module that a node belongs to. torch.export gives some paths below the
-    module that calls."""
+    """Return the path of the module that a node belongs to. For some nodes, torch.export gives a
+    path below the module that calls the op."""
     path = ""
     for own, *_ in (node.meta.get("nn_module_stack") or {}).values():
         own = str(own).replace("L['self'].", "").replace("L['self']", "")

@@ -5,8 +5,8 @@ bytes.
     balance = balance_by_time(2, model, torch.empty(128, 3, 224, 224))
     model = GPipe(model, balance, chunks=8)
 
-The names are torchgpipe's. The partition is optimal for the costs: its most expensive part is as
-cheap as possible."""
+The functions have the names of torchgpipe's functions. The partition is optimal for the costs: its
+most expensive part is as cheap as possible."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ __all__ = ["balance_by_size", "balance_by_time"]
 
 
 def _solve(costs: Sequence[float], partitions: int) -> List[int]:
-    """Cut a list of costs into partitions so that the largest sum is minimal; of several optima,
-    take the leftmost."""
+    """Cut a list of costs into partitions so that the largest sum is minimal. If there are several
+    optima, take the one with the leftmost cuts."""
     if not 1 <= partitions <= len(costs):
         raise ValueError(f"partitions: 1 to the number of layers, {len(costs)}, are possible, got "
                          f"{partitions}")
@@ -64,7 +64,7 @@ def _tensors(sample: TensorOrTensors) -> Tuple[Tensor, ...]:
 
 
 def _captured(whole: nn.Module, inputs: Tuple[Tensor, ...]) -> Any:
-    """Capture a result of _whole(). Errors have the module's own names of layers."""
+    """Capture a result of _whole(). Errors name layers as the module does."""
     try:
         return capture(whole, inputs, name="balance")
     except CaptureError as error:
@@ -125,7 +125,7 @@ def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequen
 
 
 class _Training:
-    """Run with a module in training mode; restore the modes of its parts afterwards."""
+    """Put a module into training mode, and restore the modes of its parts afterwards."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchgpipe's flags of recomputation."""
+"""The functions with which torchgpipe tells layers about recomputation."""
 
 __all__ = ["is_checkpointing", "is_recomputing"]
 

@@ -90,7 +90,8 @@ def _partitions(module: nn.Sequential, balance: List[int]) -> nn.ModuleList:
 
 
 def check(value: Any, place: str = "") -> None:
-    """Raise TypeError unless a value is a tensor or a tuple of tensors. ``place``: for messages."""
+    """Raise TypeError unless a value is a tensor or a tuple of tensors. ``place`` names the value
+    in messages."""
     if isinstance(value, Tensor):
         return
     if not isinstance(value, tuple):
@@ -103,7 +104,7 @@ def check(value: Any, place: str = "") -> None:
 
 
 class Whole(nn.Module):
-    """All partitions as one module of positional tensors, for capture. ``tuple_in``: the tensors
+    """All partitions as one module of positional tensors, for capture. If ``tuple_in``, the tensors
     are the elements of an input tuple."""
 
     def __init__(self, partitions: nn.ModuleList, tuple_in: bool) -> None:

@@ -28,7 +28,8 @@ __all__ = ["Namespace", "pop", "skippable", "stash", "verify_skippables"]
 
 
 class _NamespaceType(type):
-    """Metaclass of Namespace. It makes None, the default namespace, an instance too."""
+    """Metaclass of Namespace. It makes None, which stands for the default namespace, count as an
+    instance of Namespace."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return instance is None or super().__instancecheck__(instance)
@@ -61,8 +62,8 @@ Key = Tuple[Optional[Namespace], str]
 
 
 class stash:
-    """Command that a skippable's forward yields to keep ``tensor``, or None, under ``name`` for the
-    layer that pops it."""
+    """Command that the forward of a skippable layer yields to keep ``tensor`` (or None) under
+    ``name``, for the layer that pops it."""
 
     __slots__ = ("name", "tensor")
 
@@ -72,7 +73,7 @@ class stash:
 
 
 class pop:
-    """Command that a skippable's forward yields to get the value that was stashed under
+    """Command that the forward of a skippable layer yields to get the value that was stashed under
     ``name``."""
 
     __slots__ = ("name",)
@@ -82,7 +83,7 @@ class pop:
 
 
 class _Skips(threading.local):
-    """A thread's skips that are stashed but not popped."""
+    """The skips of a thread that are stashed but not popped."""
 
     def __init__(self) -> None:
         self.tensors: Dict[Key, Optional[Tensor]] = {}
@@ -105,14 +106,14 @@ T = TypeVar("T", bound="Skippable")
 
 
 class Skippable(nn.Module):
-    """Base of the classes that ``skippable`` makes. The wrapped layer is ``module``, which is also
-    part of parameter names."""
+    """Base of the classes that ``skippable`` makes. The wrapped layer is the attribute ``module``,
+    so this word is part of parameter names."""
 
     module_cls: ClassVar[Type[nn.Module]]
     stashable_names: ClassVar[FrozenSet[str]]
     poppable_names: ClassVar[FrozenSet[str]]
 
-    #: Tensors reach and leave the layer beside its arguments and results.
+    #: True: tensors reach and leave the layer by other ways than its arguments and results.
     has_skips = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -205,8 +206,8 @@ def skippable(stash: Iterable[str] = (),
     """Return a decorator for module classes whose forward yields ``stash(name, tensor)`` and
     ``pop(name)``.
 
-    stash, pop: lists of the names that the class stashes and pops. A single str is refused: its
-    letters would count as names."""
+    stash, pop: lists of the names that the class stashes and pops. A single str is refused, because
+    each of its letters would count as a name."""
     for argument, names in (("stash", stash), ("pop", pop)):
         if isinstance(names, str):
             raise TypeError(f"{argument}: a list of names is expected, got the str '{names}' "
@@ -214,7 +215,7 @@ def skippable(stash: Iterable[str] = (),
     attributes = {"stashable_names": frozenset(stash), "poppable_names": frozenset(pop)}
 
     def wrap(module_cls: Type[nn.Module]) -> Type[Skippable]:
-        # With __module__ and __qualname__, pickle finds the class under its decorated name.
+        # __module__ and __qualname__ let pickle find the class under its decorated name.
         return type(module_cls.__name__, (Skippable,),
                     {"module_cls": module_cls, "__module__": module_cls.__module__,
                      "__qualname__": module_cls.__qualname__, "__doc__": module_cls.__doc__,
@@ -224,8 +225,7 @@ def skippable(stash: Iterable[str] = (),
 
 
 def verify_skippables(module: nn.Sequential) -> None:
-    """Check that each name is stashed once, and popped once after that, among the children of a
-    module.
+    """Check the children of a module: each name must be stashed once, and popped once after that.
 
     Raises TypeError with all mismatches.
     """
