@@ -63,7 +63,7 @@ static void bind_gradients(const binder *b, const cgp_action *action, cgp__varia
     const cgp__stage_plan *stage = &b->plan->placement.stages[v->stage];
     const bool input = action->kind != CGP_ACTION_W, weight = action->kind != CGP_ACTION_I;
     const cgp__gradient_place place = cgp__gradient_place_of(
-        action->microbatch, b->minibatch.chunks, b->plan->setup.gradient_groups);
+        action->microbatch, b->minibatch.chunks, b->plan->setup.gradient_groups, 1);
     const int group = stage->n_gradients > 0 ? place.group : 0;
     if (input) v->first = overwrites(b, &b->input_group[v->stage], group);
     if (weight) v->first_weight = overwrites(b, &b->weight_group[v->stage], group);

@@ -15,7 +15,11 @@
  *     0        buffer 0
  *     1        buffer 1      buffer 0 += buffer 1
  *     2        buffer 1
- *     3        buffer 2      buffer 1 += buffer 2, buffer 0 += buffer 1 */
+ *     3        buffer 2      buffer 1 += buffer 2, buffer 0 += buffer 1
+ *
+ * R replicas, a power of two up to G, have G / R groups each: one complete subtree. Replica r runs
+ * the micro-batches floor(r M / R) .. floor((r + 1) M / R) - 1 and adds up to the root of its
+ * subtree; pipeline/step/reduce.c adds these roots. */
 #ifndef CGP_SRC_SCHEDULE_GRADIENT_GROUPS_H
 #define CGP_SRC_SCHEDULE_GRADIENT_GROUPS_H
 
@@ -39,12 +43,20 @@ typedef struct cgp__gradient_place {
  * message has the nearest valid numbers. */
 cgp_status cgp__gradient_groups_check(int groups);
 
-/* Find where the gradients of a micro-batch add up. `groups`: a power of two. Cost: O(log
- * groups). */
-cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int groups);
+/* `microbatch`: its number in the whole mini-batch of `microbatches`. `groups`, `replicas`: powers
+ * of two. Cost: O(log groups). */
+cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int groups,
+                                           int replicas);
 
-/* Return the number of buffers of partial sums that are needed, in addition to the gradient
- * buffers, for at most `microbatches` micro-batches. */
+/* Return the number of buffers of partial sums, beside the gradient buffers, for at most
+ * `microbatches` micro-batches. For a replica, pass its micro-batches and its groups. */
 int cgp__gradient_partials(int microbatches, int groups);
+
+/* Return CGP_EINVAL unless the number of replicas is a power of two, 1 .. groups. The message has
+ * the nearest numbers that work. */
+cgp_status cgp__replicas_check(int replicas, int groups);
+
+/* Return the first micro-batch of a replica. Replica `replicas`: the number of micro-batches. */
+int cgp__replica_first(int replica, int microbatches, int replicas);
 
 #endif

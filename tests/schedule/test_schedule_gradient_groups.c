@@ -26,13 +26,15 @@ static void tree(int first, int next, int m, int groups, char *text) {
     snprintf(text, TEXT, *left && *right ? "(%s+%s)" : "%s%s", left, right);
 }
 
-/* Add up micro-batches in buffers as cgp__gradient_place_of() says, and write the final sum. Return
- * the number of buffers. */
-static int run(int m, int groups, char *text) {
+/* Add up the micro-batches of a replica in buffers as the places say. Return the number of
+ * buffers. */
+static int run_replica(int m, int groups, int replica, int replicas, char *text) {
     static char buffers[12][TEXT], before[TEXT];
     int n = 0, last = -1;
-    for (int i = 0; i < m; i++) {
-        const cgp__gradient_place place = cgp__gradient_place_of(i, m, groups);
+    buffers[0][0] = '\0';
+    for (int i = cgp__replica_first(replica, m, replicas);
+         i < cgp__replica_first(replica + 1, m, replicas); i++) {
+        const cgp__gradient_place place = cgp__gradient_place_of(i, m, groups, replicas);
         char *to = buffers[place.buffer];
         strcpy(before, place.group == last ? to : "");
         snprintf(to, TEXT, *before ? "(%s+%d)" : "%s%d", before, i);
@@ -45,6 +47,10 @@ static int run(int m, int groups, char *text) {
     }
     strcpy(text, buffers[0]);
     return n;
+}
+
+static int run(int m, int groups, char *text) {
+    return run_replica(m, groups, 0, 1, text);
 }
 
 TEST_CASE(groups_are_added_in_a_complete_binary_tree) {
@@ -65,9 +71,26 @@ TEST_CASE(groups_are_added_in_a_complete_binary_tree) {
     assert_string_equal(got, "((((0+1)+2)+3)+4)");
 }
 
+TEST_CASE(a_replica_adds_up_to_the_root_of_its_subtree) {
+    char expected[TEXT], got[TEXT];
+    for (int groups = 1; groups <= 16; groups *= 2) {
+        for (int replicas = 1; replicas <= groups; replicas *= 2) {
+            for (int m = 1; m <= MOST_MICROBATCHES; m++) {
+                const int own = groups / replicas, most = (m + replicas - 1) / replicas;
+                for (int r = 0; r < replicas; r++) {
+                    tree(r * own, (r + 1) * own, m, groups, expected);
+                    const int buffers = run_replica(m, groups, r, replicas, got);
+                    assert_string_equal(got, expected);
+                    assert_true(buffers <= 1 + cgp__gradient_partials(most, own));
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE(large_mini_batches_have_as_many_places) {
     enum { M = 1 << 24 };
-    const cgp__gradient_place last = cgp__gradient_place_of(M - 1, M, CGP__MAX_GRADIENT_GROUPS);
+    const cgp__gradient_place last = cgp__gradient_place_of(M - 1, M, CGP__MAX_GRADIENT_GROUPS, 1);
     assert_int_equal(last.group, CGP__MAX_GRADIENT_GROUPS - 1);
     assert_int_equal(last.buffer, 10);
     assert_int_equal(last.additions, 10);

@@ -173,7 +173,8 @@ double cgp__duration_of(const cgp__durations *d, const cgp_schedule *s, const cg
     const size_t at = (size_t)a->kind * (size_t)s->stages + (size_t)a->stage;
     if (!d->addition || d->addition[at] == 0.0) return d->action[at];
     return d->action[at] +
-           cgp__gradient_place_of(a->microbatch, s->chunks, d->groups).additions * d->addition[at];
+           cgp__gradient_place_of(a->microbatch, s->chunks, d->groups, 1).additions *
+               d->addition[at];
 }
 
 double cgp__compute_time(const cgp_schedule *s, const cgp__durations *durations, int device) {
