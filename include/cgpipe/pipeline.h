@@ -64,10 +64,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *   with CGP_EINVAL; the message has both values.
  *
  * @param[in] transport     The transport between the ranks. NULL: the plan is for one rank.
- * @param[in] communicator  This rank's communicator, with as many ranks as the plan. It serves one
- *                          pipeline at a time. Borrowed until the pipeline is destroyed. If a
- *                          worker still hangs at that time (cgp_pipeline_set_timeout()), its links
- *                          stay open: keep the communicator until the process ends.
+ * @param[in] communicator  This rank's communicator, with as many ranks as the plan, times its
+ *                          `replicas`. It serves one pipeline at a time. Borrowed until the
+ *                          pipeline is destroyed. If a worker still hangs then
+ *                          (cgp_pipeline_set_timeout()), its links stay open: keep the communicator
+ *                          until the process ends.
  *
  * @retval CGP_EINVAL  The ranks disagree on the number of ranks, the seed, the plan's
  *                     cgp_plan_hash(), or the results of libm.
@@ -193,6 +194,10 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * last micro-batch may be smaller. Gradients are overwritten: the first micro-batch writes them,
  * and the others add, in ascending order (cgp_pipeline_set_accumulation() and the plan's
  * gradient_groups change this). Update the parameters with cgp_optim_step() afterwards.
+ *
+ * With `replicas`, every rank passes the samples of the whole mini-batch, the same on all replicas,
+ * and its replica runs its share of the micro-batches. Losses, counts of targets and dropout are
+ * those of the whole. A replica without micro-batches takes part in the sum of gradients.
  *
  * States (running statistics) change at the end, if the step succeeded and its numbers are finite.
  * These numbers are the loss, the accumulators of built-in norms and, with `clip_norm`, the norm of

@@ -117,8 +117,8 @@ typedef struct cgp_plan_options {
      *  mini-batch, instead of once per micro-batch. With this option they do not depend on
      *  `chunks`, up to rounding. Training normalises by micro-batch in both cases. [false] */
     bool deferred_batch_norm;
-    /** Number of processes that run the plan together, 1 to the number of devices. Each owns a
-     *  contiguous block of devices. [1] */
+    /** Processes that run the plan together, 1 to the number of devices; with `replicas`, the
+     *  processes of one replica. Each owns a contiguous block of devices. [1] */
     int ranks;
     /** Algorithm of convolutions. [direct] */
     cgp_convolution convolution;
@@ -132,6 +132,15 @@ typedef struct cgp_plan_options {
     int gradient_groups;
     /** Maximum number of micro-batches in flight, as in cgp_schedule_options [0]. */
     int in_flight;
+    /** R: a power of two, at most `gradient_groups`. R replicas of the pipeline share the M
+     *  micro-batches: replica r of R has floor(r M / R) .. floor((r + 1) M / R) - 1. The plan is
+     *  that of one replica, for ceil(M / R) micro-batches, and a `table` has as many. A pipeline
+     *  runs on R times `ranks` ranks: rank r * `ranks` + p is rank p of replica r. After the last
+     *  action of a step, gradients are added over the replicas in the tree of gradient groups. So
+     *  their bits depend on G and M, and not on R. With R > 1 all devices share the host's memory
+     *  (cpu, ref), the model has no states, and there is neither `inference` nor `external_loss`.
+     *  [1] */
+    int replicas;
 } cgp_plan_options;
 
 /** Return the defaults given in brackets above, with struct_size set. */
@@ -157,7 +166,8 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
                                 1,
                                 CGP_CONVOLUTION_DIRECT,
                                 1,
-                                0};
+                                0,
+                                1};
     return options;
 }
 
@@ -296,8 +306,8 @@ CGP_API void cgp_plan_destroy(cgp_plan *plan);
  *  @retval CGP_ENOMEM Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]);
 
-/** These functions return the numbers of stages and of devices, the samples of a full micro-batch,
- *  and the micro-batches of a full mini-batch (at most `chunks`). */
+/** Return the numbers of stages and devices (of one replica), the samples of a full micro-batch,
+ *  and the micro-batches of a full mini-batch (at most `chunks`), over all replicas. */
 CGP_API int cgp_plan_stages(const cgp_plan *plan);
 CGP_API int cgp_plan_devices(const cgp_plan *plan);
 CGP_API int64_t cgp_plan_microbatch(const cgp_plan *plan);

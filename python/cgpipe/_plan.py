@@ -109,6 +109,7 @@ class Plan(_c.Handle):
         #: Number of groups of micro-batches whose gradients are added in a binary tree.
         self.gradient_groups = _c.integer(gradient_groups, "gradient_groups")
         options.gradient_groups = self.gradient_groups
+        options.replicas = 1
         options.precision, options.convolution = (
             _c.parse("precision", precision), _c.parse("convolution", convolution))
         if balance is not None:

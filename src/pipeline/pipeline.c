@@ -62,7 +62,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     pipeline->plan = plan;
     pipeline->setup = cgp__plan_setup(plan);
     pipeline->model = pipeline->setup->model;
-    pipeline->n_ranks = pipeline->setup->ranks;
+    pipeline->n_ranks = pipeline->setup->ranks * pipeline->setup->replicas;
     pipeline->step->gradient_norm = NAN;
     cgp__team_init(pipeline->team, &cgp__watchdog, executor);
     CGP_TRY(cgp__ranks_init(pipeline->ranks, plan, transport, communicator));
@@ -110,10 +110,10 @@ static cgp_status build(cgp_pipeline *pipeline) {
     CGP_TRY(share_bytes(executor, status));
     CGP_TRY(cgp__shared_edges_open(executor));
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, cgp__link_ends_open(executor)));
-    return cgp__run_find(executor,
-                         (cgp__minibatch){.samples = pipeline->setup->batch,
-                                          .forward_only = pipeline->setup->inference},
-                         &run);
+    cgp__minibatch full =
+        cgp__plan_share(pipeline->plan, pipeline->setup->batch, pipeline->ranks->replica);
+    full.forward_only = pipeline->setup->inference;
+    return cgp__run_find(executor, full, &run);
 }
 
 cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {

@@ -30,7 +30,7 @@ struct cgp_pipeline {
     const cgp__setup *setup; /* the plan's setup */
     const cgp_model *model;
     cgp__ranks *ranks;
-    int rank, n_ranks; /* this process's rank, and the number of ranks */
+    int rank, n_ranks; /* this process's rank, and the number of ranks, of all replicas */
     cgp__team *team;
     cgp__executor *executor;
     cgp__measured *measured; /* [devices] owned by the executor */

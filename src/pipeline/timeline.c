@@ -22,6 +22,9 @@ static cgp_status none(const char *why) {
  * context is zero before the first run. */
 static cgp_status check_run(const cgp_pipeline *pipeline) {
     const cgp__run_context *last = &pipeline->executor->context;
+    if (pipeline->setup->replicas > 1)
+        return cgp_fail(CGP_EINVAL, "timeline: expected a plan for 1 replica, got %d",
+                        pipeline->setup->replicas);
     if (pipeline->team->failed) return none("one that failed");
     if (!last->run) return none("none");
     if (last->part != CGP__WHOLE_RUN) return none("one in two calls (external_loss)");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* times.c -- times of the last run, from the workers' traces. A rank's own events are on its own
- * clock; events of other ranks arrive on rank 0's clock. */
+ * clock; events of other ranks arrive on rank 0's clock. With replicas, the times on the ranks of
+ * replica 0 are that replica's. */
 #include "pipeline/times.h"
 
 #include "pipeline/alive.h"
@@ -102,12 +103,12 @@ static cgp_status reserve_events(const cgp_pipeline *pipeline, cgp__event **even
     return CGP_OK;
 }
 
-/* Broadcast the events of a device to all ranks. */
+/* Broadcast the events of a device, in replica 0, to all ranks. */
 static cgp_status share_events(const cgp_pipeline *pipeline, cgp__event *events, int d) {
     cgp__measured *measured = &pipeline->measured[d];
     const cgp__ranks *ranks = pipeline->ranks;
     const int64_t n = ranks->figures[d];
-    for (int64_t k = 0; k < n && cgp__ranks_own(ranks, d); k++)
+    for (int64_t k = 0; k < n && ranks->replica == 0 && cgp__ranks_own(ranks, d); k++)
         events[k] = cgp__pipeline_event(pipeline, d, measured->trace_start + k);
     CGP_TRY(cgp__ranks_broadcast(ranks, cgp_plan_device_at(pipeline->plan, d)->rank, events,
                                  (size_t)n * sizeof *events));

@@ -317,7 +317,8 @@ static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
                                       .recompute = costs + 3 * n,
                                       .add_input = costs + 4 * n,
                                       .add_weight = costs + 5 * n,
-                                      .gradient_groups = plan->setup.gradient_groups};
+                                      .gradient_groups =
+                                          plan->setup.gradient_groups / plan->setup.replicas};
     CGP_TRY(cgp_schedule_simulate(plan->actions.schedule, &given, &plan->actions.timeline));
     for (int e = 0; e < plan->messages.n_edges; e++) {
         const int max = plan->actions.timeline.free_capacity[e];

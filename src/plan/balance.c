@@ -78,16 +78,15 @@ static cgp_status search(const maker *m, const int64_t *caps, const cgp__layer_s
 static cgp_status search_by(const maker *m, const int64_t *caps, const cgp__device_costs *costs,
                             int *balance, int64_t *bytes) {
     const cgp__setup *setup = m->setup;
-    const cgp__layer_use use = {
-        .inference = setup->inference,
-        .selective = cgp_recompute_is_selective(setup->recompute),
-        .samples = setup->microbatch,
-        .chunks = setup->chunks,
-        .type = cgp__activation_type(setup),
-        .parameter_scale = setup->inference
-                               ? 1
-                               : 2 + cgp_optim_states(&setup->optim) +
-                                     cgp__gradient_partials(setup->chunks, setup->gradient_groups)};
+    const cgp__layer_use use = {.inference = setup->inference,
+                                .selective = cgp_recompute_is_selective(setup->recompute),
+                                .samples = setup->microbatch,
+                                .chunks = setup->chunks,
+                                .type = cgp__activation_type(setup),
+                                .parameter_scale = setup->inference
+                                                       ? 1
+                                                       : 2 + cgp_optim_states(&setup->optim) +
+                                                             cgp__setup_partials(setup)};
     cgp__layer_sums sums = {0};
     cgp_status status = cgp__layer_sums_create(&sums, setup->model, costs, &use);
     if (status == CGP_OK) status = search(m, caps, &sums, balance, bytes);

@@ -14,7 +14,7 @@
 int cgp__plan_tie(const cgp_plan *plan, int from, int to) {
     for (int l = plan->messages.n_edges; l < plan->links.n; l++) {
         const cgp__link_plan *link = &plan->links.list[l];
-        if (link->from == from && link->to == to && link->pieces > 0) return l;
+        if (link->from == from && link->to == to && link->pieces > 0 && link->level == 0) return l;
     }
     return -1;
 }
@@ -119,6 +119,43 @@ int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge) {
     return plan->links.list[edge].bytes;
 }
 
+/* --- between replicas --- */
+
+static int levels_of(int replicas) {
+    int levels = 0;
+    while (1 << levels < replicas)
+        levels++;
+    return levels;
+}
+
+int cgp__plan_exchange(const cgp_plan *plan, int device) {
+    const int levels = levels_of(plan->setup.replicas);
+    return plan->links.n - levels * (plan->placement.n_devices - device);
+}
+
+/* Read the bytes of a piece; CGP_PIECE_BYTES was checked when the links were listed. */
+int64_t cgp__plan_reduce_bytes(const cgp_plan *plan, int device) {
+    const int64_t all = plan->placement.devices[device].written_gradient_bytes;
+    return cgp__max(cgp__min(plan->links.reduce_bytes, all), 4);
+}
+
+int64_t cgp__plan_lower_half(int64_t bytes) {
+    return cgp__min(bytes, cgp__align_up(bytes / 2));
+}
+
+/* Add a device's links to the replicas with which it exchanges halves of pieces of gradients. */
+static cgp_status add_exchanges(cgp_plan *plan, int device) {
+    int64_t bytes = cgp__plan_reduce_bytes(plan, device);
+    for (int k = 0; k < levels_of(plan->setup.replicas); k++) {
+        bytes = cgp__plan_lower_half(bytes);
+        CGP_TRY(add_link(plan, device, device, bytes, 2));
+        cgp__link_plan *link = &plan->links.list[plan->links.n - 1];
+        link->level = k + 1;
+        link->receives = true;
+    }
+    return CGP_OK;
+}
+
 cgp_status cgp__list_links(cgp_plan *plan) {
     int64_t most;
     CGP_TRY(read_piece_bytes(&most));
@@ -132,6 +169,9 @@ cgp_status cgp__list_links(cgp_plan *plan) {
         if (cgp__is_tied(&plan->parameters, plan->setup.model, p)) CGP_TRY(add_ties(plan, p));
     for (int e = 0; e < plan->messages.n_edges; e++)
         CGP_TRY(divide(plan, e, most));
+    plan->links.reduce_bytes = cgp__min(most, CGP__REDUCE_BYTES);
+    for (int d = 0; d < plan->placement.n_devices; d++)
+        CGP_TRY(add_exchanges(plan, d));
     return CGP_OK;
 }
 

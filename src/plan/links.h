@@ -9,7 +9,11 @@
 #include <cgpipe/plan.h>
 
 typedef struct cgp__link_plan {
-    int from, to; /* the devices at the two ends */
+    int from, to; /* devices */
+    /* 0: a link within a replica. k > 0: both ends are on one device, which exchanges gradients
+     * with its counterpart in replica r xor 2^(k - 1). It sends from the buffers at `offset`, and
+     * receives into those at `receive_offset`. */
+    int level;
     /* bytes of a buffer; bytes of a whole message */
     int64_t bytes, message_bytes;
     /* Number of pieces of a message, >= 1. Piece 0 uses this link. Piece k > 0 uses link `next` + k
@@ -36,15 +40,19 @@ typedef struct cgp__link_plan {
     int64_t shared_offset;
 } cgp__link_plan;
 
-/* CGP__TIE_BYTES: bytes of a piece of a tied gradient. CGP__SHARED_BYTES: bytes of a message that
- * names a buffer in shared memory. CGP__PIECE_BYTES: bytes of a piece of any other message. */
+/* Bytes of a piece of a tied gradient; of a message that names a buffer of shared memory; of a
+ * piece of a message. */
 enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4, CGP__PIECE_BYTES = 4 << 20 };
 
-/* The links of a plan. Link e belongs to edge e. The links of tied gradients follow the edges'
- * links, and the links of further pieces come last. */
+/* Most bytes of a piece of the gradients that replicas add. */
+enum { CGP__REDUCE_BYTES = 1 << 20 };
+
+/* Link e belongs to edge e; the links of tied gradients follow, then those of pieces, then those
+ * between replicas: for each device, levels 1 .. log2 R. */
 typedef struct cgp__links {
     cgp__link_plan *list;
     int n, capacity;
+    int64_t reduce_bytes; /* the most bytes of a piece of gradients that replicas add */
 } cgp__links;
 
 /* List the links. */
@@ -63,8 +71,18 @@ int cgp__plan_piece(const cgp_plan *plan, int edge, int k);
  * smaller. */
 int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge);
 
-/* Return the link for tied gradients from device `from` to device `to`. Return -1 if there is none
- * because `to` can read the memory of `from`. */
+/* Return a device's link of level 1 to other replicas; those of higher levels follow. */
+int cgp__plan_exchange(const cgp_plan *plan, int device);
+
+/* Return the bytes of a piece of a device's gradients that replicas add at once. */
+int64_t cgp__plan_reduce_bytes(const cgp_plan *plan, int device);
+
+/* Return the bytes of the lower half of a range that two replicas divide; `bytes`: a multiple of
+ * 4. */
+int64_t cgp__plan_lower_half(int64_t bytes);
+
+/* Return the link of tied gradients from one device to another; -1: there is none, because `to` can
+ * read the memory of `from`. */
 int cgp__plan_tie(const cgp_plan *plan, int from, int to);
 
 #endif

@@ -55,15 +55,17 @@ static bool first_time(bool *begun) {
 static bool overwrites(const binder *b, int *last, int group) {
     const int before = *last;
     *last = 1 + group;
-    return before != *last && !(before == 0 && b->minibatch.adds);
+    return before != *last && !(before == 0 && b->minibatch.adds && b->minibatch.first == 0);
 }
 
 /* Bind the flags, buffer and additions of the gradients that a backward action makes. */
 static void bind_gradients(const binder *b, const cgp_action *action, cgp__variant *v) {
     const cgp__stage_plan *stage = &b->plan->placement.stages[v->stage];
     const bool input = action->kind != CGP_ACTION_W, weight = action->kind != CGP_ACTION_I;
-    const cgp__gradient_place place = cgp__gradient_place_of(
-        action->microbatch, b->minibatch.chunks, b->plan->setup.gradient_groups, 1);
+    const cgp__minibatch *m = &b->minibatch;
+    const cgp__gradient_place place =
+        cgp__gradient_place_of(m->first + action->microbatch, cgp__whole_chunks(m),
+                               b->plan->setup.gradient_groups, b->plan->setup.replicas);
     const int group = stage->n_gradients > 0 ? place.group : 0;
     if (input) v->first = overwrites(b, &b->input_group[v->stage], group);
     if (weight) v->first_weight = overwrites(b, &b->weight_group[v->stage], group);
@@ -82,6 +84,20 @@ static void bind_calls(const binder *b, const cgp_action *action, cgp__variant *
     v->end = kind == CGP_ACTION_I ? program->n_input : program->n;
     if (kind == CGP_ACTION_F) v->first = first_time(&b->begun_forward[v->stage]);
     if (v->program == CGP__BACKWARD) bind_gradients(b, action, v);
+}
+
+cgp__minibatch cgp__plan_share(const cgp_plan *plan, int64_t samples, int replica) {
+    const cgp__setup *setup = &plan->setup;
+    if (setup->replicas == 1) return (cgp__minibatch){.samples = samples};
+    const int whole = (int)cgp__ceil_div(samples, setup->microbatch),
+              first = cgp__replica_first(replica, whole, setup->replicas),
+              next = cgp__replica_first(replica + 1, whole, setup->replicas);
+    const int64_t end = cgp__min(samples, next * setup->microbatch);
+    return (cgp__minibatch){.samples = cgp__max(end - first * setup->microbatch, 0),
+                            .chunks = next - first,
+                            .first = first,
+                            .of_chunks = whole,
+                            .of_samples = samples};
 }
 
 bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b) {

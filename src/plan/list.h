@@ -63,18 +63,31 @@ typedef struct cgp__list {
     int n_variants, variants_capacity;
 } cgp__list;
 
-/* A mini-batch: the numbers of its samples and micro-batches. Evaluation and prediction run it
- * forward only. */
+/* The samples and micro-batches of a mini-batch, or of the share that a replica runs. An evaluation
+ * or prediction is forward only. */
 typedef struct cgp__minibatch {
     int64_t samples;
     bool forward_only;
-    /* The weight gradients of the first micro-batch (with gradient groups: of the first group) are
-     * added to the gradients of earlier steps instead of overwriting them. */
+    /* The first micro-batch adds its weight gradients to the sums of earlier steps. With gradient
+     * groups, the first group alone does so; with replicas, the first group of the whole. */
     bool adds;
     int chunks;
+    /* A replica's share: the number of its first micro-batch in the whole mini-batch, and the
+     * micro-batches and samples there. `of_chunks` 0: this is the whole. */
+    int first, of_chunks;
+    int64_t of_samples;
 } cgp__minibatch;
 
-/* Bind the action list that a lowered schedule has for a device. */
+/* Return the number of micro-batches in the whole mini-batch. */
+static inline int cgp__whole_chunks(const cgp__minibatch *minibatch) {
+    return minibatch->of_chunks ? minibatch->of_chunks : minibatch->chunks;
+}
+
+/* Return a replica's share of a mini-batch of `samples`, for a training step. A share may have no
+ * sample. With one replica it is the whole. */
+cgp__minibatch cgp__plan_share(const cgp_plan *plan, int64_t samples, int replica);
+
+/* Bind a device's list of a lowered schedule. */
 cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                           cgp__minibatch minibatch, int device, cgp__list *list);
 void cgp__list_release(cgp__list *list);

@@ -8,7 +8,8 @@
 /* Return the device of a node. */
 int cgp__plan_device_of(const cgp_plan *plan, int node);
 
-/* Return true if the device belongs to the rank. */
+/* Return true if the device belongs to the rank; with replicas, the counterpart of the device in
+ * the rank's replica. */
 bool cgp__plan_is_on(const cgp_plan *plan, int device, int rank);
 
 #endif

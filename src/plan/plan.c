@@ -69,6 +69,21 @@ static cgp_status check_trainable(const cgp_model *model) {
                     model->n_params > 0 ? ", as all are frozen" : "");
 }
 
+/* Check that replicas can run the model: what they do not support yet is refused. */
+static cgp_status check_replicas(const cgp_plan_options *o, const cgp_model *model) {
+    CGP_TRY(cgp__replicas_check(o->replicas, o->gradient_groups));
+    if (o->replicas == 1) return CGP_OK;
+    if (o->inference || o->external_loss)
+        return cgp_fail(CGP_EINVAL, "replicas: expected 1 with `%s`, got %d",
+                        o->inference ? "inference" : "external_loss", o->replicas);
+    if (model->n_states > 0)
+        return cgp_fail(CGP_EINVAL,
+                        "replicas: expected 1 for model %s, which has running statistics (%s), "
+                        "got %d (a model without batch norm)",
+                        model->name, model->states[0].name, o->replicas);
+    return CGP_OK;
+}
+
 static cgp_status check_options(const cgp_plan_options *o, const cgp_model *model) {
     if (o->struct_size != sizeof *o)
         return cgp_fail(
@@ -91,6 +106,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     CGP_TRY(cgp__precision_check("precision", o->precision));
     CGP_TRY(cgp__convolution_check("convolution", o->convolution));
     CGP_TRY(cgp__gradient_groups_check(o->gradient_groups));
+    CGP_TRY(check_replicas(o, model));
     if (o->memory_limit < 0)
         return cgp_fail(CGP_EINVAL, "memory limit: expected bytes >= 0, got %lld",
                         (long long)o->memory_limit);
@@ -109,16 +125,18 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     return cgp_optim_check(&o->optim);
 }
 
-/* Split a mini-batch of B samples into at most M micro-batches by torchgpipe's rule. A micro-batch
- * has b = ceil(B / M) samples, and there are ceil(B / b) micro-batches. */
+/* Split by torchgpipe's rule: micro-batches of b = ceil(B / M) samples, ceil(B / b) of them. A
+ * replica has at most ceil(1 / R) of these. */
 static void split_batch(cgp__setup *setup, const cgp_plan_options *o) {
     setup->batch = o->batch;
     setup->microbatch = (o->batch + o->chunks - 1) / o->chunks;
     setup->chunks = (int)((o->batch + setup->microbatch - 1) / setup->microbatch);
+    setup->whole_chunks = setup->chunks;
     if (setup->chunks < o->chunks)
         cgp_log(CGP_LOG_WARN, "plan",
                 "%lld samples give %d micro-batches of %lld, not the requested %d",
                 (long long)o->batch, setup->chunks, (long long)setup->microbatch, o->chunks);
+    setup->chunks = (int)cgp__ceil_div(setup->whole_chunks, setup->replicas);
 }
 
 static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_plan_options *o) {
@@ -135,6 +153,7 @@ static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_pl
     setup->precision = o->precision;
     setup->convolution = o->convolution;
     setup->ranks = o->ranks;
+    setup->replicas = o->replicas;
     setup->gradient_groups = o->inference ? 1 : o->gradient_groups;
     split_batch(setup, o);
     return cgp__groups_find(&setup->groups, model, &o->optim);
@@ -144,7 +163,7 @@ static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_pl
  * limit. */
 static cgp_status check_size(const cgp__setup *setup, int stages) {
     const cgp_model *model = setup->model;
-    const int partials = cgp__gradient_partials(setup->chunks, setup->gradient_groups);
+    const int partials = cgp__setup_partials(setup);
     double bytes = (16.0 + 4.0 * partials) * (double)cgp_model_parameter_count(model);
     for (int v = 0; v < model->n_values; v++)
         bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) * (double)setup->batch *
@@ -270,9 +289,10 @@ cgp_status cgp__plan_check_limits(const cgp_plan *plan) {
 
 /* Count the bound instances that have calls, in the step of a full mini-batch. */
 static cgp_status count_variants(cgp_plan *plan) {
-    const cgp__minibatch full = {.samples = plan->setup.batch,
-                                 .forward_only = plan->setup.inference,
-                                 .chunks = plan->setup.chunks};
+    /* the last replica has as many micro-batches as any */
+    cgp__minibatch full = cgp__plan_share(plan, plan->setup.batch, plan->setup.replicas - 1);
+    full.forward_only = plan->setup.inference;
+    full.chunks = plan->setup.chunks;
     for (int d = 0; d < plan->placement.n_devices; d++) {
         cgp_plan_device *info = &plan->placement.devices[d].info;
         cgp__list list = {0};

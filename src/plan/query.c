@@ -30,7 +30,7 @@ int cgp_plan_parameter_group(const cgp_plan *plan, int parameter) {
 
 int cgp_plan_chunks(const cgp_plan *plan) {
     CGP__NEED_OR(plan, 0);
-    return plan->setup.chunks;
+    return plan->setup.whole_chunks;
 }
 
 const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *plan, int stage) {
@@ -105,7 +105,7 @@ int cgp__plan_device_of(const cgp_plan *plan, int node) {
 }
 
 bool cgp__plan_is_on(const cgp_plan *plan, int device, int rank) {
-    return plan->placement.devices[device].info.rank == rank;
+    return plan->placement.devices[device].info.rank == rank % plan->setup.ranks;
 }
 
 const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter) {

@@ -420,6 +420,8 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
             CGP_EINVAL,
             "search options: struct_size is %zu, expected %zu (use cgp_search_options_default)",
             o->struct_size, sizeof *o);
+    if (given->replicas != 1)
+        return cgp_fail(CGP_EINVAL, "search: expected 1 replica, got %d", given->replicas);
     if (o->most < 1)
         return cgp_fail(CGP_EINVAL, "search: most: expected 1 or more, got %d", o->most);
     if (!o->balances && (o->schedules || o->virtual_stages) && !given->table && given->balance)

@@ -27,10 +27,16 @@ typedef struct cgp__setup {
     bool splits;
     /* numbers of samples in a mini-batch and in a micro-batch */
     int64_t batch, microbatch;
-    int chunks, ranks;
-    /* number of gradient groups; 1 for inference */
+    /* micro-batches of a full mini-batch: over all replicas; at most, of one replica */
+    int whole_chunks, chunks;
+    /* ranks of a replica */
+    int ranks, replicas;
+    /* over all replicas; 1 with `inference` */
     int gradient_groups;
 } cgp__setup;
+
+/* Return the number of buffers of partial sums of gradients. */
+int cgp__setup_partials(const cgp__setup *setup);
 
 /* Return what a plan was made for. */
 const cgp__setup *cgp__plan_setup(const cgp_plan *plan);

@@ -188,7 +188,7 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
     microbatch = -(-samples // options.chunks)
     chunks = -(-samples // microbatch)  # may be fewer than options.chunks, as in torch.chunk()
     o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples,
-                            chunks=chunks, ranks=1, gradient_groups=1,
+                            chunks=chunks, ranks=1, gradient_groups=1, replicas=1,
                             external_loss=options.external_loss,
                             deferred_batch_norm=options.deferred_batch_norm)
     o.optim.lr = 0.01  # unused: PyTorch's optimizers update the parameters

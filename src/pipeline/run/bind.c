@@ -53,11 +53,12 @@ static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedu
     return status;
 }
 
-/* Reserve space for the losses and per-step constants of the run's micro-batches. */
-static cgp_status grow_tables(cgp__executor *executor, int chunks) {
+/* Reserve space for the losses of the whole mini-batch, and for the per-step constants of the run's
+ * micro-batches. */
+static cgp_status grow_tables(cgp__executor *executor, const cgp__minibatch *m) {
     const cgp_plan *plan = executor->plan;
-    const int64_t losses = (int64_t)chunks * executor->model->n_losses,
-                  rows = chunks * cgp__plan_device(plan, 0)->step.row_bytes;
+    const int64_t losses = (int64_t)cgp__whole_chunks(m) * executor->model->n_losses,
+                  rows = m->chunks * cgp__plan_device(plan, 0)->step.row_bytes;
     if (losses > INT_MAX / 2 || rows > INT_MAX / 2 ||
         !cgp__grow(&executor->losses, &executor->losses_capacity, (int)losses,
                    sizeof *executor->losses) ||
@@ -86,20 +87,21 @@ static cgp_status make_run(cgp__executor *executor, cgp__minibatch minibatch, cg
     run->lists = cgp__calloc((size_t)cgp_plan_devices(plan), sizeof *run->lists);
     if (!run->lists)
         return cgp__no_memory("lists", (size_t)cgp_plan_devices(plan) * sizeof *run->lists);
+    if (m->chunks == 0) return grow_tables(executor, m); /* a replica without micro-batches */
     CGP_TRY(cgp__plan_make_schedule(plan, m->chunks, m->forward_only, &run->schedule));
     cgp_status status = check_buffers(plan, run->schedule);
     for (int d = executor->ranks->first; d < executor->ranks->end && status == CGP_OK; d++)
         status = cgp__plan_bind(plan, run->schedule, *m, d, &run->lists[d]);
     if (status == CGP_OK)
         status = cgp__team_run_untimed(executor->team, cgp__job_bind_kernels, run);
-    return status == CGP_OK ? grow_tables(executor, m->chunks) : status;
+    return status == CGP_OK ? grow_tables(executor, m) : status;
 }
 
 cgp_status cgp__run_find(cgp__executor *executor, cgp__minibatch minibatch, const cgp__run **out) {
     for (int i = 0; executor->runs && i < executor->runs->n; i++) {
         const cgp__minibatch *m = &executor->runs->runs[i]->minibatch;
-        if (m->samples == minibatch.samples && m->forward_only == minibatch.forward_only &&
-            m->adds == minibatch.adds) {
+        if (m->samples == minibatch.samples && m->of_samples == minibatch.of_samples &&
+            m->forward_only == minibatch.forward_only && m->adds == minibatch.adds) {
             *out = executor->runs->runs[i];
             return CGP_OK;
         }

@@ -16,8 +16,8 @@ typedef struct cgp__run {
     cgp__list *lists; /* [devices] */
 } cgp__run;
 
-/* Find the action lists for a mini-batch, or make them on first use. The lists depend on all fields
- * of the mini-batch except `chunks`. Collective. */
+/* Find the lists for a mini-batch, or make them on first use; they depend on all fields but
+ * `chunks`. The share of a replica without micro-batches has no lists. Collective. */
 cgp_status cgp__run_find(cgp__executor *executor, cgp__minibatch minibatch, const cgp__run **out);
 
 /* Free all action lists. */

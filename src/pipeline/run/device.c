@@ -14,6 +14,7 @@
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 
@@ -24,11 +25,13 @@ static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp__ranks *ranks = worker->ranks;
     cgp_device_options options = cgp__plan_device(plan, worker->index)->options;
     if (worker->backend->device.isa) options.isa = ranks->isa;
-    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+    const int devices = cgp_plan_devices(plan), here = ranks->replica * devices + worker->index;
+    for (int k = 0; k < cgp__plan_setup(plan)->replicas * devices; k++) {
+        const int d = k % devices, rank = cgp_plan_device_at(plan, d)->rank;
         if (!ranks->may_pin || cgp__plan_device(plan, d)->backend != worker->backend ||
-            !ranks->neighbours[cgp_plan_device_at(plan, d)->rank])
+            !ranks->neighbours[k / devices * cgp__plan_setup(plan)->ranks + rank])
             continue;
-        if (d < worker->index) options.index++;
+        if (k < here) options.index++;
         options.count++;
     }
     return options;

@@ -83,7 +83,7 @@ static void add_transfer(json_t *o, const cgp__view *v) {
     json_object_update_new(o, json_pack("{s:i, s:i, s:i, s:s, s:i, s:i}", "edge", action->edge,
                                         "from_stage", edge->from, "to_stage", edge->to, "wants",
                                         sends ? "buffer" : "message", "peer_device", peer,
-                                        "peer_rank", cgp_plan_device_at(plan, peer)->rank));
+                                        "peer_rank", cgp__ranks_with(executor->ranks, plan, peer)));
     add_peer_action(o, executor->context.run->schedule, action, peer);
 }
 
@@ -110,9 +110,10 @@ static json_t *device_json(const cgp__view *v, int64_t now) {
 
 /* --- messages and events --- */
 
-static int peer_rank_of(const cgp_plan *plan, const cgp_action *action) {
-    return cgp_plan_device_at(plan, cgp_plan_stage_at(plan, cgp__peer_of(plan, action))->device)
-        ->rank;
+static int peer_rank_of(const cgp__executor *executor, const cgp_action *action) {
+    const cgp_plan *plan = executor->plan;
+    return cgp__ranks_with(executor->ranks, plan,
+                           cgp_plan_stage_at(plan, cgp__peer_of(plan, action))->device);
 }
 
 /* Add the last messages that this rank has sent to other ranks in the run, even if the run has
@@ -127,7 +128,7 @@ static void add_sent(json_t *list, const cgp__view *v) {
          i >= begin && found < SENDS; i--) {
         const cgp_action *action = &actions[i].action;
         if (action->edge < 0 || !cgp__is_send(action->kind)) continue;
-        const int peer = peer_rank_of(executor->plan, action);
+        const int peer = peer_rank_of(executor, action);
         if (peer == executor->ranks->rank) continue;
         const cgp_edge *edge = &cgp__plan_edge(executor->plan, action->edge)->edge;
         json_array_append_new(list, json_pack("{s:i, s:i, s:i, s:i, s:i}", "edge", action->edge,

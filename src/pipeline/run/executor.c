@@ -124,11 +124,12 @@ void cgp__executor_deinit(cgp__executor *executor) {
 static void fill_rows(cgp__executor *executor, const cgp__run_context *context) {
     const cgp_plan *plan = executor->plan;
     const int64_t row_bytes = cgp__plan_device(plan, 0)->step.row_bytes;
-    const int losses = executor->model->n_losses;
+    const int losses = executor->model->n_losses, first = context->run->minibatch.first;
     for (int i = 0; i < context->run->minibatch.chunks; i++) {
         cgp_step_values *row = (cgp_step_values *)(void *)(executor->rows + i * row_bytes);
-        *row = (cgp_step_values){context->seed, context->step, i * cgp_plan_microbatch(plan),
-                                 (int64_t)i * losses};
+        *row =
+            (cgp_step_values){context->seed, context->step, (first + i) * cgp_plan_microbatch(plan),
+                              (int64_t)(first + i) * losses};
         if (context->loss_scales)
             memcpy(row + 1, context->loss_scales, (size_t)losses * sizeof(float));
     }

@@ -65,8 +65,8 @@ struct cgp__executor {
     struct cgp__runs *runs; /* bound action lists (bind.c); NULL: there are none yet */
     int losses_capacity, rows_capacity;
     char *rows; /* for each micro-batch of the largest run, a row of per-step constants */
-    /* [micro-batches of the largest run][losses of the model] loss sums; written by the worker of
-     * the last stage or, if that worker is on another rank, by the caller's thread */
+    /* [micro-batches of the largest mini-batch][losses of the model] loss sums; written by the
+     * worker of the last stage and, for those from other ranks, by the caller's thread */
     double *losses;
 
     /* Written by the caller's thread under the team's lock. */

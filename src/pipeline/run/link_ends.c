@@ -6,6 +6,7 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"
 #include "plan/links.h"
+#include "plan/setup.h"
 #include "transport/transport.h"
 
 #include <stdlib.h>
@@ -34,6 +35,22 @@ static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *lin
     return in_host ? worker->host + offset : cgp__worker_at(worker, offset);
 }
 
+/* Set the number of an edge and the rank of its other end. Numbers are unique over all replicas.
+ * Two replicas exchange gradients over two edges, which the lower replica numbers. */
+static void name_edge(const cgp__executor *executor, int l, bool sends, cgp_link_options *out) {
+    const cgp_plan *plan = executor->plan;
+    const cgp__links *links = cgp__plan_links(plan);
+    const cgp__link_plan *link = &links->list[l];
+    const cgp__setup *setup = cgp__plan_setup(plan);
+    const int own = executor->ranks->replica, bit = link->level > 0 ? 1 << (link->level - 1) : 0,
+              upper = bit > 0 && ((own & bit) != 0) == sends;
+    out->edge = l;
+    if (setup->replicas > 1) out->edge = 2 * ((own & ~bit) * links->n + l) + upper;
+    if (link->receives)
+        out->peer = cgp__ranks_with(executor->ranks, plan, sends ? link->to : link->from) +
+                    ((own ^ bit) - own) * setup->ranks;
+}
+
 static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t spin_ns) {
     const cgp_plan *plan = executor->plan;
     const cgp__link_plan *link = &cgp__plan_links(plan)->list[l];
@@ -43,15 +60,13 @@ static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t s
     end->transport = link->receives ? ranks->transport : &cgp__transport_inproc;
     end->communicator = link->receives ? ranks->communicator : executor->inproc;
     end->memory = buffers_of(executor, link, sends);
-    const cgp_link_options options = {
-        .struct_size = sizeof options,
-        .edge = l,
-        .sends = sends,
-        .peer = link->receives ? cgp_plan_device_at(plan, sends ? link->to : link->from)->rank : 0,
-        .capacity = link->capacity,
-        .bytes = link->bytes,
-        .memory = sends || link->receives ? end->memory : NULL,
-        .spin_ns = spin_ns};
+    cgp_link_options options = {.struct_size = sizeof options,
+                                .sends = sends,
+                                .capacity = link->capacity,
+                                .bytes = link->bytes,
+                                .memory = sends || link->receives ? end->memory : NULL,
+                                .spin_ns = spin_ns};
+    name_edge(executor, l, sends, &options);
     return end->transport->links.open(end->communicator, &options, &end->link);
 }
 

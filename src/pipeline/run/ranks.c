@@ -8,13 +8,17 @@
 #include "plan/owners.h"
 #include "plan/setup.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static cgp_status check(const cgp__ranks *ranks, const cgp_plan *plan) {
     const cgp__setup *setup = cgp__plan_setup(plan);
-    if (ranks->n == setup->ranks) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "ranks: the plan is for %d, the communicator has %d%s",
-                    setup->ranks, ranks->n,
+    char replicas[48] = "";
+    if (ranks->n == setup->ranks * setup->replicas) return CGP_OK;
+    if (setup->replicas > 1)
+        snprintf(replicas, sizeof replicas, " in each of %d replicas", setup->replicas);
+    return cgp_fail(CGP_EINVAL, "ranks: the plan is for %d%s, the communicator has %d%s",
+                    setup->ranks, replicas, ranks->n,
                     ranks->transport ? "" : " (cgp_pipeline_create_on takes one)");
 }
 
@@ -28,6 +32,8 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_tr
         ranks->n = transport->ranks(communicator);
     }
     CGP_TRY(check(ranks, plan));
+    ranks->replica = ranks->rank / cgp__plan_setup(plan)->ranks;
+    ranks->base = ranks->replica * cgp__plan_setup(plan)->ranks;
     if (ranks->n == 1) ranks->transport = NULL;
     while (ranks->first < cgp_plan_devices(plan) &&
            !cgp__plan_is_on(plan, ranks->first, ranks->rank))

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.h -- this process's rank among the ranks that run the plan together. */
+/* ranks.h -- a pipeline's rank among the ranks that run the plan together. With R replicas, rank
+ * r P + p is rank p of the P ranks that run the plan in replica r. All ranks agree together. What
+ * is alike in all replicas comes from replica 0, whose ranks have the numbers of the plan. */
 #ifndef CGP_SRC_PIPELINE_RANKS_H
 #define CGP_SRC_PIPELINE_RANKS_H
 
@@ -16,8 +18,9 @@ struct cgp__ranks {
     const cgp_transport *transport; /* transport between the ranks; NULL: there is only one rank */
     cgp_communicator *communicator;
     int rank, n;
-    int first, end;         /* the devices of this rank are first .. end - 1 */
-    size_t *bytes;          /* [n] sizes of the blocks in a gather */
+    int replica, base;      /* the rank's replica, and the lowest rank there */
+    int first, end;         /* the devices of this rank */
+    size_t *bytes;          /* [n] sizes of a gather */
     void *reports;          /* [n] statuses and texts of an agreement */
     int64_t *figures;       /* [devices] scratch for exchanges */
     cgp_rank_state *states; /* [n] each rank's last heartbeat, protected by the team's lock */
@@ -38,6 +41,11 @@ void cgp__ranks_deinit(cgp__ranks *ranks);
 
 static inline bool cgp__ranks_own(const cgp__ranks *ranks, int device) {
     return device >= ranks->first && device < ranks->end;
+}
+
+/* Return the rank of a device in this rank's replica. */
+static inline int cgp__ranks_with(const cgp__ranks *ranks, const cgp_plan *plan, int device) {
+    return ranks->base + cgp_plan_device_at(plan, device)->rank;
 }
 
 /* Report this rank's progress and read the progress of other ranks. Progress is the number of

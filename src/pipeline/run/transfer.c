@@ -23,6 +23,7 @@
 #include "pipeline/run/landings.h"
 #include "pipeline/run/link_ends.h"
 #include "pipeline/run/queues.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/run/shared_edges.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
@@ -40,8 +41,7 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     if (end->transport->failures.first(end->communicator, &rank, message, sizeof message) != CGP_OK)
         return cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
     end->transport->failures.fail(end->communicator, CGP_EPEER, "was stopped");
-    return cgp_fail(CGP_EPEER, "rank %d: was stopped",
-                    cgp_plan_device_at(worker->plan, worker->index)->rank);
+    return cgp_fail(CGP_EPEER, "rank %d: was stopped", worker->ranks->rank);
 }
 
 /* Give up the run after an unlimited wait has ended without a message. Return false. */

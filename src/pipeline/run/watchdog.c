@@ -106,7 +106,8 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     const double seconds = cgp__seconds_since(v->since_ns, now);
     char text[32], layer[512];
     if (!v->is_here) {
-        fprintf(file, "is on rank %d\n", cgp_plan_device_at(executor->plan, v->device)->rank);
+        fprintf(file, "is on rank %d\n",
+                cgp__ranks_with(executor->ranks, executor->plan, v->device));
     } else if (!v->busy || (!v->bound && executor->team->job == cgp__job_run)) {
         fprintf(file, "is done with its list\n");
     } else if (!v->bound) {
@@ -210,7 +211,7 @@ static const char *wait_text(const cgp__view *v, char *text, size_t size) {
     if (waits_for_rank(v))
         snprintf(text, size, ", waits for stage %d on rank %d",
                  cgp__peer_of(plan, &v->bound->action),
-                 cgp_plan_device_at(plan, v->waits_for)->rank);
+                 cgp__ranks_with(v->executor->ranks, plan, v->waits_for));
     else if (v->waits)
         snprintf(text, size, ", all wait for each other");
     return text;

@@ -16,6 +16,7 @@
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/executor.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/step/finite.h"
 #include "pipeline/step/step.h"
 #include "pipeline/step/tied.h"
@@ -36,7 +37,8 @@ cgp_status cgp__accumulate_check(const cgp_pipeline *pipeline) {
 
 cgp_status cgp__accumulate_find(cgp_pipeline *pipeline, int64_t samples, const cgp__run **out) {
     CGP_TRY(cgp__accumulate_check(pipeline));
-    const cgp__minibatch minibatch = {.samples = samples, .adds = adds(pipeline->step)};
+    cgp__minibatch minibatch = cgp__plan_share(pipeline->plan, samples, pipeline->ranks->replica);
+    minibatch.adds = adds(pipeline->step);
     return cgp__run_find(pipeline->executor, minibatch, out);
 }
 

@@ -203,7 +203,7 @@ static cgp_status hash_device(cgp__worker *worker, void *argument) {
 
 /* --- the caller's part --- */
 
-/* Gather the hashes of all owners on all ranks. */
+/* Gather the hashes of all owners, those in replica 0, on all ranks. */
 static cgp_status share(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const struct cgp__digests *digests = pipeline->step->digests;
@@ -211,7 +211,9 @@ static cgp_status share(const cgp_pipeline *pipeline) {
     size_t *bytes = cgp__ranks_sizes(pipeline->ranks);
     int n = 0, first = 0;
     if (pipeline->n_ranks == 1) return CGP_OK;
-    for (int r = 0; r < pipeline->n_ranks; r++) {
+    for (int r = 0; r < pipeline->n_ranks; r++)
+        bytes[r] = 0;
+    for (int r = 0; r < pipeline->setup->ranks; r++) {
         const int before = n;
         if (r == pipeline->rank) first = n;
         for (int i = 0; i < tensors; i++)
@@ -222,7 +224,7 @@ static cgp_status share(const cgp_pipeline *pipeline) {
     CGP_TRY(
         cgp__ranks_share_blocks(pipeline->ranks, digests->packed + first, (void *)digests->packed));
     n = 0;
-    for (int r = 0; r < pipeline->n_ranks; r++)
+    for (int r = 0; r < pipeline->setup->ranks; r++)
         for (int i = 0; i < tensors; i++)
             if (cgp__plan_is_on(plan, tensor_at(plan, i).device, r))
                 memcpy(digests->hashes[i], digests->packed[n++], sizeof(tensor_hash));

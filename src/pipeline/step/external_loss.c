@@ -77,7 +77,7 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
     pipeline->step->external_run = NULL;
     pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = false;
     CGP_TRY(cgp__step_run(pipeline, &context));
-    return cgp__step_end(pipeline, 0);
+    return cgp__step_end(pipeline, context.run, 0);
 }
 
 cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipeline) {

@@ -81,14 +81,16 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     return CGP_OK;
 }
 
-/* Gather the sums of squares from the owners of all parameters on all ranks. */
+/* Gather the squares of all owners, those in replica 0, on all ranks. */
 static cgp_status share_squares(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__step *step = pipeline->step;
     int n = 0, first = 0;
     size_t *bytes = cgp__ranks_sizes(pipeline->ranks);
     if (pipeline->n_ranks == 1) return CGP_OK;
-    for (int r = 0; r < pipeline->n_ranks; r++) {
+    for (int r = 0; r < pipeline->n_ranks; r++)
+        bytes[r] = 0;
+    for (int r = 0; r < pipeline->setup->ranks; r++) {
         if (r == pipeline->rank) first = n;
         const int before = n;
         for (int p = 0; p < pipeline->model->n_params; p++)
@@ -98,7 +100,7 @@ static cgp_status share_squares(const cgp_pipeline *pipeline) {
     }
     CGP_TRY(cgp__ranks_share_blocks(pipeline->ranks, step->packed + first, step->packed));
     n = 0;
-    for (int r = 0; r < pipeline->n_ranks; r++)
+    for (int r = 0; r < pipeline->setup->ranks; r++)
         for (int p = 0; p < pipeline->model->n_params; p++)
             if (cgp__plan_is_on(plan, cgp__owner_of(plan, p)->device, r))
                 step->squares[p] = step->packed[n++];

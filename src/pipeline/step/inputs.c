@@ -194,6 +194,9 @@ static cgp_status check_gradients(const cgp_pipeline *pipeline, const cgp_tensor
                                   int n_inputs) {
     const cgp_model *model = pipeline->model;
     if (!gradients && n_inputs == 0) return CGP_OK;
+    if (pipeline->setup->replicas > 1)
+        return cgp_fail(CGP_EINVAL, "gradients of inputs: expected a plan for 1 replica, got %d",
+                        pipeline->setup->replicas);
     if (n_inputs != model->n_inputs)
         return cgp_fail(CGP_EINVAL, "gradients: the model has %d inputs, got %d", model->n_inputs,
                         n_inputs);
@@ -383,8 +386,27 @@ static cgp_status agree(const cgp_pipeline *pipeline, bool training, int64_t *sa
     return CGP_OK;
 }
 
-/* Set the counts of all losses. If a model input has a loss's targets, the rank that runs this loss
- * has counted them. All other counts follow from the number of samples. */
+/* Check that the replicas have counted the same targets: each has the whole mini-batch. `rank`: of
+ * the loss. */
+static cgp_status compare_replicas(const cgp_pipeline *pipeline, int loss, int rank) {
+    part *first = part_at(pipeline, rank);
+    for (int r = rank + pipeline->setup->ranks; r < pipeline->n_ranks;
+         r += pipeline->setup->ranks) {
+        part *other = part_at(pipeline, r);
+        if (counts_of(other)[loss] == counts_of(first)[loss] &&
+            divisors_of(pipeline, other)[loss] == divisors_of(pipeline, first)[loss])
+            continue;
+        return cgp_fail(CGP_EINVAL,
+                        "targets: expected the same mini-batch on all replicas, got %lld targets "
+                        "on rank %d, %lld on rank %d",
+                        (long long)counts_of(other)[loss], r, (long long)counts_of(first)[loss],
+                        rank);
+    }
+    return CGP_OK;
+}
+
+/* Set the counts of all losses. If an input has the targets, the rank of the loss has counted them.
+ * All other counts follow from the number of samples. */
 static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_context *context,
                               int64_t samples) {
     const cgp_plan *plan = pipeline->plan;
@@ -400,6 +422,7 @@ static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_conte
             CGP_TRY(count_loss(pipeline->model, loss, context, samples, &count));
             if (divisor == 0) divisor = (double)count;
         }
+        CGP_TRY(compare_replicas(pipeline, l, rank));
         step->loss_counts[l] = count;
         step->loss_divisors[l] = context->training && cgp__inputs_has_targets(pipeline)
                                      ? (double)step->accumulation.targets[l]

@@ -12,6 +12,7 @@
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/finite.h"
 #include "pipeline/step/parameters.h"
@@ -28,9 +29,15 @@
 
 /* --- the files of a rank --- */
 
+/* Return whether this rank writes files: all replicas have the same tensors, and replica 0 writes
+ * them. */
+static bool writes(const cgp_pipeline *pipeline) {
+    return pipeline->ranks->replica == 0;
+}
+
 /* Return whether this rank writes a tensor. */
 static bool is_own(const cgp_pipeline *pipeline, const cgp__saved_tensor *tensor) {
-    return cgp__plan_is_on(pipeline->plan, tensor->device, pipeline->rank);
+    return writes(pipeline) && cgp__plan_is_on(pipeline->plan, tensor->device, pipeline->rank);
 }
 
 static cgp_status write_header(const cgp_pipeline *pipeline, int kind, int directory,
@@ -68,7 +75,7 @@ static cgp_status write_data(cgp_pipeline *pipeline, int kind, void *data,
 
 static cgp_status write_file(cgp_pipeline *pipeline, int kind, void *data,
                              cgp__checkpoint_writer *writer) {
-    const cgp__saved_file_name name = cgp__saved_file(kind, pipeline->rank, pipeline->n_ranks);
+    const cgp__saved_file_name name = cgp__saved_file(kind, pipeline->rank, pipeline->setup->ranks);
     const int directory = cgp__checkpoint_directory(writer);
     cgp_safetensors_writer *out = NULL;
     CGP_TRY(cgp__safetensors_begin(&out, cgp__checkpoint_file(writer, name.text).text));
@@ -86,6 +93,7 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
     const cgp_plan *plan = pipeline->plan;
     size_t bytes = 0;
     char *data = NULL;
+    if (!writes(pipeline)) return CGP_OK;
     for (int i = 0; i < cgp__saved_range_of(plan, CGP__SAVED_WEIGHTS).end; i++) {
         const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
         if (is_own(pipeline, &tensor) && cgp__saved_bytes(&tensor) > bytes)
@@ -164,9 +172,9 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
     if (o->keep < 0)
         return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", o->keep);
-    if (pipeline->n_ranks > CGP__CHECKPOINT_SHARDS)
+    if (pipeline->setup->ranks > CGP__CHECKPOINT_SHARDS)
         return cgp_fail(CGP_EINVAL, "ranks: at most %d can write a checkpoint, got %d",
-                        CGP__CHECKPOINT_SHARDS, pipeline->n_ranks);
+                        CGP__CHECKPOINT_SHARDS, pipeline->setup->ranks);
     return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 

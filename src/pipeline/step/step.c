@@ -6,16 +6,19 @@
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
 #include "pipeline/step/finite.h"
 #include "pipeline/step/inputs.h"
+#include "pipeline/step/reduce.h"
 #include "pipeline/step/states.h"
 #include "pipeline/step/tied.h"
 #include "plan/memory/step_memory.h"
 #include "plan/setup.h"
+#include "schedule/gradient_groups.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,8 +33,9 @@ cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) 
     CGP_TRY(CGP__NEW(step->update_values, 1 + setup->groups.n, "pipeline"));
     for (int g = 0; g <= setup->groups.n; g++)
         step->lr[g] = NAN;
-    CGP_TRY(
-        CGP__NEW(step->parts, (size_t)setup->ranks * cgp__inputs_part_bytes(setup), "pipeline"));
+    CGP_TRY(CGP__NEW(step->parts,
+                     (size_t)(setup->ranks * setup->replicas) * cgp__inputs_part_bytes(setup),
+                     "pipeline"));
     CGP_TRY(CGP__NEW(step->packed, model->n_params, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_counts, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_divisors, model->n_losses, "pipeline"));
@@ -69,25 +73,55 @@ void cgp__step_deinit(cgp__step *step) {
     free(step->lr);
 }
 
-/* Run the action lists, then broadcast the loss sums to all ranks. */
-cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
+/* Gather the loss sums of all replicas' micro-batches on all ranks. `rank`: of the last stage. */
+static cgp_status gather_losses(const cgp_pipeline *pipeline, const cgp__minibatch *m, int rank) {
+    const cgp__setup *setup = pipeline->setup;
+    const size_t row = (size_t)pipeline->model->n_losses * sizeof(double);
+    double *losses = pipeline->executor->losses;
+    size_t *bytes = cgp__ranks_sizes(pipeline->ranks);
+    for (int r = 0; r < pipeline->n_ranks; r++) {
+        const int replica = r / setup->ranks,
+                  first = cgp__replica_first(replica, m->of_chunks, setup->replicas),
+                  next = cgp__replica_first(replica + 1, m->of_chunks, setup->replicas);
+        bytes[r] = r % setup->ranks == rank ? (size_t)(next - first) * row : 0;
+    }
+    return cgp__ranks_share_blocks(pipeline->ranks, losses + m->first * pipeline->model->n_losses,
+                                   losses);
+}
+
+/* Share the loss sums with all ranks. Each replica evaluates all samples, with the same sums. */
+static cgp_status share_losses(const cgp_pipeline *pipeline, const cgp__minibatch *m) {
     const cgp_plan *plan = pipeline->plan;
+    const int last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device,
+              rank = cgp_plan_device_at(plan, last)->rank;
+    const size_t sums = (size_t)m->chunks * (size_t)pipeline->model->n_losses;
+    if (m->of_chunks > 0) return gather_losses(pipeline, m, rank);
+    return cgp__ranks_broadcast(pipeline->ranks, rank, pipeline->executor->losses,
+                                sums * sizeof(double));
+}
+
+/* Run the lists. A replica without micro-batches runs nothing, but agrees with the others. */
+static cgp_status run_lists(const cgp_pipeline *pipeline, const cgp__run_context *context) {
     cgp__executor *executor = pipeline->executor;
+    if (context->run->minibatch.chunks > 0) return cgp__executor_run(executor, context);
+    return cgp__executor_exchanged(executor, cgp__ranks_agree(pipeline->ranks, CGP_OK));
+}
+
+/* Run the lists, then share the loss sums. */
+cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
+    cgp__executor *executor = pipeline->executor;
+    const cgp__minibatch *m = &context->run->minibatch;
     context->seed = pipeline->step->seed;
     context->step = (uint64_t)pipeline->step->steps;
-    CGP_TRY(cgp__executor_run(executor, context));
+    CGP_TRY(run_lists(pipeline, context));
     if (!context->with_loss || pipeline->model->n_losses == 0) return CGP_OK;
-    const int last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device;
-    const size_t sums = (size_t)context->run->minibatch.chunks * (size_t)pipeline->model->n_losses;
-    return cgp__executor_exchanged(
-        executor, cgp__ranks_broadcast(pipeline->ranks, cgp_plan_device_at(plan, last)->rank,
-                                       executor->losses, sums * sizeof(double)));
+    return cgp__executor_exchanged(executor, share_losses(pipeline, m));
 }
 
 /* For each loss, add up the sums of all micro-batches, in ascending order. */
 static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
     const int n = pipeline->model->n_losses;
-    for (int i = 0; i < run->minibatch.chunks; i++) {
+    for (int i = 0; i < cgp__whole_chunks(&run->minibatch); i++) {
         for (int l = 0; l < n; l++)
             pipeline->step->loss_sums[l] += pipeline->executor->losses[i * n + l];
     }
@@ -125,8 +159,9 @@ cgp_status cgp__step_check_training(const cgp_pipeline *pipeline) {
     return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference, so it has no gradients");
 }
 
-cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
+cgp_status cgp__step_end(cgp_pipeline *pipeline, const cgp__run *run, double loss) {
     cgp__inputs_zero_gradients(pipeline);
+    CGP_TRY(cgp__reduce(pipeline->executor, &run->minibatch));
     pipeline->step->shared->open = pipeline->step->accumulation.on;
     if (!pipeline->step->shared->open)
         CGP_TRY(cgp__tied_sum(pipeline->executor, cgp__finite_checks(pipeline->plan)));
@@ -149,6 +184,7 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
             cgp__run_find(pipeline->executor, (cgp__minibatch){.samples = samples}, &context->run));
     else
         CGP_TRY(cgp__accumulate_find(pipeline, samples, &context->run));
+    context->offset = context->run->minibatch.first * pipeline->setup->microbatch;
     if (!forward) CGP_TRY(cgp__accumulate_begin(pipeline));
     if (!forward || !accumulation->on)
         pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = false;
@@ -178,7 +214,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     for (int l = 0; l < pipeline->model->n_losses; l++)
         pipeline->step->step_sums[l] = pipeline->step->loss_sums[l];
     const double total = total_loss(pipeline);
-    CGP_TRY(cgp__step_end(pipeline, total));
+    CGP_TRY(cgp__step_end(pipeline, context.run, total));
     if (loss) *loss = total;
     return CGP_OK;
 }

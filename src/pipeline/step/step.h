@@ -123,8 +123,8 @@ static inline bool cgp__step_has_gradients(const cgp__step *step) {
 /* Free the memory of digests (digest.c). */
 void cgp__digests_destroy(struct cgp__digests *digests);
 
-/* End a step after its last backward: add up tied gradients, check that all numbers are finite,
- * commit the states, and advance the counters. `loss`: the step's loss; 0 with an external loss. */
-cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss);
+/* End a step after its last backward: reduction over the replicas, tied gradients, finite check,
+ * states, counters. `loss`: 0 with an external loss. */
+cgp_status cgp__step_end(cgp_pipeline *pipeline, const cgp__run *run, double loss);
 
 #endif

@@ -6,6 +6,7 @@
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/jobs.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/step/parameters.h"
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
@@ -29,7 +30,7 @@ static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, co
     const cgp__device_plan *plan = cgp__plan_device(pipeline->plan, v->device);
     if (!cgp__plan_is_on(pipeline->plan, v->device, pipeline->rank))
         return cgp_fail(CGP_ESTATE, "%s: is on rank %d (cgp_pipeline_get_... brings it)", name,
-                        plan->info.rank);
+                        cgp__ranks_with(pipeline->ranks, pipeline->plan, v->device));
     if (v->on_host && !plan->backend->host_addressable)
         return cgp_fail(CGP_ESTATE,
                         "%s: device %s has memory of its own (cgp_pipeline_get_... copies it)",

@@ -114,10 +114,13 @@ static void place_gradients(placer *r, int p) {
     }
 }
 
-/* Reserve the gradient buffers that hold only zeros, and memory for the partial sums of all other
- * gradient buffers. */
+int cgp__setup_partials(const cgp__setup *setup) {
+    return cgp__gradient_partials(setup->chunks, setup->gradient_groups / setup->replicas);
+}
+
+/* Reserve the buffers of zeros, and the partial sums of all other buffers. */
 static void place_other_gradients(placer *r) {
-    const int partials = cgp__gradient_partials(r->setup->chunks, r->setup->gradient_groups);
+    const int partials = cgp__setup_partials(r->setup);
     for (int d = 0; d < r->placement->n_devices; d++) {
         cgp__device_plan *device = &r->placement->devices[d];
         device->written_gradient_bytes = device->info.gradient_bytes;

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reduce.c -- all-reduce of gradients over replicas by recursive halving and doubling (Thakur,
+ * Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH").
+ *
+ * At level k a replica r exchanges half of what it still has with replica r xor 2^k, and adds what
+ * arrives. The sum of two replicas at level k is the node of the tree of gradient groups above
+ * them. So each part of the gradients is added in the order of one pipeline. Four replicas, with
+ * the quarters a b c d of a piece:
+ *
+ *     replica     0             1             2             3
+ *     before      a0 b0 c0 d0   a1 b1 c1 d1   a2 b2 c2 d2   a3 b3 c3 d3
+ *     level 0     a01 b01       c01 d01       a23 b23       c23 d23
+ *     level 1     a0123         c0123         b0123         d0123
+ *     doubling    level 1, then level 0: all have a b c d of 0123
+ *
+ * A replica without micro-batches has no gradients. What its buffers have is neither sent nor
+ * added; what arrives replaces it. The sums overwrite the gradient buffers of all uses. The bytes
+ * between tensors are added too; nothing reads them. */
+#include "pipeline/step/reduce.h"
+
+#include "pipeline/run/executor.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/link_ends.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/run/transfer.h"
+#include "pipeline/run/worker.h"
+#include "plan/links.h"
+#include "plan/list.h"
+#include "plan/memory/devices.h"
+#include "plan/setup.h"
+#include "schedule/gradient_groups.h"
+
+#include <string.h>
+
+enum { MOST_LEVELS = 10 };
+_Static_assert(1 << MOST_LEVELS == CGP__MAX_GRADIENT_GROUPS, "the most replicas");
+
+/* Bytes begin .. end - 1 of a piece. */
+typedef struct range {
+    int64_t begin, end;
+} range;
+
+/* The piece that a worker reduces. */
+typedef struct piece {
+    cgp__worker *worker;
+    char *at;
+    int replica, replicas, chunks; /* chunks: of the whole mini-batch */
+    int link;                      /* the device's link of level 0 */
+} piece;
+
+/* Return whether the node above a replica, with 2^level replicas, has a micro-batch. */
+static bool has_any(const piece *p, int replica, int level) {
+    const int first = replica >> level << level;
+    return cgp__replica_first(first + (1 << level), p->chunks, p->replicas) >
+           cgp__replica_first(first, p->chunks, p->replicas);
+}
+
+/* Send a part of the piece. Parts in flight on a link have different numbers, as micro-batches
+ * do. */
+static cgp_status send_part(const piece *p, int level, range part) {
+    cgp__worker *worker = p->worker;
+    const int l = p->link + level;
+    cgp__end *end = &worker->executor->ends[2 * l];
+    cgp_link_message message;
+    if (part.begin == part.end) return CGP_OK;
+    if (!end->transport->links.acquire(end->link, INT64_MAX, &message))
+        return cgp__wait_status(worker, end);
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    message.event = NULL;
+    message.bytes = part.end - part.begin;
+    message.microbatch = (int)(end->pieces++ % cgp__plan_links(worker->plan)->list[l].capacity);
+    memcpy(message.buffer, p->at + part.begin, (size_t)message.bytes);
+    end->transport->links.post(end->link, &message);
+    return CGP_OK;
+}
+
+/* Receive a part of the piece, and add it to what is there or replace that. */
+static cgp_status receive_part(const piece *p, int level, range part, bool add) {
+    cgp__worker *worker = p->worker;
+    const int l = p->link + level;
+    cgp__end *end = &worker->executor->ends[2 * l + 1];
+    const int64_t bytes = part.end - part.begin;
+    cgp_link_message message;
+    if (bytes == 0) return CGP_OK;
+    const int number = (int)(end->pieces++ % cgp__plan_links(worker->plan)->list[l].capacity);
+    if (!end->transport->links.take(end->link, number, INT64_MAX, &message))
+        return cgp__wait_status(worker, end);
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    float *to = (float *)(void *)(p->at + part.begin);
+    if (add)
+        CGP_TRY(worker->backend->kernels.add(worker->device, to, message.buffer, bytes / 4));
+    else
+        memcpy(to, message.buffer, (size_t)bytes);
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    if (add) CGP_TRY(cgp__worker_finish(worker)); /* before the buffer is used again */
+    message.event = NULL;
+    end->transport->links.release(end->link, &message);
+    return CGP_OK;
+}
+
+/* Divide a range between this replica and its peer at a level: the lower replica has the lower
+ * half. */
+static void divide(const piece *p, int level, range whole, range *own, range *other) {
+    const int64_t middle = whole.begin + cgp__plan_lower_half(whole.end - whole.begin);
+    const range lower = {whole.begin, middle}, upper = {middle, whole.end};
+    const bool is_upper = p->replica >> level & 1;
+    *own = is_upper ? upper : lower;
+    *other = is_upper ? lower : upper;
+}
+
+/* Exchange halves at a level, and add. */
+static cgp_status halve(const piece *p, int level, range own, range other) {
+    const bool here = has_any(p, p->replica, level),
+               there = has_any(p, p->replica ^ 1 << level, level);
+    if (here) CGP_TRY(send_part(p, level, other));
+    return there ? receive_part(p, level, own, here) : CGP_OK;
+}
+
+static cgp_status reduce_piece(const piece *p, int64_t bytes) {
+    range whole[MOST_LEVELS + 1] = {{0, bytes}}, other[MOST_LEVELS];
+    int levels = 0;
+    for (; 1 << levels < p->replicas; levels++) {
+        divide(p, levels, whole[levels], &whole[levels + 1], &other[levels]);
+        CGP_TRY(halve(p, levels, whole[levels + 1], other[levels]));
+        if (cgp__is_stopped(p->worker)) return CGP_OK;
+    }
+    while (levels-- > 0) {
+        CGP_TRY(send_part(p, levels, whole[levels + 1]));
+        CGP_TRY(receive_part(p, levels, other[levels], false));
+        if (cgp__is_stopped(p->worker)) return CGP_OK;
+    }
+    return CGP_OK;
+}
+
+/* Reduce the gradients of a device, piece by piece. */
+static cgp_status reduce_device(cgp__worker *worker, void *argument) {
+    const cgp__minibatch *minibatch = argument;
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    const int64_t all = cgp__plan_device(worker->plan, worker->index)->written_gradient_bytes,
+                  most = cgp__plan_reduce_bytes(worker->plan, worker->index);
+    piece p = {.worker = worker,
+               .replica = worker->ranks->replica,
+               .replicas = cgp__plan_setup(worker->plan)->replicas,
+               .chunks = cgp__whole_chunks(minibatch),
+               .link = cgp__plan_exchange(worker->plan, worker->index)};
+    for (int64_t at = 0; at < all && !cgp__is_stopped(worker); at += most) {
+        p.at = worker->gradients + at;
+        CGP_TRY(reduce_piece(&p, cgp__min(most, all - at)));
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__reduce(cgp__executor *executor, const cgp__minibatch *minibatch) {
+    if (cgp__plan_setup(executor->plan)->replicas == 1) return CGP_OK;
+    cgp__minibatch share = *minibatch;
+    return cgp__executor_job(executor, reduce_device, &share);
+}

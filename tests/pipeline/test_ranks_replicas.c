@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks_replicas.c -- replicas of a pipeline train with the bits of one pipeline with as many
+ * gradient groups. Their ranks use the loopback transport.
+ *
+ *     rank r P + p    rank p of the P ranks that run the plan in replica r */
+#include "rank_calls.h"
+
+#include <math.h>
+
+#include "model/model.h"
+#include "training.h"
+
+enum { STEPS = 3 };
+
+/* A model, its mini-batches, which may have fewer samples than planned, and the calls on them. */
+typedef struct setting {
+    cgp_model *model;
+    test_sizes sizes;
+    test_batch batch[STEPS];
+    cgp_plan_options options;
+    int balance[64];
+    uint64_t seed;
+    bool accumulates; /* the first two mini-batches make one update */
+} setting;
+
+/* What a layout computes. */
+typedef struct result {
+    double loss[STEPS], norm;
+    hashes after;
+    unsigned char *record; /* the digest */
+} result;
+
+static setting current; /* of all ranks */
+static result results[MAX_RANKS];
+
+/* Draw a graph without states. */
+static cgp_model *draw_model(uint64_t *state, test_sizes *sizes) {
+    cgp_model *model = NULL;
+    *sizes = (test_sizes){.layers = test_between(state, 2, 5),
+                          .sequence = test_between(state, 1, 9),
+                          .heads = test_between(state, 1, 2),
+                          .vocab = test_between(state, 2, 20),
+                          .dropout = 0.1};
+    sizes->width = sizes->heads * test_between(state, 2, 9);
+    do {
+        cgp_model_destroy(model);
+        model = test_between(state, 0, 2) == 0 ? test_gpt2(sizes) : test_random_graph(state, sizes);
+    } while (cgp_model_states(model) > 0);
+    return model;
+}
+
+static void setting_create(setting *s, uint64_t *state, int i) {
+    *s = (setting){.seed = test_random(state), .accumulates = i % 4 == 3};
+    s->model = draw_model(state, &s->sizes);
+    cgp_plan_options *o = &s->options;
+    *o = cgp_plan_options_default();
+    o->batch = test_between(state, 1, 11);
+    o->chunks = test_between(state, 1, (int)o->batch);
+    o->precision = i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
+    o->gradient_groups = 1 << test_between(state, 1, 4);
+    o->optim.clip_norm = i % 4 == 0 ? 1e-2 : 0;
+    for (int k = 0; k < STEPS; k++) /* the first is a full mini-batch */
+        test_batch_fill(&s->batch[k], s->model, &s->sizes,
+                        k == 0 ? (int)o->batch : test_between(state, 1, (int)o->batch), state);
+}
+
+static void setting_destroy(setting *s) {
+    for (int k = 0; k < STEPS; k++)
+        test_batch_release(&s->batch[k]);
+    cgp_model_destroy(s->model);
+}
+
+/* Draw a layout of at most MAX_RANKS ranks. */
+static void draw_layout(setting *s, uint64_t *state, int replicas) {
+    const int layers = cgp_model_layers(s->model);
+    cgp_plan_options *o = &s->options, share = *o;
+    const int64_t microbatch = (o->batch + o->chunks - 1) / o->chunks;
+    const int64_t whole = (o->batch + microbatch - 1) / microbatch;
+    share.batch = share.chunks = (int)((whole + replicas - 1) / replicas);
+    test_random_schedule(state, layers, 4, &share);
+    o->schedule = share.schedule;
+    o->stages = share.stages;
+    o->virtual_stages = share.virtual_stages;
+    o->group = share.group;
+    o->in_flight = share.in_flight;
+    test_random_balance(state, layers, cgp_plan_options_stages(o), s->balance);
+    o->balance = s->balance;
+    o->recompute = (cgp_recompute)test_between(state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
+    o->replicas = replicas;
+    const int most = MAX_RANKS / replicas;
+    o->ranks = test_between(state, 1, o->stages < most ? o->stages : most);
+}
+
+/* Train, and note what all calls return. */
+static void train(rank *r) {
+    result *got = &results[r->number];
+    const setting *s = &current;
+    note_create(r);
+    for (int k = 0; k < STEPS; k++) {
+        if (s->accumulates) note(r, cgp_pipeline_set_accumulation(r->pipeline, k < 2));
+        note(r, cgp_pipeline_step(r->pipeline, s->batch[k].inputs, s->batch[k].n, &got->loss[k]));
+        if (s->accumulates && k == 0) continue;
+        note(r, cgp_optim_step(r->pipeline));
+    }
+    got->norm = cgp_pipeline_gradient_norm(r->pipeline);
+    got->record = calloc(1, cgp_plan_digest_bytes(r->plan));
+    note(r, cgp_pipeline_digest(r->pipeline, got->record));
+    note(r, cgp_pipeline_weights_sha256(r->pipeline, got->after.weights));
+    note(r, cgp_pipeline_state_sha256(r->pipeline, got->after.states));
+    for (int d = 0; d < cgp_plan_devices(r->plan); d++)
+        if (cgp_pipeline_allocated_bytes(r->pipeline, d) !=
+            cgp_plan_device_at(r->plan, d)->planned_bytes)
+            note(r, cgp_fail(CGP_ESTATE, "device %d: allocated other bytes than planned", d));
+}
+
+/* Run all ranks of the current options; results[r] is what rank r computed. */
+static void run_layout(void) {
+    rank ranks[MAX_RANKS];
+    cgp_plan *plan = NULL;
+    const int n = current.options.ranks * current.options.replicas;
+    assert_ok(cgp_plan_create(&plan, current.model, &current.options));
+    make_ranks(ranks, n, plan, NULL, train);
+    for (int r = 0; r < n; r++)
+        ranks[r].seed = current.seed;
+    run_ranks(ranks, n);
+    for (int k = 0; k < ranks[0].notes; k++)
+        assert_note(ranks, n, k, CGP_OK, -1, "");
+    cgp_plan_destroy(plan);
+}
+
+static void assert_result(const result *got, const result *expected, size_t record_bytes) {
+    assert_same(&got->after, &expected->after);
+    assert_memory_equal(got->loss, expected->loss, sizeof got->loss);
+    assert_memory_equal(&got->norm, &expected->norm, sizeof got->norm);
+    assert_memory_equal(got->record, expected->record, record_bytes);
+}
+
+/* Run one pipeline on one rank; return its result and the bytes of its digest. */
+static result run_serial(size_t *record_bytes) {
+    cgp_plan *plan = NULL;
+    current.options.schedule = "gpipe";
+    current.options.replicas = current.options.ranks = 1;
+    assert_ok(cgp_plan_create(&plan, current.model, &current.options));
+    *record_bytes = cgp_plan_digest_bytes(plan);
+    cgp_plan_destroy(plan);
+    run_layout();
+    return results[0];
+}
+
+TEST_CASE(replicas_train_with_the_bits_of_one_pipeline) {
+    uint64_t state = test_seed();
+    const int draws = test_scaled(12);
+    for (int i = 0; i < draws; i++) {
+        size_t bytes = 0;
+        setting_create(&current, &state, i);
+        const result serial = run_serial(&bytes);
+        for (int replicas = 1; replicas <= current.options.gradient_groups && replicas <= 8;
+             replicas *= 2) {
+            draw_layout(&current, &state, replicas);
+            /* one piece for all gradients, or many */
+            if (test_between(&state, 0, 1)) setenv("CGP_PIECE_BYTES", "128", 1);
+            run_layout();
+            unsetenv("CGP_PIECE_BYTES");
+            for (int r = 0; r < replicas * current.options.ranks; r++) {
+                assert_result(&results[r], &serial, bytes);
+                free(results[r].record);
+            }
+        }
+        free(serial.record);
+        setting_destroy(&current);
+    }
+}
+
+/* A GPT-2 and full mini-batches of 4 micro-batches. */
+static void small_setting(setting *s) {
+    uint64_t state = 3;
+    *s = (setting){.sizes = {.layers = 2, .sequence = 4, .width = 32, .heads = 2, .vocab = 211},
+                   .seed = 5};
+    s->model = test_gpt2(&s->sizes);
+    s->options = cgp_plan_options_default();
+    s->options.batch = s->options.chunks = 4;
+    s->options.gradient_groups = 4;
+    for (int k = 0; k < STEPS; k++)
+        test_batch_fill(&s->batch[k], s->model, &s->sizes, 4, &state);
+}
+
+TEST_CASE(exchange_buffers_take_the_planned_memory_and_no_more) {
+    static const struct {
+        int replicas;
+        int64_t bytes; /* of the halves of a piece */
+    } cases[] = {{2, 524288}, {4, 524288 + 262144}};
+    cgp_plan *plain = NULL, *plan = NULL;
+    setting s;
+    small_setting(&s);
+    s.options.chunks = 4;
+    for (int k = 0; k < 2; k++) { /* the plain plan has the micro-batches and groups of a replica */
+        const int replicas = cases[k].replicas;
+        s.options.batch = s.options.chunks = 4 / replicas;
+        s.options.gradient_groups = 4 / replicas;
+        assert_ok(cgp_plan_create(&plain, s.model, &s.options));
+        s.options.batch = s.options.chunks = s.options.gradient_groups = 4;
+        s.options.replicas = replicas;
+        assert_ok(cgp_plan_create(&plan, s.model, &s.options));
+        const cgp_plan_device *got = cgp_plan_device_at(plan, 0),
+                              *without = cgp_plan_device_at(plain, 0);
+        const int64_t piece = without->gradient_bytes < 1 << 20 ? without->gradient_bytes : 1 << 20;
+        int64_t halves = 0;
+        for (int64_t n = replicas, half = piece; n > 1; n /= 2)
+            halves += 64 + (half = (half / 2 + 63) / 64 * 64);
+        assert_true(piece < 1 << 20 || halves == cases[k].bytes + 64 * (k + 1));
+        assert_int_equal(got->transfer_bytes, without->transfer_bytes + 2 * halves);
+        assert_int_equal(got->receive_bytes, 2 * halves);
+        assert_int_equal(got->planned_bytes, without->planned_bytes + 4 * halves);
+        assert_int_equal(cgp_plan_chunks(plan), 4);
+        assert_int_equal(cgp_schedule_chunks(cgp_plan_schedule(plan)), 4 / replicas);
+        cgp_plan_destroy(plain);
+        cgp_plan_destroy(plan);
+        s.options.replicas = 1;
+    }
+    setting_destroy(&s);
+}
+
+TEST_CASE(one_replica_is_the_plan_without_replicas) {
+    cgp_plan *plan = NULL;
+    char hex[2][65];
+    setting s;
+    small_setting(&s);
+    for (int k = 0; k < 2; k++) {
+        s.options.replicas = 1 + k;
+        assert_ok(cgp_plan_create(&plan, s.model, &s.options));
+        assert_ok(cgp_plan_hash(plan, hex[k]));
+        assert_int_equal(cgp_plan_device_at(plan, 0)->receive_bytes > 0, k == 1);
+        cgp_plan_destroy(plan);
+    }
+    assert_string_not_equal(hex[0], hex[1]);
+    setting_destroy(&s);
+}
+
+/* Steps on another mini-batch than the other replicas have, or with gradients of inputs. */
+static void step_alone(rank *r) {
+    const setting *s = &current;
+    const test_batch *own = &s->batch[r->number == 1];
+    int32_t *targets = (int32_t *)own->tensors[1].data;
+    note_create(r);
+    if (r->number == 1) targets[0] = -100; /* the loss ignores it */
+    note(r, cgp_pipeline_step(r->pipeline, own->inputs, own->n, &r->loss));
+    note(r, cgp_pipeline_set_input_gradients(r->pipeline, own->inputs, own->n));
+    note(r, cgp_pipeline_step(r->pipeline, s->batch[2].inputs, own->n, &r->loss));
+    note(r, cgp_optim_step(r->pipeline));
+}
+
+TEST_CASE(another_mini_batch_on_a_replica_is_refused) {
+    rank ranks[2];
+    cgp_plan *plan = NULL;
+    small_setting(&current);
+    current.options.replicas = 2;
+    assert_ok(cgp_plan_create(&plan, current.model, &current.options));
+    make_ranks(ranks, 2, plan, NULL, step_alone);
+    run_ranks(ranks, 2);
+    assert_note(ranks, 2, 0, CGP_OK, -1, "");
+    assert_note(ranks, 2, 1, CGP_EINVAL, -1,
+                "targets: expected the same mini-batch on all replicas, got 14 targets on rank 1, "
+                "16 on rank 0");
+    assert_note(ranks, 2, 2, CGP_EINVAL, -1, "gradients of inputs: expected a plan for 1 replica");
+    assert_note(ranks, 2, 3, CGP_OK, -1, "");
+    assert_note(ranks, 2, 4, CGP_OK, -1, "");
+    cgp_plan_destroy(plan);
+    setting_destroy(&current);
+}
+
+TEST_CASE(what_replicas_cannot_be_is_refused) {
+    static const struct {
+        int replicas, groups;
+        const char *message;
+    } cases[] = {{0, 4, "replicas: expected 1 to 1024, got 0"},
+                 {3, 4, "replicas: expected a power of two, got 3 (2 and 4 are the nearest)"},
+                 {8, 4,
+                  "replicas: expected at most the 4 gradient groups, got 8 (8 or more groups, or "
+                  "4 replicas)"}};
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    setting s;
+    small_setting(&s);
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        s.options.replicas = cases[k].replicas;
+        s.options.gradient_groups = cases[k].groups;
+        assert_status(cgp_plan_create(&plan, s.model, &s.options), CGP_EINVAL);
+        assert_message(cases[k].message);
+    }
+    s.options.replicas = 2;
+    s.options.inference = true;
+    assert_status(cgp_plan_create(&plan, s.model, &s.options), CGP_EINVAL);
+    assert_message("replicas: expected 1 with `inference`, got 2");
+    s.options.inference = false;
+    s.options.ranks = 1;
+    assert_ok(cgp_plan_create(&plan, s.model, &s.options));
+    assert_status(cgp_pipeline_create(&pipeline, plan, 1), CGP_EINVAL);
+    assert_message("ranks: the plan is for 1 in each of 2 replicas, the communicator has 1");
+    cgp_plan_destroy(plan);
+    setting_destroy(&s);
+}
+
+TEST_CASE(running_statistics_are_refused) {
+    uint64_t state = 7;
+    cgp_plan *plan = NULL;
+    test_sizes sizes = {.layers = 4, .width = 8, .heads = 1, .vocab = 5, .rough = true};
+    cgp_model *model = NULL;
+    do {
+        cgp_model_destroy(model);
+        model = test_random_images(&state, &sizes);
+    } while (cgp_model_states(model) == 0);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.batch = o.chunks = o.gradient_groups = o.replicas = 2;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("which has running statistics");
+    cgp_model_destroy(model);
+}
