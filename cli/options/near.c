@@ -35,6 +35,8 @@ static const struct {
     {",num-epochs,n-epochs,max-epochs,num-train-epochs,train-epochs,passes,", CLI_OPTION_EPOCHS},
     {",gpus,num-gpus,n-gpus,ngpus,nproc-per-node,pipeline-parallel-size,"
      "pipeline-model-parallel-size,pp,pp-size,partitions,num-stages,n-stages,", CLI_OPTION_STAGES},
+    {",data-parallel,data-parallel-size,dp,dp-size,ddp,replica,num-replicas,n-replicas,",
+     CLI_OPTION_REPLICAS},
     {",virtual-stages,num-layers-per-virtual-pipeline-stage,interleave,", CLI_OPTION_VIRTUAL},
     {",max-in-flight,inflight,zero-bubble-max-pending-backward,", CLI_OPTION_IN_FLIGHT},
     {",split,partition,layers-per-stage,", CLI_OPTION_BALANCE},

@@ -105,7 +105,8 @@ typedef struct cli_run_options {
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
     int64_t epoch_steps; /* number of steps in an epoch; 0: not counted yet (epochs.h) */
     int64_t epoch_shift; /* step at which epoch 0 would begin if all steps had used --batch */
-    int64_t sample, length, top_k, workers, virtual_stages, group, in_flight, gradient_groups;
+    int64_t sample, length, top_k, workers, virtual_stages, group, in_flight, gradient_groups,
+        replicas;
     int64_t repeats;
     double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, backoff, grace, temperature;

@@ -163,7 +163,8 @@ void cli_stages_by_ranks(cli_run_options *options) {
     const bool spread = (options->command & (CLI_TRAIN | CLI_BENCH | CLI_CHECK)) != 0;
     if (!spread || options->given[CLI_OPTION_STAGES] || options->balance.layers.count > 0) return;
     if (cli_schedule_is_file(options->schedule) || is(options->transport, "inproc")) return;
-    if (cli_ranks_launched() > 1) options->stages = cli_ranks_launched();
+    const int64_t replicas = options->replicas > 1 ? options->replicas : 1;
+    if (cli_ranks_launched() > replicas) options->stages = cli_ranks_launched() / replicas;
 }
 
 /* --- traces --- */
@@ -209,11 +210,13 @@ static cgp_status resolve_compare(const cli_run_options *options) {
 
 /* --- all --- */
 
-/* Take the numbers of devices and micro-batches from a schedule file. */
+/* Take the numbers of devices and micro-batches from a schedule file. With replicas, it is the
+ * schedule of one, which has ceil(M / R) micro-batches. */
 static cgp_status resolve_table(cli_run_options *options) {
     cgp_schedule *table = NULL;
     CGP_TRY(cli_schedule_read(&table, options->schedule));
     const int devices = cgp_schedule_devices(table), chunks = cgp_schedule_chunks(table);
+    const int64_t replicas = options->replicas, given = (options->chunks - 1) / replicas + 1;
     cgp_schedule_destroy(table);
     if (options->grid || options->virtual_stages > 0 || options->group > 0 ||
         options->in_flight > 0)
@@ -224,13 +227,13 @@ static cgp_status resolve_table(cli_run_options *options) {
                                                       : "in-flight",
                         options->schedule);
     if ((options->given[CLI_OPTION_STAGES] && options->stages != devices) ||
-        (options->given[CLI_OPTION_CHUNKS] && options->chunks != chunks))
+        (options->given[CLI_OPTION_CHUNKS] && given != chunks))
         return cgp_fail(
             CGP_EINVAL,
             "--schedule %s: has %d devices and %d micro-batches (leave out --%s and --chunks)",
             options->schedule, devices, chunks, options->stages_by_devices ? "devices" : "stages");
     options->stages = devices;
-    options->chunks = chunks;
+    if (!options->given[CLI_OPTION_CHUNKS]) options->chunks = chunks * replicas;
     return CGP_OK;
 }
 
@@ -246,8 +249,35 @@ static cgp_status resolve_stages(cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Check options that go with --cluster. The times in a cluster file are seconds, so times on the
- * command line must be seconds too. */
+/* Find the gradient groups unless they are given or kept, and refuse what replicas do not support
+ * yet. */
+static cgp_status resolve_replicas(cli_run_options *options) {
+    const int64_t replicas = options->replicas;
+    const char *other = options->trace.count > 0            ? "trace"
+                        : options->command != CLI_PLAN      ? NULL
+                        : options->search                   ? "search"
+                        : options->plan_out                 ? "plan-out"
+                        : options->costs                    ? "costs"
+                        : options->given[CLI_OPTION_TFLOPS] ? "tflops"
+                        : options->cluster                  ? "cluster"
+                                                            : NULL;
+    int64_t groups = 1;
+    while (replicas > 1 && 2 * groups <= 8 && options->chunks % (2 * groups) == 0)
+        groups *= 2;
+    while (groups < replicas && groups < 1024)
+        groups *= 2;
+    if (options->gradient_groups == 0) options->gradient_groups = groups;
+    if (replicas > 1 && options->command & (CLI_BENCH | CLI_CHECK))
+        return cgp_fail(CGP_EINVAL,
+                        "--replicas %lld: expected 1 (cgpipe train and cgpipe plan take replicas; "
+                        "--gradient-groups makes their bits with 1)",
+                        (long long)replicas);
+    if (replicas == 1 || !other) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--%s: cannot be with --replicas (leave out one)", other);
+}
+
+/* Check options that go with --cluster. Its times are seconds, so the other times must be seconds
+ * too. */
 static cgp_status resolve_cluster(const cli_run_options *options) {
     const bool schedule = options->command == CLI_SCHEDULE;
     if (schedule && !options->cluster && options->message_bytes > 0)
@@ -330,6 +360,7 @@ cgp_status cli_run_options_resolve(cli_run_options *options) {
     if (options->command == CLI_PROFILE) return resolve_optimizer(options);
     if (!cli_option_taken(CLI_OPTION_OPTIMIZER, options->command)) return CGP_OK;
     CGP_TRY(resolve_stages(options));
+    CGP_TRY(resolve_replicas(options));
     CGP_TRY(resolve_balance(options));
     CGP_TRY(resolve_optimizer(options));
     return resolve_lr(options);

@@ -84,6 +84,9 @@ static void print_batch(FILE *out, const cli_session *session) {
             chunks, cgp_plan_microbatch(session->plan));
     if (chunks < options->chunks)
         fprintf(out, " (fewer than --chunks %" PRId64 ")", options->chunks);
+    if (options->replicas > 1)
+        fprintf(out, ", at most %d on each of %" PRId64 " replicas",
+                cgp_schedule_chunks(cgp_plan_schedule(session->plan)), options->replicas);
     fputc('\n', out);
 }
 
@@ -103,6 +106,7 @@ static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
             options->recompute, options->precision,
             strcmp(options->convolution, "direct") != 0 ? ", winograd convolutions" : "",
             options->deferred_batch_norm ? ", deferred batch norm" : "");
+    if (options->replicas > 1) fprintf(out, ", %" PRId64 " replicas", options->replicas);
     if (options->gradient_groups > 1)
         fprintf(out, ", %" PRId64 " gradient groups", options->gradient_groups);
     if (!brief || options->threads_per_device > 1)
@@ -113,8 +117,9 @@ static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
 
 static void print_idle_cores(FILE *out, const cli_session *session) {
     const cli_run_options *options = session->options;
-    const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN),
-                  used = cgp_plan_devices(session->plan) * options->threads_per_device;
+    const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), used = options->replicas *
+                                                                cgp_plan_devices(session->plan) *
+                                                                options->threads_per_device;
     if (used < cores)
         fprintf(out,
                 "             %" PRId64 " of %" PRId64
@@ -135,7 +140,7 @@ void cli_print_configuration(FILE *out, const cli_session *session) {
 }
 
 /* Print "memory       6.49 MiB planned, 3.62 MiB on the largest of 2 devices". */
-static void print_memory_line(FILE *out, const cgp_plan *plan) {
+static void print_memory_line(FILE *out, const cgp_plan *plan, int64_t replicas) {
     char text[CLI_NUMBER];
     int64_t max = 0;
     const int devices = cgp_plan_devices(plan);
@@ -148,6 +153,7 @@ static void print_memory_line(FILE *out, const cgp_plan *plan) {
     if (devices > 1)
         fprintf(out, ", %s on the largest of %d devices", cgp_bytes_text(max, text, sizeof text),
                 devices);
+    if (replicas > 1) fprintf(out, ", on each of %" PRId64 " replicas", replicas);
     fputc('\n', out);
 }
 
@@ -158,7 +164,7 @@ void cli_print_summary(FILE *out, const cli_session *session, bool known) {
     if (!known) print_idle_cores(out, session);
     if (!known) print_optimizer(out, &session->optim);
     if (!known) print_groups(out, &session->optim);
-    print_memory_line(out, session->plan);
+    print_memory_line(out, session->plan, session->options->replicas);
 }
 
 /* --- ranks --- */
@@ -171,12 +177,12 @@ static void print_range(FILE *out, const char *name, int first, int last) {
         fprintf(out, "%s %d", name, first);
 }
 
-/* Return the last rank of the longest range of ranks that begins with `first` and has the same host
- * and cores as `first`. */
-static int last_alike(const cgp_pipeline *pipeline, int first) {
+/* Return the last of the consecutive ranks of a replica that begin with `first` and share its host
+ * and cores. */
+static int last_alike(const cgp_pipeline *pipeline, int first, int per_replica) {
     const cgp_rank_info info = cgp_pipeline_rank(pipeline, first);
     int last = first;
-    while (last + 1 < cli_ranks()) {
+    while ((last + 1) % per_replica != 0) {
         const cgp_rank_info next = cgp_pipeline_rank(pipeline, last + 1);
         if (strcmp(next.host, info.host) != 0 || strcmp(next.cores, info.cores) != 0) break;
         last++;
@@ -196,18 +202,20 @@ static int devices_before(const cgp_plan *plan, int rank) {
 void cli_print_ranks(FILE *out, const cli_session *session) {
     const cgp_pipeline *pipeline = session->pipeline;
     const char *isa = cgp_pipeline_isa(pipeline);
+    const int replicas = (int)session->options->replicas, each = cli_ranks() / replicas;
     if (cli_ranks() == 1) return;
     fprintf(out, "ranks        %d over %s, ", cli_ranks(), cli_ranks_transport()->name);
     if (isa) fprintf(out, "instruction set %s, ", isa);
     fprintf(out, "libm %s\n", cgp_pipeline_libm(pipeline));
     for (int r = 0, last; r < cli_ranks(); r = last + 1) {
         const cgp_rank_info info = cgp_pipeline_rank(pipeline, r);
-        last = last_alike(pipeline, r);
+        last = last_alike(pipeline, r, each);
         fprintf(out, "             ");
         print_range(out, "rank", r, last);
         fprintf(out, " on %s: ", cli_shown(info.host));
-        print_range(out, "device", devices_before(session->plan, r),
-                    devices_before(session->plan, last + 1) - 1);
+        if (replicas > 1) fprintf(out, "replica %d, ", r / each);
+        print_range(out, "device", devices_before(session->plan, r % each),
+                    devices_before(session->plan, last % each + 1) - 1);
         fprintf(out, ", cores %s\n", *info.cores ? info.cores : "not known");
     }
 }
@@ -278,11 +286,11 @@ static void print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model
 }
 
 /* Print whether the plan fits into this machine's memory, by the rule of cgp_pipeline_create().
- * With several ranks, print nothing: the memory of their hosts is not known yet. */
-static void print_fit(FILE *out, const cgp_plan *plan) {
+ * With several ranks or replicas, print nothing: their hosts are not known yet. */
+static void print_fit(FILE *out, const cgp_plan *plan, int64_t replicas) {
     int64_t available = 0;
     char needed[CLI_NUMBER], text[CLI_NUMBER];
-    if (cli_ranks() > 1) return;
+    if (cli_ranks() > 1 || replicas > 1) return;
     if (cgp_pipeline_check_memory(plan, &available) != CGP_OK)
         fprintf(out, "does not fit this machine now: %s\n", cgp_message());
     else if (available < INT64_MAX)
@@ -340,8 +348,8 @@ double cli_recomputed_share(const cgp_plan *plan, int stage) {
     const cgp_action *actions = cgp_schedule_actions(cgp_plan_schedule(plan), info->device, &n);
     for (int i = 0; i < n; i++)
         again += actions[i].stage == stage && actions[i].kind == CGP_ACTION_R;
-    const double flops =
-        info->recomputed_flops + info->recompute_flops * again / cgp_plan_chunks(plan);
+    const double flops = info->recomputed_flops + info->recompute_flops * again /
+                                                      cgp_schedule_chunks(cgp_plan_schedule(plan));
     return info->forward_flops > 0 ? flops / info->forward_flops : 0;
 }
 
@@ -362,7 +370,7 @@ cgp_status cli_print_plan(FILE *out, const cli_session *session) {
     cli_print_configuration(out, session);
     fprintf(out, "\nmemory per device\n");
     print_memory(out, session->plan, session->model);
-    print_fit(out, session->plan);
+    print_fit(out, session->plan, session->options->replicas);
     if (strcmp(session->options->recompute, "budget") == 0) print_recomputation(out, session->plan);
     fprintf(out,
             "\nschedule %s, one column a tick (F forward, B backward, I and W its halves, R "

@@ -180,6 +180,9 @@ static cgp_status take_options(cli_run_options *own, const cli_run_options *opti
     own->efficiency = options->efficiency;
     own->memory_bandwidth = options->memory_bandwidth;
     own->given[CLI_OPTION_TFLOPS] = options->given[CLI_OPTION_TFLOPS];
+    if (own->replicas > 1)
+        return cgp_fail(CGP_EINVAL, "%s: replicas: expected a run with 1, got %lld",
+                        directory->record, (long long)own->replicas);
     return cli_run_options_resolve(own);
 }
 

@@ -67,6 +67,18 @@ bool cli_runs_alone(const cli_run_options *options) {
     return options->transport && strcmp(options->transport, "inproc") == 0;
 }
 
+/* Return the ranks of a replica. Only train runs replicas, each on ranks of its own. */
+static cgp_status find_ranks(int *ranks, const cli_run_options *options) {
+    const int replicas = (int)options->replicas, n = cli_runs_alone(options) ? 1 : cli_ranks();
+    const bool runs = options->command == CLI_TRAIN && replicas > 1;
+    *ranks = runs && n >= replicas ? n / replicas : n;
+    if (!runs || n % replicas == 0 || (replicas & (replicas - 1)) != 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "--replicas %d: expected a multiple of %d processes over MPI, got %d%s (mpirun "
+                    "-n %d cgpipe train ...)",
+                    replicas, replicas, n, cli_runs_alone(options) ? " over inproc" : "", replicas);
+}
+
 /* Set the options whose values are numbers. */
 static void set_numbers(cgp_plan_options *plan, const cli_run_options *options) {
     plan->stages = (int)options->stages;
@@ -78,7 +90,7 @@ static void set_numbers(cgp_plan_options *plan, const cli_run_options *options) 
     plan->gradient_groups = (int)options->gradient_groups;
     plan->threads_per_device = (int)options->threads_per_device;
     plan->memory_limit = options->memory_limit;
-    plan->ranks = cli_runs_alone(options) ? 1 : cli_ranks();
+    plan->replicas = (int)options->replicas;
     plan->deferred_batch_norm = options->deferred_batch_norm;
 }
 
@@ -95,6 +107,7 @@ cgp_status cli_plan_options_make(cli_plan_options *out, cli_session *session) {
     CGP_TRY(make_optim(options, &session->optim, &session->groups));
     CGP_TRY(cli_devices_expand(&out->devices, options));
     set_numbers(plan, options);
+    CGP_TRY(find_ranks(&plan->ranks, options));
     plan->optim = session->optim;
     plan->devices = out->devices;
     if (cli_schedule_is_file(options->schedule))

@@ -18,6 +18,7 @@
 
 #include "options/changes.h"
 #include "options/inherit.h"
+#include "options/json.h"
 #include "options/options.h"
 #include "options/resolve.h"
 #include "ranks.h"
@@ -58,6 +59,9 @@ static cgp_status inherit(cli_run *run) {
     CGP_TRY(check_same(run, options));
     if (cli_run_options_inherit(&run->options, options) != CGP_OK)
         return cgp_fail(CGP_EFORMAT, "%s: %s", run->directory.record, cgp_message());
+    if (!run->options.given[CLI_OPTION_GRADIENT_GROUPS] &&
+        !cli_option_in(options, CLI_OPTION_GRADIENT_GROUPS))
+        run->options.gradient_groups = 1; /* a run of an older cgpipe */
     if (run->options.operand) {
         run->options.operand =
             cli_run_options_keep(&run->options, cli_record_keys(run->before, run->options.operand));

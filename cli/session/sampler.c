@@ -66,7 +66,7 @@ void cli_sampler_start(cli_sampler *s, cgp_pipeline *pipeline, const cgp_model *
     for (int64_t i = 0; i < s->sequence; i++)
         s->positions[i] = (int32_t)i;
     s->weights = cli_calloc((size_t)s->choices, 2 * sizeof *s->weights);
-    if (cli_rank() == s->output_rank)
+    if (cli_plan_rank(plan) == s->output_rank)
         s->logits = cli_calloc((size_t)(positions_of(s) * s->vocab), sizeof *s->logits);
 }
 

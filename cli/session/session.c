@@ -105,6 +105,11 @@ static int rank_of(const cgp_plan *plan, int stage) {
     return cgp_plan_device_at(plan, cgp_plan_stage_at(plan, stage)->device)->rank;
 }
 
+/* The devices of a rank are a contiguous block, and the last device is on the last rank. */
+int cli_plan_rank(const cgp_plan *plan) {
+    return cli_rank() % (cgp_plan_device_at(plan, cgp_plan_devices(plan) - 1)->rank + 1);
+}
+
 int cli_output_rank(const cgp_plan *plan, int output) {
     return rank_of(plan, cgp_plan_output_stage(plan, output));
 }
@@ -128,8 +133,8 @@ cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_model *model,
  * loss, reads the targets. */
 bool cli_session_reads(const cli_session *session) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
-    return cli_rank() == rank_of(session->plan, 0) ||
-           (!follow && cli_rank() == loss_rank(session->plan));
+    const int rank = cli_plan_rank(session->plan);
+    return rank == rank_of(session->plan, 0) || (!follow && rank == loss_rank(session->plan));
 }
 
 /* Record that a call failed because of its samples. All ranks call this function. */

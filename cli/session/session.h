@@ -93,7 +93,10 @@ CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *d
 
 void cli_session_release(cli_session *session);
 
-/* Return the rank that computes an output of the model. */
+/* Return this rank's number in the plan: with replicas, its number in its replica. */
+int cli_plan_rank(const cgp_plan *plan);
+
+/* Return the rank of the plan that computes an output of the model. */
 int cli_output_rank(const cgp_plan *plan, int output);
 
 /* Run forward for only one of the model's outputs. `tensor` is written on the output's rank

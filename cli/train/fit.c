@@ -15,8 +15,8 @@
  * its options. */
 static bool can_search(const training *t, const cgp_search_options *search) {
     const cli_run_options *options = &t->run.options;
-    return options->memory_limit > 0 && !t->run.before && !options->balance.by &&
-           (search->balances || search->recomputes);
+    return options->memory_limit > 0 && options->replicas == 1 && !t->run.before &&
+           !options->balance.by && (search->balances || search->recomputes);
 }
 
 /* Store a text about the chosen plan, which cli_train_open() prints. */

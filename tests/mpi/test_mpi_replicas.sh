@@ -1,0 +1,91 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_mpi_replicas.sh SOURCE_DIR BUILD_DIR -- cgpipe train --replicas in MPI processes gives the
+# weights, losses, digests and samples of one pipeline with as many gradient groups. Runs resume
+# with other numbers of replicas. What replicas do not support is refused by name.
+set -u
+build_dir=$2
+cgpipe=$build_dir/cgpipe
+# shellcheck source=tests/mpi/mpirun.sh
+. "$(dirname "$0")/mpirun.sh"
+needs_mpi "$build_dir"
+export TERM=dumb
+
+result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1" | grep -v '^step\|^weights  '; } # includes the sample
+losses_of() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*,\).*/\1/p' "$1/metrics.jsonl"; }
+hash_of() { grep '^weights_sha256' "$1"; }
+groups_of() { jq -c '[.options.replicas, .options.gradient_groups]' "$1/run.json"; }
+
+make_text
+gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32,tied=1 --dropout 0.1 --data $work/text.txt --batch 8 --seed 3"
+
+# --- the results of one pipeline ---
+
+compare() { # NAME RANKS REPLICAS GROUPS OPTION...
+    local name=$1 n=$2 replicas=$3 groups=$4
+    shift 4
+    "$cgpipe" train "$@" --gradient-groups "$groups" --stages 1 --run "$work/one" --overwrite >"$work/out-one" 2>&1
+    run_ranks "$n" "$cgpipe" train "$@" --replicas "$replicas" --run "$work/ranks" --overwrite >"$work/out" 2>"$work/err"
+    check "$name: ends well" [ $? = 0 ]
+    check "$name: nothing on standard error" [ ! -s "$work/err" ]
+    check "$name: has a hash" grep -q '^weights_sha256 [0-9a-f]\{64\}$' "$work/out"
+    check "$name: the results of one pipeline" [ "$(result_of "$work/out-one")" = "$(result_of "$work/out")" ]
+    check "$name: the losses of one pipeline" [ "$(losses_of "$work/one")" = "$(losses_of "$work/ranks")" ]
+    check "$name: the groups are found and kept" [ "$(groups_of "$work/ranks")" = "[$replicas,$groups]" ]
+}
+# shellcheck disable=SC2086 # split into words
+{
+    compare "2 x 1, clipped, sampled, digests" 2 2 8 $gpt2 --steps 4 --clip 0.5 --sample 20 --evaluate-every 2 --digest-every 1
+    "$cgpipe" compare "$work/one" "$work/ranks" >"$work/out-compare" 2>&1
+    check "the digests of one pipeline" [ $? = 0 ]
+    compare "2 x 2, zb-v, recomputed, 3 micro-batches" 4 2 2 $gpt2 --chunks 3 --schedule zb-v --recompute always+selective --steps 3
+    compare "4 x 1, bf16, 6 micro-batches" 4 4 4 $gpt2 --batch 6 --chunks 6 --precision bf16 --steps 3
+    compare "4 x 1, fewer micro-batches than replicas" 4 4 4 $gpt2 --batch 3 --chunks 3 --steps 3
+}
+check "replicas and their ranks are printed" grep -q 'ranks 0-3 on .*\|rank 3 on .*: replica 3, device 0' "$work/out"
+check "replicas and groups are printed" grep -q ', 4 replicas, 4 gradient groups' "$work/out"
+printf '0F0,0F1,0B0,0B1,\n,1F0,1B0,1F1,1B1\n' >"$work/mine.csv"
+# shellcheck disable=SC2086 # split into words
+{
+    "$cgpipe" train $gpt2 --batch 4 --chunks 4 --gradient-groups 4 --steps 3 --run "$work/plain" >"$work/out-one" 2>&1
+    run_ranks 4 "$cgpipe" train $gpt2 --batch 4 --schedule "$work/mine.csv" --replicas 2 --steps 3 --run "$work/csv" --json "$work/report.json" >"$work/out" 2>"$work/err"
+}
+check "a schedule file is that of one replica" [ "$(hash_of "$work/out-one") $(groups_of "$work/csv")" = "$(hash_of "$work/out") [2,4]" ]
+check "the report has the bytes of a replica" [ "$(jq '.allocated_bytes_total == .planned_bytes_total and .replicas == 2 and .microbatches == 4 and .ranks == 4' "$work/report.json")" = true ]
+
+# --- resumed by other numbers of replicas, and after a failure ---
+
+# shellcheck disable=SC2086 # split into words
+{
+    "$cgpipe" train $gpt2 --steps 10 --gradient-groups 4 --run "$work/straight" >"$work/out-straight" 2>&1
+    run_ranks 4 "$cgpipe" train $gpt2 --steps 2 --gradient-groups 4 --replicas 4 --stages 1 --run "$work/resumed" >"$work/log" 2>&1
+    run_ranks 4 "$cgpipe" train --resume --run "$work/resumed" --steps 4 --replicas 2 --stages 2 >>"$work/log" 2>&1
+    "$cgpipe" train --resume --run "$work/resumed" --steps 6 --replicas 1 >>"$work/log" 2>&1
+    CGP_FAULT=kill:rank=1,at=0B1@8 run_ranks 2 "$cgpipe" train --resume --run "$work/resumed" --steps 10 --replicas 2 --stages 1 --save-every 1 >>"$work/log" 2>"$work/err"
+    check "a kill in mid-step ends all ranks" [ $? != 0 ]
+    run_ranks 2 "$cgpipe" train --resume --run "$work/resumed" >"$work/out" 2>"$work/err"
+}
+check "resumed: the weights of a run that was not stopped" [ "$(hash_of "$work/out-straight")" = "$(hash_of "$work/out")" ]
+check "resumed: the groups stay" [ "$(groups_of "$work/resumed")" = "[2,4]" ]
+check "one replica writes the checkpoint" [ "$(ls "$work/resumed/latest" | tr '\n' ' ')" = "checkpoint.json checkpoint.sha256 optimizer.safetensors weights.safetensors " ]
+
+# --- what is refused ---
+
+refused() { # RANKS LINE OPTION...
+    local n=$1 line=$2
+    shift 2
+    if [ "$n" = 1 ]; then "$cgpipe" "$@" >"$work/out" 2>"$work/err"; else run_ranks "$n" "$cgpipe" "$@" >"$work/out" 2>"$work/err"; fi
+    check "$line" grep -qF -- "cgpipe: $line" "$work/err"
+}
+# shellcheck disable=SC2086 # split into words
+{
+    refused 1 "--replicas 2: expected a multiple of 2 processes over MPI, got 1 (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas 2 --steps 1 --run "$work/none"
+    refused 3 "--replicas 2: expected a multiple of 2 processes over MPI, got 3 (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas 2 --steps 1 --run "$work/none"
+    refused 3 "replicas: expected a power of two, got 3 (2 and 4 are the nearest)" train $gpt2 --replicas 3 --steps 1 --run "$work/none"
+    refused 2 "replicas: expected at most the 1 gradient groups, got 2 (2 or more groups, or 1 replicas)" train $gpt2 --replicas 2 --gradient-groups 1 --steps 1 --run "$work/none"
+    refused 2 "replicas: expected 1 for model resnet, which has running statistics" train resnet20 --data shapes:size=32 --batch 8 --replicas 2 --steps 1 --run "$work/none"
+    refused 2 "--trace: cannot be with --replicas (leave out one)" train $gpt2 --replicas 2 --trace "$work/t.svg" --steps 1 --run "$work/none"
+    refused 1 "--search: cannot be with --replicas (leave out one)" plan gpt2 --replicas 2 --search
+    refused 1 "--replicas 2: expected 1 (cgpipe train and cgpipe plan take replicas; --gradient-groups makes their bits with 1)" check gpt2 --replicas 2
+}
+exit $failed
