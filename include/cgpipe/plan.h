@@ -137,9 +137,8 @@ typedef struct cgp_plan_options {
      *  that of one replica, for ceil(M / R) micro-batches, and a `table` has as many. A pipeline
      *  runs on R times `ranks` ranks: rank r * `ranks` + p is rank p of replica r. After the last
      *  action of a step, gradients are added over the replicas in the tree of gradient groups. So
-     *  their bits depend on G and M, and not on R. With R > 1 all devices share the host's memory
-     *  (cpu, ref), the model has no states, and there is neither `inference` nor `external_loss`.
-     *  [1] */
+     *  their bits depend on G and M, and not on R. With R > 1 the model has no states, and there is
+     *  neither `inference` nor `external_loss`. [1] */
     int replicas;
 } cgp_plan_options;
 

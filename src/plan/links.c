@@ -55,8 +55,10 @@ static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int 
     const bool receives = a->info.rank != b->info.rank;
     const bool to_it = a->backend->host_addressable && !b->backend->host_addressable && !receives;
     const bool from_it = !a->backend->host_addressable && are_apart(plan, from, to);
+    /* ranks exchange handles of shared memory once for all replicas, so only one may share */
     const bool shares = receives && a->backend == b->backend && a->backend->sharing &&
-                        plan->links.n < plan->messages.n_edges && bytes >= CGP__SHARED_BYTES;
+                        plan->links.n < plan->messages.n_edges && bytes >= CGP__SHARED_BYTES &&
+                        plan->setup.replicas == 1;
     plan->links.list[plan->links.n++] =
         (cgp__link_plan){.from = from,
                          .to = to,
@@ -143,15 +145,22 @@ int64_t cgp__plan_lower_half(int64_t bytes) {
     return cgp__min(bytes, cgp__align_up(bytes / 2));
 }
 
-/* Add a device's links to the replicas with which it exchanges halves of pieces of gradients. */
+/* Add a device's links to the replicas with which it exchanges halves of pieces of gradients. A
+ * device with memory of its own adds what arrives through its workspace. */
 static cgp_status add_exchanges(cgp_plan *plan, int device) {
+    cgp__device_plan *d = &plan->placement.devices[device];
+    const bool in_host = !d->backend->host_addressable;
     int64_t bytes = cgp__plan_reduce_bytes(plan, device);
+    if (in_host && plan->setup.replicas > 1)
+        d->info.workspace_bytes =
+            cgp__max(d->info.workspace_bytes, cgp__align_up(cgp__plan_lower_half(bytes)));
     for (int k = 0; k < levels_of(plan->setup.replicas); k++) {
         bytes = cgp__plan_lower_half(bytes);
         CGP_TRY(add_link(plan, device, device, bytes, 2));
         cgp__link_plan *link = &plan->links.list[plan->links.n - 1];
         link->level = k + 1;
         link->receives = true;
+        link->in_host = link->receives_in_host = in_host;
     }
     return CGP_OK;
 }

@@ -39,17 +39,6 @@ static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *
     return device->name ? CGP_OK : cgp__no_memory("plan", strlen(name.kind));
 }
 
-/* Check that every device shares the host's memory, where gradients of replicas are added. */
-static cgp_status check_replicated(const cgp__placement *p, const cgp_plan_options *o) {
-    for (int d = 0; d < p->n_devices && o->replicas > 1; d++) {
-        if (p->devices[d].backend->host_addressable) continue;
-        return cgp_fail(CGP_EINVAL,
-                        "replicas: expected devices that share the host's memory, got %s (cpu)",
-                        p->devices[d].name);
-    }
-    return CGP_OK;
-}
-
 /* Name the devices, and list the stages of each. */
 static cgp_status make_devices(cgp__placement *p, const cgp_plan_options *o,
                                const cgp_schedule *table) {
@@ -67,7 +56,6 @@ static cgp_status make_devices(cgp__placement *p, const cgp_plan_options *o,
             p->device_stages[placed++] = j;
         }
     }
-    CGP_TRY(check_replicated(p, o));
     if (o->ranks >= 1 && o->ranks <= p->n_devices) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "ranks: expected 1 to %d, a device for each, got %d (more stages)",
                     p->n_devices, o->ranks);

@@ -53,6 +53,21 @@ printf '0F0,0F1,0B0,0B1,\n,1F0,1B0,1F1,1B1\n' >"$work/mine.csv"
 check "a schedule file is that of one replica" [ "$(hash_of "$work/out-one") $(groups_of "$work/csv")" = "$(hash_of "$work/out") [2,4]" ]
 check "the report has the bytes of a replica" [ "$(jq '.allocated_bytes_total == .planned_bytes_total and .replicas == 2 and .microbatches == 4 and .ranks == 4' "$work/report.json")" = true ]
 
+# --- devices with memory of their own, which could share it within a replica ---
+
+if [ -e "$build_dir/tests/plugins/libcgpipe-cuda-host.so" ]; then
+    export CGP_PLUGIN_PATH=$build_dir/tests/plugins CGP_CUDA_HOST_DELAY=20000 CGP_CUDA_HOST_IPC=on
+    small="gpt2:layers=2,width=32,heads=2,vocab=256,seq=16 --data $work/text.txt --batch 8 --chunks 4 --steps 2 --devices cuda-host"
+    # shellcheck disable=SC2086 # split into words
+    {
+        "$cgpipe" train $small --gradient-groups 4 --run "$work/gpu-one" >"$work/out-one" 2>&1
+        run_ranks 4 "$cgpipe" train $small --replicas 2 --stages 2 --verbose --run "$work/gpus" >"$work/out" 2>"$work/err"
+    }
+    check "cuda-host: the weights of one pipeline" [ "$(hash_of "$work/out-one")" = "$(hash_of "$work/out")" ]
+    check "cuda-host: messages pass through host memory" grep -q '^edge 0 .*, over host memory$' "$work/out"
+    unset CGP_PLUGIN_PATH CGP_CUDA_HOST_DELAY CGP_CUDA_HOST_IPC
+fi
+
 # --- resumed by other numbers of replicas, and after a failure ---
 
 # shellcheck disable=SC2086 # split into words

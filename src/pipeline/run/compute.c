@@ -39,9 +39,10 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_ke
 }
 
 /* Return the device's loss slots. */
-static double *losses_of(const cgp__worker *worker) {
+static double *losses_of(const cgp__execution *s) {
+    const cgp__worker *worker = s->worker;
     const cgp__executor *executor = worker->executor;
-    if (worker->backend->host_addressable) return executor->losses;
+    if (worker->backend->host_addressable) return cgp__executor_losses(executor, s->context->run);
     return (double *)(void *)(cgp__worker_at(
         worker, cgp__plan_device(executor->plan, worker->index)->step.losses));
 }
@@ -76,7 +77,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
             (cgp_prefetch){cgp__address(s, call->prefetch[k].location), call->prefetch[k].bytes};
     if (node->use.op->is_loss) {
         args.loss = call->node - cgp__model_loss(s->setup->model, 0);
-        if (s->bound->action.kind == CGP_ACTION_F) args.losses = losses_of(s->worker);
+        if (s->bound->action.kind == CGP_ACTION_F) args.losses = losses_of(s);
     }
     return s->worker->backend->kernels.run(kernel, &args);
 }

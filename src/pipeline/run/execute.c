@@ -187,7 +187,7 @@ static cgp_status read_losses(cgp__worker *worker, const cgp__run_context *conte
     if (device->backend->host_addressable || !context->with_loss || losses == 0 ||
         cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device != worker->index)
         return CGP_OK;
-    return cgp__worker_read(worker, worker->executor->losses,
+    return cgp__worker_read(worker, cgp__executor_losses(worker->executor, context->run),
                             cgp__worker_at(worker, device->step.losses),
                             (size_t)losses * sizeof(double));
 }

@@ -120,6 +120,10 @@ void cgp__executor_deinit(cgp__executor *executor) {
     free(executor->workers);
 }
 
+double *cgp__executor_losses(const cgp__executor *executor, const cgp__run *run) {
+    return executor->losses + (int64_t)run->minibatch.first * executor->model->n_losses;
+}
+
 /* Write the rows of per-step constants. */
 static void fill_rows(cgp__executor *executor, const cgp__run_context *context) {
     const cgp_plan *plan = executor->plan;
@@ -127,9 +131,8 @@ static void fill_rows(cgp__executor *executor, const cgp__run_context *context) 
     const int losses = executor->model->n_losses, first = context->run->minibatch.first;
     for (int i = 0; i < context->run->minibatch.chunks; i++) {
         cgp_step_values *row = (cgp_step_values *)(void *)(executor->rows + i * row_bytes);
-        *row =
-            (cgp_step_values){context->seed, context->step, (first + i) * cgp_plan_microbatch(plan),
-                              (int64_t)(first + i) * losses};
+        *row = (cgp_step_values){context->seed, context->step,
+                                 (first + i) * cgp_plan_microbatch(plan), (int64_t)i * losses};
         if (context->loss_scales)
             memcpy(row + 1, context->loss_scales, (size_t)losses * sizeof(float));
     }

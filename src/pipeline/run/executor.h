@@ -87,8 +87,11 @@ void cgp__executor_deinit(cgp__executor *executor);
 /* Run the action lists of all workers, as a job. */
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context);
 
-/* Return whether a node that this rank will run reads input k. Loss nodes run only if `with_loss`
- * is true. */
+/* Return the loss sums of a run's micro-batches. */
+double *cgp__executor_losses(const cgp__executor *executor, const cgp__run *run);
+
+/* Return whether a node that will run on this rank reads input k. Losses run only if `with_loss` is
+ * true. */
 static inline bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss) {
     return executor->reads[2 * k + with_loss];
 }

@@ -24,13 +24,12 @@
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/transfer.h"
 #include "pipeline/run/worker.h"
+#include "pipeline/step/pieces.h"
 #include "plan/links.h"
 #include "plan/list.h"
 #include "plan/memory/devices.h"
 #include "plan/setup.h"
 #include "schedule/gradient_groups.h"
-
-#include <string.h>
 
 enum { MOST_LEVELS = 10 };
 _Static_assert(1 << MOST_LEVELS == CGP__MAX_GRADIENT_GROUPS, "the most replicas");
@@ -66,10 +65,14 @@ static cgp_status send_part(const piece *p, int level, range part) {
     if (!end->transport->links.acquire(end->link, INT64_MAX, &message))
         return cgp__wait_status(worker, end);
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[l];
+    const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
     message.event = NULL;
     message.bytes = part.end - part.begin;
-    message.microbatch = (int)(end->pieces++ % cgp__plan_links(worker->plan)->list[l].capacity);
-    memcpy(message.buffer, p->at + part.begin, (size_t)message.bytes);
+    message.microbatch = (int)(end->pieces++ % link->capacity);
+    CGP_TRY(cgp__piece_fill(worker, to, (const float *)(const void *)(p->at + part.begin),
+                            (size_t)message.bytes));
+    if (cgp__is_stopped(worker)) return CGP_OK;
     end->transport->links.post(end->link, &message);
     return CGP_OK;
 }
@@ -82,17 +85,14 @@ static cgp_status receive_part(const piece *p, int level, range part, bool add) 
     const int64_t bytes = part.end - part.begin;
     cgp_link_message message;
     if (bytes == 0) return CGP_OK;
-    const int number = (int)(end->pieces++ % cgp__plan_links(worker->plan)->list[l].capacity);
+    const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[l];
+    const int number = (int)(end->pieces++ % link->capacity);
     if (!end->transport->links.take(end->link, number, INT64_MAX, &message))
         return cgp__wait_status(worker, end);
     if (cgp__is_stopped(worker)) return CGP_OK;
-    float *to = (float *)(void *)(p->at + part.begin);
-    if (add)
-        CGP_TRY(worker->backend->kernels.add(worker->device, to, message.buffer, bytes / 4));
-    else
-        memcpy(to, message.buffer, (size_t)bytes);
+    const cgp_place from = {link->receives_in_host ? NULL : worker->device, message.buffer};
+    CGP_TRY(cgp__piece_drain(worker, (float *)(void *)(p->at + part.begin), from, bytes / 4, add));
     if (cgp__is_stopped(worker)) return CGP_OK;
-    if (add) CGP_TRY(cgp__worker_finish(worker)); /* before the buffer is used again */
     message.event = NULL;
     end->transport->links.release(end->link, &message);
     return CGP_OK;

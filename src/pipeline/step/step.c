@@ -85,8 +85,8 @@ static cgp_status gather_losses(const cgp_pipeline *pipeline, const cgp__minibat
                   next = cgp__replica_first(replica + 1, m->of_chunks, setup->replicas);
         bytes[r] = r % setup->ranks == rank ? (size_t)(next - first) * row : 0;
     }
-    return cgp__ranks_share_blocks(pipeline->ranks, losses + m->first * pipeline->model->n_losses,
-                                   losses);
+    return cgp__ranks_share_blocks(pipeline->ranks,
+                                   losses + (int64_t)m->first * pipeline->model->n_losses, losses);
 }
 
 /* Share the loss sums with all ranks. Each replica evaluates all samples, with the same sums. */

@@ -20,6 +20,7 @@
 #include "pipeline/run/transfer.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/parameters.h"
+#include "pipeline/step/pieces.h"
 #include "plan/links.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
@@ -63,16 +64,8 @@ static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int
     return CGP_OK;
 }
 
-/* Copy a piece of a tensor into a message's buffer, and wait for the copy. */
-static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, size_t bytes) {
-    const cgp_backend *backend = worker->backend;
-    CGP_TRY(backend->device.copy(worker->device, CGP_QUEUE_COMPUTE, to,
-                                 cgp__device_place(worker, (void *)from), bytes));
-    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
-}
-
-/* Send a tensor over a link, piece by piece. Like micro-batches, pieces in flight have different
- * numbers. */
+/* Send a tensor over a link, piece by piece. Pieces in flight have different numbers, as
+ * micro-batches do. */
 static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, int64_t count) {
     cgp__end *end = &worker->executor->ends[2 * tie];
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[tie];
@@ -82,8 +75,8 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
         if (!end->transport->links.acquire(end->link, INT64_MAX, &message))
             return cgp__wait_status(worker, end);
         const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
-        CGP_TRY(fill(worker, to, from + at, bytes));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+        CGP_TRY(cgp__piece_fill(worker, to, from + at, bytes));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
         message.event = NULL;
         message.bytes = (int64_t)bytes;
         message.microbatch = (int)(end->pieces++ % link->capacity);
@@ -92,26 +85,12 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
     return CGP_OK;
 }
 
-/* Copy a piece from a message's buffer to `to` or, if `piece` is not NULL, copy it to `piece` and
- * add it to `to` from there. Wait until the copy or sum is complete. */
-static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from, int64_t n) {
-    const cgp_backend *backend = worker->backend;
-    CGP_TRY(backend->device.copy(worker->device, CGP_QUEUE_COMPUTE,
-                                 cgp__device_place(worker, piece ? piece : to), from,
-                                 4 * (size_t)n));
-    if (cgp__is_stopped(worker)) return CGP_OK;
-    if (piece) CGP_TRY(backend->kernels.add(worker->device, to, piece, n));
-    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
-}
-
-/* Receive a tensor over a link. `add`: instead of copying the tensor, add it through the
- * workspace. */
+/* Receive a tensor over a link. `add`: add the tensor, through the workspace, instead of copying
+ * it. */
 static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count, bool add) {
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[tie];
-    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     cgp__end *end = &worker->executor->ends[2 * tie + 1];
     const bool in_host = link->receives ? link->receives_in_host : true;
-    float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));
     for (int64_t at = 0; at < count; at += CGP__TIE_BYTES / 4) {
         const int64_t n = cgp__min(count - at, CGP__TIE_BYTES / 4);
         cgp_link_message message;
@@ -119,7 +98,7 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
         if (!end->transport->links.take(end->link, number, INT64_MAX, &message))
             return cgp__wait_status(worker, end);
         const cgp_place from = {in_host ? NULL : worker->device, message.buffer};
-        CGP_TRY(drain(worker, to + at, add ? piece : NULL, from, n));
+        CGP_TRY(cgp__piece_drain(worker, to + at, from, n, add));
         if (cgp__is_stopped(worker)) return CGP_OK;
         message.event = NULL;
         end->transport->links.release(end->link, &message);
