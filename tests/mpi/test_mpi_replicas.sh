@@ -84,6 +84,21 @@ check "resumed: the weights of a run that was not stopped" [ "$(hash_of "$work/o
 check "resumed: the groups stay" [ "$(groups_of "$work/resumed")" = "[2,4]" ]
 check "one replica writes the checkpoint" [ "$(ls "$work/resumed/latest" | tr '\n' ' ')" = "checkpoint.json checkpoint.sha256 optimizer.safetensors weights.safetensors " ]
 
+# --- killed while gradients are added: small pieces over a slow network take most of a step ---
+
+# shellcheck disable=SC2086 # split into words
+CGP_PIECE_BYTES=4096 CGP_MPI_DELAY=0.001 run_ranks 2 "$cgpipe" train $gpt2 --steps 10 --gradient-groups 4 --replicas 2 --save-every 1 --run "$work/killed" >"$work/log" 2>&1 &
+for _ in $(seq 600); do
+    [ ! -e "$work/killed/step-00000002" ] || break
+    sleep 0.05
+done
+pid=$(pgrep -f -- "^$cgpipe train .*--run $work/killed\$" | tail -n 1)
+[ -z "$pid" ] || kill -KILL "$pid"
+wait
+check "a kill while gradients are added leaves an unfinished run" [ -e "$work/killed/step-00000002" -a ! -e "$work/killed/step-00000010" ]
+CGP_PIECE_BYTES=4096 run_ranks 2 "$cgpipe" train --resume --run "$work/killed" >"$work/out" 2>"$work/err"
+check "which resumes to the weights of a run that was not stopped" [ "$(hash_of "$work/out-straight")" = "$(hash_of "$work/out")" ]
+
 # --- what is refused ---
 
 refused() { # RANKS LINE OPTION...
