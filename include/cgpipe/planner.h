@@ -199,11 +199,11 @@ typedef struct cgp_search_result {
 /**
  * Search for the fastest plans whose devices stay within their memory limits.
  *
- * Every choice is planned, so its bytes are exact, and simulated. For each schedule, the search
- * plans the balance with the least makespan. If a device exceeds its limit, it searches for the
- * balance with the least makespan within the limit, then for the balance with the least memory. A
- * recomputation mode is left out if another mode fits whose actions are a subset of its actions,
- * and none of them takes longer.
+ * Every choice was planned, so its bytes are exact, and simulated. For each schedule the balance
+ * with the least makespan is planned. If a device exceeds its limit, the balance with the least
+ * makespan within the limit is searched, then the balance with the least memory. Then layers move
+ * while a plan gets faster, or comes nearer to its limit, unless plans are large. A recomputation
+ * mode is left out if a mode fits that has the same actions or fewer, and none that takes longer.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Options that the search does not change, including memory limits. `balance`

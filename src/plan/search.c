@@ -24,7 +24,10 @@
 #include "plan/plan.h"
 #include "schedule/table.h"
 
-enum { MODES = CGP_RECOMPUTE_BUDGET + 1 };
+enum {
+    MODES = CGP_RECOMPUTE_BUDGET + 1,
+    WORK = 1 << 23, /* nodes and actions that all descents of a search plan */
+};
 
 /* Modes in the order of trying: no mode comes before a mode that dominates it. */
 static const cgp_recompute modes[MODES] = {
@@ -99,10 +102,8 @@ static cgp_status record(cgp__plan_search *s, const cgp_search_choice *plan, boo
     return CGP_OK;
 }
 
-/* Return true if a mode, when it was first tried, needed so much more than the limit that its other
- * balances cannot fit. */
+/* Tell whether the smallest plan of a mode exceeds the limit so much that no balance fits. */
 static bool is_far(const cgp__plan_search *s, const cgp_plan_options *o) {
-    const double most = o->recompute == CGP_RECOMPUTE_BUDGET ? 1.5 : 1.25;
     for (int k = 0; s->first && k < s->first->n_tried; k++) {
         const cgp_search_choice *tried = &s->first->tried[k];
         if (tried->recompute != o->recompute || tried->chunks != o->chunks ||
@@ -110,7 +111,7 @@ static bool is_far(const cgp__plan_search *s, const cgp_plan_options *o) {
             tried->stages != cgp_plan_options_stages(o) ||
             (tried->schedule && strcmp(tried->schedule, o->schedule) != 0))
             continue;
-        return (double)tried->bytes > most * (double)o->memory_limit;
+        return cgp__is_far(tried->bytes, o->memory_limit);
     }
     return false;
 }
@@ -121,6 +122,7 @@ static cgp_status try_mode(cgp__plan_search *s, const cgp_plan_options *o,
     const cgp_search_choice before = s->least;
     *fit = CGP__FITS_NOT;
     if (is_far(s, o)) return CGP_OK;
+    s->to_undercut = before.stages > 0 ? before.bytes : INT64_MAX;
     s->least = (cgp_search_choice){0};
     cgp_status status = cgp__search_balances(s, o, choice, fit);
     if (status == CGP_OK && *fit != CGP__TOO_SLOW)
@@ -136,11 +138,19 @@ static cgp_status try_mode(cgp__plan_search *s, const cgp_plan_options *o,
     return status;
 }
 
-/* Replace the last entry of the list of what was tried. */
-static void describe_last(cgp_search_result *result, const cgp_search_choice *choice) {
-    cgp_search_choice *last = &result->tried[result->n_tried - 1];
-    *last = *choice;
-    last->balance = NULL;
+/* Tell whether two choices differ in nothing but their balances. */
+static bool is_alike(const cgp_search_choice *a, const cgp_search_choice *b) {
+    return a->recompute == b->recompute && a->chunks == b->chunks && a->precision == b->precision &&
+           a->in_flight == b->in_flight && a->stages == b->stages && a->schedule == b->schedule;
+}
+
+/* Replace the entry of what was tried by a better plan. */
+static void describe_again(cgp_search_result *result, const cgp_search_choice *choice) {
+    for (int k = 0; k < result->n_tried; k++) {
+        if (!is_alike(&result->tried[k], choice)) continue;
+        result->tried[k] = *choice;
+        result->tried[k].balance = NULL;
+    }
 }
 
 /* Complete a choice of mode `budget`; on failure free this choice and the best choice. */
@@ -148,7 +158,7 @@ static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
                            cgp_search_choice *choice, cgp_search_choice *best) {
     const cgp_status status = cgp__search_complete(s, o, choice);
     if (status == CGP_OK) {
-        if (s->result) describe_last(s->result, choice);
+        if (s->result) describe_again(s->result, choice);
         return CGP_OK;
     }
     free(choice->balance);
@@ -163,7 +173,10 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
     const bool wide = s->options->precisions && s->given.precision == CGP_PRECISION_F32;
     cgp_search_choice best = {0};
     cgp__fit fits[2 * MODES] = {CGP__FITS_NOT};
-    for (int k = 0; k < (wide ? 2 : 1) * MODES; k++) {
+    const int n = (wide ? 2 : 1) * MODES;
+    s->schedules += s->counting;
+    s->work = WORK / cgp__max(s->schedules, 1);
+    for (int k = 0; k < n && !s->counting; k++) {
         const cgp_recompute mode = modes[k % MODES];
         bool dominated = !s->options->recomputes && mode != s->given.recompute;
         cgp_search_choice choice = {0};
@@ -174,6 +187,8 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
         if (dominated) continue;
         o->recompute = mode;
         o->precision = k < MODES ? s->given.precision : CGP_PRECISION_BF16;
+        s->modes = n - k;
+        s->to_beat = best.balance ? best.makespan + best.update : INFINITY;
         const cgp_status status = try_mode(s, o, &choice, &fits[k]);
         if (status != CGP_OK) {
             free(best.balance);
@@ -259,7 +274,7 @@ static cgp_status try_chunks(cgp__plan_search *s, int chunks, cgp_search_result 
     return try_schedules(s, chunks, out);
 }
 
-static cgp_status try_all(cgp__plan_search *s, cgp_search_result *out) {
+cgp_status cgp__search_all(cgp__plan_search *s, cgp_search_result *out) {
     CGP_TRY(try_chunks(s, s->given.chunks, out));
     for (int chunks = 1; s->options->chunks && chunks <= s->given.batch && chunks < 1 << 20;
          chunks *= 2) {
@@ -270,127 +285,7 @@ static cgp_status try_all(cgp__plan_search *s, cgp_search_result *out) {
     return CGP_OK;
 }
 
-/* --- the least memory --- */
-
-/* Search with a memory limit; set *fits to whether a plan was found. `only`: search only the
- * schedule, the mode and the number of micro-batches of this choice; NULL: search all that the
- * caller lets vary. */
-static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
-                                const cgp_search_choice *only, cgp__plan_search *out, bool *fits) {
-    cgp_search_options options = *s->options;
-    cgp_search_choice choices[2] = {{0}};
-    cgp_search_result result = {.choices = choices};
-    *out = *s;
-    out->options = &options;
-    out->least = (cgp_search_choice){0};
-    out->result = NULL;
-    out->first = s->result;
-    out->given.memory_limit = limit;
-    options.most = 1;
-    if (only) {
-        cgp_search_choice_apply(only, &out->given);
-        options.schedules = options.virtual_stages = options.recomputes = options.chunks = false;
-        options.precisions = false;
-    }
-    const cgp_status status = try_all(out, &result);
-    *fits = result.n > 0;
-    if (*fits) free(choices[0].balance);
-    out->options = s->options;
-    out->given = s->given;
-    out->result = s->result;
-    out->first = NULL;
-    return status;
-}
-
-/* Take over the counts of another search and, if `smaller`, its smallest plan. */
-static void take(cgp__plan_search *s, cgp__plan_search *other, bool smaller) {
-    s->plans = other->plans;
-    s->refused = other->refused;
-    s->reason = other->reason;
-    if (smaller) {
-        free(s->least.balance);
-        s->least = other->least;
-    } else {
-        free(other->least.balance);
-    }
-}
-
-/* Set *limit to the smallest memory limit with which a search of the smallest plan's schedule and
- * mode succeeds. This limit is the number of bytes of the smallest plan, unless a search within
- * these bytes takes other balances. */
-static cgp_status find_limit(cgp__plan_search *s, int64_t *limit) {
-    const cgp_search_choice least = s->least;
-    int64_t refused = least.bytes - 1, fitting = least.bytes;
-    for (bool fits = false; !fits;) {
-        cgp__plan_search other;
-        const cgp_status status = search_within(s, fitting, &least, &other, &fits);
-        take(s, &other, false);
-        if (status != CGP_OK) return status;
-        if (fits) break;
-        refused = fitting;
-        fitting += fitting / 256 + 1;
-    }
-    while (refused + 1 < fitting) {
-        const int64_t middle = refused + (fitting - refused) / 2;
-        bool fits = false;
-        cgp__plan_search other;
-        const cgp_status status = search_within(s, middle, &least, &other, &fits);
-        take(s, &other, false);
-        if (status != CGP_OK) return status;
-        *(fits ? &fitting : &refused) = middle;
-    }
-    *limit = fitting;
-    return CGP_OK;
-}
-
-/* Remove the limits from the devices' names, because the search for the least memory uses one limit
- * for all devices. *names is one block of memory, which the caller frees. */
-static cgp_status drop_limits(cgp__plan_search *s, char **names) {
-    const size_t n = (size_t)cgp__options_devices(&s->given);
-    size_t bytes = n * sizeof(char *);
-    *names = NULL;
-    if (!s->given.devices) return CGP_OK;
-    for (size_t d = 0; d < n; d++)
-        bytes += strcspn(s->given.devices[d], "@") + 1;
-    char **list = cgp__calloc(bytes, 1);
-    if (!list) return cgp__no_memory("search: names of devices", bytes);
-    char *text = (char *)(list + n);
-    for (size_t d = 0; d < n; d++) {
-        const size_t length = strcspn(s->given.devices[d], "@");
-        list[d] = memcpy(text, s->given.devices[d], length);
-        text += length + 1;
-    }
-    s->given.devices = (const char *const *)list;
-    *names = (char *)list;
-    return CGP_OK;
-}
-
-/* Lower the limit until nothing fits. */
-static cgp_status lower_limit(cgp__plan_search *s) {
-    int64_t limit = 0;
-    for (bool fits = true; fits;) {
-        cgp__plan_search other;
-        CGP_TRY(find_limit(s, &limit));
-        const cgp_status status = search_within(s, limit - 1, NULL, &other, &fits);
-        take(s, &other, fits);
-        CGP_TRY(status);
-    }
-    s->least.bytes = limit;
-    return CGP_OK;
-}
-
-static cgp_status find_least(cgp__plan_search *s) {
-    const char *const *devices = s->given.devices;
-    char *names = NULL;
-    CGP_TRY(drop_limits(s, &names));
-    const cgp_status status = lower_limit(s);
-    s->given.devices = devices;
-    free(names);
-    return status;
-}
-
-/* Write an error message that says why no plan fits: what the fullest device of the smallest plan
- * needs. */
+/* Write why no plan fits: what the fullest device of the smallest plan needs. */
 static cgp_status explain(const cgp__plan_search *s, const cgp_plan_options *options) {
     const cgp_search_choice *least = &s->least;
     cgp_plan_options o = *options;
@@ -441,6 +336,56 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
     return CGP_OK;
 }
 
+/* Move layers of a choice until no move makes it faster. */
+static cgp_status settle(cgp__plan_search *s, const cgp_plan_options *options,
+                         cgp_search_choice *choice) {
+    cgp_plan_options o = *options;
+    cgp_search_choice settled = {0};
+    bool fits = false;
+    cgp_search_choice_apply(choice, &o);
+    const cgp_status status = cgp__search_from(s, &o, &settled, &fits);
+    if (status == CGP_OK && fits && cgp__choice_better(&settled, choice)) {
+        const cgp_search_choice worse = *choice;
+        *choice = settled;
+        settled = worse;
+        describe_again(s->result, choice);
+    }
+    free(settled.balance);
+    return status;
+}
+
+/* Move layers of all choices; keep them sorted. */
+static cgp_status settle_all(cgp__plan_search *s, const cgp_plan_options *options,
+                             cgp_search_result *out) {
+    cgp_search_choice *choices = out->choices;
+    s->alone = false;
+    for (int k = 0; k < out->n; k++) {
+        CGP_TRY(settle(s, options, &choices[k]));
+        for (int i = k; i > 0 && cgp__choice_better(&choices[i], &choices[i - 1]); i--) {
+            const cgp_search_choice better = choices[i];
+            choices[i] = choices[i - 1];
+            choices[i - 1] = better;
+        }
+    }
+    return CGP_OK;
+}
+
+/* Keep the plan with the least memory if it fits. */
+static cgp_status keep_smallest(cgp__plan_search *s, const cgp_plan_options *options,
+                                cgp_search_result *out) {
+    cgp_plan_options o = *options;
+    cgp_search_choice choice = {0};
+    bool fits = false;
+    cgp_search_choice_apply(&s->least, &o);
+    s->alone = false;
+    const cgp_status status = cgp__search_from(s, &o, &choice, &fits);
+    if (status == CGP_OK && fits)
+        keep(s, out, &choice);
+    else
+        free(choice.balance);
+    return status;
+}
+
 static cgp_status search(cgp__plan_search *s, const cgp_plan_options *options,
                          cgp_search_result *out) {
     CGP_TRY(CGP__NEW(out->choices, s->options->most + 1, "search"));
@@ -450,16 +395,20 @@ static cgp_status search(cgp__plan_search *s, const cgp_plan_options *options,
         CGP_TRY(
             CGP__NEW(s->costs, (size_t)cgp__device_cost_rows(&s->by_device) * layers, "search"));
     s->by_device.rows = s->costs;
-    CGP_TRY(try_all(s, out));
-    if (out->n > 0) return CGP_OK;
+    s->counting = true;
+    CGP_TRY(cgp__search_all(s, out));
+    s->counting = false;
+    CGP_TRY(cgp__search_all(s, out));
+    if (out->n > 0) return settle_all(s, options, out);
     if (s->least.stages == 0 && s->refused == CGP_OK)
         return cgp_fail(CGP_EINVAL,
                         "search: no schedule has in_flight %d and these options (expected v-flex, "
                         "with 2 stages on each device, for training)",
                         options->in_flight);
     if (s->least.stages == 0) return cgp_fail(s->refused, "%s", s->reason ? s->reason : "");
-    CGP_TRY(find_least(s));
-    return explain(s, options);
+    CGP_TRY(cgp__search_least(s));
+    CGP_TRY(keep_smallest(s, options, out));
+    return out->n > 0 ? CGP_OK : explain(s, options);
 }
 
 cgp_status cgp_plan_search(const cgp_model *model, const cgp_plan_options *options,
@@ -472,6 +421,7 @@ cgp_status cgp_plan_search(const cgp_model *model, const cgp_plan_options *optio
                           .options = search_options ? search_options : &defaults,
                           .given = *options,
                           .slowest = INFINITY,
+                          .to_beat = INFINITY,
                           .result = out};
     CGP_TRY(check(s.options, options));
     s.alone = s.options->recomputes;

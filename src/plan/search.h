@@ -22,7 +22,20 @@ typedef struct cgp__plan_search {
     /* time of the slowest kept choice, if as many choices are kept as the caller wants; a slower
      * plan cannot be kept. INFINITY: any plan can be kept. */
     double slowest;
-    /* records what is tried; NULL while the least memory is searched */
+    /* the time of the fastest mode so far with the same schedule; INFINITY: none */
+    double to_beat;
+    /* nodes and actions that descents may still plan for the current schedule, and the number of
+     * its modes that are still to be tried */
+    int64_t work;
+    int modes;
+    /* the schedules are only counted */
+    bool counting;
+    int schedules;
+    /* search the plan with the least memory, whether it fits or not */
+    bool smallest;
+    /* bytes of the smallest plan of the modes before; only with `smallest` */
+    int64_t to_undercut;
+    /* gets what is tried; NULL: not while the least memory is searched */
     cgp_search_result *result;
     int tried_capacity;
     /* the result of the search with the caller's limits, set while the least memory is searched;
@@ -46,20 +59,37 @@ typedef enum cgp__fit {
                     * choices */
 } cgp__fit;
 
-/* Make plans with these options until a plan fits. The options' balance is ignored unless it is
- * fixed. The first plan has the fastest balance, the next plans have the fastest balances within
- * the limits, and the last plan has the balance with the least memory. If a plan fits, *choice is
- * that plan, and the caller owns its balance. */
+/* Make plans with these options, whose balance is ignored unless it is fixed, until a plan fits.
+ * The fastest balance is the first, then come the fastest ones within the limits, then the one with
+ * the least memory, then descents. If a plan fits, *choice is that plan, and its balance is owned
+ * by the caller. */
 cgp_status cgp__search_balances(cgp__plan_search *search, const cgp_plan_options *options,
                                 cgp_search_choice *choice, cgp__fit *fit);
 
-/* Replace a choice of mode `budget` with the plan of cgp_plan_create(). The choice was made without
- * the other modes as candidates, so the new plan is at least as fast. */
+/* Move single layers of the options' balance. Set *fits, and *choice if a plan fits. The caller
+ * owns choice->balance, also after a failure. */
+cgp_status cgp__search_from(cgp__plan_search *search, const cgp_plan_options *options,
+                            cgp_search_choice *choice, bool *fits);
+
+/* Set `least` to the plan with the smallest fullest device. Its bytes are the limit with which a
+ * search finds a plan, but not with a byte less. */
+cgp_status cgp__search_least(cgp__plan_search *search);
+
+/* Try all that the options let vary; keep the best choices. */
+cgp_status cgp__search_all(cgp__plan_search *search, cgp_search_result *out);
+
+/* Replace a choice by budget, which was made without the other modes as candidates, by the plan of
+ * cgp_plan_create(), which is at least as fast. */
 cgp_status cgp__search_complete(cgp__plan_search *search, const cgp_plan_options *options,
                                 cgp_search_choice *choice);
 
-/* Return whether a is better than b: its step takes less time or, if the times are equal, it is in
- * f32 or has fewer bytes. */
+/* Return whether descents hardly lead from so many bytes to a limit. */
+static inline bool cgp__is_far(int64_t bytes, int64_t limit) {
+    return bytes - limit > limit / 8;
+}
+
+/* Return whether a is better than b: its step takes less time or, if equal, it is in f32 or has
+ * fewer bytes. */
 bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b);
 
 #endif

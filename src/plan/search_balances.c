@@ -2,11 +2,11 @@
 /* search_balances.c -- chooses the balances for which a search makes plans, for one schedule and
  * recomputation mode.
  *
- * The search for a balance estimates memory without workspace and messages. The bytes that a plan
- * needs beyond this estimate are subtracted from the limits of its devices, and this gives the caps
- * for the next balance. If there are few balances, all of them are planned instead. This does not
- * apply to the mode `budget`, because each of its plans is itself found by a search. */
-#include "plan/search.h"
+ * A balance is searched with an estimate of memory, which leaves out workspace and messages. What a
+ * plan needs beyond the estimate is subtracted from its devices' limits, and gives the caps of the
+ * next balance. If there are few balances, all of them are planned instead, except by budget, whose
+ * plans are searched themselves. */
+#include "plan/search_trial.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,20 +27,10 @@ enum {
     FEW = 32,     /* if at most this many balances are possible, a plan is made for each */
 };
 
-typedef struct trial {
-    cgp_plan_options options;
-    int stages, devices;
-    /* [stages] the balance that is tried, and the previous balance */
-    int *balance, *before;
-    /* four arrays [devices]: caps, estimates of bytes, memory limits, and zeros */
-    int64_t *caps, *bytes, *limits, *zeros;
-    /* the largest number of bytes by which a device of the last plan exceeds its limit */
-    int64_t excess;
-} trial;
-
-static cgp_status reserve(trial *t) {
-    CGP_TRY(CGP__NEW(t->balance, 2 * (size_t)t->stages, "search"));
+static cgp_status reserve(cgp__trial *t) {
+    CGP_TRY(CGP__NEW(t->balance, (2 + CGP__MOST_STARTS) * (size_t)t->stages, "search"));
     t->before = t->balance + t->stages;
+    t->starts = t->before + t->stages;
     CGP_TRY(CGP__NEW(t->caps, 4 * (size_t)t->devices, "search"));
     t->bytes = t->caps + t->devices;
     t->limits = t->bytes + t->devices;
@@ -87,7 +77,7 @@ static cgp_status copy_balance(cgp_search_choice *choice, const cgp_plan *plan) 
 }
 
 /* Describe a plan. The balance of an earlier plan in *choice is freed. */
-static cgp_status describe(const cgp__plan_search *s, const trial *t, const cgp_plan *plan,
+static cgp_status describe(const cgp__plan_search *s, const cgp__trial *t, const cgp_plan *plan,
                            cgp_search_choice *choice) {
     const cgp_search_choice described = {
         .schedule = t->options.table ? NULL : cgp_schedule_info_find(t->options.schedule)->name,
@@ -111,7 +101,7 @@ static cgp_status describe(const cgp__plan_search *s, const trial *t, const cgp_
 }
 
 /* Set the caps of the next balance. Return false if a device has no room. */
-static bool set_caps(trial *t, const cgp_plan *plan) {
+static bool set_caps(cgp__trial *t, const cgp_plan *plan) {
     for (int d = 0; d < t->devices; d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
         const int64_t beyond = cgp__limited_bytes(device) - t->bytes[d];
@@ -130,18 +120,32 @@ static double too_slow(const cgp__plan_search *s) {
     return s->costs ? INFINITY : s->slowest * 1.05;
 }
 
-/* Plan and describe the balance; the caller owns choice->balance. Set *fits. If the plan does not
- * fit, set the caps for the next balance, and set *room to whether all caps are positive. */
-static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choice, bool *fits,
-                          bool *room) {
+static bool is_by_budget(const cgp__trial *t) {
+    return t->options.recompute == CGP_RECOMPUTE_BUDGET;
+}
+
+/* Set the excess of a plan. */
+static void measure(cgp__trial *t, const cgp_plan *plan) {
+    t->excess = t->second = INT64_MIN;
+    for (int d = 0; d < t->devices; d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        if (device->limit_bytes == 0) continue;
+        const int64_t excess = cgp__limited_bytes(device) - device->limit_bytes;
+        t->second = cgp__max(t->second, cgp__min(t->excess, excess));
+        t->excess = cgp__max(t->excess, excess);
+    }
+}
+
+cgp_status cgp__trial_plan(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
+                           bool *fits, bool *room) {
     cgp_plan *plan = NULL;
     t->options.balance = t->balance;
-    const bool alone = t->options.recompute == CGP_RECOMPUTE_BUDGET && s->alone;
-    CGP_TRY(alone ? cgp__plan_budget(&plan, s->model, &t->options, false, too_slow(s))
+    const bool quick = is_by_budget(t) && (s->alone || t->quick);
+    CGP_TRY(quick ? cgp__plan_budget(&plan, s->model, &t->options, false, too_slow(s))
                   : cgp__plan_make(&plan, s->model, &t->options));
     cgp_status status = CGP_OK;
     s->plans++;
-    t->excess = cgp__plan_excess(plan);
+    measure(t, plan);
     *fits = t->excess <= 0;
     if (s->least.stages == 0 || cgp__plan_fullest(plan) < s->least.bytes)
         status = describe(s, t, plan, &s->least);
@@ -151,16 +155,37 @@ static cgp_status plan_it(cgp__plan_search *s, trial *t, cgp_search_choice *choi
     return status;
 }
 
+cgp_status cgp__trial_unrecomputed(cgp__plan_search *s, const cgp__trial *t, double *time) {
+    cgp_search_choice choice = {0};
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = t->options;
+    o.balance = t->balance;
+    o.recompute = CGP_RECOMPUTE_NEVER;
+    CGP_TRY(cgp__plan_make(&plan, s->model, &o));
+    s->plans++;
+    const cgp_status status = simulate(s, plan, &choice);
+    *time = choice.makespan + choice.update;
+    cgp_plan_destroy(plan);
+    return status;
+}
+
 static const cgp__device_costs *costs_of(const cgp__plan_search *s) {
     return s->costs ? &s->by_device : NULL;
 }
 
-/* Make a plan with the fastest balance. */
-static cgp_status try_fastest(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
+/* Descend also from the current balance. */
+static void add_start(cgp__trial *t) {
+    const size_t n = (size_t)t->stages;
+    memcpy(t->starts + (size_t)t->n_starts++ * n, t->balance, n * sizeof *t->balance);
+}
+
+/* Plan the fastest balance. */
+static cgp_status try_fastest(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
                               cgp__fit *fit, bool *room) {
     bool fits = false;
     CGP_TRY(cgp__plan_balance(s->model, &t->options, NULL, costs_of(s), t->balance, t->bytes));
-    CGP_TRY(plan_it(s, t, choice, &fits, room));
+    CGP_TRY(cgp__trial_plan(s, t, choice, &fits, room));
+    t->bound = choice->makespan + choice->update;
     if (fits)
         *fit = CGP__FITS_FASTEST;
     else if (t->options.recompute != CGP_RECOMPUTE_BUDGET &&
@@ -169,10 +194,9 @@ static cgp_status try_fastest(cgp__plan_search *s, trial *t, cgp_search_choice *
     return CGP_OK;
 }
 
-/* Make plans with balances within the caps. */
-static cgp_status within_caps(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
+/* Plan balances within caps. */
+static cgp_status within_caps(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
                               cgp__fit *fit) {
-    const bool budget = t->options.recompute == CGP_RECOMPUTE_BUDGET;
     bool room = true, fits = false;
     int64_t excess = t->excess;
     for (int round = 1; round < ROUNDS && room && !fits; round++) {
@@ -180,28 +204,32 @@ static cgp_status within_caps(cgp__plan_search *s, trial *t, cgp_search_choice *
         CGP_TRY(
             cgp__plan_balance(s->model, &t->options, t->caps, costs_of(s), t->balance, t->bytes));
         if (memcmp(t->before, t->balance, (size_t)t->stages * sizeof *t->before) == 0) break;
-        CGP_TRY(plan_it(s, t, choice, &fits, &room));
+        CGP_TRY(cgp__trial_plan(s, t, choice, &fits, &room));
         if (fits) *fit = CGP__FITS_SLOWER;
-        if (!budget && t->excess > excess - excess / PROGRESS) break;
+        if (!is_by_budget(t) && t->excess > excess - excess / PROGRESS) break;
         excess = t->excess;
     }
     return CGP_OK;
 }
 
+/* Tell whether the last plan exceeds a limit by far. */
+static bool exceeds_by_far(const cgp__trial *t) {
+    for (int d = 0; d < t->devices; d++) {
+        if (t->limits[d] > 0 && t->excess > t->limits[d] / HOPELESS) return true;
+    }
+    return false;
+}
+
 /* Set the balance with the least memory, and its estimated bytes. */
-static cgp_status find_least_memory(const cgp__plan_search *s, trial *t) {
+static cgp_status find_least_memory(const cgp__plan_search *s, cgp__trial *t) {
     return cgp__plan_balance(s->model, &t->options, t->zeros, costs_of(s), t->balance, t->bytes);
 }
 
-/* Set *yes to whether the balance with the least memory exceeds a limit by far. The bytes of this
- * balance are taken as its estimate plus the bytes that the last plan needed beyond the last plan's
- * estimate. */
-static cgp_status is_hopeless(const cgp__plan_search *s, trial *t, bool *yes) {
+/* Set *yes if the balance with the least memory exceeds a limit by far: by its estimate, and what
+ * the last plan needed beyond its own. */
+static cgp_status is_hopeless(const cgp__plan_search *s, cgp__trial *t, bool *yes) {
     *yes = false;
-    for (int d = 0; d < t->devices; d++)
-        *yes = *yes || (t->limits[d] > 0 && t->excess > t->limits[d] / HOPELESS);
-    if (!*yes) return CGP_OK;
-    *yes = false;
+    if (!exceeds_by_far(t)) return CGP_OK;
     CGP_TRY(find_least_memory(s, t));
     for (int d = 0; d < t->devices; d++)
         *yes = *yes || (t->limits[d] > 0 && t->bytes[d] - t->caps[d] > t->limits[d] / HOPELESS);
@@ -222,8 +250,9 @@ static bool advance(int *balance, int stages) {
     return false;
 }
 
-/* Make plans with all balances; keep the best plan that fits. */
-static cgp_status try_each(cgp__plan_search *s, trial *t, cgp_search_choice *best, cgp__fit *fit) {
+/* Plan all balances; keep the best one that fits. */
+static cgp_status try_each(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *best,
+                           cgp__fit *fit) {
     double fastest = INFINITY;
     bool room, fits;
     cgp_status status;
@@ -231,7 +260,7 @@ static cgp_status try_each(cgp__plan_search *s, trial *t, cgp_search_choice *bes
         t->balance[j] = j < t->stages - 1 ? 1 : s->model->n_layers - t->stages + 1;
     do {
         cgp_search_choice choice = {0};
-        status = plan_it(s, t, &choice, &fits, &room);
+        status = cgp__trial_plan(s, t, &choice, &fits, &room);
         fastest = fmin(fastest, choice.makespan + choice.update);
         if (status == CGP_OK && fits && (!best->balance || cgp__choice_better(&choice, best))) {
             const cgp_search_choice worse = *best;
@@ -245,33 +274,85 @@ static cgp_status try_each(cgp__plan_search *s, trial *t, cgp_search_choice *bes
     return status;
 }
 
-static cgp_status try_balances(cgp__plan_search *s, trial *t, cgp_search_choice *choice,
-                               cgp__fit *fit) {
+/* Plan the fastest balance and then, unless it fits, balances with less memory. */
+static cgp_status try_estimated(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
+                                cgp__fit *fit) {
+    const bool budget = is_by_budget(t);
     bool room, fits = false;
-    if (!s->options->balances && s->given.balance) {
-        memcpy(t->balance, s->given.balance, (size_t)t->stages * sizeof *t->balance);
-        CGP_TRY(plan_it(s, t, choice, &fits, &room));
-        if (fits) *fit = CGP__FITS_FASTEST;
-        return CGP_OK;
-    }
-    const bool budget = t->options.recompute == CGP_RECOMPUTE_BUDGET;
-    if (!budget && cgp__count_cuts(s->model->n_layers, t->stages, FEW + 1) <= FEW)
-        return try_each(s, t, choice, fit);
     CGP_TRY(try_fastest(s, t, choice, fit, &room));
+    if (*fit == CGP__TOO_SLOW) return CGP_OK;
+    add_start(t);
     if (*fit != CGP__FITS_NOT) return CGP_OK;
     bool hopeless = !room;
     if (room && !budget) CGP_TRY(is_hopeless(s, t, &hopeless));
     if (!hopeless) CGP_TRY(within_caps(s, t, choice, fit));
+    if (!hopeless) add_start(t);
     if (*fit != CGP__FITS_NOT) return CGP_OK;
     CGP_TRY(find_least_memory(s, t));
-    CGP_TRY(plan_it(s, t, choice, &fits, &room));
+    CGP_TRY(cgp__trial_plan(s, t, choice, &fits, &room));
+    add_start(t);
     if (fits) *fit = CGP__FITS_SLOWER;
     return CGP_OK;
 }
 
+/* Tell whether no balance is faster than what is to be beaten. */
+static cgp_status is_slow(cgp__plan_search *s, cgp__trial *t, bool *slow) {
+    if (is_by_budget(t) && isfinite(s->to_beat)) {
+        memcpy(t->balance, t->starts, (size_t)t->stages * sizeof *t->balance);
+        CGP_TRY(cgp__trial_unrecomputed(s, t, &t->bound));
+    }
+    *slow = t->bound >= s->to_beat;
+    return CGP_OK;
+}
+
+/* Improve on balances from estimates. */
+static cgp_status descend(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
+                          cgp__fit *fit) {
+    const bool exact = *fit == CGP__FITS_FASTEST && !is_by_budget(t) && !s->options->messages;
+    bool slow;
+    if (*fit == CGP__TOO_SLOW || exact || (*fit == CGP__FITS_NOT && exceeds_by_far(t)))
+        return CGP_OK;
+    CGP_TRY(is_slow(s, t, &slow));
+    if (slow) return CGP_OK;
+    if (*fit == CGP__FITS_NOT) {
+        free(choice->balance);
+        *choice = (cgp_search_choice){0};
+    }
+    CGP_TRY(cgp__search_descend(s, t, choice));
+    if (*fit == CGP__FITS_NOT && choice->balance) *fit = CGP__FITS_SLOWER;
+    return CGP_OK;
+}
+
+/* Search the balance with the least memory. */
+static cgp_status try_smallest(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice) {
+    bool room, fits;
+    cgp_search_choice none = {0};
+    CGP_TRY(find_least_memory(s, t));
+    CGP_TRY(cgp__trial_plan(s, t, choice, &fits, &room));
+    add_start(t);
+    if (cgp__is_far(choice->bytes, s->to_undercut)) return CGP_OK;
+    return cgp__search_descend(s, t, &none);
+}
+
+static cgp_status try_balances(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
+                               cgp__fit *fit) {
+    bool room, fits = false;
+    if (!s->options->balances && s->given.balance) {
+        memcpy(t->balance, s->given.balance, (size_t)t->stages * sizeof *t->balance);
+        CGP_TRY(cgp__trial_plan(s, t, choice, &fits, &room));
+        if (fits) *fit = CGP__FITS_FASTEST;
+        return CGP_OK;
+    }
+    if (!is_by_budget(t) && cgp__count_cuts(s->model->n_layers, t->stages, FEW + 1) <= FEW)
+        return try_each(s, t, choice, fit);
+    if (s->smallest) return try_smallest(s, t, choice);
+    CGP_TRY(try_estimated(s, t, choice, fit));
+    return descend(s, t, choice, fit);
+}
+
 cgp_status cgp__search_complete(cgp__plan_search *s, const cgp_plan_options *options,
                                 cgp_search_choice *choice) {
-    trial t = {.options = *options, .stages = choice->stages};
+    cgp__trial t = {.options = *options, .stages = choice->stages};
     t.devices = cgp__options_devices(options);
     t.options.balance = choice->balance;
     cgp_plan *plan = NULL;
@@ -284,9 +365,9 @@ cgp_status cgp__search_complete(cgp__plan_search *s, const cgp_plan_options *opt
 
 cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *options,
                                 cgp_search_choice *choice, cgp__fit *fit) {
-    trial t = {.options = *options,
-               .stages = cgp_plan_options_stages(options),
-               .devices = cgp__options_devices(options)};
+    cgp__trial t = {.options = *options,
+                    .stages = cgp_plan_options_stages(options),
+                    .devices = cgp__options_devices(options)};
     *fit = CGP__FITS_NOT;
     *choice = (cgp_search_choice){0};
     cgp_status status = t.stages <= s->model->n_layers
@@ -297,6 +378,30 @@ cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *opt
         free(choice->balance);
         choice->balance = NULL;
     }
+    free(t.caps);
+    free(t.balance);
+    return status;
+}
+
+cgp_status cgp__search_from(cgp__plan_search *s, const cgp_plan_options *options,
+                            cgp_search_choice *choice, bool *fits) {
+    cgp__trial t = {.options = *options,
+                    .stages = cgp_plan_options_stages(options),
+                    .devices = cgp__options_devices(options)};
+    bool room;
+    cgp_status status = reserve(&t);
+    if (status == CGP_OK) {
+        memcpy(t.balance, options->balance, (size_t)t.stages * sizeof *t.balance);
+        add_start(&t);
+        status = cgp__trial_plan(s, &t, choice, fits, &room);
+    }
+    if (status == CGP_OK && !*fits) {
+        free(choice->balance);
+        *choice = (cgp_search_choice){0};
+    }
+    if (status == CGP_OK && s->options->balances && (t.excess > INT64_MIN || s->options->messages))
+        status = cgp__search_settle(s, &t, choice);
+    *fits = choice->balance != NULL;
     free(t.caps);
     free(t.balance);
     return status;

@@ -4,6 +4,9 @@
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/models/spec.h>
+
+#include "plan/plan.h"
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, MAX_STAGES = 64 };
 
@@ -173,7 +176,7 @@ TEST_CASE(searches_find_the_fastest_plans) {
 /* The least memory that the search states is enough, and one byte less is refused. */
 TEST_CASE(the_least_memory_is_exact) {
     uint64_t state = test_seed();
-    for (int round = 0; round < test_scaled(8); round++) {
+    for (int round = 0; round < test_scaled(4); round++) {
         const int layers = test_between(&state, 2, 12);
         cgp_model *model = random_model(&state, layers);
         cgp_plan_options o = random_options(&state, layers);
@@ -195,8 +198,152 @@ TEST_CASE(the_least_memory_is_exact) {
     }
 }
 
-/* Return the least makespan of all balances in two stages, simulated with the costs of each
- * device. */
+/* Plan these options; return the makespan, or -1 if a device exceeds its limit. */
+static double fitting_makespan(const cgp_model *model, const cgp_plan_options *o) {
+    cgp_plan *plan = NULL;
+    assert_ok(cgp__plan_make(&plan, model, o));
+    const double makespan = cgp__plan_excess(plan) <= 0 ? cgp_plan_timeline(plan)->makespan : -1;
+    cgp_plan_destroy(plan);
+    return makespan;
+}
+
+/* Check that no move of a layer to a neighbour of its stage gives a plan
+ * within the limit that takes less than `makespan`. */
+static void check_moves(const cgp_model *model, const cgp_plan_options *given,
+                        const cgp_search_choice *choice, int64_t limit, double makespan) {
+    int balance[MAX_STAGES];
+    cgp_plan_options o = *given;
+    cgp_search_choice_apply(choice, &o);
+    o.balance = balance;
+    o.memory_limit = limit;
+    for (int from = 0; from < choice->stages; from++) {
+        for (int to = from - 1; to <= from + 1; to += 2) {
+            if (to < 0 || to == choice->stages || choice->balance[from] == 1) continue;
+            memcpy(balance, choice->balance, (size_t)choice->stages * sizeof *balance);
+            balance[from]--;
+            balance[to]++;
+            const double moved = fitting_makespan(model, &o);
+            if (moved >= 0 && moved < makespan)
+                fail_msg("%s, %s, limit %lld: a layer moves from stage %d to %d: %g < %g",
+                         o.schedule, cgp_recompute_name(o.recompute), (long long)limit, from, to,
+                         moved, makespan);
+        }
+    }
+}
+
+/* Draw one schedule for training. */
+static const cgp_schedule_info *random_schedule(uint64_t *state) {
+    int n = 0;
+    while (cgp_schedule_info_at(n))
+        n++;
+    const cgp_schedule_info *info = NULL;
+    while (!info || !info->has_backward)
+        info = cgp_schedule_info_at(test_between(state, 0, n - 1));
+    return info;
+}
+
+/* Within a limit, no single layer of the chosen balance moves with gain. The least memory cannot be
+ * lowered by a move either. */
+TEST_CASE(no_single_layer_of_a_choice_moves_with_gain) {
+    uint64_t state = test_seed();
+    for (int round = 0; round < test_scaled(8); round++) {
+        cgp_model *model = random_model(&state, test_between(&state, 9, 12));
+        cgp_plan_options o = random_options(&state, 4);
+        cgp_search_options search = cgp_search_options_default();
+        cgp_search_result found;
+        o.schedule = random_schedule(&state)->name;
+        search.schedules = search.virtual_stages = false;
+        search.recomputes = test_between(&state, 0, 3) == 0;
+        o.recompute = (cgp_recompute)test_between(&state, 0, MODES - 1);
+        if (test_between(&state, 0, 2) == 0) o.recompute = CGP_RECOMPUTE_BUDGET;
+        o.memory_limit = 1;
+        const cgp_status status = cgp_plan_search(model, &o, &search, &found);
+        if (status == CGP_EINVAL) { /* too few micro-batches for the schedule */
+            cgp_model_destroy(model);
+            continue;
+        }
+        assert_int_equal(status, CGP_ELIMIT);
+        const int64_t least = found.least.bytes;
+        check_moves(model, &o, &found.least, least - 1, INFINITY);
+        cgp_search_result_release(&found);
+        o.memory_limit = least + least / 100 * test_between(&state, 0, 25);
+        assert_ok(cgp_plan_search(model, &o, &search, &found));
+        check_choices(model, &o, &found);
+        check_moves(model, &o, &found.choices[0], o.memory_limit, found.choices[0].makespan);
+        cgp_search_result_release(&found);
+        cgp_model_destroy(model);
+    }
+}
+
+/* A plan found by hand, in which stages have unequal memory. */
+typedef struct hand_case {
+    const char *model, *schedule;
+    int stages, virtual_stages, chunks;
+    int64_t batch, limit;
+    cgp_recompute recompute;
+    int balance[6];
+    /* a search finds no slower plan; else any plan that fits */
+    bool timed;
+} hand_case;
+
+static const hand_case hand_cases[] = {
+    {"unet:depth=2,B=1,C=4,image=32",
+     "v-min",
+     3,
+     2,
+     3,
+     6,
+     648192,
+     CGP_RECOMPUTE_EXCEPT_LAST,
+     {2, 6, 8, 4, 1, 8},
+     false},
+    {"resnet:depth=20", "1f1b", 2, 1, 8, 8, 3541440, CGP_RECOMPUTE_BUDGET, {55, 23}, true},
+    {"resnet:depth=20", "1f1b", 2, 1, 3, 6, 4500000, CGP_RECOMPUTE_BUDGET, {48, 30}, true},
+    {"resnet:depth=8,image=16",
+     "interleaved",
+     3,
+     2,
+     6,
+     12,
+     1298976,
+     CGP_RECOMPUTE_BUDGET,
+     {3, 1, 6, 9, 5, 6},
+     true}};
+
+/* Searches find plans where some are found by hand, and no slower ones if `timed`. */
+TEST_CASE(no_plan_by_hand_is_better) {
+    for (size_t k = 0; k < sizeof hand_cases / sizeof *hand_cases; k++) {
+        const hand_case *c = &hand_cases[k];
+        cgp_model_spec spec = cgp_model_spec_default();
+        cgp_search_options search = cgp_search_options_default();
+        cgp_search_result found;
+        cgp_model *model = NULL;
+        cgp_plan_options o = cgp_plan_options_default();
+        assert_ok(cgp_model_spec_parse(&spec, c->model));
+        assert_ok(cgp_model_spec_create(&model, &spec));
+        o.stages = c->stages;
+        o.virtual_stages = c->virtual_stages;
+        o.schedule = c->schedule;
+        o.chunks = c->chunks;
+        o.batch = c->batch;
+        o.recompute = c->recompute;
+        o.memory_limit = c->limit;
+        o.optim = cgp_optim_adamw(0.001, 0.01);
+        o.balance = c->balance;
+        const double by_hand = fitting_makespan(model, &o);
+        assert_true(by_hand > 0);
+        o.balance = NULL;
+        search.schedules = search.virtual_stages = search.recomputes = false;
+        assert_ok(cgp_plan_search(model, &o, &search, &found));
+        check_choices(model, &o, &found);
+        if (c->timed && found.choices[0].makespan > by_hand)
+            fail_msg("%s: %g > %g by hand", c->model, found.choices[0].makespan, by_hand);
+        cgp_search_result_release(&found);
+        cgp_model_destroy(model);
+    }
+}
+
+/* Return the least makespan of all balances in two stages, simulated with costs by device. */
 static double best_of_two(const cgp_model *model, const cgp_plan_options *given,
                           const cgp_layer_cost *costs, const int *row_of) {
     const int layers = cgp_model_layers(model);
