@@ -8,15 +8,15 @@ defined here, and its outputs.
                        # default: tests/data/weights/gpt2-residuals
 
     model.safetensors      random weights, seed 1, with cgpipe's names; they fit groups of any size
-    expected.safetensors   `inputs` and `targets` (tokens i32 [N, T]); for groups of 1, 2 and 5
-                           blocks `outputs_1` .., the logits in f32, and `losses_1` .., f32 [10],
-                           the losses of ten steps of AdamW (lr 1e-3, weight decay 0.01 of
-                           matrices); computed in double
+    expected.safetensors   `inputs` and `targets`: tokens, i32 [N, T]. For groups of G = 1, 2 and 5
+                           blocks, `outputs_G`: logits, f32; and `losses_G`: f32 [10], the losses
+                           of ten steps of AdamW (lr 1e-3, weight decay 0.01 for matrices alone).
+                           All are computed in double, and stored as f32
 
 Blocks and sources follow the pseudocode in Kimi Team 2026, "Attention Residuals", arXiv:2603.15031:
 a list of complete groups, and the partial sum of the current group, None at its start. The first
-branch has only one source, so it has no query and no norm here. The final norm reads a mean, like
-the branches."""
+branch has only one source, so it has no query and no norm here. The final norm reads
+a weighted mean of the sources, as each branch does."""
 import os
 import sys
 

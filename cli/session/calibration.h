@@ -20,9 +20,9 @@ typedef struct cli_calibration {
     double factor;
 } cli_calibration;
 
-/* With --calibrate, compare the step time that the run measured in its last start with a simulation
- * of the same step that uses the costs of this command. Set the options' time_factor to the factor
- * between the two. Fails with CGP_EIO, CGP_EFORMAT or CGP_EINVAL. */
+/* With --calibrate, simulate a step of the run with the costs of this command. Set the options'
+ * time_factor to the step time that the run measured, divided by the simulated time. Fails with
+ * CGP_EIO, CGP_EFORMAT or CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_calibration_find(cli_calibration *calibration,
                                                cli_run_options *options);
 

@@ -22,7 +22,7 @@ bool cgp__value_less(const cgp__value *a, const cgp__value *b);
 typedef cgp_status cgp__evaluate(void *self, const int *cuts, const cgp__value *limit,
                                  cgp__value *value, int64_t *spent);
 
-/* A search among cuts. Stage j has the layers cuts[j] .. cuts[j + 1] - 1, which are at least one.
+/* A search among cuts. Stage j has the layers cuts[j] .. cuts[j + 1] - 1, at least one layer.
  * cuts[0] is 0, and cuts[stages] is the number of layers. */
 typedef struct cgp__cut_search {
     int layers, stages;

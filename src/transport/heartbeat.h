@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-/* Return the interval in nanoseconds for ranks that watch with this limit. It is an eighth of the
- * limit, but at least 1 ms and at most 250 ms. */
+/* Return the interval between heartbeats, in nanoseconds, of ranks that are lost after this time
+ * without one. It is an eighth of that time, but at least 1 ms and at most 250 ms. */
 static inline int64_t cgp__heartbeat_interval(int64_t timeout_ns) {
     const int64_t interval = timeout_ns / 8;
     return interval < 1000000 ? 1000000 : interval < 250000000 ? interval : 250000000;

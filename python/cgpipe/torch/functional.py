@@ -214,7 +214,7 @@ def _dropout(graph: Any, node: Any) -> Any:
 
 
 def _add_outputs(program: Any, written: Dict[Any, Any], buffers: Dict[str, str]) -> None:
-    """Make the new values of buffers outputs of the program, in front of its other outputs."""
+    """Add the new values of buffers to the outputs of the program, in front of the others."""
     output = next(reversed(program.graph_module.graph.nodes))
     output.args = ((*written.values(), *output.args[0]),)
     program.graph_signature.output_specs[:0] = [

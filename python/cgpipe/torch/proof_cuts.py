@@ -148,7 +148,7 @@ class Notes:
         return y
 
     def seeds(self) -> List[Any]:
-        """Return no further outputs at which backward begins."""
+        """Return an empty list: backward begins at the outputs alone."""
         return []
 
     def move(self, x: Tensor) -> Tensor:

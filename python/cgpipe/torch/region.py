@@ -151,8 +151,8 @@ class Region:
     ops: List[Any] = field(default_factory=list)
     seconds: float = 0.0
     _kept: Dict[Any, _Run] = field(default_factory=dict)
-    #: Copies of the tensors that a forward writes to, made before it. If forward scales its weight:
-    #: the result.
+    #: Copies of the tensors that a forward writes to, made before it. If forward scales its weight,
+    #: also a copy of the scaled weight.
     _before: Dict[Any, Any] = field(default_factory=dict)
     _latest: Any = None
     _large: Optional[List[Tuple[str, Any, Tensor]]] = None

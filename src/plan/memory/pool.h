@@ -7,7 +7,7 @@
 #include <cgpipe/base.h>
 
 /* Memory in use from action `first` to action `last` of a list. All ranges of a kind have the same
- * bytes. */
+ * size. */
 typedef struct cgp__pool_range {
     int64_t bytes;
     /* offset in the pool, the result */

@@ -54,7 +54,8 @@ typedef struct cgp__simulation {
     /* a measured step whose times replace `duration`; NULL: none */
     const cgp_schedule_timeline *measured;
     const double *latency; /* [edges] latency of a message; NULL: 0 */
-    /* [edges] time that a message takes on the edge or, if blocking, on the receiver; NULL: 0 */
+    /* [edges] time that a message takes on the edge, or on the receiver if transfers block; NULL:
+     * 0 */
     const double *transfer;
     bool blocking;
     const int *capacity;               /* [edges] numbers of buffers; NULL: unbounded */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.c -- damaged traces of measured steps. A trace is refused with its name, or accepted. An
- * accepted trace can be drawn, and is unchanged when written and read again. The comparison with
- * its plan splits each device's time into parts that add up to the makespan. */
+/* trace.c -- damaged traces of measured steps. A trace is accepted, or refused with a message
+ * that names it. An accepted trace can be drawn, and is unchanged when written and read again. The
+ * comparison with its plan splits each device's time into parts that add up to the makespan. */
 #include "fuzz.h"
 
 #include <math.h>
