@@ -343,7 +343,7 @@ static cgp_status settle(cgp__plan_search *s, const cgp_plan_options *options,
     cgp_search_choice settled = {0};
     bool fits = false;
     cgp_search_choice_apply(choice, &o);
-    const cgp_status status = cgp__search_from(s, &o, &settled, &fits);
+    const cgp_status status = cgp__search_from(s, &o, false, &settled, &fits);
     if (status == CGP_OK && fits && cgp__choice_better(&settled, choice)) {
         const cgp_search_choice worse = *choice;
         *choice = settled;
@@ -370,7 +370,7 @@ static cgp_status settle_all(cgp__plan_search *s, const cgp_plan_options *option
     return CGP_OK;
 }
 
-/* Keep the plan with the least memory if it fits. */
+/* Keep the plan with the least memory, or a faster one near it, if it fits. */
 static cgp_status keep_smallest(cgp__plan_search *s, const cgp_plan_options *options,
                                 cgp_search_result *out) {
     cgp_plan_options o = *options;
@@ -378,12 +378,14 @@ static cgp_status keep_smallest(cgp__plan_search *s, const cgp_plan_options *opt
     bool fits = false;
     cgp_search_choice_apply(&s->least, &o);
     s->alone = false;
-    const cgp_status status = cgp__search_from(s, &o, &choice, &fits);
+    s->work = WORK;
+    s->modes = 1;
+    const cgp_status status = cgp__search_from(s, &o, true, &choice, &fits);
     if (status == CGP_OK && fits)
         keep(s, out, &choice);
     else
         free(choice.balance);
-    return status;
+    return status == CGP_OK && fits ? settle_all(s, options, out) : status;
 }
 
 static cgp_status search(cgp__plan_search *s, const cgp_plan_options *options,

@@ -66,9 +66,9 @@ typedef enum cgp__fit {
 cgp_status cgp__search_balances(cgp__plan_search *search, const cgp_plan_options *options,
                                 cgp_search_choice *choice, cgp__fit *fit);
 
-/* Move single layers of the options' balance. Set *fits, and *choice if a plan fits. The caller
- * owns choice->balance, also after a failure. */
-cgp_status cgp__search_from(cgp__plan_search *search, const cgp_plan_options *options,
+/* Move single layers of the options' balance or, if `widely`, descend from it. Set *fits, and
+ * *choice if a plan fits. The caller owns choice->balance, also after a failure. */
+cgp_status cgp__search_from(cgp__plan_search *search, const cgp_plan_options *options, bool widely,
                             cgp_search_choice *choice, bool *fits);
 
 /* Set `least` to the plan with the smallest fullest device. Its bytes are the limit with which a

@@ -383,7 +383,7 @@ cgp_status cgp__search_balances(cgp__plan_search *s, const cgp_plan_options *opt
     return status;
 }
 
-cgp_status cgp__search_from(cgp__plan_search *s, const cgp_plan_options *options,
+cgp_status cgp__search_from(cgp__plan_search *s, const cgp_plan_options *options, bool widely,
                             cgp_search_choice *choice, bool *fits) {
     cgp__trial t = {.options = *options,
                     .stages = cgp_plan_options_stages(options),
@@ -399,8 +399,9 @@ cgp_status cgp__search_from(cgp__plan_search *s, const cgp_plan_options *options
         free(choice->balance);
         *choice = (cgp_search_choice){0};
     }
-    if (status == CGP_OK && s->options->balances && (t.excess > INT64_MIN || s->options->messages))
-        status = cgp__search_settle(s, &t, choice);
+    const bool moves = s->options->balances && (t.excess > INT64_MIN || s->options->messages);
+    if (status == CGP_OK && moves)
+        status = widely ? cgp__search_descend(s, &t, choice) : cgp__search_settle(s, &t, choice);
     *fits = choice->balance != NULL;
     free(t.caps);
     free(t.balance);

@@ -149,7 +149,7 @@ static void set_cuts(int *cuts, const int *balance, int stages) {
 }
 
 /* Descend from the starts, the last one first. If it does not lead to a plan that fits, the others
- * hardly do. */
+ * hardly do. Then try all cuts if there is work left for them, else random changes. */
 static cgp_status from_starts(cgp__cut_search *cuts, const descent *d, int *start) {
     const cgp__trial *t = d->trial;
     for (int k = t->n_starts - 1; k >= 0; k--) {
@@ -157,6 +157,8 @@ static cgp_status from_starts(cgp__cut_search *cuts, const descent *d, int *star
         CGP_TRY(cgp__descend(cuts, start));
         if (cuts->value.key[0] > 0 && !d->search->smallest) return CGP_OK;
     }
+    const int64_t left = cuts->budget - cuts->spent;
+    if (cgp__count_cuts(cuts->layers, t->stages, MOST) <= left) return cgp__try_all_cuts(cuts);
     return t->stages > 2 ? cgp__perturb(cuts, KICKS) : CGP_OK;
 }
 

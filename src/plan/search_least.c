@@ -98,7 +98,7 @@ static cgp_status settle(cgp__plan_search *s, int64_t most) {
         other.plans = s->plans;
         other.least = (cgp_search_choice){0};
         other.alone = false;
-        const cgp_status status = cgp__search_from(&other, &o, &choice, &smaller);
+        const cgp_status status = cgp__search_from(&other, &o, false, &choice, &smaller);
         free(choice.balance);
         take(s, &other, status == CGP_OK && smaller);
         CGP_TRY(status);
