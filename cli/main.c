@@ -173,8 +173,15 @@ static int close_streams(int code) {
     return cli_output_failed() || ferror(stderr) ? CLI_FAILED : CLI_OK;
 }
 
+/* Buffer whole help texts. So if a write fails, the last one does, whose reason is reported. */
+static void buffer_output(void) {
+    static char buffer[1 << 16];
+    if (!isatty(STDOUT_FILENO)) (void)setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
+}
+
 int main(int argc, char **argv) {
     if (!open_streams()) return CLI_FAILED;
+    buffer_output();
     /* Use "." as the decimal point even if a plug-in calls setlocale(). */
     (void)uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
     signal(SIGXFSZ, SIG_IGN); /* a write above the limit of `ulimit -f` fails, with a message */
