@@ -50,10 +50,11 @@ class _Forward:
     captured: Any
     engine: Engine
     parameters: List[nn.Parameter]
+    names: List[str]  # the names of the parameters that autograd gave to this forward, in order
     training: bool
     wants: Tuple[bool, ...]  # which inputs get a gradient
     seed: Optional[int] = None
-    state: Any = None  # of the module, in evaluation
+    state: Any = None  # the state of a module that must be captured again for a backward
     number: int = -1  # index of the engine's forward
     node: Any = None  # weak reference to autograd's node
     task: int = -1  # last backward pass that ran this forward
@@ -117,13 +118,15 @@ class Runtime:
             parameters = dict(self.module.named_parameters(remove_duplicate=False))
             _check_parameters(parameters)
             captured = self._capture(inputs, samples)
-            used = [parameters[entry.name] for entry in captured.parameters]
+            names = [entry.name for entry in captured.parameters]
+            used = [parameters[name] for name in names]
             gradient = torch.is_grad_enabled()
             wants = tuple(gradient and x.requires_grad for x in inputs)
             engine = self._engine(captured, samples, wants)
             self._adopt(engine, used)
-            forward = _Forward(self, captured, engine, used, self.module.training, wants)
-            forward.state = None if forward.training else self.state.read()
+            forward = _Forward(self, captured, engine, used, names, self.module.training, wants)
+            if gradient and captured.has_batch_norm and not forward.training:
+                forward.state = self.state.read()
             captured.regions.gradient = gradient
             if captured.regions.draws or (self.module.training and captured.has_dropout):
                 forward.seed = int(torch.randint(2**62, (), dtype=torch.int64))
@@ -184,12 +187,12 @@ class Runtime:
             engine = forward.engine
             again = not (forward.training and engine.pending and engine.forwards == forward.number)
             statistics: List[Tuple[Tensor, Tensor]] = []
-            names = [entry.name for entry in forward.captured.parameters]
             if again:
-                needed_of = dict(zip(names, needed))
                 engine, statistics = self._forward_again(forward, inputs)
-                needed = [needed_of[entry.name] for entry in forward.captured.parameters]
             captured = forward.captured
+            own = [entry.name for entry in captured.parameters]  # a capture may have another order
+            needed_of = dict(zip(forward.names, needed))
+            needed = [needed_of[name] for name in own]
             _keep_gradients(engine, forward.parameters)
             wanted = captured.new_input_gradients(inputs, forward.wants)
             self._call(engine, engine.backward,
@@ -203,8 +206,9 @@ class Runtime:
                      for i, (view, need) in enumerate(zip(engine.gradients, needed))]
             if self._is_shared(forward) or not _will_accumulate(forward.parameters, needed):
                 views = [None if view is None else view.clone() for view in views]
-            found = dict(zip((entry.name for entry in captured.parameters), views))
-            return [*captured.input_gradients_to_torch(wanted), *(found.get(x) for x in names)]
+            found = dict(zip(own, views))
+            return [*captured.input_gradients_to_torch(wanted),
+                    *(found.get(name) for name in forward.names)]
 
     def _forward_again(self, forward: _Forward,
                        inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tuple[Tensor, Tensor]]]:
