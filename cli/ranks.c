@@ -76,7 +76,7 @@ static const char stuck[] = "cgpipe: MPI did not start or end in time on all ran
 static const char *_Atomic last_line; /* text that end_process() prints; NULL: none */
 static volatile sig_atomic_t last_code = CLI_PEER;
 
-/* Which function prints this rank's failure. REPORTING: cli_report() is printing it. REPORTED:
+/* The function that prints this rank's failure. REPORTING: cli_report() is printing it. REPORTED:
  * cli_report() has printed it. ENDING: end_process() prints it. */
 enum { NOBODY, REPORTING, REPORTED, ENDING };
 static atomic_int printer;

@@ -16,8 +16,8 @@
 
 enum { SIDE = 28, MAX_SIZE = 1024, CLASSES = 10 };
 
-/* How to read a file of a split: the end of its name, its magic number, and the sizes in bytes of
- * the header and of each image or label. */
+/* Constants for reading a file of a split: the end of its name, its magic number, and the sizes in
+ * bytes of the header and of each image or label. */
 typedef struct form {
     const char *end;
     int64_t magic, header, each;

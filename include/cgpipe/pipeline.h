@@ -133,7 +133,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out
                                                               const cgp_plan *plan,
                                                               cgp_pipeline *owner);
 
-/** Where a rank runs. Texts are borrowed until the pipeline is destroyed. */
+/** The host and process of a rank. Texts are borrowed until the pipeline is destroyed. */
 typedef struct cgp_rank_info {
     const char *host;  /**< Name of the rank's host. */
     const char *cores; /**< Cores that the rank may run on, such as "0-3,8"; "": not known. */

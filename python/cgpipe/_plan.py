@@ -127,7 +127,7 @@ class Plan(_c.Handle):
             mode = _search.create(handle, model._handle, options, given if searches else None)
         except ArgumentError as error:
             raise _ranks.hint(error, ranks) from None
-        #: Whether values stay at the same address from forward to backward. None: they do not,
+        #: True if values stay at the same address from forward to backward. None: they do not,
         #: because bf16 values are copied.
         self.keeps_values = ((mode or recompute or "never").startswith("never")
                              if precision == "f32" else None)

@@ -57,7 +57,7 @@ cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution)
  * other than CONV2D (`tile` of cgp_op_windows). */
 int32_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node);
 
-/* How devices compute. */
+/* Settings of the devices' arithmetic. */
 typedef struct cgp__arithmetic {
     /* element type of activations */
     cgp_dtype type;

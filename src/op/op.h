@@ -10,7 +10,7 @@
 
 #include <cgpipe/ext/ops.h>
 
-/* Where the gradient of an input is made. */
+/* The place where the gradient of an input is made. */
 typedef enum cgp__dx {
     CGP__DX_SEPARATE, /* dx has its own memory */
     CGP__DX_IN_PLACE, /* dx may overwrite dy */

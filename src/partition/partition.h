@@ -36,7 +36,7 @@ void cgp__frozen_bytes(const cgp_model *model, int64_t *bytes);
 cgp_status cgp__layer_flops_costs(const cgp_model *model, int64_t samples,
                                   cgp__arithmetic arithmetic, cgp_layer_cost *costs);
 
-/* How cgp__profile_kernels() measures. */
+/* Settings of cgp__profile_kernels(). */
 typedef struct cgp__kernel_profile {
     const char *device; /* name of the device, in the form of cgpipe/devices.h; borrowed */
     int64_t samples;    /* number of samples of a micro-batch, 1 to INT32_MAX */

@@ -49,8 +49,7 @@ typedef struct cgp__plan_search {
     char *reason;
 } cgp__plan_search;
 
-/* Whether a mode's plan fits with its fastest balance, only with a slower balance, or with no
- * balance. */
+/* The balance with which a mode's plan fits: its fastest one, a slower one, or none. */
 typedef enum cgp__fit {
     CGP__FITS_NOT,
     CGP__FITS_SLOWER,

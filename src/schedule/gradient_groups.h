@@ -28,7 +28,7 @@
 /* Largest number of groups. */
 enum { CGP__MAX_GRADIENT_GROUPS = 1024 };
 
-/* Where the gradients of a micro-batch add up, and the additions after it. */
+/* The buffer in which the gradients of a micro-batch add up, and the additions after it. */
 typedef struct cgp__gradient_place {
     int group;
     /* index of the buffer in the stack */

@@ -23,8 +23,8 @@ typedef struct probe_result {
      * fits. */
     int extra;
     probe_rounding rounding;
-    /* Whether a product of significands that is 2 or more gets a larger exponent. In the model it
-     * does not. */
+    /* true if a product of significands that is 2 or more gets a larger exponent; false in the
+     * model */
     bool normalized;
     /* The number of sums of random operands, and how many of these sums differ from the model's. */
     int outputs, different;

@@ -24,7 +24,7 @@ typedef struct setting {
     bool accumulates; /* the first two mini-batches make one update */
 } setting;
 
-/* What a layout computes. */
+/* The results of a layout. */
 typedef struct result {
     double loss[STEPS], norm;
     hashes after;

@@ -92,8 +92,8 @@ void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options
 void test_random_training(uint64_t *state, const cgp_model *model, cgp_plan_options *options,
                           int *balance);
 
-/* What a training run returns: losses, checksums and hashes. test_train() trains `steps` steps, one
- * with each batch. */
+/* The results of a training run: losses, checksums and hashes. test_train() trains `steps` steps,
+ * one with each batch. */
 typedef struct test_outcome {
     double losses[8];
     double evaluation;

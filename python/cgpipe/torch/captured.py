@@ -62,8 +62,8 @@ class Captured:
     #: Layout of each input of the module; None: the graph does not read this input.
     inputs: List[Optional[Layout]]
     hidden: List[Hidden]
-    #: What each output of the module is: ("output", index of the graph's output) or ("loss", index
-    #: of the loss).
+    #: The kind of each output of the module: ("output", index of the graph's output) or ("loss",
+    #: index of the loss).
     outputs: List[Tuple[str, int]]
     #: Layouts of the graph's outputs.
     layouts: List[Layout]
@@ -83,11 +83,11 @@ class Captured:
     origins: Dict[int, Place] = field(default_factory=dict)
     #: The result of the proof (proof.py) of this capture; None: it was not proven.
     proof: Optional[Any] = None
-    #: Whether evaluation may take another path than training (modes.py).
+    #: True if evaluation may take another path than training (modes.py).
     has_own_modes: bool = False
     #: Bytes of a second pipeline for evaluation (evaluation.py). The plan does not include them.
     evaluation_bytes: int = 0
-    #: Which inputs require a gradient.
+    #: For each input, True if it requires a gradient.
     wants: List[bool] = field(default_factory=list)
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
     _with_gradient: Optional[Tuple[Set[Any], Tuple[Set[int], Set[int], Set[int]]]] = None

@@ -38,16 +38,16 @@ class Options:
     #: "never", "always" or "except_last", each with or without "+selective"; or "budget", with
     #: limits in the names of devices.
     recompute: str = "never"
-    #: Whether to cut each stage in two if all devices are CPUs. This shortens the bubble but takes
+    #: True: cut each stage in two if all devices are CPUs. This shortens the bubble but takes
     #: more memory. CPU devices share their memory, so the halves may be on different devices.
     halves: bool = False
     #: True: the caller computes the loss from the outputs. False: the module returns its losses.
     external_loss: bool = True
-    #: Whether to update running statistics once per mini-batch.
+    #: True: update running statistics once per mini-batch.
     deferred_batch_norm: bool = False
-    #: Whether to prove each capture; None: prove it unless CGPIPE_VERIFY=0 is in the environment.
+    #: True: prove each capture; None: prove it unless CGPIPE_VERIFY=0 is in the environment.
     verify: Optional[bool] = None
-    #: Whether PyTorch may run parts that cannot be captured; the number of PyTorch's threads.
+    #: True if PyTorch may run parts that cannot be captured; the number of PyTorch's threads.
     fallback: bool = True
     torch_threads: int = 1
     #: Threads of each device; None: the number of PyTorch's threads, divided by the number of

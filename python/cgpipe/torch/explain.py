@@ -31,7 +31,7 @@ from cgpipe.torch.watch import CaptureError, is_inside, name_of
 
 __all__ = ["ENGINE", "PYTORCH", "REFUSED", "Entry", "Explanation", "explain"]
 
-#: What may run a part of a module, besides ENGINE.
+#: Names of the other ways to run a part of a module, besides ENGINE.
 PYTORCH, REFUSED = TORCH, "refused"
 
 

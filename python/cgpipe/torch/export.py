@@ -79,9 +79,9 @@ class Flat(nn.Module):
         super().__init__()
         self.module = module
         self._spec, self._places, self._rest = spec, list(places), list(rest)
-        #: Which input tensors require a gradient.
+        #: For each input tensor, True if it requires a gradient.
         self.wants = [False] * len(places)
-        #: Whether batch norms in evaluation have gradients (capture.py).
+        #: True if batch norms in evaluation have gradients (capture.py).
         self.fixed_norms = False
         self.form = _Form()
 
@@ -172,7 +172,7 @@ class Program:
 
     exported: Any
     guard: Guard
-    #: Whether evaluation may take another path (modes.py).
+    #: True if evaluation may take another path (modes.py).
     has_own_modes: bool = False
     #: The nodes of the results that are boundaries of layers.
     boundaries: Dict[Key, Any] = field(default_factory=dict)

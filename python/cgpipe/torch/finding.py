@@ -22,7 +22,7 @@ __all__ = ["ITSELF", "UNTRACED", "Finding", "called", "fold", "line_of", "line_o
            "line_of_frame", "path_of_error", "untraceable"]
 
 UNTRACED = "its forward cannot be traced"
-#: What a message has in place of the path of the whole module.
+#: Messages have this text in place of the path of the whole module.
 ITSELF = "the module itself"
 
 

@@ -12,7 +12,7 @@ from cgpipe.torch.watch import CaptureError
 
 __all__ = ["Lost", "has_tensors"]
 
-#: How deep has_tensors() looks into objects.
+#: The depth to which has_tensors() looks into objects.
 DEEP = 4
 
 

@@ -92,19 +92,19 @@ class Call:
     #: Shapes of the results. For each dimension: whether it counts the samples, and its size for
     #: one sample.
     shapes: List[Shape] = field(default_factory=list)
-    #: Which results require a gradient.
+    #: For each result, True if it requires a gradient.
     requires: List[bool] = field(default_factory=list)
     #: Tensors of the results; kept only while calls are recorded.
     values: List[Tensor] = field(default_factory=list)
-    #: Whether forward scales rows of the module's weight (nn.Embedding with max_norm).
+    #: True if forward scales rows of the module's weight (nn.Embedding with max_norm).
     scales: bool = False
-    #: Whether a sample's results depend on other samples.
+    #: True if a sample's results depend on other samples.
     mixes: bool = False
     #: Operations of the recorded call; after the calls are merged, operations of one sample.
     flops: float = 0.0
-    #: Whether forward computes in a type with fewer bits than float32.
+    #: True if forward computes in a type with fewer bits than float32.
     reduced: bool = False
-    #: Whether forward calls checkpoint(use_reentrant=True), whose backward runs a second backward
+    #: True if forward calls checkpoint(use_reentrant=True), whose backward runs a second backward
     #: inside of the first.
     reentrant: bool = False
     #: Why the module was not captured.

@@ -119,7 +119,7 @@ class _Comparison:
         self.eager, self.ours, self.proof = eager, ours, proof
         self.generator = torch.Generator().manual_seed(11)
         self.paths = {cut.number: cut.path for cut in ours.captured.cuts.values()}
-        #: How much roundings have changed a tensor, by kind and name, relative to its scale.
+        #: The change of a tensor by roundings, by kind and name, relative to its scale.
         self.spread: Dict[_Name, float] = {}
         #: The difference that is always allowed, relative to the scale. It is EXACT times the
         #: largest tensor of the layer.

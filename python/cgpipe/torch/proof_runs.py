@@ -111,7 +111,7 @@ class Draw:
     inputs: List[Tensor]
     expected: Run
     seeds: List[Tensor]
-    #: How much the engine's tensors differ, by kind and name.
+    #: The differences of the engine's tensors, by kind and name.
     far: Dict[Tuple[str, Any], float] = field(default_factory=dict)
     values: Dict[int, Tensor] = field(default_factory=dict)
     #: Sums of gradients to which more pieces will add.

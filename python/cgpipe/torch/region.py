@@ -124,21 +124,21 @@ class Region:
     #: Attributes that forward sets; indices of the inputs to which it writes.
     attributes: List[Tuple[nn.Module, str]]
     writes: List[int]
-    #: Whether forward draws random numbers; whether samples depend on each other.
+    #: True if forward draws random numbers; True if samples depend on each other.
     draws: bool
     mixes: bool
     #: Why the engine does not run this part.
     reason: Finding
     regions: "Regions"
-    #: Whether forward scales rows of the module's weight, as nn.Embedding does with max_norm.
+    #: True if forward scales rows of the module's weight, as nn.Embedding does with max_norm.
     scales: bool = False
-    #: Whether forward calls checkpoint(use_reentrant=True).
+    #: True if forward calls checkpoint(use_reentrant=True).
     reentrant: bool = False
     #: Number of operations in a forward of one sample; 0: not known.
     flops: float = 0.0
-    #: Whether forward computes in a type with fewer bits than float32.
+    #: True if forward computes in a type with fewer bits than float32.
     reduced: bool = False
-    #: Which values of the op require a gradient.
+    #: For each value of the op, True if it requires a gradient.
     requires: List[bool] = field(default_factory=list)
     #: Names of the ops if the region is a part of the module; (): it is the whole module.
     only: Sequence[str] = ()

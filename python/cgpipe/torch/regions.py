@@ -32,7 +32,7 @@ class Regions:
         #: Which forwards keep autograd's graph for their backward. True: all. False: the last one,
         #: and recomputed ones. None: none, because inputs move before the backward.
         self.keep: Optional[bool] = None
-        #: Whether forwards record gradients; None: only in training.
+        #: True if forwards record gradients; None: only in training.
         self.gradient: Optional[bool] = None
         #: Threads of PyTorch in regions.
         self.threads = 1

@@ -46,7 +46,7 @@ class Outside:
 
     def __init__(self, node: Any, shape: List[Tuple[bool, int]], dtype: torch.dtype) -> None:
         self.node, self.shape, self.dtype = node, shape, dtype
-        #: Whether all elements of the result are known to be finite.
+        #: True if all elements of the result are known to be finite.
         self.finite = not dtype.is_floating_point
 
 

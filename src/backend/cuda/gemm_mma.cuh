@@ -101,8 +101,8 @@ template <class S, int OUTER, class Operand> struct mma_panel {
         return (int)threadIdx.x % CHUNKS * CHUNK;
     }
 
-    /* What stays the same for all k: the places of a thread's rows along k, or the place of its
-     * column across k. */
+    /* These values are the same for all k: the places of a thread's rows along k, or the place of
+     * its column across k. */
     typename Rows::row_place rows[ALONG_K ? COUNT : 1];
     typename Rows::column_place across;
     int outer;
@@ -202,8 +202,8 @@ __device__ static inline void multiply_stage(float (&sums)[S::M][S::N][4], const
 
 /* --- epilogue --- */
 
-/* Whether a k range is the first range, is the last range, or is the only range of its thread block
- * (split-K). */
+/* The place of a k range among those of its thread block (split-K): first, last, or the only
+ * one. */
 struct range_state {
     bool first, last, split;
 };

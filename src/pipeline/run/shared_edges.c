@@ -33,8 +33,8 @@
 
 enum { PATTERN = 64 }; /* the test uses at most this many bytes of a buffer */
 
-/* What an end of an edge sends to the other ranks: whether it can share the edge, and handles of
- * its events. The sender's end also sends the handle of its memory. */
+/* A message from an end of an edge to the other ranks. It tells whether the end can share the
+ * edge, and has the handles of its events. The sender's end also sends the handle of its memory. */
 typedef struct report {
     int32_t ok;
     char why[124];

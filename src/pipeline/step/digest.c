@@ -32,8 +32,8 @@ enum { PIECE = 64 * CGP__NH_BLOCK }; /* number of bytes that are copied from a d
 
 typedef unsigned char tensor_hash[CGP_DIGEST_TENSOR_BYTES];
 
-/* What the digest needs for one device. Written by the device's worker. `piece` is NULL if the
- * device shares the host's memory. */
+/* The part of the digest that belongs to one device. Written by the device's worker. `piece` is
+ * NULL if the device shares the host's memory. */
 typedef struct device_part {
     cgp__sha256 *hash;
     char *piece;

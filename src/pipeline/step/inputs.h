@@ -30,8 +30,8 @@ size_t cgp__inputs_part_bytes(const cgp__setup *setup);
 cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t samples);
 void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline);
 
-/* Which tensors the caller passes: tensors for all outputs, tensors for the outputs that it wants,
- * or gradients for the outputs that have a gradient. */
+/* The tensors that the caller passes: tensors for all outputs, tensors for the outputs that it
+ * wants, or gradients for the outputs that have a gradient. */
 typedef enum cgp__wanted { CGP__ALL_OUTPUTS, CGP__SOME_OUTPUTS, CGP__OUTPUT_GRADIENTS } cgp__wanted;
 
 /* Check tensors against the model's outputs whose stages are on this rank. *samples: the expected

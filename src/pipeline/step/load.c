@@ -51,7 +51,7 @@ static cgp_status check_optimizer(const cgp_pipeline *pipeline, const cgp__check
 
 /* --- the files of a kind --- */
 
-/* Where a tensor is: the file, and the tensor's index in the file. */
+/* The place of a tensor: the file, and the tensor's index in the file. */
 typedef struct place {
     int shard, index;
 } place;

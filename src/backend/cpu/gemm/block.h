@@ -51,8 +51,8 @@ typedef struct cgp__cpu_prefetch {
     int64_t runs, length, stride;
 } cgp__cpu_prefetch;
 
-/* Which part of a triangular product may be skipped. In row i, on one side of column (`diagonal` +
- * i), either `c` is not needed or `a` is zero. If `b` is finite, the sums are bit-identical with
+/* The part of a triangular product that may be skipped. In row i, on one side of column (`diagonal`
+ * + i), either `c` is not needed or `a` is zero. If `b` is finite, the sums are bit-identical with
  * and without skipping. Products of the zeros with infinity or NaN are skipped too. */
 typedef enum cgp__triangle {
     CGP__DENSE,   /* no triangle */
