@@ -97,8 +97,9 @@ _Noreturn static void end_process(int number) {
     if (line && printer == REPORTING) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     const int before = line ? atomic_exchange(&printer, ENDING) : REPORTED;
     if (before < REPORTED) (void)!write(STDERR_FILENO, line, strlen(line));
-    while (before == ENDING)
-        pause(); /* another thread prints and ends the process */
+    if (before == ENDING)
+        for (;;)
+            pause(); /* another thread prints and ends the process */
     _exit(last_code);
 }
 
