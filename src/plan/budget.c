@@ -292,10 +292,10 @@ static cgp_status fits_within(const cgp_model *model, const cgp_plan_options *op
 
 cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options *options,
                                   int64_t *least) {
-    int64_t refused = options->memory_limit, fitting = 0, bytes = 0;
+    int64_t refused = 1, fitting = 0, bytes = 0;
     bool yes = false;
     *least = 0;
-    if (refused == 0 || model->n_nodes > MOST_NODES) return CGP_OK;
+    if (options->memory_limit == 0 || model->n_nodes > MOST_NODES) return CGP_OK;
     CGP_TRY(fits_within(model, options, refused, &yes, &fitting));
     for (int k = 0; k < MOST_RAISES && !yes; k++) {
         fitting += k > 0 ? fitting / 8 + 1 : 0;
@@ -309,5 +309,23 @@ cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options
         *(fits_middle ? &fitting : &refused) = middle;
     }
     if (yes) *least = fitting;
+    return CGP_OK;
+}
+
+cgp_status cgp__plan_budget_smaller(cgp_plan **plan, const cgp_plan_options *options,
+                                    int64_t least) {
+    const cgp_model *model = (*plan)->setup.model;
+    cgp_plan_options o = *options;
+    cgp_plan *smaller = NULL, *again = NULL;
+    o.memory_limit = least;
+    CGP_TRY(cgp__plan_budget(&smaller, model, &o, true, INFINITY));
+    o.memory_limit = options->memory_limit;
+    o.recompute = smaller->setup.recompute;
+    o.balance = smaller->placement.balance;
+    const cgp_status status = cgp__plan_make_with(&again, model, &o, smaller->setup.recomputed);
+    cgp_plan_destroy(smaller);
+    CGP_TRY(status);
+    cgp_plan_destroy(*plan);
+    *plan = again;
     return CGP_OK;
 }

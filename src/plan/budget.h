@@ -11,10 +11,14 @@
 cgp_status cgp__plan_budget(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options,
                             bool all, double too_slow);
 
-/* Find the smallest memory_limit with which a plan fits; a limit that is one byte smaller is
- * refused. *least is 0 if a limit in a device's name is too small, or if the model is too large for
- * this search. */
+/* Find a memory_limit with which cgp__plan_budget() finds a plan that fits, though it finds none
+ * with one byte less. The options' own limit has no influence, unless it is 0. *least is 0 if a
+ * limit in a device's name is too small, or if the model is too large for this search. */
 cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options *options,
                                   int64_t *least);
+
+/* Replace *plan by the plan that the search finds with a smaller memory_limit, `least`. */
+cgp_status cgp__plan_budget_smaller(cgp_plan **plan, const cgp_plan_options *options,
+                                    int64_t least);
 
 #endif

@@ -363,17 +363,15 @@ cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan
 }
 
 /* Write an error message for mode `budget`: what the fullest device needs even if everything that
- * helps is recomputed, and the smallest limit with which a plan fits. */
-static cgp_status refuse_budget(const cgp_plan *plan, const cgp_plan_options *o) {
+ * helps is recomputed, and the smallest limit with which a plan fits; 0: not known. */
+static cgp_status refuse_budget(const cgp_plan *plan, int64_t least) {
     const cgp_plan_device *device = NULL;
     char needs[512], limit[32];
-    int64_t least = 0;
     for (int d = 0; d < plan->placement.n_devices; d++) {
         const cgp_plan_device *i = &plan->placement.devices[d].info;
         const bool exceeds = i->limit_bytes > 0 && cgp__limited_bytes(i) > i->limit_bytes;
         if (exceeds && (!device || cgp__limited_bytes(i) > cgp__limited_bytes(device))) device = i;
     }
-    CGP_TRY(cgp__plan_budget_least(plan->setup.model, o, &least));
     cgp__device_needs_text(device, needs, sizeof needs);
     cgp_bytes_text(device->limit_bytes, limit, sizeof limit);
     if (least == 0)
@@ -385,6 +383,15 @@ static cgp_status refuse_budget(const cgp_plan *plan, const cgp_plan_options *o)
                     needs, limit, (long long)least);
 }
 
+/* No plan of mode `budget` was found within the limits. The search is not exact, so a plan for a
+ * smaller limit may exist: take it, or refuse. */
+static cgp_status retry_budget(cgp_plan **plan, const cgp_plan_options *o) {
+    int64_t least = 0;
+    CGP_TRY(cgp__plan_budget_least((*plan)->setup.model, o, &least));
+    if (least > 0 && least <= o->memory_limit) CGP_TRY(cgp__plan_budget_smaller(plan, o, least));
+    return cgp__plan_check_limits(*plan) == CGP_OK ? CGP_OK : refuse_budget(*plan, least);
+}
+
 cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
                            const cgp_plan_options *options) {
     CGP__NEED(out);
@@ -394,7 +401,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     CGP_TRY(cgp__plan_make(&plan, model, options));
     cgp_status status = cgp__plan_check_limits(plan);
     if (status == CGP_ELIMIT && options->recompute == CGP_RECOMPUTE_BUDGET)
-        status = refuse_budget(plan, options);
+        status = retry_budget(&plan, options);
     if (status != CGP_OK) {
         cgp_plan_destroy(plan);
         return status;
