@@ -430,11 +430,14 @@ def _origin(node: Any, given: Dict[Any, Any]) -> Tuple[Any, bool, bool]:
 
 
 def path_of(node: Any) -> str:
-    """Return the path of the module that a node belongs to. For some nodes, torch.export gives a
-    path below the module that calls the op."""
-    path = ""
+    """Return the path of the module that a node belongs to. For some nodes, torch.export gives the
+    paths of the inner modules from the module that calls them, and not from the root."""
+    whole, inner = "", ""
     for own, *_ in (node.meta.get("nn_module_stack") or {}).values():
         own = str(own).replace("L['self'].", "").replace("L['self']", "")
-        is_whole = not path or own in ("", "module") or own.startswith("module.")
-        path = own if is_whole else f"{path}.{own}"
+        if not whole or own in ("", "module") or own.startswith("module."):
+            whole, inner = own, ""
+        else:
+            inner = own if not inner or own.startswith(f"{inner}.") else f"{inner}.{own}"
+    path = f"{whole}.{inner}" if inner else whole
     return path[len("module."):] if path.startswith("module.") else "" if path == "module" else path
