@@ -19,7 +19,9 @@ from torch.utils.checkpoint import checkpoint
 
 import cgpipe
 from cgpipe.errors import ArgumentError
-from cgpipe.torch import CaptureError, export, ops, proof
+from cgpipe.torch import CaptureError, export, fallback, ops, proof
+from cgpipe.torch.region import Region
+from cgpipe.torch.watch import path_of
 from cgpipe.torchgpipe import GPipe
 
 
@@ -72,6 +74,8 @@ PYTORCH = {
     "assignment to a whole tensor": overwritten(lambda y, x: y.__setitem__(slice(None), x)),
     "checkpoint": lambda m, x: checkpoint(lambda x: torch.cumsum(m.b(x), 1), m.a(x),
                                           use_reentrant=True),
+    "checkpoint of an input": lambda m, x: m.b(x) + checkpoint(
+        lambda x: torch.cumsum(m.a(x), 1), x, use_reentrant=True),
 }
 
 
@@ -157,6 +161,39 @@ class Exact(unittest.TestCase):
                                       use_reentrant=reentrant)
                 self.assertRegex(cgpipe.from_torch(nn.Sequential(nn.Linear(8, 8), Part(function)),
                                                    (torch.randn(4, 8),)).report(), "^proof: ")
+
+    def test_a_checkpoint_of_an_input_without_a_gradient_gives_none(self):
+        part = Part(lambda m, x: x + checkpoint(m.a, x, use_reentrant=True))
+        module = nn.Sequential(nn.Sequential(part, part), nn.Linear(8, 3))
+        x, target = torch.randn(4, 8), torch.randn(4, 3)
+
+        def capture():
+            return cgpipe.from_torch(module, (x,), loss=nn.MSELoss(), example_target=target)
+        nn.functional.mse_loss(module(x), target).backward()
+        expected = [p.grad for p in module.parameters()]
+        self.assertEqual([g is None for g in expected], [True] * (len(expected) - 2) + [False] * 2)
+        module.zero_grad()
+        with cgpipe.Pipeline(capture(), batch=4, optimizer=cgpipe.SGD(lr=0.1)) as pipeline:
+            pipeline.step(x, target, update=False)
+            for p, want in zip(module.parameters(), expected):
+                torch.testing.assert_close(p.grad, torch.zeros_like(p) if want is None else want)
+
+        # Without this knowledge, the engine would compute a gradient, which the proof notices.
+        def region(*args, **options):
+            return Region(*args, **{**options, "has_gradient": True})
+        with mock.patch.object(fallback, "Region", region), \
+                self.assertRaisesRegex(CaptureError, "gradient of its result differs"):
+            capture()
+
+    def test_paths_that_torch_export_gives_from_the_caller(self):
+        def path(*own):
+            return path_of(mock.Mock(meta={"nn_module_stack": {x: (x, "") for x in own}}))
+        for own, expected in {
+                ("", "module", "module.0", "module.0.1"): "0.1",
+                ("", "module", "module.0", "f"): "0.f",
+                ("", "module", "module.0", "f", "f.1"): "0.f.1",
+                ("", "module", "module.0", "f", "g"): "0.f.g"}.items():
+            self.assertEqual(path(*own), expected)
 
     def test_zeros_with_several_rows_for_a_sample(self):
         for options in ({"add_zero_attn": True}, {"add_bias_kv": True}):

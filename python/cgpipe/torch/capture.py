@@ -198,8 +198,8 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
 
 
 def _find_requires(captured: Captured, nodes: Sequence[Any], module: nn.Module) -> None:
-    """Find the inputs of regions that require a gradient, because the code of a region may read
-    ``requires_grad``."""
+    """Find the values that require a gradient, and tell the regions, because the code of a region
+    may read ``requires_grad`` of its inputs."""
     of_inputs = [w for w, layout in zip(captured.wants, captured.inputs) if layout is not None]
     found = {entry["value"] for entry, want in zip(captured.graph["inputs"], of_inputs) if want}
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
@@ -209,9 +209,12 @@ def _find_requires(captured: Captured, nodes: Sequence[Any], module: nn.Module) 
         if region is not None:
             region.requires = [x in found for x in node["inputs"]]
         parameters = (captured.parameters[p].name for p in node.get("parameters", ()))
-        if node.get("op") not in ("detach", "argmax") and (
+        has_gradient = (node.get("op") not in ("detach", "argmax")
+                        and (region is None or region.has_gradient))
+        if has_gradient and (
                 not found.isdisjoint(node["inputs"]) or not trained.isdisjoint(parameters)):
             found.add(node["output"])
+    captured.requires = found
 
 
 def _prune(t: Translator, regions: Regions) -> None:

@@ -89,6 +89,8 @@ class Captured:
     evaluation_bytes: int = 0
     #: For each input, True if it requires a gradient.
     wants: List[bool] = field(default_factory=list)
+    #: Values that require a gradient: they depend on trained parameters or on such inputs.
+    requires: Set[int] = field(default_factory=set)
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
     _with_gradient: Optional[Tuple[Set[Any], Tuple[Set[int], Set[int], Set[int]]]] = None
     _of_targets: Optional[List[bool]] = None

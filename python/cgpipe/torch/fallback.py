@@ -288,7 +288,7 @@ class Nodes:
                         [output_operand(shape) for shape in call.shapes], parameters,
                         buffers, bool(call.buffers), call.attributes, writes, call.draws,
                         call.mixes, call.reason, self.regions, scales=call.scales,
-                        reentrant=call.reentrant, flops=call.flops, reduced=call.reduced)
+                        has_gradient=any(call.requires), flops=call.flops, reduced=call.reduced)
         self.regions.all.append(region)
         self.t.has_dropout |= call.draws
         return region

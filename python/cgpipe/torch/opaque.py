@@ -104,9 +104,6 @@ class Call:
     flops: float = 0.0
     #: True if forward computes in a type with fewer bits than float32.
     reduced: bool = False
-    #: True if forward calls checkpoint(use_reentrant=True), whose backward runs a second backward
-    #: inside of the first.
-    reentrant: bool = False
     #: Why the module was not captured.
     reason: Finding = Finding("")
 
@@ -193,8 +190,6 @@ class _Recorder:
                     _set_attributes(module, attributes),
                     [i for i, x in enumerate(given) if x._version != versions[i]],
                     _leaves(value, given, module))
-        call.reentrant = any(node.name() == "CheckpointFunctionBackward"
-                             for node in _nodes(value, given))
         _check_weights(call, weights)
         call.buffers += _replaced_buffers(call, tables, buffers)
         call.flops, call.reduced = work.flops, work.reduced
@@ -265,7 +260,7 @@ def _set_attributes(module: nn.Module, before: Any) -> List[Tuple[nn.Module, str
             for path, _, key in (name.rpartition(".") for name in names)]
 
 
-def _nodes(value: Any, given: Sequence[Tensor]) -> Iterator[Any]:
+def nodes_of(value: Any, given: Sequence[Tensor]) -> Iterator[Any]:
     """Yield the nodes of autograd's graph of a result, down to the arguments."""
     seen = {x.grad_fn for x in given if x.grad_fn is not None}
     pending = [x.grad_fn for x in _flatten(value)[0]
@@ -282,7 +277,7 @@ def _leaves(value: Any, given: Sequence[Tensor], module: nn.Module) -> List[Tens
     """Return the leaves of autograd's graph of a result, down to the arguments, that are not
     parameters of the module."""
     known = {id(x) for x in [*module.parameters(), *given]}
-    variables = [getattr(node, "variable", None) for node in _nodes(value, given)]
+    variables = [getattr(node, "variable", None) for node in nodes_of(value, given)]
     return [x for x in variables if x is not None and id(x) not in known]
 
 
@@ -350,7 +345,6 @@ def _merge(call: Call, again: Call, samples: int, other: int) -> None:
         raise call.error("returns no tensor")
     call.values = []
     call.draws |= again.draws
-    call.reentrant |= again.reentrant
     call.attributes += again.attributes
     call.buffers = sorted({*call.buffers, *again.buffers})
     if call.leaves or again.leaves:

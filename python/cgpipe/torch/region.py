@@ -33,6 +33,7 @@ from cgpipe.errors import CgpipeError
 from cgpipe.torch.finding import Finding
 from cgpipe.torch.layout import BATCH, Axis, Layout, count
 from cgpipe.torch.measured import of_samples
+from cgpipe.torch.opaque import nodes_of
 from cgpipe.torch.surroundings import (PROOF_SEED, add_storage, buffers_replaced, counting,
                                        evaluating, put, seeded, threads, unscaled, without_hooks)
 from cgpipe.torch.watch import attributes_of, set_back
@@ -132,10 +133,11 @@ class Region:
     regions: "Regions"
     #: True if forward scales rows of the module's weight, as nn.Embedding does with max_norm.
     scales: bool = False
-    #: True if forward calls checkpoint(use_reentrant=True).
-    reentrant: bool = False
     #: Number of operations in a forward of one sample; 0: not known.
     flops: float = 0.0
+    #: False if no result requires a gradient. An example is a checkpoint(use_reentrant=True) whose
+    #: input requires none.
+    has_gradient: bool = True
     #: True if forward computes in a type with fewer bits than float32.
     reduced: bool = False
     #: For each value of the op, True if it requires a gradient.
@@ -155,6 +157,8 @@ class Region:
     #: also a copy of the scaled weight.
     _before: Dict[Any, Any] = field(default_factory=dict)
     _latest: Any = None
+    #: Results of _is_reentrant().
+    _reentrant: Dict[Tuple[bool, ...], bool] = field(default_factory=dict)
     _large: Optional[List[Tuple[str, Any, Tensor]]] = None
     _waiting: Dict[int, List[Optional[Tensor]]] = field(default_factory=dict)
 
@@ -389,7 +393,7 @@ class Region:
         gradients: Sequence[Optional[Tensor]] = [None] * (len(wanted) + len(parameters))
         if pairs and gradients:
             with without_hooks(parameters):
-                gradients = self._gradients(pairs, wanted, parameters)
+                gradients = self._gradients(pairs, wanted, parameters, self._is_reentrant(found))
         of = {id(x): gradient for x, gradient in zip([*wanted, *parameters], gradients)}
         name = self.ops[-1].name.decode()
         for k, (operand, x) in enumerate(zip(self.inputs, found.leaves)):
@@ -404,12 +408,22 @@ class Region:
         self._waiting[threading.get_ident()] = [of.get(id(p)) for _, p in self.parameters]
         self._write_gradients(run, 0, min(MAX, len(self.parameters)))
 
+    def _is_reentrant(self, found: _Run) -> bool:
+        """Return whether forward has called checkpoint(use_reentrant=True), whose backward runs a
+        second backward. PyTorch records no such call if none of its inputs needs a gradient."""
+        needs = tuple(x.requires_grad for x in found.leaves)
+        if needs not in self._reentrant:
+            self._reentrant[needs] = any(node.name() == "CheckpointFunctionBackward"
+                                         for node in nodes_of(found.results, []))
+        return self._reentrant[needs]
+
     def _gradients(self, pairs: Sequence[Tuple[Tensor, Tensor]], wanted: Sequence[Tensor],
-                   parameters: Sequence[nn.Parameter]) -> Sequence[Optional[Tensor]]:
+                   parameters: Sequence[nn.Parameter], reentrant: bool
+                   ) -> Sequence[Optional[Tensor]]:
         """Return the gradients of inputs and parameters. ``pairs`` has the results with their
         gradients."""
         outputs, given = zip(*pairs)
-        if not self.reentrant:
+        if not reentrant:
             return torch.autograd.grad(outputs, [*wanted, *parameters], given, allow_unused=True)
         with _ACCUMULATION:  # a second backward inside of this backward adds to .grad
             before = [p.grad for p in parameters]
