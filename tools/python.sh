@@ -5,7 +5,7 @@
 #
 #     tools/python.sh [DIRECTORY]            for the environment and the wheels [build-python]
 #
-#     TORCH=none|latest|VERSION              PyTorch to test with, 2.6.0 ...; none skips its tests
+#     TORCH=none|latest|VERSION              PyTorch to test with, 2.9.0 ...; none skips its tests
 #                                            [none]
 #     TORCH_INDEX=URL                        a package index for PyTorch, e.g. for CPU builds
 #     TORCHGPIPE_SRC=DIRECTORY               torchgpipe v0.0.7: run its tests, too

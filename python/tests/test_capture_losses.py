@@ -66,6 +66,14 @@ class Losses(unittest.TestCase):
             for a, b in zip(module.parameters(), theirs.parameters()):
                 self.assertLessEqual(float((a - b).norm()), bound * float(b.norm()))
 
+    def compare_if_new(self, loss, target):
+        """Compare a training. With an older version of PyTorch, the loss may be refused."""
+        try:
+            self.compare(loss, target, fallback=not torch_support.IS_NEW)
+        except CaptureError as error:
+            self.assertFalse(torch_support.IS_NEW, error)
+            self.assertRegex(str(error), "a certain number|cannot be traced")
+
     def refused(self, loss, target, text, module=None):
         with self.assertRaisesRegex(CaptureError, text):
             cgpipe.from_torch(module or net(), (torch.randn(ROWS),), loss=loss,
@@ -142,7 +150,7 @@ class Losses(unittest.TestCase):
         for loss in (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(weights, label_smoothing=0.2),
                      nn.CrossEntropyLoss(weights, reduction="sum")):
             with self.subTest(loss=loss):
-                self.compare(loss, target)
+                self.compare_if_new(loss, target)
         self.compare(lambda y, t: -(t * y.log_softmax(1)).sum(1).mean(), target)
 
     def test_log_probabilities(self):
@@ -167,7 +175,7 @@ class Losses(unittest.TestCase):
         target[:3] = torch.eye(3)
         for loss in (nn.BCELoss(), nn.BCELoss(weights), nn.BCELoss(reduction="sum")):
             with self.subTest(loss=loss):
-                self.compare(lambda y, t: loss(y.sigmoid(), t), target)
+                self.compare_if_new(lambda y, t: loss(y.sigmoid(), t), target)
         for loss in (nn.BCEWithLogitsLoss(pos_weight=weights), nn.BCEWithLogitsLoss(weights),
                      nn.BCEWithLogitsLoss(weights, reduction="sum", pos_weight=weights)):
             with self.subTest(loss=loss):

@@ -10,9 +10,14 @@ except ImportError:
     print("skipped: there is no torch", file=sys.stderr)
     sys.exit(77)
 
-if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
-    print(f"skipped: torch 2.6 or later is needed, this is {torch.__version__}", file=sys.stderr)
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+if VERSION < (2, 9):
+    print(f"skipped: torch 2.9 or later is needed, this is {torch.__version__}", file=sys.stderr)
     sys.exit(77)
+
+#: False: this version traces some losses for a fixed number of samples only, and functionalizes
+#: some programs otherwise.
+IS_NEW = VERSION >= (2, 15)
 
 
 class Function(torch.nn.Module):

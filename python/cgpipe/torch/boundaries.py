@@ -139,7 +139,7 @@ def unmark(exported: Any, keys: Sequence[Key]) -> Dict[Key, Any]:
     if not keys:
         return {}
     graph = exported.graph_module.graph
-    output = next(reversed(graph.nodes))
+    output = next(iter(reversed(graph.nodes)))
     every, first = output.args[0], len(output.args[0]) - len(keys)
     output.args = (tuple(every[:first]),)
     del exported.graph_signature.output_specs[first:]

@@ -37,7 +37,7 @@ from cgpipe.torch.watch import (CaptureError, buffers_kept, buffers_replaced_sin
 __all__ = ["Flat", "Guard", "Program", "export", "finding_of", "flatten", "two_samples"]
 
 #: Oldest and newest supported PyTorch versions.
-OLDEST, NEWEST = (2, 6), (2, 15)
+OLDEST, NEWEST = (2, 9), (2, 15)
 
 
 def _check_version() -> None:
@@ -249,12 +249,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _trace(flat: Flat, examples: Sequence[Tensor]) -> Any:
-    exporter = torch.export.export
-    if hasattr(torch.export, "export_for_training") and torch.__version__ < "2.9":
-        exporter = torch.export.export_for_training
     shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in examples)
     given = tuple(x.detach().requires_grad_(want) for x, want in zip(examples, flat.wants))
-    return exporter(flat, given, dynamic_shapes=shapes, strict=False)
+    return torch.export.export(flat, given, dynamic_shapes=shapes, strict=False)
 
 
 def _functional(program: Any, marks: Sequence[Key]) -> Program:

@@ -215,7 +215,7 @@ def _dropout(graph: Any, node: Any) -> Any:
 
 def _add_outputs(program: Any, written: Dict[Any, Any], buffers: Dict[str, str]) -> None:
     """Add the new values of buffers to the outputs of the program, in front of the others."""
-    output = next(reversed(program.graph_module.graph.nodes))
+    output = next(iter(reversed(program.graph_module.graph.nodes)))
     output.args = ((*written.values(), *output.args[0]),)
     program.graph_signature.output_specs[:0] = [
         OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(name=now.name), buffers[node.name])
