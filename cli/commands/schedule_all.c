@@ -26,7 +26,7 @@ typedef struct row {
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
     int peak; /* micro-batches in flight on the device that has the most, summed over its stages */
-    double memory; /* peak / virtual_stages, divided by 1f1b's; NaN: there is no backward */
+    double memory; /* peak / virtual_stages, divided by this ratio of 1f1b; NaN: no backward */
 } row;
 
 static void release(row *r) {

@@ -72,8 +72,8 @@ typedef enum cgp_function {
     CGP_FUNCTION_HARDSWISH,   /**< x times HARDSIGMOID. Source: Howard 2019, arXiv:1905.02244. */
     CGP_FUNCTION_ABS,
     CGP_FUNCTION_LOG,
-    CGP_FUNCTION_ELU,      /**< x, or a (exp(b x) - 1) below 0; b > 0. Source: Clevert 2015,
-                            *   arXiv:1511.07289; with b = 1 / a CELU, Barron 2017,
+    CGP_FUNCTION_ELU,      /**< x if x >= 0, else a * (exp(b * x) - 1); b > 0. Source: Clevert 2015,
+                            *   arXiv:1511.07289. With b = 1 / a, this is CELU: Barron 2017,
                             *   arXiv:1704.07483. */
     CGP_FUNCTION_SOFTPLUS, /**< log(1 + exp(a x)) / a, or x if a x > b; a > 0. */
     CGP_FUNCTION_MISH,     /**< x tanh(log(1 + exp(x))). Source: Misra 2019, arXiv:1908.08681. */
@@ -164,8 +164,8 @@ typedef struct cgp_op_run {
     const void *x[CGP_OP_MAX_INPUTS];
     /** [n, output] The result. Written by forward; read by backward if the table names it. */
     void *y;
-    /** [n, saved k], or [saved k] if it is `whole`. Forward writes all saved values; backward reads
-     *  the values that the table names. */
+    /** The saved values of a node. Value k has shape [n, saved k], or [saved k] if it is marked as
+     *  `whole`. Forward writes all saved values; backward reads the values that the table names. */
     float *saved[CGP_OP_MAX_SAVED];
     const float *parameters[CGP_OP_MAX_PARAMETERS];
     const float *dy; /**< [n, output] gradient of y; NULL for a loss. */

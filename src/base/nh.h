@@ -24,8 +24,8 @@
 
 enum { CGP__NH_BLOCK = 16384, CGP__NH_PASSES = 4, CGP__NH_SHIFT = 4 };
 
-/* Word 4i + j of the key is word j of Philox4x32-10 of the counter (i, 0, 0, 0) with the key
- * (0x4E48, 0). */
+/* The key of the hash. Its word 4i + j is output word j of Philox4x32-10 with counter (i, 0, 0, 0)
+ * and Philox key (0x4E48, 0). */
 typedef struct cgp__nh_key {
     uint32_t words[CGP__NH_BLOCK / 4 + CGP__NH_SHIFT * (CGP__NH_PASSES - 1)];
 } cgp__nh_key;

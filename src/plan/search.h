@@ -24,8 +24,8 @@ typedef struct cgp__plan_search {
     double slowest;
     /* the time of the fastest mode so far with the same schedule; INFINITY: none */
     double to_beat;
-    /* nodes and actions that descents may still plan for the current schedule, and the number of
-     * its modes that are still to be tried */
+    /* the work left to the descents for the current schedule, counted in nodes and actions, and the
+     * number of the schedule's recomputation modes that are still to be tried */
     int64_t work;
     int modes;
     /* the schedules are only counted */

@@ -141,8 +141,9 @@ static void search_beside(search *s, const char *file) {
     }
 }
 
-/* Return the file of the shared library that contains this code. Owned. NULL if a program contains
- * it, or if the path is relative, because the working directory may have changed. */
+/* Return the path of the shared library that contains this code. The caller frees it. Return NULL
+ * if a program contains this code. Also return NULL if the path is relative, because the working
+ * directory may have changed. */
 static char *library_file(void) {
     Dl_info info;
     static const char here;

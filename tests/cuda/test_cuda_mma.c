@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_mma.c -- tests tensor cores, ldmatrix, cp.async and dynamic shared memory of cuda-host.
  * Fragments have the layout of the PTX ISA, sums follow the model of tensor cores, and the probe
- * finds the model's parameters. Uses that CUDA forbids, including those that a GPU would not
- * detect, abort the program or leave NaNs. */
+ * finds the model's parameters. Code that CUDA forbids aborts the program or leaves NaNs,
+ * even where a GPU would detect nothing. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

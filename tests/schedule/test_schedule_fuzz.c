@@ -426,7 +426,7 @@ TEST_CASE(with_the_free_capacity_no_sender_waits_and_with_less_one_does) {
     }
 }
 
-/* Return the time at which the last message arrives that a compute action needs. */
+/* Return the arrival time of the last message that a compute action needs. */
 static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const cgp_action *a) {
     double last = 0.0;
     if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return last;

@@ -100,8 +100,8 @@ typedef struct cgp_kernel_args {
     /** Scratch memory, as many bytes as workspace() returned. */
     void *workspace;
     const cgp_step_values *values;
-    /** Used by forward of losses: the ordered sum over rows is written to losses[values->loss_word
-     *  + loss]. NULL: the sum is discarded. */
+    /** The forward of a loss writes the ordered sum over rows to losses[values->loss_word + loss].
+     *  If this is NULL, the sum is discarded. */
     double *losses;
     /** Number of the loss. */
     int loss;

@@ -15,7 +15,8 @@
  * MiB. */
 #define CGP__WINOGRAD_PANEL CGP__GEMM_NR
 
-/* The tiles of the output pixels of n images, in runs within a row of tiles. */
+/* The tiles of the output pixels of n images. A run is a sequence of adjacent tiles in one row of
+ * tiles. */
 typedef struct cgp__winograd_tiling {
     int64_t n, height, width;
     /* Number of rows of tiles in an image, number of tiles in a run, and number of runs in a
