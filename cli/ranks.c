@@ -225,7 +225,8 @@ void cli_ranks_end_report(void) {
     (void)atomic_compare_exchange_strong(&printer, &expected, REPORTED);
 }
 
-/* Write the line that names the failed rank, and return it; NULL: this rank does not print it. */
+/* Format the line that names the failed rank. Return the line, or NULL if this rank must not print
+ * it. */
 static const char *failure_line(char line[LINE]) {
     char message[LINE - 40] = "";
     int failed = -1;

@@ -39,7 +39,7 @@ typedef struct cgp__added_search {
     bool normalized;    /* true: search for normalized tokens; false: for all other tokens */
     int64_t at;         /* offset at which the search continues */
     int64_t taken;      /* the text before this offset has been returned */
-    int64_t spaces_end; /* end of the last run of white space that a token took */
+    int64_t spaces_end; /* end of the run of white space that was scanned last */
 } cgp__added_search;
 
 /* Return the next token. `*start` and `*end` bound the text before it. If there is none, return

@@ -168,7 +168,8 @@ bool cli_diagnosis_has(const cli_diagnosis_files *all, int64_t rank) {
     return file->root && rank != all->silent && (!is_late(file) || !all->ended);
 }
 
-/* Set `ended`. Set `silent` to the rank in a reason like "rank 2: silent for ..". */
+/* Set `ended`. If the reason of a file has the form "rank 2: silent for ..", set `silent` to that
+ * rank. */
 static void look_at_reasons(cli_diagnosis_files *all) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];

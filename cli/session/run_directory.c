@@ -385,11 +385,12 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
 
 /* --- a run in place of another ---
  *
- *     .new/        the new run, complete before anything of the old one moves
+ *     .new/        the new run, complete before any file of the old run moves
  *     .replaced/   the old run until the new one is in place; its run.json moves there first
  *
- * The new run's run.json moves here last. After a failure, or after a kill when the directory is
- * next locked, settle() decides: if run.json is here the old run is deleted, else it comes back. */
+ * The new run's run.json moves to the run directory last. Then settle() runs, also after a failure.
+ * If the process was killed, settle() runs when a process next locks the directory. If run.json is
+ * in the run directory, settle() deletes the old run; otherwise it puts the old run back. */
 
 /* Delete a directory inside this one, with the entries of a run that have cgpipe's names. Other
  * entries stay, and the directory with them. */

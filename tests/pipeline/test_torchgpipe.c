@@ -459,7 +459,7 @@ static run run_with(const char *schedule, int chunks, const char *fault) {
     assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, 1));
     unsetenv("CGP_FAULT");
     test_batch_fill(&batch, r.model, &(test_sizes){.vocab = CLASSES}, chunks, &state);
-    ((int32_t *)batch.tensors[1].data)[0] = 0; /* ensures that at least one target counts */
+    ((int32_t *)batch.tensors[1].data)[0] = 0; /* the loss does not ignore this target */
     r.status = cgp_pipeline_step(r.pipeline, batch.inputs, batch.n, NULL);
     test_batch_release(&batch);
     return r;

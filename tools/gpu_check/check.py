@@ -127,8 +127,8 @@ class Check:
 
 
 def result(verdict, lines, figures=None, **more):
-    """Return the result of a part. `verdict` is passed, failed or measured. The report compares
-    figures with its bars (the bounds that they must reach)."""
+    """Return the result of a part. `verdict` is one of "passed", "failed" and "measured". The
+    report compares figures with bars, which are upper or lower bounds."""
     return {"verdict": verdict, "lines": list(lines), "figures": figures or {}, **more}
 
 

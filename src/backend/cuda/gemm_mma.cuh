@@ -202,8 +202,8 @@ __device__ static inline void multiply_stage(float (&sums)[S::M][S::N][4], const
 
 /* --- epilogue --- */
 
-/* The place of a k range among those of its thread block (split-K): first, last, or the only
- * one. */
+/* Whether a k range is the first, or the last, range of its tile. `split`: each range of a tile has
+ * its own thread block (split-K). */
 struct range_state {
     bool first, last, split;
 };
