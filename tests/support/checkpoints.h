@@ -41,6 +41,13 @@ static inline int remove_tree_after(void **state) {
     return 0;
 }
 
+/* Return whether an entry of the test's directory exists. A link exists even if its target does
+ * not. */
+static inline bool entry_exists(const char *name) {
+    struct stat info;
+    return lstat(test_path_of(name), &info) == 0;
+}
+
 /* Count the names in a directory that begin with `prefix`. */
 static inline int count_names(const char *directory, const char *prefix) {
     int count = 0;
