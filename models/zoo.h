@@ -16,7 +16,7 @@ cgp_status cgp__refuse_null(const char *function, const char *argument);
 
 #define CGP__MODEL_NAME 96 /* size that fits the name of any layer or parameter */
 
-/* Upper bounds, far above any real model; no product of three of them overflows. */
+/* Upper bounds, far above any real model. They guard against overflow in products of sizes. */
 #define CGP__MAX_LAYERS 10000
 #define CGP__MAX_WIDTH (1 << 20)
 #define CGP__MAX_COUNT INT32_MAX

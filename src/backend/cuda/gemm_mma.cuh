@@ -202,8 +202,8 @@ __device__ static inline void multiply_stage(float (&sums)[S::M][S::N][4], const
 
 /* --- epilogue --- */
 
-/* Whether a k range is the first, or the last, range of its tile. `split`: each range of a tile has
- * its own thread block (split-K). */
+/* The place of a k range in its tile. `first` and `last` say that it is the tile's first or last
+ * range. `split` says that each range of a tile has its own thread block (split-K). */
 struct range_state {
     bool first, last, split;
 };
