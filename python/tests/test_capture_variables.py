@@ -314,6 +314,49 @@ class Variables(unittest.TestCase):
                     torch.testing.assert_close(model(x), module(x))
                     pipeline.forward(x)
 
+    def test_default_values_and_local_names_are_compared(self):
+        torch.manual_seed(0)
+        x, factors = torch.randn(6, 8), [2.0]
+        settings = types.SimpleNamespace(scale=2.0, inner=types.SimpleNamespace(scale=2.0))
+
+        def number(y, factor=2.0):
+            return y * factor
+
+        def container(y, *, factors=factors):
+            return y * factors[0]
+
+        def attribute(y, settings=settings):
+            return y * settings.scale
+
+        def alias(y):
+            local = SETTINGS
+            inner = local.inner
+            return y * inner.sizes[0] * local.scale
+        fixed = functools.partial(lambda y, other: y * other.inner.scale, other=settings)
+        changes = {
+            "the default value factor": (number, lambda: mock.patch.object(
+                number, "__defaults__", (3.0,))),
+            "the default value factors": (container, lambda: changed(factors, 0, 3.0)),
+            "the default value settings.scale": (
+                attribute, lambda: mock.patch.object(settings, "scale", 3.0)),
+            "the global SETTINGS.inner.sizes": (
+                alias, lambda: mock.patch.object(SETTINGS.inner, "sizes", [3.0])),
+            "the global SETTINGS.scale": (alias, lambda: mock.patch.object(SETTINGS, "scale", 3.0)),
+            "the argument other.inner.scale of functools.partial()": (
+                lambda y: fixed(y), lambda: mock.patch.object(settings.inner, "scale", 3.0))}
+        for name, (function, change) in changes.items():
+            module = nn.Sequential(Stop(lambda m, y, x, call=function: call(y)))
+            module[0].call = function
+            model = GPipe(copy.deepcopy(module), [1])
+            pipeline = cgpipe.Pipeline(cgpipe.from_torch(copy.deepcopy(module), (x,)), batch=6,
+                                       external_loss=True)
+            with self.subTest(name):
+                torch.testing.assert_close(model(x), module(x))
+                with change():
+                    torch.testing.assert_close(model(x), module(x))
+                    with self.assertRaisesRegex(ArgumentError, f"^{re.escape(name)} has changed"):
+                        pipeline.forward(x)
+
     def test_settings_in_other_objects_are_compared(self):
         torch.manual_seed(0)
         x, nested = torch.randn(6, 8), {"m": {"k": 1.0}}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variables outside of a module that its forward reads: globals, variables of enclosing functions,
-and arguments that functools.partial() has fixed.
+default values of arguments, and arguments that functools.partial() has fixed.
 
 The search covers forward, and the methods and functions that forward calls by name, but not the
 code of installed packages. It finds numbers, texts, tensors, and lists and dictionaries of numbers
-and texts, also as attributes (settings.scale). It leaves out variables that the code assigns or
-writes to."""
+and texts, also as attributes (settings.scale), and through a local name that is assigned once
+(s = settings). It leaves out variables that the code assigns or writes to."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import functools
 import inspect
 import itertools
 import os
+import re
 import sysconfig
 import types
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -78,19 +79,46 @@ def variables_of(*roots: Any) -> List[Variable]:
 
 
 def _arguments(value: Any) -> Iterator[Variable]:
-    """Yield the arguments that functools.partial() has fixed in a function."""
+    """Yield the arguments that functools.partial() has fixed in a function, and their attributes
+    that the function reads."""
     while isinstance(value, functools.partial):
         fixed = [*((i, value.args) for i in range(len(value.args))),
                  *((name, value.keywords) for name in value.keywords)]
         for key, table in fixed:
-            if _is_variable(table[key]):
-                yield Variable((id(table), key), f"the argument {key} of functools.partial()",
-                               functools.partial(_item, table, key))
+            for path in _argument_paths(value.func, key):
+                variable = Variable(
+                    (id(table), key, path), f"the argument {'.'.join([str(key), *path])} of "
+                    "functools.partial()",
+                    functools.partial(_attribute, functools.partial(_item, table, key), path))
+                if _is_variable(variable.get()):
+                    yield variable
         value = value.func
+
+
+def _argument_paths(function: Any, key: Any) -> List[Tuple[str, ...]]:
+    """Return the chains of attributes that a function reads of an argument, which is given by its
+    position or name. The first chain is empty."""
+    paths: List[Tuple[str, ...]] = [()]
+    if not isinstance(function, types.FunctionType):
+        return paths
+    names = function.__code__.co_varnames
+    name = names[key] if isinstance(key, int) and key < len(names) else key
+    for _, kind, path in _names(function.__code__):
+        first, *attributes = path.split(".")
+        if kind == "argument" and first == name and attributes:
+            paths.append(tuple(attributes))
+    return paths
 
 
 def _item(table: Any, key: Any) -> Any:
     return table.get(key, _MISSING) if isinstance(table, dict) else table[key]
+
+
+def _default(function: types.FunctionType, name: str) -> Any:
+    """Return the default value of an argument."""
+    code, values = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[:code.co_argcount][code.co_argcount - len(values):]
+    return {**dict(zip(names, values)), **(function.__kwdefaults__ or {})}.get(name, _MISSING)
 
 
 def _roots(root: Any) -> Iterator[_Method]:
@@ -143,46 +171,74 @@ def _is_plain(value: Any, depth: int) -> bool:
     return plain(value)
 
 
+class _Step(NamedTuple):
+    """An instruction with at most one name."""
+
+    opname: str
+    argval: Any
+
+
+def _steps(code: types.CodeType) -> List[_Step]:
+    """Return the instructions of a function. An instruction for two local names becomes two."""
+    found = []
+    for step in dis.get_instructions(code):
+        if isinstance(step.argval, tuple) and "_FAST" in step.opname:
+            actions = re.findall("(LOAD|STORE)_FAST", step.opname)
+            found += [_Step(f"{action}_FAST", name) for action, name in zip(actions, step.argval)]
+        elif step.opname not in ("CACHE", "EXTENDED_ARG", "PUSH_NULL", "RESUME"):
+            found.append(_Step(step.opname, step.argval))
+    return found
+
+
 @functools.lru_cache(maxsize=1024)
 def _names(code: types.CodeType) -> Tuple[Tuple[str, str, str], ...]:
     """Return the names in the code of a function and of the functions inside it. An entry has three
     parts: whether the code reads the name, assigns it, or writes to its container; the kind of the
     name; and the name, with attributes of its value (config.scale)."""
     found: Dict[Tuple[str, str, str], None] = {}
-    steps = [step for step in dis.get_instructions(code)
-             if step.opname not in ("CACHE", "EXTENDED_ARG", "PUSH_NULL")]
+    steps = _steps(code)
+    stored = [step.argval for step in steps if step.opname == "STORE_FAST"]
+    n = code.co_argcount + code.co_kwonlyargcount
+    #: What local names stand for: arguments, and names that are assigned once.
+    local = {name: ("argument", name) for name in code.co_varnames[:n] if name not in stored}
     for i, step in enumerate(steps):
         action, _, kind = step.opname.partition("_")
         name = step.argval
         if kind in ("ATTR", "METHOD", "SUPER_ATTR") and action == "LOAD":
             found["reads", "attribute", name] = None
-        if kind not in ("GLOBAL", "DEREF", "CLASSDEREF", "FROM_DICT_OR_DEREF"):
+        if kind in ("GLOBAL", "DEREF", "CLASSDEREF", "FROM_DICT_OR_DEREF"):
+            place = "global" if kind == "GLOBAL" else "variable"
+        elif step.opname.startswith("LOAD_FAST") and name in local:
+            place, name = local[name]
+        else:
             continue
-        place = "global" if kind == "GLOBAL" else "variable"
         if action != "LOAD":
             found["assigns", place, name] = None
             continue
-        path = [name, *_attributes(steps[i + 1:])]
-        for k in range(1, len(path) + 1):
-            found["reads", place, ".".join(path[:k])] = None
-            if _writes(steps[i + k:i + k + 2]):
-                found["writes", place, ".".join(path[:k])] = None
-        stored = _stored(steps[i + len(path):])
-        if stored:
-            found["assigns", place, ".".join([*path, stored])] = None
+        attributes = _attributes(steps[i + 1:])
+        after = steps[i + 1 + len(attributes):]
+        for k in range(len(attributes) + 1):
+            path = ".".join([name, *attributes[:k]])
+            found["reads", place, path] = None
+            if _writes(steps[i + 1 + k:i + 3 + k]):
+                found["writes", place, path] = None
+        if _stored(after):
+            found["assigns", place, ".".join([name, *attributes, str(_stored(after))])] = None
+        if after and after[0].opname == "STORE_FAST" and stored.count(after[0].argval) == 1:
+            local[after[0].argval] = (place, ".".join([name, *attributes]))
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            found.update(dict.fromkeys(_names(inner)))
+            found.update(dict.fromkeys(x for x in _names(inner) if x[1] != "argument"))
     return tuple(found)
 
 
-def _attributes(steps: List[dis.Instruction]) -> List[str]:
+def _attributes(steps: List[_Step]) -> List[str]:
     """Return the chain of attributes (a.b.c) that the first instructions load."""
     loads = itertools.takewhile(lambda step: step.opname in ("LOAD_ATTR", "LOAD_METHOD"), steps)
     return [step.argval for step in loads]
 
 
-def _stored(steps: List[dis.Instruction]) -> Optional[str]:
+def _stored(steps: List[_Step]) -> Optional[str]:
     """Return the attribute that the instructions after the load of an object assign: x.a = value,
     x.a += value, or del x.a."""
     if steps and steps[0].opname in ("COPY", "DUP_TOP"):
@@ -191,7 +247,7 @@ def _stored(steps: List[dis.Instruction]) -> Optional[str]:
     return names[0] if names else None
 
 
-def _writes(steps: List[dis.Instruction]) -> bool:
+def _writes(steps: List[_Step]) -> bool:
     """Return whether the instructions after the load of a container write to it: d[key] = value,
     d[key] += value, del d[key], or a method. (Other writes are detected when a capture executes
     them.)"""
@@ -216,12 +272,16 @@ def _uses(function: types.FunctionType, cls: type) -> Iterator[Tuple[str, Variab
         elif kind == "global" and name in table:
             yield use, Variable((id(table), path), f"the global {path}", functools.partial(
                 _attribute, functools.partial(table.get, name, _MISSING), attributes))
+        elif kind == "argument" and _default(function, name) is not _MISSING:
+            yield use, Variable((id(function), path), f"the default value {path}",
+                                functools.partial(_attribute, functools.partial(
+                                    _default, function, name), attributes))
         elif kind == "variable" and name in cells:
             yield use, Variable((id(cells[name]), path), f"the variable {path}", functools.partial(
                 _attribute, functools.partial(_content, cells[name]), attributes))
 
 
-def _attribute(get: Callable[[], Any], names: List[str]) -> Any:
+def _attribute(get: Callable[[], Any], names: Sequence[str]) -> Any:
     """Follow a chain of attributes from a value, without running code. Attributes of installed
     packages count as missing. Attributes of PyTorch modules do too, because they are compared
     elsewhere."""
