@@ -87,6 +87,8 @@ int cli_plan(const cli_run_options *options) {
                         : options->explain                ? "explain"
                         : options->search_precision       ? "search-precision"
                                                           : NULL;
+    const cgp_status status = cli_layout_check(options);
+    if (status != CGP_OK) return cli_report(status, true);
     if (options->search && options->layout)
         return cli_report(cgp_fail(CGP_EINVAL,
                                    "--layout: expected no --search (add it to a command "

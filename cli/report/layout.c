@@ -140,13 +140,19 @@ static cgp_status print_deepspeed(FILE *out, const cli_session *session) {
     return CGP_OK;
 }
 
+cgp_status cli_layout_check(const cli_run_options *options) {
+    const char *kind = options->layout;
+    if (!kind || strcmp(kind, "megatron") == 0 || strcmp(kind, "torchtitan") == 0 ||
+        strcmp(kind, "deepspeed") == 0)
+        return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--layout: expected megatron, torchtitan or deepspeed, got \"%s\"",
+                    kind);
+}
+
 cgp_status cli_print_layout(FILE *out, const cli_session *session) {
     const char *kind = session->options->layout;
     if (!kind) return CGP_OK;
     if (strcmp(kind, "deepspeed") == 0) return print_deepspeed(out, session);
-    if (strcmp(kind, "megatron") != 0 && strcmp(kind, "torchtitan") != 0)
-        return cgp_fail(CGP_EINVAL,
-                        "--layout: expected megatron, torchtitan or deepspeed, got \"%s\"", kind);
     CGP_TRY(expect_decoder(session, kind));
     if (strcmp(kind, "torchtitan") == 0) return print_torchtitan(out, session);
     print_megatron(out, session);

@@ -7,7 +7,11 @@
 
 #include <stdio.h>
 
+typedef struct cli_run_options cli_run_options;
 typedef struct cli_session cli_session;
+
+/* Check the name that --layout gives. */
+CGP_MUST_CHECK cgp_status cli_layout_check(const cli_run_options *options);
 
 /* Print the stages of a session's plan in the form of --layout: megatron, torchtitan or deepspeed.
  * Print nothing without --layout. CGP_EINVAL: the trainer cannot have these stages. */

@@ -145,6 +145,7 @@ refuses() { # MESSAGE ARGUMENTS
     check "layout: the exit code" test "$code" -ne 0
 }
 refuses '--layout: expected megatron, torchtitan or deepspeed, got "x"' $gpt2 --layout x
+check "layout: a wrong name is refused before the plan" test "$code" -eq 2 -a ! -s "$out"
 refuses '--layout torchtitan: expected llama, got gpt2' $gpt2 --layout torchtitan
 refuses '--layout megatron: expected gpt2 or llama, got layers.csv' layers.csv --layout megatron
 refuses '--layout megatron: expected stage j on device j mod 2, got stage 2 on device 1 with zb-v' \
