@@ -252,13 +252,15 @@ static json_t *result_json(const comparison *c) {
                      "tensors", c->tensors);
 }
 
-static cgp_status open_side(side *s, const char *path) {
+static cgp_status read_record(side *s, const char *path) {
+    cli_run_directory_name(&s->directory, path);
+    return cli_record_read(&s->directory, &s->record);
+}
+
+static cgp_status open_digests(side *s, const char *path) {
     int fd = -1;
     char *name = cli_text("%s/" CLI_DIGESTS, path);
-    cli_run_directory_name(&s->directory, path);
-    cgp_status status = cli_record_read(&s->directory, &s->record);
-    if (status == CGP_OK)
-        status = cli_run_directory_open(&s->directory, CLI_DIGESTS, O_RDONLY, &fd);
+    cgp_status status = cli_run_directory_open(&s->directory, CLI_DIGESTS, O_RDONLY, &fd);
     if (status == CGP_OK && fd < 0)
         status =
             cgp_fail(CGP_EIO, "%s: no such file (cgpipe train --digest-every N writes it)", name);
@@ -277,8 +279,10 @@ int cli_compare(const cli_run_options *options) {
     side sides[2] = {{.digests = {.fd = -1}}, {.digests = {.fd = -1}}};
     comparison c = {json_array(), json_array(), json_array(), false, 0, 0, 0, 0};
     cgp_status status = cli_json_check(options);
-    if (status == CGP_OK) status = open_side(&sides[0], options->operand);
-    if (status == CGP_OK) status = open_side(&sides[1], options->target);
+    if (status == CGP_OK) status = read_record(&sides[0], options->operand);
+    if (status == CGP_OK) status = read_record(&sides[1], options->target);
+    if (status == CGP_OK) status = open_digests(&sides[0], options->operand);
+    if (status == CGP_OK) status = open_digests(&sides[1], options->target);
     if (status == CGP_OK) compare_settings(&c, sides);
     if (status == CGP_OK) status = compare_digests(&c, &sides[0].digests, &sides[1].digests);
     if (status == CGP_OK) print(cli_info_stream(options), &c, &sides[0].digests);

@@ -24,6 +24,7 @@ run train $words --steps $steps --run none
 check "without the option: no file, no digest" [ ! -e none/digests.bin ]
 check "without the option: no digest in metrics" lacks '"digest"' none/metrics.jsonl
 fails 1 "none/digests.bin: no such file (cgpipe train --digest-every N writes it)" compare one none
+fails 1 "run directory nowhere: no such directory" compare one nowhere
 
 run compare one one
 check "a run equals itself" [ "$code" = 0 ]
