@@ -64,6 +64,9 @@ static int choose_sizes(const cli_run_options *options, bool sizes, int64_t *sam
     return n;
 }
 
+/* the most devices of a profile */
+enum { MOST_DEVICES = 1024 };
+
 /* Return the names of `n` devices, all "cpu" by default. Freed by the caller. */
 static const char **device_names(const cli_names *devices, int n) {
     const char **names = cli_calloc((size_t)n, sizeof *names);
@@ -88,7 +91,9 @@ static cgp_status measure(cli_costs *costs, const cgp_model *model,
     CGP_TRY(cgp_convolution_parse(&profile.convolution, options->convolution));
     CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
     profile.optim = optim_of(kind, options->momentum);
-    const char **names = device_names(&options->devices, costs->devices);
+    /* the library refuses larger numbers before it reads the names */
+    const int named = costs->devices < MOST_DEVICES ? costs->devices : MOST_DEVICES;
+    const char **names = device_names(&options->devices, named);
     profile.devices = names;
     const cgp_status status = cgp_profile_steps(model, &profile, costs->rows, &costs->in_steps);
     free(names);
