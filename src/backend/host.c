@@ -222,6 +222,13 @@ void cgp__host_kernel_destroy(cgp_kernel *kernel) {
     free(kernel);
 }
 
+cgp_status cgp__host_merge(cgp_device *device, const cgp_kernel_spec *spec,
+                           const cgp_kernel_args *args, int n) {
+    (void)device;
+    cgp__running_stats_merge(spec, args, n);
+    return CGP_OK;
+}
+
 cgp_status cgp__host_commit(cgp_device *device, const cgp_kernel_spec *spec,
                             const cgp_kernel_args *args) {
     (void)device;

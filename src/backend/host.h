@@ -27,6 +27,8 @@ cgp_status cgp__host_memory(int ordinal, int64_t *bytes);
 cgp_status cgp__host_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                           size_t bytes);
 void cgp__host_kernel_destroy(cgp_kernel *kernel);
+cgp_status cgp__host_merge(cgp_device *device, const cgp_kernel_spec *spec,
+                           const cgp_kernel_args *args, int n);
 cgp_status cgp__host_commit(cgp_device *device, const cgp_kernel_spec *spec,
                             const cgp_kernel_args *args);
 cgp_status cgp__host_check_commit(cgp_device *device, const cgp_kernel_spec *spec,

@@ -12,8 +12,18 @@ typedef struct accumulator {
     double values[];
 } accumulator;
 
+/* The statistics of a micro-batch. `values` has the means, followed by the biased variances. */
+typedef struct entry {
+    double rows;
+    float values[];
+} entry;
+
 int64_t cgp__running_stats_bytes(int64_t channels) {
     return (2 + 2 * channels) * (int64_t)sizeof(double);
+}
+
+int64_t cgp__running_stats_entry_bytes(int64_t channels) {
+    return (int64_t)sizeof(double) + 2 * channels * (int64_t)sizeof(float);
 }
 
 static double factor(const cgp_kernel_spec *spec, double tracked) {
@@ -34,11 +44,33 @@ static void begin(const cgp_kernel_args *args, accumulator *a, int64_t channels)
     }
 }
 
+static entry *entry_of(const cgp_kernel_args *args, int64_t k) {
+    return (entry *)(void *)((char *)args->log + k * args->log_bytes);
+}
+
+/* Write the statistics of a micro-batch to the next entry of the log. */
+static void note(const cgp_kernel_args *args, const float *mean, const float *variance,
+                 int64_t channels, double rows) {
+    accumulator *a = args->accumulator;
+    if (args->first) a->rows = a->batches = 0.0;
+    entry *e = entry_of(args, (int64_t)a->batches);
+    a->batches += 1.0;
+    e->rows = rows;
+    for (int64_t i = 0; i < channels; i++) {
+        e->values[i] = mean[i];
+        e->values[channels + i] = variance[i];
+    }
+}
+
 void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows) {
     const int64_t channels = spec->attributes.out;
     const double r = (double)rows;
     accumulator *a = args->accumulator;
+    if (args->log) {
+        note(args, mean, variance, channels, r);
+        return;
+    }
     if (args->first) begin(args, a, channels);
     double *means = a->values, *spreads = a->values + channels;
     a->batches += 1.0;
@@ -55,6 +87,17 @@ void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_ar
         }
     }
     a->rows = all;
+}
+
+void cgp__running_stats_merge(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int n) {
+    const int64_t channels = spec->attributes.out;
+    cgp_kernel_args plain = *args;
+    plain.log = NULL;
+    for (int k = 0; k < n; k++) {
+        const entry *e = entry_of(args, k);
+        cgp__running_stats_collect(spec, &plain, e->values, e->values + channels, (int64_t)e->rows);
+        plain.first = false;
+    }
 }
 
 /* Return the value that a commit writes to channel i of state k, where 0 is the mean and 1 the

@@ -5,6 +5,9 @@
  *                                              the statistics of all micro-batches so far
  *     end of the step              commit      state = accumulator
  *
+ * With replicas, each micro-batch writes its statistics to an entry of a log. When all replicas
+ * have all entries, a merge collects them in the order of the whole mini-batch.
+ *
  * A step that fails leaves the state unchanged. Recomputation collects nothing, so no micro-batch
  * counts twice. A micro-batch has r rows, a mean and a (biased) variance v. f is the momentum or,
  * without momentum, 1 / (batches tracked, including this one):
@@ -24,11 +27,19 @@
  * deferred, it holds sums of squared differences from the mean instead of variances. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
-/* Collect the statistics of a micro-batch in the accumulator. args->state: running_mean [C] f32,
+/* Return the bytes of an entry of the log: the number of rows in double, the mean of each channel,
+ * and its variance. */
+int64_t cgp__running_stats_entry_bytes(int64_t channels);
+
+/* Collect the statistics of a micro-batch in the accumulator, or write them to the next entry of
+ * args->log. args->state: running_mean [C] f32,
  * running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. If args->first is set,
  * the accumulator is overwritten. */
 void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows);
+
+/* Collect the first n entries of args->log in the accumulator. */
+void cgp__running_stats_merge(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int n);
 
 /* Return the index of the first state, 0 or 1, that a commit would make infinite or NaN. Return -1
  * if there is no such state, or if the op is a custom op. */

@@ -74,6 +74,10 @@ static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
 /* FLOPs per element. Forward takes 1 for the mean, 3 for the variance and 2 for the result.
  * Backward I takes 4 for the two sums (the normalized x and a multiply-add) and 5 for dx. Work per
  * channel is not counted. */
+static int64_t log_bytes(const cgp_op_node *node) {
+    return cgp__running_stats_entry_bytes(cgp__op_shape_last(&node->inputs[0].shape).dims[0]);
+}
+
 const cgp__op cgp__op_batch_norm = {
     .op.name = "batch_norm",
     .op.n_inputs = 1,
@@ -85,6 +89,7 @@ const cgp__op cgp__op_batch_norm = {
     .dx = CGP__DX_IN_PLACE,
     .flops = {6, 9, 0},
     .ends_in_relu = true,
+    .log_bytes = log_bytes,
     .sizes = cgp__op_set_norm,
 };
 

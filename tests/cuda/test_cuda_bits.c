@@ -163,6 +163,53 @@ static int64_t commit(const runner *on, operands *o) {
     return index;
 }
 
+/* Merge statistics of `n` micro-batches, which lie on the device in a log with room between its
+ * entries. */
+static void merge(const runner *on, operands *o, const char *log, int64_t entry, int n, bool first,
+                  bool deferred) {
+    const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
+    const value_row row = row_of(o);
+    there t = {.on = on};
+    put_operands(&t, o, NULL);
+    there_put(&t, (void *)log, (size_t)(entry * n));
+    const cgp_kernel_args args = op_args(o, &row);
+    cgp_kernel_args moved = there_args(&t, args);
+    moved.log = there_of(&t, (void *)log);
+    moved.log_bytes = entry;
+    moved.first = first;
+    moved.deferred = deferred;
+    assert_ok(on->backend->kernels.merge(on->device, &spec, &moved, n));
+    there_end(&t);
+}
+
+TEST_CASE(merges_have_the_bits_of_cpu) {
+    for (int i = 0; i < 40; i++) {
+        op_case c = draw_case(CGP_OP_BATCH_NORM, 3, &seed);
+        operands a, b;
+        c.attributes = norm_attributes(3, test_between(&seed, 1, 700));
+        c.attributes.norm.momentum = i % 2 ? 0.1f : -1.0f;
+        operands_create(&a, &c, &seed);
+        *(int32_t *)(void *)a.at[SLOT_STATE + 2] = i;
+        const int n = test_between(&seed, 1, 5);
+        const int64_t entry = cgp__running_stats_entry_bytes(c.attributes.out) + 64;
+        char *log = calloc((size_t)n, (size_t)entry);
+        for (int k = 0; k < n; k++) {
+            float *values = (float *)(void *)(log + k * entry + sizeof(double));
+            *(double *)(void *)(log + k * entry) = test_between(&seed, 1, 9);
+            for (int64_t j = 0; j < 2 * c.attributes.out; j++)
+                values[j] = (float)test_between(&seed, 1, 1000) / 100;
+        }
+        operands_copy(&b, &a);
+        merge(&cuda, &a, log, entry, n, i % 4 < 3, i % 3 == 0);
+        merge(&cpu, &b, log, entry, n, i % 4 < 3, i % 3 == 0);
+        for (int slot = SLOT_STATE; slot < SLOTS; slot++)
+            assert_same_bits(&a, &b, slot, 0, "the bits of cpu");
+        operands_destroy(&a);
+        operands_destroy(&b);
+        free(log);
+    }
+}
+
 TEST_CASE(commits_have_the_bits_of_cpu) {
     for (int i = 0; i < 100; i++) {
         op_case c = draw_case(CGP_OP_BATCH_NORM, 3, &seed);

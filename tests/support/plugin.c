@@ -86,6 +86,11 @@ static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
 static void kernel_destroy(cgp_kernel *kernel) {
     (void)kernel;
 }
+static cgp_status merge(cgp_device *device, const cgp_kernel_spec *spec,
+                        const cgp_kernel_args *args, int n) {
+    (void)device, (void)spec, (void)args, (void)n;
+    return refuse("state");
+}
 static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args) {
     (void)device, (void)spec, (void)args;
@@ -136,6 +141,7 @@ static const cgp_backend backend = {
     .kernels.create = kernel_create,
     .kernels.run = kernel_run,
     .kernels.destroy = kernel_destroy,
+    .kernels.merge = merge,
     .kernels.commit = commit,
     .kernels.check_commit = check_commit,
     .kernels.sum_squares = sum_squares,

@@ -50,7 +50,7 @@ extern "C" {
 #endif
 
 /** Version of the structs and ops in this header and in cgpipe/ext/ops.h. */
-#define CGP_BACKEND_ABI 15
+#define CGP_BACKEND_ABI 16
 
 /** An entry of a kernel's prefetch list: memory that later kernels read. The list has the order of
  *  these kernels. */
@@ -89,6 +89,11 @@ typedef struct cgp_kernel_args {
     /** Memory that collects the step's changes to the state; NULL: the changes are not
      *  collected. */
     void *accumulator;
+    /** For BATCH_NORM: a log of statistics, whose entries are log_bytes apart. The k-th forward of
+     *  a step writes its statistics to entry k, and the accumulator only counts the entries. NULL:
+     *  forward updates the accumulator instead. */
+    void *log;
+    int64_t log_bytes;
     const float *param[CGP_OP_MAX_PARAMETERS];
     /** Prepacked parameters, for kernels for which packed() returns bytes. pack() has written them
      *  from the current values. NULL: they are not prepacked; only a backend that
@@ -294,6 +299,11 @@ typedef struct cgp_backend_kernels {
     cgp_status (*run)(cgp_kernel *kernel, const cgp_kernel_args *args);
     void (*destroy)(cgp_kernel *kernel);
 
+    /** For BATCH_NORM: update args->accumulator from the first n entries of args->log, in their
+     *  order, as n forward runs without a log would. If args->first is set, the first entry
+     *  overwrites the accumulator. */
+    cgp_status (*merge)(cgp_device *device, const cgp_kernel_spec *spec,
+                        const cgp_kernel_args *args, int n);
     /** Apply args->accumulator to args->state, at the end of a step. */
     cgp_status (*commit)(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args);

@@ -52,6 +52,13 @@ static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec, const fl
                            "packed parameters");
 }
 
+static cgp_status merge(cgp_device *device, const cgp_kernel_spec *spec,
+                        const cgp_kernel_args *args, int n) {
+    CGP__TRY_STATUS(cgp__cuda_set_device(device));
+    return cgp__cuda_check(device, cgp__cuda_merge(spec, args, n, compute_of(device)),
+                           "merge of %d statistics", n);
+}
+
 static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));
@@ -155,6 +162,7 @@ static const cgp_backend backend = {
     .kernels.create = cgp__cuda_kernel_create,
     .kernels.run = cgp__cuda_kernel_run,
     .kernels.destroy = cgp__cuda_kernel_destroy,
+    .kernels.merge = merge,
     .kernels.commit = commit,
     .kernels.check_commit = check_commit,
     .kernels.sum_squares = sum_squares,

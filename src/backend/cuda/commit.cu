@@ -1,8 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit.cu -- at the end of a step, moves running statistics from the accumulator to the state. It
- * runs as one thread block, so that a barrier can separate all reads of `tracked` from its
- * update. */
+/* commit.cu -- at the end of a step, moves running statistics from the log to the accumulator, and
+ * from the accumulator to the state. A kernel runs as one thread block, so that a barrier can
+ * separate all reads of a counter from its update. */
 #include "backend/cuda/running_stats.cuh"
+
+/* Collect the first n entries of the log. */
+static __global__ void merge(running_stats a, int n) {
+    running_stats plain = a;
+    plain.log = NULL;
+    for (int k = 0; k < n; k++) {
+        const float *values = logged(a, k);
+        const double rows = *(const double *)(const void *)(a.log + k * a.log_bytes);
+        for (int64_t i = threadIdx.x; i < a.channels; i += BLOCK)
+            collect(plain, i, values[i], values[a.channels + i], rows);
+        __syncthreads();
+        if (threadIdx.x == 0) count_collected(plain, rows);
+        __syncthreads();
+        plain.first = false;
+    }
+}
 
 /* Return the new value of state k (0: mean, 1: variance) of channel i. */
 __device__ static inline float outcome(running_stats a, int k, int64_t i) {
@@ -44,6 +60,11 @@ static __global__ void check_commit(running_stats a, int64_t *index) {
         if (t < half && first[t + half] < first[t]) first[t] = first[t + half];
     }
     if (t == 0) *index = first[0] == 2 ? -1 : first[0];
+}
+
+cudaError_t cgp__cuda_merge(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int n,
+                            cudaStream_t stream) {
+    return launch(merge, dim3(1), dim3(BLOCK), stream, running_stats_of(spec, args), n);
 }
 
 cudaError_t cgp__cuda_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args,

@@ -67,6 +67,8 @@ cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type, 
                               int64_t n, cudaStream_t stream);
 cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream_t stream);
 cudaError_t cgp__cuda_update(const cgp_update *updates, int n, cudaStream_t stream);
+cudaError_t cgp__cuda_merge(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int n,
+                            cudaStream_t stream);
 cudaError_t cgp__cuda_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                              cudaStream_t stream);
 cudaError_t cgp__cuda_check_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args,

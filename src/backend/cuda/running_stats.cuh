@@ -4,7 +4,10 @@
  *
  * The accumulator holds, in this order: the numbers of rows and micro-batches collected, the new
  * running mean of every channel, and the variances. If deferred, it holds means and sums of squared
- * deviations of the collected rows instead. */
+ * deviations of the collected rows instead.
+ *
+ * With a log, each micro-batch writes the number of its rows, and the mean and the biased variance
+ * of every channel, to an entry of the log. The accumulator then only counts the micro-batches. */
 #ifndef CGP_SRC_CUDA_RUNNING_STATS_CUH
 #define CGP_SRC_CUDA_RUNNING_STATS_CUH
 
@@ -14,6 +17,8 @@ struct running_stats {
     float *mean, *variance;
     int32_t *tracked;
     double *accumulator; /* NULL: none */
+    char *log;           /* NULL: none */
+    int64_t log_bytes;   /* distance of entries */
     int64_t channels;
     float momentum;
     bool first, deferred;
@@ -25,6 +30,8 @@ static inline running_stats running_stats_of(const cgp_kernel_spec *spec,
             (float *)args->state[1],
             (int32_t *)args->state[2],
             (double *)args->accumulator,
+            (char *)args->log,
+            args->log_bytes,
             spec->attributes.out,
             cgp_spec_norm(spec)->momentum,
             args->first,
@@ -49,9 +56,20 @@ __device__ static inline double unbiased(double sum_squares, double rows) {
     return rows > 1.0 ? sum_squares / (rows - 1.0) : 0.0;
 }
 
-/* Accumulate one channel of a micro-batch; `variance` is biased. */
+/* Return the values of an entry of the log, which follow its number of rows. */
+__device__ static inline float *logged(running_stats a, double k) {
+    return (float *)(void *)(a.log + (int64_t)k * a.log_bytes + sizeof(double));
+}
+
+/* Accumulate one channel of a micro-batch, or write it to the log; `variance` is biased. */
 __device__ static inline void collect(running_stats a, int64_t c, float mean, float variance,
                                       double rows) {
+    if (a.log) {
+        float *values = logged(a, batches_collected(a));
+        values[c] = mean;
+        values[a.channels + c] = variance;
+        return;
+    }
     double *to_mean = a.accumulator + 2 + c, *to_spread = to_mean + a.channels;
     const double before = rows_collected(a), all = before + rows;
     const double factor = running_factor(a, batches_collected(a) + 1.0);
@@ -65,7 +83,9 @@ __device__ static inline void collect(running_stats a, int64_t c, float mean, fl
 
 /* Count a micro-batch, after all its channels are collected. */
 __device__ static inline void count_collected(running_stats a, double rows) {
-    a.accumulator[1] = batches_collected(a) + 1.0;
+    const double batches = batches_collected(a);
+    if (a.log) *(double *)(void *)(a.log + (int64_t)batches * a.log_bytes) = rows;
+    a.accumulator[1] = batches + 1.0;
     a.accumulator[0] = rows_collected(a) + rows;
 }
 

@@ -158,6 +158,7 @@ const cgp_backend cgp__backend_ref = {
     .kernels.create = kernel_create,
     .kernels.run = kernel_run,
     .kernels.destroy = cgp__host_kernel_destroy,
+    .kernels.merge = cgp__host_merge,
     .kernels.commit = cgp__host_commit,
     .kernels.check_commit = cgp__host_check_commit,
     .kernels.sum_squares = sum_squares,

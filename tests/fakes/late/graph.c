@@ -34,6 +34,8 @@ const char *cgp__late_differing_args(const cgp_kernel_args *a, const cgp_kernel_
     COMPARE(saved);
     COMPARE(state);
     COMPARE(accumulator);
+    COMPARE(log);
+    COMPARE(log_bytes);
     COMPARE(param);
     COMPARE(dy);
     COMPARE(dx);

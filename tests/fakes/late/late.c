@@ -183,6 +183,7 @@ typedef struct call {
     cgp_kernel_spec spec;
     cgp_kernel_args args;
     int64_t *index; /* where a check stores its result; NULL for a commit */
+    int merged;     /* number of entries that are merged; 0 for a commit */
 } call;
 
 /* Return whether all indices that a kernel reads are inside its table. If a test leaves out a wait,
@@ -218,9 +219,9 @@ static cgp_status check_args(const cgp_device *device, const cgp_kernel_args *ar
     CGP_TRY(check_operands(device, (const void *const *)args->dx, CGP_OP_MAX_INPUTS));
     CGP_TRY(check_operands(device, (const void *const *)args->dparam, CGP_OP_MAX_PARAMETERS));
     return check_operands(device,
-                          (const void *[]){args->y, args->accumulator, args->dy, args->workspace,
-                                           args->values, args->losses},
-                          6);
+                          (const void *[]){args->y, args->accumulator, args->log, args->dy,
+                                           args->workspace, args->values, args->losses},
+                          7);
 }
 
 static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
@@ -232,8 +233,16 @@ static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
 static cgp_status run_commit(void *device, const void *payload) {
     const call *c = payload;
     cgp_device *d = device;
+    if (c->merged) return cgp__backend_cpu.kernels.merge(d->cpu, &c->spec, &c->args, c->merged);
     return c->index ? cgp__backend_cpu.kernels.check_commit(d->cpu, &c->spec, &c->args, c->index)
                     : cgp__backend_cpu.kernels.commit(d->cpu, &c->spec, &c->args);
+}
+
+static cgp_status merge(cgp_device *device, const cgp_kernel_spec *spec,
+                        const cgp_kernel_args *args, int n) {
+    const call c = {.spec = *spec, .args = *args, .merged = n};
+    CGP_TRY(check_args(device, args));
+    return compute_or_capture(device, run_commit, &c, sizeof c);
 }
 
 static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
@@ -351,7 +360,8 @@ static const char *differing(const cgp__late_node *a, const cgp__late_node *b) {
     if (a->run == run_update) return cgp__late_differing_update(x, y);
     if (a->run != run_kernel && a->run != run_commit)
         return memcmp(x, y, a->bytes) == 0 ? NULL : "an operand";
-    if (p->kernel != q->kernel || p->index != q->index) return "the kernel";
+    if (p->kernel != q->kernel || p->index != q->index || p->merged != q->merged)
+        return "the kernel";
     return cgp__late_differing_args(&p->args, &q->args);
 }
 
@@ -527,6 +537,7 @@ const cgp_backend cgp__backend_late = {
     .kernels.create = kernel_create,
     .kernels.run = kernel_run,
     .kernels.destroy = kernel_destroy,
+    .kernels.merge = merge,
     .kernels.commit = commit,
     .kernels.check_commit = check_commit,
     .kernels.sum_squares = sum_squares,
