@@ -14,6 +14,11 @@ int64_t cgp__node_cache(const cgp__node *node) {
     return op->cache ? op->cache(&node->use) : 0;
 }
 
+int64_t cgp__node_log(const cgp__node *node) {
+    const cgp__op *op = cgp__op_find(node->kind);
+    return op->log_bytes ? op->log_bytes(&node->use) : 0;
+}
+
 bool cgp__node_passes(const cgp__node *node, int k) {
     const bool target = node->use.op->is_loss && node->kind != CGP_OP_CUSTOM && k > 0;
     return cgp__op_dx(node->kind, node->use.op) != CGP__DX_NONE && !target;

@@ -123,6 +123,10 @@ void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t 
  * type of the node's values. */
 int64_t cgp__node_cache(const cgp__node *node);
 
+/* Return the bytes of the statistics that a node's forward logs for a merge over replicas; 0: the
+ * node has no accumulator, or one that cannot be merged. */
+int64_t cgp__node_log(const cgp__node *node);
+
 /* finish.c: mark the nodes, values and parameters of a finished model that have a gradient.
  * `needed`: [nodes] scratch. */
 void cgp__model_mark(cgp_model *model, bool *needed);

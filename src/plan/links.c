@@ -137,7 +137,8 @@ int cgp__plan_exchange(const cgp_plan *plan, int device) {
 
 /* Read the bytes of a piece; CGP_PIECE_BYTES was checked when the links were listed. */
 int64_t cgp__plan_reduce_bytes(const cgp_plan *plan, int device) {
-    const int64_t all = plan->placement.devices[device].written_gradient_bytes;
+    const cgp__device_plan *d = &plan->placement.devices[device];
+    const int64_t all = cgp__max(d->written_gradient_bytes, d->log_bytes * plan->setup.chunks);
     return cgp__max(cgp__min(plan->links.reduce_bytes, all), 4);
 }
 

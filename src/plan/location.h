@@ -20,6 +20,8 @@ typedef enum cgp__arena {
     CGP__STATE,
     /* accumulators and caches; offsets count from the first state */
     CGP__SCRATCH,
+    /* the log of statistics; offsets count from the first entry of the replica */
+    CGP__LOG,
     CGP__PACKED,
     /* slots of the micro-batch */
     CGP__INPUT_SLOT,

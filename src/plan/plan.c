@@ -76,11 +76,15 @@ static cgp_status check_replicas(const cgp_plan_options *o, const cgp_model *mod
     if (o->inference || o->external_loss)
         return cgp_fail(CGP_EINVAL, "replicas: expected 1 with `%s`, got %d",
                         o->inference ? "inference" : "external_loss", o->replicas);
-    if (model->n_states > 0)
-        return cgp_fail(CGP_EINVAL,
-                        "replicas: expected 1 for model %s, which has running statistics (%s), "
-                        "got %d (a model without batch norm)",
-                        model->name, model->states[0].name, o->replicas);
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        if (node->use.shapes.accumulator_bytes > 0 && cgp__node_log(node) == 0)
+            return cgp_fail(CGP_EINVAL,
+                            "replicas: expected 1 for model %s, whose op %s changes %s at the end "
+                            "of a step, got %d (batch norms alone may have such states)",
+                            model->name, node->use.op->name, model->states[node->first_state].name,
+                            o->replicas);
+    }
     return CGP_OK;
 }
 
@@ -484,6 +488,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     cgp__messages_release(&plan->messages);
     cgp__index_release(&plan->packings.index);
     free(plan->packings.list);
+    free(plan->states.log);
     free(plan->states.accumulator);
     free(plan->states.cache);
     free(plan->states.state);

@@ -24,8 +24,8 @@ gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32,tied=1 --dropout 0.1 --dat
 compare() { # NAME RANKS REPLICAS GROUPS OPTION...
     local name=$1 n=$2 replicas=$3 groups=$4
     shift 4
-    "$cgpipe" train "$@" --gradient-groups "$groups" --stages 1 --run "$work/one" --overwrite >"$work/out-one" 2>&1
-    run_ranks "$n" "$cgpipe" train "$@" --replicas "$replicas" --run "$work/ranks" --overwrite >"$work/out" 2>"$work/err"
+    "$cgpipe" train "$@" --gradient-groups "$groups" --stages 1 --run "$work/one" --overwrite --json "$work/one.json" >"$work/out-one" 2>&1
+    run_ranks "$n" "$cgpipe" train "$@" --replicas "$replicas" --run "$work/ranks" --overwrite --json "$work/ranks.json" >"$work/out" 2>"$work/err"
     check "$name: ends well" [ $? = 0 ]
     check "$name: nothing on standard error" [ ! -s "$work/err" ]
     check "$name: has a hash" grep -q '^weights_sha256 [0-9a-f]\{64\}$' "$work/out"
@@ -44,6 +44,21 @@ compare() { # NAME RANKS REPLICAS GROUPS OPTION...
 }
 check "replicas and their ranks are printed" grep -q 'ranks 0-3 on .*\|rank 3 on .*: replica 3, device 0' "$work/out"
 check "replicas and groups are printed" grep -q ', 4 replicas, 4 gradient groups' "$work/out"
+
+# --- batch norms ---
+
+state_of() { jq -e .state_sha256 "$1"; }
+same_states() { check "$1: the running statistics of one pipeline" [ "$(state_of "$work/one.json")" = "$(state_of "$work/ranks.json" || echo none)" ]; }
+resnet="resnet20:image=16,width=2 --data shapes:size=16,validation=12 --seed 3 --steps 2"
+# shellcheck disable=SC2086 # split into words
+compare "batch norms, 2 x 2, 3 micro-batches" 4 2 2 $resnet --batch 6 --chunks 3
+same_states "2 x 2"
+# shellcheck disable=SC2086 # split into words
+compare "batch norms of whole mini-batches, fewer micro-batches than replicas" 4 4 4 $resnet --batch 6 --chunks 3 --deferred-batch-norm
+same_states "whole mini-batches"
+
+# --- a schedule of the user ---
+
 printf '0F0,0F1,0B0,0B1,\n,1F0,1B0,1F1,1B1\n' >"$work/mine.csv"
 # shellcheck disable=SC2086 # split into words
 {
@@ -65,6 +80,9 @@ if [ -e "$build_dir/tests/plugins/libcgpipe-cuda-host.so" ]; then
     }
     check "cuda-host: the weights of one pipeline" [ "$(hash_of "$work/out-one")" = "$(hash_of "$work/out")" ]
     check "cuda-host: messages pass through host memory" grep -q '^edge 0 .*, over host memory$' "$work/out"
+    # shellcheck disable=SC2086 # split into words
+    compare "cuda-host: batch norms" 2 2 2 $resnet --batch 6 --chunks 3 --devices cuda-host --steps 1
+    same_states "cuda-host"
     unset CGP_PLUGIN_PATH CGP_CUDA_HOST_DELAY CGP_CUDA_HOST_IPC
 fi
 
@@ -113,7 +131,6 @@ refused() { # RANKS LINE OPTION...
     refused 3 "--replicas 2: expected a multiple of 2 processes over MPI, got 3 (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas 2 --steps 1 --run "$work/none"
     refused 3 "replicas: expected a power of two, got 3 (2 and 4 are the nearest)" train $gpt2 --replicas 3 --steps 1 --run "$work/none"
     refused 2 "replicas: expected at most the 1 gradient groups, got 2 (2 or more groups, or 1 replicas)" train $gpt2 --replicas 2 --gradient-groups 1 --steps 1 --run "$work/none"
-    refused 2 "replicas: expected 1 for model resnet, which has running statistics" train resnet20 --data shapes:size=32 --batch 8 --replicas 2 --steps 1 --run "$work/none"
     refused 2 "--trace: cannot be with --replicas (leave out one)" train $gpt2 --replicas 2 --trace "$work/t.svg" --steps 1 --run "$work/none"
     refused 1 "--search: cannot be with --replicas (leave out one)" plan gpt2 --replicas 2 --search
     refused 1 "--replicas 2: expected 1 (cgpipe train and cgpipe plan take replicas; --gradient-groups makes their bits with 1)" check gpt2 --replicas 2

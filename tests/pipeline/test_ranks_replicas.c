@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "custom_ops.h"
 #include "model/model.h"
 #include "training.h"
 
@@ -40,19 +41,32 @@ static bool has_own_memory(void) {
     return devices && strcmp(devices, "cpu") != 0;
 }
 
-/* Draw a graph without states. */
+/* Return whether an op of a model, other than a batch norm, has an accumulator. */
+static bool has_other_states(const cgp_model *model) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        if (node->use.shapes.accumulator_bytes > 0 && node->kind != CGP_OP_BATCH_NORM) return true;
+    }
+    return false;
+}
+
+/* Draw a graph of tokens or of images, in which batch norms alone have accumulators. */
 static cgp_model *draw_model(uint64_t *state, test_sizes *sizes) {
     cgp_model *model = NULL;
+    const int kind = test_between(state, 0, 2);
     *sizes = (test_sizes){.layers = test_between(state, 2, 5),
                           .sequence = test_between(state, 1, 9),
                           .heads = test_between(state, 1, 2),
                           .vocab = test_between(state, 2, 20),
-                          .dropout = 0.1};
+                          .dropout = 0.1,
+                          .rough = kind == 2};
     sizes->width = sizes->heads * test_between(state, 2, 9);
     do {
         cgp_model_destroy(model);
-        model = test_between(state, 0, 2) == 0 ? test_gpt2(sizes) : test_random_graph(state, sizes);
-    } while (cgp_model_states(model) > 0);
+        model = kind == 0   ? test_gpt2(sizes)
+                : kind == 1 ? test_random_graph(state, sizes)
+                            : test_random_images(state, sizes);
+    } while (has_other_states(model));
     return model;
 }
 
@@ -65,6 +79,7 @@ static void setting_create(setting *s, uint64_t *state, int i) {
     o->chunks = test_between(state, 1, (int)o->batch);
     o->precision = i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
     o->gradient_groups = 1 << test_between(state, 1, 4);
+    o->deferred_batch_norm = test_between(state, 0, 1);
     o->optim.clip_norm = i % 4 == 0 ? 1e-2 : 0;
     for (int k = 0; k < STEPS; k++) /* the first is a full mini-batch */
         test_batch_fill(&s->batch[k], s->model, &s->sizes,
@@ -319,18 +334,46 @@ TEST_CASE(what_replicas_cannot_be_is_refused) {
     setting_destroy(&s);
 }
 
-TEST_CASE(running_statistics_are_refused) {
-    uint64_t state = 7;
+/* An op of the user has an accumulator that the library cannot merge over replicas. */
+TEST_CASE(states_of_custom_ops_are_refused) {
     cgp_plan *plan = NULL;
-    test_sizes sizes = {.layers = 4, .width = 8, .heads = 1, .vocab = 5, .rough = true};
     cgp_model *model = NULL;
-    do {
-        cgp_model_destroy(model);
-        model = test_random_images(&state, &sizes);
-    } while (cgp_model_states(model) == 0);
+    assert_ok(cgp_model_create(&model, "meter"));
+    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){2}),
+                    labels = cgp_model_input(model, "labels", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_layer(model, "first");
+    const cgp_value y =
+        cgp_linear(model, x, "first", (cgp_linear_options){.out = 2, .init = {CGP_INIT_NORMAL, 1}});
+    const cgp_value z = cgp_op_apply(model, &test_custom_meter, &y, "meter", NULL);
+    cgp_model_loss_cross_entropy(model, z, labels, -100, 1);
+    assert_ok(cgp_model_finish(model));
     cgp_plan_options o = cgp_plan_options_default();
     o.batch = o.chunks = o.gradient_groups = o.replicas = 2;
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
-    assert_message("which has running statistics");
+    assert_message("replicas: expected 1 for model meter, whose op meter changes meter.");
+    cgp_model_destroy(model);
+}
+
+/* The log has the statistics of 2 channels for each of 6 micro-batches: 64 bytes each. */
+TEST_CASE(the_log_of_statistics_takes_the_planned_memory) {
+    cgp_plan *plan = NULL;
+    int64_t bytes[2];
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "norm"));
+    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){2}),
+                    labels = cgp_model_input(model, "labels", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_layer(model, "norm");
+    const cgp_value y = cgp_batch_norm(model, x, "norm", 1e-5, 0.1);
+    cgp_model_loss_cross_entropy(model, y, labels, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    for (int k = 0; k < 2; k++) {
+        cgp_plan_options o = cgp_plan_options_default();
+        o.batch = o.chunks = k ? 5 : 3;
+        o.gradient_groups = o.replicas = 1 + k;
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        bytes[k] = cgp_plan_device_at(plan, 0)->state_bytes;
+        cgp_plan_destroy(plan);
+    }
+    assert_int_equal(bytes[1] - bytes[0], 6 * 64);
     cgp_model_destroy(model);
 }

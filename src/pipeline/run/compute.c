@@ -23,7 +23,11 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_ke
     args->dy = cgp__address(s, call->dy);
     args->workspace = cgp__address(s, call->workspace);
     args->packed = cgp__address(s, call->packed);
-    if (s->context->training) args->accumulator = cgp__address(s, call->accumulator);
+    if (s->context->training) {
+        args->accumulator = cgp__address(s, call->accumulator);
+        args->log = cgp__address(s, call->log);
+        args->log_bytes = cgp__plan_device(s->plan, s->worker->index)->log_bytes;
+    }
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         args->x[k] = cgp__address(s, call->x[k]);
         args->dx[k] = cgp__address(s, call->dx[k]);

@@ -10,6 +10,7 @@
 #include "pipeline/run/injected_faults.h"
 #include "pipeline/run/packings.h"
 #include "pipeline/run/queues.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/transfer.h"
 #include "pipeline/run/worker.h"
@@ -40,6 +41,7 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     s.base[CGP__GRADIENTS] = cgp__gradients_at(worker, variant->buffer);
     s.base[CGP__STATE] = worker->states;
     s.base[CGP__SCRATCH] = cgp__worker_at(worker, device->state);
+    s.base[CGP__LOG] = cgp__log_of(worker, worker->ranks->replica);
     s.base[CGP__PACKED] = cgp__worker_at(worker, device->packed);
     s.base[CGP__WORKSPACE] = cgp__worker_at(worker, device->workspace);
     if (variant->input_slot >= 0)
@@ -73,6 +75,13 @@ char *cgp__gradients_at(const cgp__worker *worker, int buffer) {
     if (buffer == 0) return worker->gradients;
     return cgp__worker_at(worker, device->partial_gradients +
                                       (buffer - 1) * device->written_gradient_bytes);
+}
+
+char *cgp__log_of(const cgp__worker *worker, int replica) {
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
+    const int chunks = cgp__plan_setup(worker->plan)->chunks;
+    return cgp__worker_at(worker,
+                          device->state + device->log + device->log_bytes * chunks * replica);
 }
 
 void *cgp__address(const cgp__execution *s, cgp__location location) {

@@ -42,6 +42,9 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
  * of partial sums. */
 char *cgp__gradients_at(const cgp__worker *worker, int buffer);
 
+/* Return the address of a replica's part of the log of statistics on the worker's device. */
+char *cgp__log_of(const cgp__worker *worker, int replica);
+
 /* Return the address of an operand; NULL: none. */
 void *cgp__address(const cgp__execution *execution, cgp__location location);
 

@@ -14,10 +14,16 @@
  *     doubling    level 1, then level 0: all have a b c d of 0123
  *
  * A replica without micro-batches has no gradients. What its buffers have is neither sent nor
- * added; what arrives replaces it. The sums overwrite the gradient buffers of all uses. The bytes
+ * added; what arrives replaces it.
+ *
+ * The statistics of batch norms are not added. All replicas gather those of each micro-batch by
+ * recursive doubling, and merge them in the order of the whole mini-batch.
+ *
+ * The sums overwrite the gradient buffers of all uses. The bytes
  * between tensors are added too; nothing reads them. */
 #include "pipeline/step/reduce.h"
 
+#include "pipeline/run/execute.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/jobs.h"
 #include "pipeline/run/link_ends.h"
@@ -25,6 +31,7 @@
 #include "pipeline/run/transfer.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/pieces.h"
+#include "pipeline/step/states.h"
 #include "plan/links.h"
 #include "plan/list.h"
 #include "plan/memory/devices.h"
@@ -132,6 +139,42 @@ static cgp_status reduce_piece(const piece *p, int64_t bytes) {
     return CGP_OK;
 }
 
+/* --- statistics --- */
+
+/* Exchange blocks of equal size with the peer of a level, in parts that the buffers can hold. */
+static cgp_status exchange_block(const piece *p, int level, int64_t own, int64_t other,
+                                 int64_t bytes) {
+    const int64_t most = cgp__plan_links(p->worker->plan)->list[p->link + level].bytes;
+    for (int64_t at = 0; at < bytes && !cgp__is_stopped(p->worker); at += most) {
+        const int64_t n = cgp__min(most, bytes - at);
+        CGP_TRY(send_part(p, level, (range){own + at, own + at + n}));
+        CGP_TRY(receive_part(p, level, (range){other + at, other + at + n}, false));
+    }
+    return CGP_OK;
+}
+
+/* Gather the logs of all replicas of a device: recursive doubling. */
+static cgp_status gather_log(const piece *p, int64_t replica_bytes) {
+    for (int level = 0; 1 << level < p->replicas && !cgp__is_stopped(p->worker); level++) {
+        const int64_t first = p->replica >> level << level, bytes = replica_bytes << level;
+        CGP_TRY(exchange_block(p, level, first * replica_bytes,
+                               (first ^ 1 << level) * replica_bytes, bytes));
+    }
+    return CGP_OK;
+}
+
+/* Gather and merge the statistics of a device. */
+static cgp_status reduce_statistics(piece p) {
+    cgp__worker *worker = p.worker;
+    const int64_t bytes = cgp__plan_device(worker->plan, worker->index)->log_bytes *
+                          cgp__plan_setup(worker->plan)->chunks;
+    if (bytes == 0) return CGP_OK;
+    p.at = cgp__log_of(worker, 0);
+    CGP_TRY(gather_log(&p, bytes));
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    return cgp__states_merge(worker, p.chunks);
+}
+
 /* Reduce the gradients of a device, piece by piece. */
 static cgp_status reduce_device(cgp__worker *worker, void *argument) {
     const cgp__minibatch *minibatch = argument;
@@ -147,7 +190,8 @@ static cgp_status reduce_device(cgp__worker *worker, void *argument) {
         p.at = worker->gradients + at;
         CGP_TRY(reduce_piece(&p, cgp__min(most, all - at)));
     }
-    return CGP_OK;
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    return reduce_statistics(p);
 }
 
 cgp_status cgp__reduce(cgp__executor *executor, const cgp__minibatch *minibatch) {

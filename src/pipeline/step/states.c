@@ -12,6 +12,7 @@
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
+#include "pipeline/run/execute.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
 #include "pipeline/run/worker.h"
@@ -22,6 +23,7 @@
 #include "plan/owners.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
+#include "schedule/gradient_groups.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +94,33 @@ static cgp_status commit_node(cgp__worker *worker, int i) {
     cgp_kernel_spec spec;
     const cgp_kernel_args args = commit_args(worker, i, &spec);
     return worker->backend->kernels.commit(worker->device, &spec, &args);
+}
+
+/* Merge the statistics of a node, replica by replica. */
+static cgp_status merge_node(cgp__worker *worker, int i, int chunks) {
+    const cgp_plan *plan = worker->plan;
+    const int replicas = cgp__plan_setup(plan)->replicas;
+    cgp_kernel_spec spec;
+    cgp_kernel_args args = commit_args(worker, i, &spec);
+    args.log_bytes = cgp__plan_device(plan, worker->index)->log_bytes;
+    args.first = true;
+    for (int r = 0; r < replicas && !cgp__is_stopped(worker); r++) {
+        const int n =
+            cgp__replica_first(r + 1, chunks, replicas) - cgp__replica_first(r, chunks, replicas);
+        if (n == 0) continue;
+        args.log = cgp__log_of(worker, r) + cgp__plan_states(plan)->log[i];
+        CGP_TRY(worker->backend->kernels.merge(worker->device, &spec, &args, n));
+        args.first = false;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__states_merge(cgp__worker *worker, int chunks) {
+    for (int i = 0; i < worker->model->n_nodes; i++) {
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+        if (collects(worker, i)) CGP_TRY(merge_node(worker, i, chunks));
+    }
+    return CGP_OK;
 }
 
 cgp_status cgp__states_check(cgp__worker *worker, int *n) {

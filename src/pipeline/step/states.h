@@ -12,6 +12,10 @@ typedef struct cgp__worker cgp__worker;
 cgp_status cgp__states_initialize(cgp__worker *worker);
 cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 
+/* With replicas: compute the accumulators on the worker's device from the log, which has the
+ * statistics of all micro-batches of a mini-batch. `chunks`: their number. */
+cgp_status cgp__states_merge(cgp__worker *worker, int chunks);
+
 /* cgp__states_check() looks for states on the worker's device that a commit would make nonfinite.
  * It writes results to the worker's result words, starting at word *n, and advances *n. When these
  * words have been copied to the host, cgp__states_first_nonfinite() returns the first such state;

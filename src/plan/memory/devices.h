@@ -27,6 +27,9 @@ typedef struct cgp__device_plan {
     int64_t written_gradient_bytes;
     /* Set by states.c: bytes of op state, without accumulators and caches. */
     int64_t states_bytes;
+    /* Set by states.c, with replicas: offset of the log in the section of states, and bytes of the
+     * statistics of a micro-batch. The log has `chunks` micro-batches of each replica. */
+    int64_t log, log_bytes;
     /* Set by slots.c: offsets of the slots in the device's pool. */
     cgp__slots slots;
     cgp__step_memory step;

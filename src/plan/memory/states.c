@@ -4,6 +4,12 @@
  *
  *     states of all nodes: running_mean | running_var | num_batches_tracked ...
  *     scratch: accumulators (training), caches of keys and values (inference)
+ *              log (training with replicas)
+ *
+ * With replicas, the log has the statistics of each micro-batch of all replicas, from which the
+ * accumulators are computed at the end of a step:
+ *
+ *     replica 0: micro-batch 0 [node 0 | node 1 | ..] | micro-batch 1 .. | replica 1: ..
  *
  * A node runs on one device, so each state exists once. States lie before the scratch memory,
  * because pipelines that share states have separate scratch memory. */
@@ -22,6 +28,11 @@ static int64_t reserve(cgp_plan_device *device, int64_t bytes) {
     return offset;
 }
 
+/* Reserve the log of a device. */
+static void reserve_log(cgp__device_plan *device, const cgp__setup *setup) {
+    device->log = reserve(&device->info, device->log_bytes * setup->chunks * setup->replicas);
+}
+
 cgp_status cgp__place_states(cgp__states *states, const cgp__setup *setup,
                              cgp__placement *placement) {
     const cgp_model *model = setup->model;
@@ -29,6 +40,7 @@ cgp_status cgp__place_states(cgp__states *states, const cgp__setup *setup,
     CGP_TRY(CGP__NEW(states->state, model->n_states, "plan"));
     CGP_TRY(CGP__NEW(states->accumulator, model->n_nodes, "plan"));
     CGP_TRY(CGP__NEW(states->cache, model->n_nodes, "plan"));
+    CGP_TRY(CGP__NEW(states->log, model->n_nodes, "plan"));
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         cgp_plan_device *device = &placement->devices[cgp__device_of(placement, i)].info;
@@ -42,12 +54,18 @@ cgp_status cgp__place_states(cgp__states *states, const cgp__setup *setup,
         placement->devices[d].states_bytes = placement->devices[d].info.state_bytes;
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        cgp_plan_device *device = &placement->devices[cgp__device_of(placement, i)].info;
-        states->accumulator[i] = states->cache[i] = -1;
+        cgp__device_plan *device = &placement->devices[cgp__device_of(placement, i)];
+        states->accumulator[i] = states->cache[i] = states->log[i] = -1;
         if (!setup->inference && node->use.shapes.accumulator_bytes > 0)
-            states->accumulator[i] = reserve(device, node->use.shapes.accumulator_bytes);
+            states->accumulator[i] = reserve(&device->info, node->use.shapes.accumulator_bytes);
+        if (states->accumulator[i] >= 0 && setup->replicas > 1) {
+            states->log[i] = device->log_bytes;
+            device->log_bytes += cgp__align_up(cgp__node_log(node));
+        }
         const int64_t cached = cgp__node_cache(node);
-        if (cached > 0) states->cache[i] = reserve(device, cached * element_bytes);
+        if (cached > 0) states->cache[i] = reserve(&device->info, cached * element_bytes);
     }
+    for (int d = 0; d < placement->n_devices; d++)
+        reserve_log(&placement->devices[d], setup);
     return CGP_OK;
 }

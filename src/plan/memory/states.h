@@ -14,6 +14,8 @@ typedef struct cgp__states {
     /* [nodes] offsets of each node's accumulator and cache in the section of states of its device;
      * -1: none */
     int64_t *accumulator, *cache;
+    /* [nodes] offset of each node's statistics in those of a micro-batch; -1: none are logged */
+    int64_t *log;
 } cgp__states;
 
 /* Place the ops' states, the accumulators for training, and the caches for inference. */

@@ -157,8 +157,10 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
             cgp__builder_extend(b, call->x[k], i);
         }
         if (node->output >= 0) call->y = b->of[node->output].location;
-        const int64_t accumulator = b->parts->states->accumulator[b->stage->first_node + i];
+        const int64_t accumulator = b->parts->states->accumulator[b->stage->first_node + i],
+                      log = b->parts->states->log[b->stage->first_node + i];
         if (accumulator >= 0) call->accumulator = (cgp__location){CGP__SCRATCH, accumulator};
+        if (log >= 0) call->log = (cgp__location){CGP__LOG, log};
     }
     return convert_outputs(b, program);
 }

@@ -52,7 +52,7 @@ typedef struct cgp__call {
     cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED], param[CGP_OP_MAX_PARAMETERS],
         packed;
     /* `accumulator` is NOWHERE in a call that collects no statistics */
-    cgp__location state[CGP_OP_MAX_STATE], accumulator;
+    cgp__location state[CGP_OP_MAX_STATE], accumulator, log;
     cgp__location dy, dx[CGP_OP_MAX_INPUTS], dparam[CGP_OP_MAX_PARAMETERS], workspace;
     int64_t workspace_bytes;
     /* operands of later calls (prefetch.c) */
