@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base.h -- status codes, error messages, log level, version. Read this header first.
  *
- * Pointers: a NULL pointer is refused first, unless NULL is documented. The call returns
- * CGP_EINVAL, and the message names the function and the parameter. Functions without a status
- * return 0, NULL, -1, NaN or an invalid value instead. cgp_..._destroy(), _close(), _abandon() and
- * _release() accept NULL. A pointer to an array may be NULL if its length is 0.
+ * Pointers: a function first checks its arguments for NULL. Unless its comment allows NULL, it
+ * returns CGP_EINVAL, and the message names the function and the parameter. Functions without a
+ * status return 0, NULL, -1, NaN or an invalid value instead. cgp_..._destroy(), _close(),
+ * _abandon() and _release() accept NULL. A pointer to an array may be NULL if its length is 0.
  *
  * fork(): a child must not use objects that own threads: a pipeline, or a data set with prefetching
  * threads. In the child, a call that destroys such an object returns at once and frees nothing; any
@@ -29,8 +29,8 @@ extern "C" {
 #define CGP_MUST_CHECK __attribute__((warn_unused_result))
 #define CGP_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
-/** Result of every call that can fail. A call that returns another code than CGP_OK leaves a
- *  message, see cgp_message(). */
+/** Result of every call that can fail. A call that returns any code except CGP_OK also sets the
+ *  message that cgp_message() returns. */
 typedef enum cgp_status {
     CGP_OK = 0,
     CGP_EINVAL,  /**< An argument, option or input is wrong; nothing was changed. */
@@ -76,8 +76,8 @@ CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRIN
  *
  * The distance is the number of insertions, deletions, replacements and swaps of adjacent
  * characters; case is ignored, and `_` equals `-`. A name is near if the distance is at most a
- * third of the longer word's length (at most 1 if that length is 2 or 3). Borrowed from `names`.
- * Threads: any.
+ * third of the longer word's length (at most 1 if that length is 2 or 3). The result is borrowed
+ * from `names`. Threads: any.
  */
 CGP_API const char *cgp_nearest(const char *text, const char *const *names, int count);
 

@@ -9,8 +9,8 @@
  *     RUN/latest                                a link to the checkpoint saved last
  *     RUN/.cgpipe-*                             entries being written or deleted
  *
- * Several ranks (in this example 4) each write files of their own instead of the first two files. A
- * rank that owns no tensors writes files without tensors.
+ * With several ranks (4 in this example), each rank writes its own files instead of the first two.
+ * A rank that owns no tensors writes files without tensors.
  *
  *     model-00001-of-00004.safetensors ...      parameters by first use, states by stage
  *     optimizer-00001-of-00004.safetensors ...
@@ -75,9 +75,9 @@ CGP_API int cgp_safetensors_find(const cgp_safetensors *file, const char *name);
 /**
  * Read a tensor of type F32, I32 or I64 without a conversion.
  *
- * @param[out] data  As many bytes as the shape needs. Caller's.
+ * @param[out] data  As many bytes as the shape needs. The caller's memory.
  *
- * @retval CGP_EINVAL   `index` out of range, or another type.
+ * @retval CGP_EINVAL   `index` is out of range, or the tensor has another type.
  * @retval CGP_EFORMAT  The file ends early.
  * @retval CGP_EIO
  */
@@ -87,9 +87,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read(cgp_safetensors *file, in
 /**
  * Read a tensor of type F32, F16 or BF16 as f32. The conversion is exact.
  *
- * @param[out] data  One f32 per element of the shape. Caller's.
+ * @param[out] data  One f32 per element of the shape. The caller's memory.
  *
- * @retval CGP_EINVAL   `index` out of range, or another type.
+ * @retval CGP_EINVAL   `index` is out of range, or the tensor has another type.
  * @retval CGP_EFORMAT  The file ends early.
  * @retval CGP_EIO
  */
@@ -99,8 +99,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read_f32(cgp_safetensors *file
 /**
  * Start a safetensors file. The file is written under a temporary name beside `path`, and replaces
  * `path` when it is complete and synced. Before that, and after any failure, `path` is unchanged.
- * Links are followed. A temporary file (.cgpipe-file-@...tmp) remains only if the process is
- * killed.
+ * If `path` is a link, the target of the link is replaced. A temporary file (.cgpipe-file-@...tmp)
+ * remains only if the process is killed.
  *
  * @param[in] names, types, shapes  [count], in the order of the header and of the data. Names are
  *                                  unique. Borrowed.
@@ -132,14 +132,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_commit(cgp_safetensors_writer 
 /** Delete the temporary file and free the writer. Accepts NULL. */
 CGP_API void cgp_safetensors_abandon(cgp_safetensors_writer *writer);
 
-/** Atomically replace the file at `path` by a file with `bytes` bytes of `data`, and sync it.
+/** Atomically replace the file at `path` with a file that contains the `bytes` bytes of `data`, and
+ *  sync it.
  *  @retval CGP_EIO     Not written, or not synced.
  *  @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data,
                                                    size_t bytes);
 
 /** Compute the SHA-256 of a regular file's contents. @param[in] path Borrowed; links are followed.
- *  @param[out] hex 64 lower-case digits and a 0. Caller's; undefined after a failure.
+ *  @param[out] hex 64 lower-case digits and a 0. The caller's memory; undefined after a failure.
  *  @retval CGP_EIO  Missing, unreadable or not a regular file.
  *  @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_file_sha256(const char *path, char hex[65]);
@@ -149,12 +150,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_sha256(const char *path, char hex[65]
  * this function for directories that other users can write to.
  *
  * @param[in] directory  A descriptor of the directory, open for reading. Borrowed.
- * @param[in] name       Name of the file in it, without a slash. Borrowed.
+ * @param[in] name       Name of the file in the directory, without a slash. Borrowed.
  * @param[in] path       The file's path for messages. Borrowed.
  * @param[in] data       `bytes` bytes. Borrowed.
  *
- * @retval CGP_EIO     Not written, or not synced. Or the name belongs to a link, a directory or
- *                     another entry that is not a regular file.
+ * @retval CGP_EIO     The file was not written or not synced. Or the name belongs to a link, a
+ *                     directory or another entry that is not a regular file.
  * @retval CGP_EINVAL  There is no name, or the name has a slash.
  * @retval CGP_ENOMEM
  *
@@ -168,9 +169,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
  * Find the checkpoint that a run resumes from, and verify every byte of it.
  *
  * The run resumes from the target of the link `latest`, which must be the name of a checkpoint in
- * the same directory. If the target is missing, a checkpoint that a crash left renamed
- * (.cgpipe-*.old) is restored first. If there is still no target, the run resumes from the complete
- * checkpoint with the highest step.
+ * the same directory. If the target is missing, the call first restores a checkpoint that a crash
+ * left under a temporary name (.cgpipe-*.old). If there is still no target, the run resumes from
+ * the complete checkpoint with the highest step.
  *
  * @param[out] path       Path of the checkpoint's directory. Owned by the caller, who calls free().
  *                        May be NULL.
@@ -179,7 +180,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
  *                        caller, who calls free(). May be NULL.
  * @param[in]  directory  Directory of a run or of a checkpoint. Borrowed.
  *
- * @retval CGP_EIO      No checkpoint there, or unreadable.
+ * @retval CGP_EIO      There is no checkpoint, or it cannot be read.
  * @retval CGP_EFORMAT  Damaged: the message has file, bytes and reason. It names the complete
  *                      checkpoint with the highest lower step, if one is found.
  * @retval CGP_ENOMEM
@@ -204,10 +205,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  *
  * Some file systems have no locks, and others keep locks local to a host. Therefore a name contains
  * "@" and the name of its process (cgp_process_name()). A .tmp or .old entry of another host, boot
- * or pid namespace stays, with a warning. (A link stays for at most 10 s, because its writer
- * renames it at once.) If there are no locks, an entry of this host, boot and namespace is deleted
- * when its process has ended. An older version of cgpipe wrote names without "@"; for such entries
- * only the lock decides.
+ * or pid namespace stays, and a warning is logged. (A link stays for at most 10 s, because its
+ * writer renames it at once.) If there are no locks, an entry of this host, boot and namespace is
+ * deleted when its process has ended. An older version of cgpipe wrote names without "@"; for such
+ * entries only the lock decides.
  *
  * Call this function when a run starts; cgp_pipeline_save() calls it too.
  *
@@ -232,12 +233,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_clean(const char *directory);
  * @param[in]  directory  A descriptor of the parent directory, or AT_FDCWD. Borrowed.
  * @param[in]  what       A short word of letters, for the name. Borrowed.
  * @param[in]  path       The path of `directory`, for messages. Borrowed.
- * @param[out] name       Name of the new directory in `directory`. Caller's.
+ * @param[out] name       Name of the new directory in `directory`. The caller's memory.
  * @param[out] fd         The new directory, open and locked. The caller closes it after renaming or
  *                        deleting the directory.
  *
- * @retval CGP_EIO     Not made; no entry remains.
- * @retval CGP_EINVAL  `what` is empty, longer than 32 bytes, or not of letters.
+ * @retval CGP_EIO     The directory was not made; no entry remains.
+ * @retval CGP_EINVAL  `what` is empty, is longer than 32 bytes, or has a character that is not a
+ *                     letter.
  *
  * Threads: any.
  */
@@ -247,9 +249,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_temporary_directory(int directory, const c
 
 /** Write a name for this process that is unique among all hosts: host, boot id, inode of the pid
  *  namespace, pid, and start in clock ticks since the boot. It has letters, digits, ".", "-" and
- *  "_". If the name is written to a file that several hosts see, the file serves as a lock, because
+ *  "_". A file with this text that several hosts see can serve as a lock, because
  *  cgp_process_find() finds out whether the process still runs. Threads: any.
- *  @param[out] name  Caller's. */
+ *  @param[out] name  The caller's memory. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_process_name(char name[CGP_PROCESS_BYTES]);
 
 /** State of a process. GONE: it has ended, or another process has its pid. UNKNOWN: it belongs to

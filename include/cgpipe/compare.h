@@ -14,7 +14,7 @@ extern "C" {
 
 /** Parts of a device's time, from 0 to the measured makespan. Each instant belongs to one part. */
 typedef enum cgp_schedule_part {
-    CGP_PART_COMPUTE, /**< F, B, I, W and R run. */
+    CGP_PART_COMPUTE, /**< Time in which F, B, I, W or R runs. */
     /** Idle time in a simulation in which all stages are equal, that is, each action takes the mean
      *  time of its kind. */
     CGP_PART_BUBBLE,
@@ -26,8 +26,8 @@ typedef enum cgp_schedule_part {
     /** Time in which a transfer copies. The copy begins when a SEND has a free buffer, or a RECV
      *  has its message. It lasts until the transfer ends. */
     CGP_PART_COPY,
-    /** Wake-up latency, which is the time from the moment at which the other side releases a buffer
-     *  or message until this side has it. */
+    /** Wake-up latency: the time from the release of a buffer or message by the other side until
+     *  this side has it. */
     CGP_PART_WAKEUP,
     /** All other time: waits for a free buffer, waits caused by copies and wake-ups on other
      *  devices, time between actions, and time before a worker starts or after it ends. */
@@ -42,28 +42,28 @@ CGP_API const char *cgp_schedule_part_name(cgp_schedule_part part);
  *  cgp_schedule_comparison_release(). */
 typedef struct cgp_schedule_comparison {
     int devices;
-    /** [devices] Seconds, none below 0. The parts of a device add up to the measured makespan, up
-     *  to rounding. Simulated idle time counts only while the device was idle in the measured step,
-     *  so a copy within a bubble counts as a copy. */
+    /** [devices] Seconds, >= 0. The parts of a device add up to the measured makespan, up to
+     *  rounding. Simulated idle time counts only while the device was idle in the measured step, so
+     *  a copy within a bubble counts as a copy. */
     double (*parts)[CGP_PARTS];
     double equal_makespan;  /**< Makespan of a simulation in which all stages are equal. */
     double varied_makespan; /**< Makespan of a simulation with the measured time of each action. */
-    /** Timeline of a simulation in which each action takes the median of its kind on its stage. In
-     *  all simulations messages take no time. */
+    /** Timeline of a simulation in which each action takes the median time of its kind on its
+     *  stage. In all three simulations, messages take no time. */
     cgp_schedule_timeline planned;
 } cgp_schedule_comparison;
 
 /**
  * Simulate a measured step, and split its time into parts.
  *
- * @param[in]  schedule  Lowered.
+ * @param[in]  schedule  A lowered schedule.
  * @param[in]  measured  Timeline of this schedule, from cgp_pipeline_last_timeline() or
  *                       cgp_schedule_from_trace().
  * @param[out] out       Filled on success only.
  *
  * @retval CGP_EINVAL  The timeline is simulated, a rule of cgp_schedule_check() is broken, or the
  *                     schedule deadlocks.
- * @retval CGP_ESTATE  Not lowered.
+ * @retval CGP_ESTATE  The schedule is not lowered.
  * @retval CGP_ENOMEM
  *
  * Cost: O(actions log actions).

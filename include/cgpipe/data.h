@@ -60,7 +60,7 @@ static inline cgp_text_options cgp_text_options_default(void) {
  * the first byte of the next sequence. The last `validation_fraction` of the sequences, rounded up,
  * are for validation; the others are for training. Separate validation files (`validation_paths`)
  * are joined and cut in the same way. Training sequences are shuffled for each pass by (seed,
- * pass); validation is in order.
+ * pass); validation sequences stay in order.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
  * @param[in]  paths    [n_paths] names of regular files and directories. Borrowed.
@@ -72,11 +72,12 @@ static inline cgp_text_options cgp_text_options_default(void) {
  *                      UTF-16). The message has the kind and a suggestion.
  * @retval CGP_EINVAL   No path, an empty file, a directory without a file or with a file of tokens
  *                      (.bin), or a bad option. Or the text is too short for one training sequence
- *                      (and one for validation if there is any); the message has the bytes needed.
+ *                      (and, with validation, for one validation sequence); the message has the
+ *                      number of bytes needed.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: reads the files whole; memory: 1 byte per byte of text, 4 bytes per training
- * sequence (at most 2^32 - 1 sequences).
+ * Threads: any. Cost: reads the files completely, and keeps 1 byte of memory per byte of text and 4
+ * bytes per training sequence (at most 2^32 - 1 sequences).
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *const *paths,
                                                 int n_paths, const cgp_text_options *options);
@@ -88,7 +89,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *cons
  * @param[in] name   Name of the file, for the message. Borrowed.
  * @param[in] bytes  [count] the beginning of the file; 4,096 bytes are enough. Borrowed.
  *
- * @retval CGP_EFORMAT  Not text; the message has the kind and a suggestion.
+ * @retval CGP_EFORMAT  The file is not text; the message has its kind and a suggestion.
  *
  * Threads: any.
  */
@@ -137,11 +138,11 @@ static inline cgp_token_options cgp_token_options_default(void) {
  *
  * @retval CGP_EIO      A file is missing, unreadable or not a regular file; the message names it.
  * @retval CGP_EFORMAT  A header does not fit its file, or the bytes are not a whole number of
- *                      tokens; the message has file, offset, expectation and value. Or it is
- *                      another kind of file: text, an archive, tokens of 4 bytes without a header.
+ *                      tokens; the message has file, offset, expectation and value. Or the file is
+ *                      of another kind: text, an archive, tokens of 4 bytes without a header.
  * @retval CGP_EINVAL   No path, an empty file, a bad option, or too few tokens for one training
- *                      sequence (and one for validation if there is any); the message has the
- *                      tokens needed.
+ *                      sequence (and, with validation, for one validation sequence); the message
+ *                      has the number of tokens needed.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: reads up to 128 KiB of each file; one open descriptor per file, 4 bytes of
@@ -172,8 +173,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocab,
  * with another number of threads, reads the same data.
  *
  * @param[in]  context   The context of the cgp_data_source. Borrowed.
- * @param[in]  index     Index of the sample: 0 .. samples - 1 of the split, or the position if
- *                       endless.
+ * @param[in]  index     Index of the sample: 0 .. samples - 1 of the split, or the position if the
+ *                       split is endless.
  * @param[in]  position  Position counted over all passes. To augment differently in each pass,
  *                       derive the random numbers from `position` and a seed.
  * @param[out] input     Type and shape of cgp_data_source.input, uninitialized.
@@ -220,7 +221,7 @@ static inline cgp_data_source cgp_data_source_default(void) {
 }
 
 /**
- * Make a custom data set, whose samples the caller's function makes.
+ * Make a custom data set. The caller's function makes its samples.
  *
  *     static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
  *                            void *input, void *target) {
@@ -240,31 +241,31 @@ static inline cgp_data_source cgp_data_source_default(void) {
  *
  * A custom data set is read like a built-in data set, from any position. Data sets with equal seeds
  * and equal numbers of training samples have the same order. cgp_data_vocab_size(),
- * cgp_data_sequence() and cgp_data_classes() return 0. If `fill` fails, cgp_data_read() returns its
- * status; the message begins with name, split and index. If the caller reads again, `fill` is
- * called again.
+ * cgp_data_sequence() and cgp_data_classes() return 0. If `fill` fails, cgp_data_read() returns the
+ * status of `fill`; the message begins with name, split and index. If the caller reads again,
+ * `fill` is called again.
  *
  * @param[out] out     Owned by the caller, see cgp_data_destroy().
- * @param[in]  source  Borrowed for the call. `context` belongs to the data set until
- *                     cgp_data_destroy(); after a failure it stays the caller's.
+ * @param[in]  source  Borrowed for the call. On success, `context` belongs to the data set until
+ *                     cgp_data_destroy(). After a failure, it still belongs to the caller.
  *
  * @retval CGP_EINVAL  A field is out of range.
  * @retval CGP_ENOMEM  Also: a thread could not be started.
  *
- * Threads: any. Cost: 4 bytes per training sample unless endless. With threads also memory for a
- * batch of samples: at most 256 MiB, but at least one sample per thread.
+ * Threads: any. Cost: 4 bytes of memory per training sample, unless training is endless. With
+ * threads, also memory for a batch of samples: at most 256 MiB, but at least one sample per thread.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source);
 
 /** Free a data set. Accepts NULL. */
 CGP_API void cgp_data_destroy(cgp_data *data);
 
-/** Return the type and shape of a field of a sample; field 0 is the input, field 1 the target. NULL
- *  for other numbers. Borrowed from the data set. */
+/** Return the type and shape of a field of a sample. Field 0 is the input, field 1 the target; any
+ *  other number returns NULL. The result is borrowed from the data set. */
 CGP_API const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field);
 
 /** The first two functions return the vocabulary size (256 for text) and T; both are 0 for a data
- *  set without tokens. The third returns the number of samples of a split: for training, of one
+ *  set without tokens. The third returns the number of samples of a split or, for training, of one
  *  pass; INT64_MAX if the split is endless. */
 CGP_API int64_t cgp_data_vocab_size(const cgp_data *data);
 CGP_API int64_t cgp_data_sequence(const cgp_data *data);
@@ -285,23 +286,24 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * needs, and cgp_data_identity() detects different data. Validation of text or tokens is one pass:
  * `first + count` <= samples.
  *
- * @param[out] inputs   [count, ...] inputs (field 0): tokens, or images. Caller's; undefined after
- *                      a failure. NULL: inputs are not made, which is for ranks that read no inputs
- *                      (cgp_pipeline_reads()).
- * @param[out] targets  [count, ...] targets (field 1); for text or tokens, the next token.
- *                      Caller's; undefined after a failure. May be NULL.
+ * @param[out] inputs   [count, ...] inputs (field 0): tokens, or images. The caller's memory;
+ *                      undefined after a failure. NULL: no inputs are made; a rank that needs none
+ *                      passes NULL (cgp_pipeline_reads()).
+ * @param[out] targets  [count, ...] targets (field 1); for text or tokens, the next token. The
+ *                      caller's memory; undefined after a failure. May be NULL.
  *
- * @retval CGP_EINVAL   A negative position or count, or past the end of validation.
- * @retval CGP_EIO      A file cannot be read or became shorter; the message names it.
- * @retval CGP_EFORMAT  A token is not below the vocabulary, or an image is broken (see
+ * @retval CGP_EINVAL   The position or count is negative, or a sample is past the end of
+ *                      validation.
+ * @retval CGP_EIO      A file cannot be read, or has become shorter; the message names it.
+ * @retval CGP_EFORMAT  A token is not below the vocabulary size, or an image is broken (see
  *                      cgp_image_folder_options); the message has file, offset and value.
  * @retval CGP_ENOMEM   A later read may succeed.
  * @return              The status of cgp_data_fill, if that failed.
  *
- * Threads: one at a time per data set (which keeps the permutation of the last pass). Cost: targets
- * alone are cheap, because no image is decoded or drawn. There are two exceptions. An image folder
- * that is not `strict` decodes images, since the image that replaces a broken image determines the
- * label. A custom data set makes inputs and targets together.
+ * Threads: one at a time per data set, because the data set keeps the permutation of the last pass.
+ * Cost: targets alone are cheap, because no image is decoded or drawn. There are two exceptions. An
+ * image folder that is not `strict` decodes images, since the image that replaces a broken image
+ * determines the label. A custom data set makes inputs and targets together.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
                                                 int64_t count, void *inputs, void *targets);
@@ -321,7 +323,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  * - Image folder: the sizes of its files, and their names relative to the directory.
  * - Custom data set: its name, types, shapes and cgp_data_source.identity.
  *
- * @param[out] hex  64 lower-case digits and a 0. Caller's; undefined after a failure.
+ * @param[out] hex  64 lower-case digits and a 0. The caller's memory; undefined after a failure.
  *
  * @retval CGP_EIO     A file of an image folder is missing.
  * @retval CGP_ENOMEM

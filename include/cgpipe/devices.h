@@ -3,11 +3,11 @@
  *
  *     KIND[:ORDINAL][@LIMIT]      "cpu", "cuda:1", "cuda:0@22GiB", "late@500M"
  *
- * KIND is the name of a backend, and ORDINAL the index of its hardware [0]. The ordinal `local` is
- * the number of this process among the processes that a launcher started on its host; 0 without a
- * launcher. With `local`, each process of a host has its own GPU. LIMIT is the maximum number of
- * bytes that a plan may use on the device. It is a whole number, optionally with a unit: K, M, G, T
- * or KiB .. TiB, powers of 1024. */
+ * KIND is the name of a backend, and ORDINAL the index of its hardware [0]. With the ordinal
+ * `local`, each process of a host has its own GPU. `local` stands for the number of this process
+ * among the processes that a launcher started on the host; 0 without a launcher. LIMIT is the
+ * maximum number of bytes that a plan may use on the device. It is a whole number, optionally with
+ * a unit: K, M, G, T or KiB .. TiB, powers of 1024. */
 #ifndef CGPIPE_DEVICES_H
 #define CGPIPE_DEVICES_H
 
@@ -27,8 +27,8 @@ typedef struct cgp_device_list {
 #define CGP_MAX_DEVICES 65536
 
 /**
- * Parse a list of devices, NAME[*COUNT] with commas between: "cpu*3,late@2GiB" is cpu, cpu, cpu and
- * late@2GiB.
+ * Parse a list of devices. Its entries, NAME[*COUNT], are separated by commas: "cpu*3,late@2GiB" is
+ * cpu, cpu, cpu and late@2GiB.
  *
  * Only the form of a name is checked here; cgp_plan_create() looks for the backend.
  *
@@ -36,7 +36,7 @@ typedef struct cgp_device_list {
  * @param[in]  text  Borrowed for the call.
  *
  * @retval CGP_EINVAL  `text` is not a list of devices; the message has the place.
- * @retval CGP_ELIMIT  More than CGP_MAX_DEVICES.
+ * @retval CGP_ELIMIT  The list has more than CGP_MAX_DEVICES devices.
  * @retval CGP_ENOMEM
  *
  * Threads: any.
@@ -67,18 +67,19 @@ CGP_API cgp_backend_info cgp_backend_info_at(int index);
  *  any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *backend);
 
-/** Find the bytes that devices of an ordinal can allocate at present; INT64_MAX if not known.
- *  @param backend Its name. Borrowed.
+/** Find the number of bytes that devices of an ordinal can allocate at present; INT64_MAX if it is
+ *  not known.
+ *  @param backend Name of the backend. Borrowed.
  *  @retval CGP_EINVAL There is no such backend, or no such ordinal.
  *  @retval CGP_EDEVICE
  *  Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_memory(int64_t *bytes, const char *backend,
                                                      int ordinal);
 
-/** Find the bytes on an ordinal that the driver and other programs hold, that is, bytes that are
+/** Find the number of bytes on an ordinal that the driver and other programs hold. These bytes are
  *  neither free nor allocated by devices of this process. The driver takes more when kernels first
- *  run. INT64_MAX: not known.
- *  @param backend Its name. Borrowed.
+ *  run. INT64_MAX: the number is not known.
+ *  @param backend Name of the backend. Borrowed.
  *  @retval CGP_EINVAL There is no such backend, or no such ordinal.
  *  @retval CGP_EDEVICE
  *  Threads: any. */
@@ -103,7 +104,7 @@ typedef struct cgp_plugin_info {
     /** Why the plug-in, or a part of it, was left out; NULL: nothing was left out. */
     const char *reason;
     const char *version; /**< Version of cgpipe with which the plug-in was built; NULL: unknown. */
-    /** SHA-256 of the file, in hexadecimal digits; NULL: it could not be read. */
+    /** SHA-256 of the file, in hexadecimal digits; NULL: the file could not be read. */
     const char *sha256;
 } cgp_plugin_info;
 

@@ -50,12 +50,12 @@ CGP_API cgp_digest_tensor cgp_plan_digest_tensor_at(const cgp_plan *plan, int te
 CGP_API size_t cgp_plan_digest_bytes(const cgp_plan *plan);
 
 /**
- * Digest the last training step, after its cgp_optim_step(). Gradients are read as the backward
- * left them, so clipping does not change them. Evaluations and predictions after the step do not
- * change the digest. With accumulation, the losses are the losses of the last mini-batch, and the
- * gradients are the accumulated sums.
+ * Digest the last training step, after its cgp_optim_step(). Gradients are hashed as backward left
+ * them, so their hashes do not depend on clipping. Evaluations and predictions after the step do
+ * not change the digest. With accumulation, the losses are the losses of the last mini-batch, and
+ * the gradients are the accumulated sums.
  *
- * @param[out] record  cgp_plan_digest_bytes() bytes. NULL on ranks that do not need it.
+ * @param[out] record  cgp_plan_digest_bytes() bytes. NULL on ranks that do not need the record.
  *
  * @retval CGP_ESTATE  There has been no step since the pipeline was created or loaded,
  *                     cgp_pipeline_backward() or cgp_optim_step() is due, cgp_optim_step() refused

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph.h -- models as text: JSON that programs in any language can write, `{"format":
- * "cgpipe-graph", "version": 1, ...}`. It has inputs, layers, parameters (names, shapes,
- * initializations; no weights), nodes, losses and outputs; docs/reference/graph-files.md lists
- * every key.
+ * "cgpipe-graph", "version": 1, ...}`. The JSON object has inputs, layers, parameters (names,
+ * shapes, initializations; no weights), nodes, losses and outputs; docs/reference/graph-files.md
+ * lists every key.
  *
  *     char *text = NULL;
  *     CGP_TRY(cgp_model_to_json(&text, model));
@@ -29,7 +29,7 @@ extern "C" {
  *
  * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
  *
- * @retval CGP_ESTATE  Not finished.
+ * @retval CGP_ESTATE  The model is not finished.
  * @retval CGP_EINVAL  Two custom ops have the same name.
  * @retval CGP_ENOMEM
  *
@@ -43,8 +43,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_to_json(char **out, const cgp_model 
  * Nothing in the text is trusted. Unknown formats, versions, keys and ops are refused, and the
  * message names them. Shapes and attributes that the builder calls refuse are refused too. A text
  * has at most 32 MB, and reading takes at most 512 MiB of memory.
- * CGP_LIMITS=header=BYTES,json=BYTES in the environment changes these limits. The text names custom
- * ops but has no code: their functions come from `ops`.
+ * CGP_LIMITS=header=BYTES,json=BYTES in the environment changes these limits. The text contains no
+ * code: it names custom ops, whose functions come from `ops`.
  *
  * @param[out] out   Owned by the caller, see cgp_model_destroy().
  * @param[in]  name  Name of the text, for messages. Borrowed.

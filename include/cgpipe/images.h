@@ -11,7 +11,7 @@
  *     CGP_TRY(cgp_data_shapes(&data, &options));
  *     CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 32, images, labels));
  *
- * fills images [32, 32, 32, 3] and labels [32, 1]. */
+ * The last call reads 32 samples: images [32, 32, 32, 3] and labels [32, 1]. */
 #ifndef CGPIPE_IMAGES_H
 #define CGPIPE_IMAGES_H
 
@@ -42,10 +42,10 @@ static inline cgp_shapes_options cgp_shapes_options_default(void) {
  *
  * The whole shape lies inside the picture, at any position and angle, with a radius of 0.24 to 0.42
  * of the side. It has one colour, whose brightness (0..1) differs from the background's by at least
- * 0.35. Three shapes in four are lighter than their background. The background has a brightness
- * gradient and clutter (four short thin strokes); noise covers everything. Edges are anti-aliased
- * by signed distances. A brightness v in 0..1 is stored as 2 v - 1. A mask is 1 where a pixel's
- * centre is inside the shape, otherwise 0.
+ * 0.35. A shape is lighter than its background with probability 3/4. The background has a
+ * brightness gradient and clutter (four short thin strokes); noise covers everything. Edges are
+ * anti-aliased by signed distances. A brightness v in 0..1 is stored as 2 v - 1. A mask is 1 where
+ * a pixel's centre is inside the shape, otherwise 0.
  *
  * Training is endless and its samples never repeat. Training and validation take random numbers
  * from two different keys, which are both derived from the seed.
@@ -93,12 +93,12 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
  * @param[in]  options    Borrowed; NULL for the defaults.
  *
  * @retval CGP_EIO      A file is missing or unreadable; the message names it.
- * @retval CGP_EFORMAT  A size is not a whole number of records, or a label is out of range; the
- *                      message has file, offset, expectation and value.
+ * @retval CGP_EFORMAT  The size of a file is not a whole number of records, or a label is out of
+ *                      range; the message has file, offset, expectation and value.
  * @retval CGP_EINVAL   A bad option.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: reads the files whole and keeps them in memory, 1 byte per value.
+ * Threads: any. Cost: reads the files completely and keeps them in memory, 1 byte per value.
  *
  * Source: Krizhevsky 2009, "Learning multiple layers of features from tiny images".
  */
@@ -122,7 +122,7 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
 /**
  * Read MNIST's idx files, or the files of a data set in the same format (Fashion-MNIST), from a
  * directory: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte,
- * t10k-labels-idx1-ubyte, gunzipped. The t10k files are the validation split.
+ * t10k-labels-idx1-ubyte, gunzipped. The files t10k-* are the validation split.
  *
  * Images are normalised, shuffled and stored as in cgp_data_cifar(); parameters and errors are the
  * same too. CGP_EFORMAT also stands for a wrong magic number, images that are not 28 x 28,
@@ -137,7 +137,7 @@ typedef struct cgp_image_folder_options {
     size_t struct_size;
     int64_t size; /**< H = W in pixels, 8 <= size <= 1024. [224] */
     /** Fraction of each class's images that is used for validation, from 0 to below 1. The number
-     *  of images is rounded up, and they are the last of the class. [0.1] */
+     *  is rounded up, and the last images of the class are used. [0.1] */
     double validation_fraction;
     /** A directory with the same classes, for validation; all of `directory` is then for training.
      *  Borrowed. [NULL] */
@@ -251,7 +251,7 @@ typedef struct cgp_iou {
  * @param[in,out] iou      Zero before the first call.
  * @param[in]     logits   [n] f32.
  * @param[in]     masks    [n] f32.
- * @param[in]     n        Pixels of all samples.
+ * @param[in]     n        Number of pixels of all samples.
  *
  * Threads: any.
  */

@@ -18,8 +18,8 @@
  *     cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
  *     CGP_TRY(cgp_model_finish(model));
  *
- * Shapes omit the leading dimension N, the samples of a micro-batch; every other dimension is
- * known.
+ * Shapes omit the leading dimension N, the number of samples of a micro-batch; every other
+ * dimension is known.
  *
  * Pointers passed to builder calls are borrowed for the call; names are UTF-8 and copied. A value
  * belongs to the model that made it.
@@ -49,7 +49,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_create(cgp_model **out, const char *
 /** Free a model. Accepts NULL. Plans and pipelines borrow the model, so destroy them first. */
 CGP_API void cgp_model_destroy(cgp_model *model);
 
-/** Begin a layer. The ops that follow belong to it, and a stage may begin at it.
+/** Begin a layer. The ops that follow belong to this layer. A stage may begin at any layer.
  *  @param[in] name Copied. */
 CGP_API void cgp_model_layer(cgp_model *model, const char *name);
 
@@ -85,8 +85,9 @@ CGP_API cgp_value cgp_scale(cgp_model *model, cgp_value x, double factor);
 /** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_linear_options {
     int64_t out;        /**< Columns of the result, >= 1. */
-    bool bias;          /**< Parameter `<name>.bias` [out]. */
-    bool transposed;    /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
+    bool bias;          /**< True: the op has a parameter `<name>.bias` [out]. */
+    bool transposed;    /**< True: `<name>.weight` is [in, out], as in GPT-2's Conv1D. False: it is
+                         *   [out, in]. */
     cgp_init init;      /**< Initialization of the weight [zero, unlike in PyTorch]. */
     cgp_init bias_init; /**< Initialization of the bias [zero]. */
 } cgp_linear_options;
@@ -95,8 +96,8 @@ typedef struct cgp_linear_options {
 CGP_API cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
                              cgp_linear_options options);
 
-/** Normalise rows to mean 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters
- * `<name>.weight` (ones), `<name>.bias` (zeros). Source: Ba et al. 2016, arXiv:1607.06450.
+/** Normalise rows to mean 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters:
+ * `<name>.weight` (ones) and `<name>.bias` (zeros). Source: Ba et al. 2016, arXiv:1607.06450.
  * @param[in] eps Added to the variance, > 0. */
 CGP_API cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps);
 
@@ -105,22 +106,23 @@ CGP_API cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name
  * @param[in] eps Added to the mean square, > 0. */
 CGP_API cgp_value cgp_rms_norm(cgp_model *model, cgp_value x, const char *name, double eps);
 
-/** GELU, x Phi(x), in the exact (erf) form. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
+/** Apply GELU, x Phi(x), in its exact (erf) form. Source: Hendrycks and Gimpel 2016,
+ *  arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);
 
-/** tanh approximation of GELU, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Published GPT-2
- *  weights were trained with it (Hugging Face's `gelu_new`). It differs from cgp_gelu() by at most
- *  0.0005. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
+/** Apply the tanh approximation of GELU, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which
+ *  is `gelu_new` in Hugging Face. Published GPT-2 weights were trained with this form. It differs
+ *  from cgp_gelu() by at most 0.0005. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x);
 
-/** SiLU (swish), x / (1 + exp(-x)). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415; Elfwing et
- * al. 2017, arXiv:1702.03118. */
+/** Apply SiLU (swish), x / (1 + exp(-x)). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415;
+ * Elfwing et al. 2017, arXiv:1702.03118. */
 CGP_API cgp_value cgp_silu(cgp_model *model, cgp_value x);
 
-/** Logistic function, 1 / (1 + exp(-x)). */
+/** Apply the logistic function, 1 / (1 + exp(-x)). */
 CGP_API cgp_value cgp_sigmoid(cgp_model *model, cgp_value x);
 
-/** Hyperbolic tangent. */
+/** Apply the hyperbolic tangent. */
 CGP_API cgp_value cgp_tanh(cgp_model *model, cgp_value x);
 
 /** Take the mean over one dimension, and remove it: [..., D, ...] -> [..., ...]; [D] -> [1].
@@ -131,14 +133,14 @@ CGP_API cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim);
  *  [..., C]. */
 CGP_API cgp_value cgp_softmax(cgp_model *model, cgp_value x);
 
-/** The log of the softmax along the last dimension: [..., C] -> [..., C]. */
+/** Compute the log of the softmax over the last dimension: [..., C] -> [..., C]. */
 CGP_API cgp_value cgp_log_softmax(cgp_model *model, cgp_value x);
 
-/** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] -> [T, C]. q,
- *  k and v lie side by side, each heads x C/heads. Dropout with probability p applies to the
- *  attention probabilities. The T x T probabilities are never stored, because attention runs in
- *  tiles with online softmax (FlashAttention). Source: Vaswani et al. 2017, arXiv:1706.03762; Dao
- *  et al. 2022, arXiv:2205.14135. */
+/** Apply multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] -> [T,
+ *  C]. q, k and v lie side by side in `qkv`; each has `heads` heads of C / heads columns. Dropout
+ *  with probability p applies to the attention probabilities. The T x T probabilities are never
+ *  stored, because attention runs in tiles with online softmax (FlashAttention). Source: Vaswani et
+ *  al. 2017, arXiv:1706.03762; Dao et al. 2022, arXiv:2205.14135. */
 CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p);
 
 /** Options, which are passed by value; a field left out is zero. */
@@ -160,11 +162,11 @@ typedef struct cgp_attention_options {
 } cgp_attention_options;
 
 /**
- * Multi-head attention with separate queries, keys and values: softmax(scale q k^T) v in each head.
- * Shapes: q [T, heads x D], k [S, kv_heads x D], v [S, kv_heads x DV] -> [T, heads x DV], for any D
- * and DV.
+ * Apply multi-head attention to separate queries, keys and values: softmax(scale q k^T) v in each
+ * head. Shapes: q [T, heads x D], k [S, kv_heads x D], v [S, kv_heads x DV] -> [T, heads x DV], for
+ * any D and DV.
  *
- * Probabilities are never stored. Tiles that lie outside the causal triangle or the window are
+ * The probabilities are never stored. Tiles that lie outside the causal triangle or the window are
  * skipped. If causal, a row of the result does not depend on the number of rows after it or, with a
  * window, on keys before the window. cgp_causal_attention() is this op with q, k and v side by side
  * in one value.
@@ -210,8 +212,8 @@ typedef struct cgp_rotary_options {
     int64_t heads; /**< >= 1. */
     /** Number of leading columns of each head to rotate: even, at most 1024. 0: all. */
     int64_t width;
-    /** Pairs are neighbouring columns (2 i, 2 i + 1), as in Meta's files and GPT-J. Otherwise they
-     *  are columns (i, i + width / 2), as in Hugging Face's. */
+    /** True: pairs are neighbouring columns (2 i, 2 i + 1), as in Meta's files and GPT-J. False:
+     *  pairs are columns (i, i + width / 2), as in Hugging Face's files. */
     bool interleaved;
     double theta;   /**< Base of the frequencies, >= 1. 0: 10000. */
     int64_t offset; /**< Position of row 0, >= 0. */
@@ -243,11 +245,11 @@ CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary
 /** Options, which are passed by value; a field left out is zero. */
 typedef struct cgp_matmul_options {
     bool transpose_a; /**< True: `a` is stored transposed, [..., K, M]. */
-    bool transpose_b; /**< True: b is stored transposed, [..., N, K]. */
+    bool transpose_b; /**< True: `b` is stored transposed, [..., N, K]. */
 } cgp_matmul_options;
 
-/** Multiply matrices in batches: a [..., M, K], b [..., K, N] -> [..., M, N]. The leading
- *  dimensions must be equal. Both get a gradient; `a` and `b` may be the same value. */
+/** Multiply matrices in batches: `a` [..., M, K] times `b` [..., K, N] -> [..., M, N]. The leading
+ *  dimensions must be equal. Both operands get a gradient, and both may be the same value. */
 CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
                              cgp_matmul_options options);
 
@@ -260,9 +262,9 @@ CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
  *  largest: [..., C] -> [...] i32 in 0..C-1 ([C] gives [1]). The result has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
-/** Stop the gradient: [...] -> [...], y = x, and backward treats y as a constant. If all paths from
- *  a parameter to the losses go through such ops, the parameter has no gradient and is never
- *  updated. */
+/** Stop the gradient: [...] -> [...]. The result equals x, and backward treats it as a constant. If
+ *  all paths from a parameter to the losses go through such ops, the parameter has no gradient and
+ *  is never updated. */
 CGP_API cgp_value cgp_detach(cgp_model *model, cgp_value x);
 
 /* Images are [H, W, C], with the channels of a pixel side by side. */
@@ -272,7 +274,7 @@ typedef struct cgp_padding {
     int top, bottom, left, right;
 } cgp_padding;
 
-/** The same padding on all sides. */
+/** Return the same padding for all sides. */
 static inline cgp_padding cgp_padding_all(int pixels) {
     cgp_padding padding = {pixels, pixels, pixels, pixels};
     return padding;
@@ -285,12 +287,12 @@ typedef struct cgp_conv2d_options {
     int stride[2]; /**< Stride in height and in width, >= 1. */
     /** Padding may be negative: {-1, 1, -1, 1} shifts the image by a pixel. */
     cgp_padding padding;
-    bool bias;          /**< Parameter `<name>.bias` [out]. */
+    bool bias;          /**< True: the op has a parameter `<name>.bias` [out]. */
     cgp_init init;      /**< Initialization of the weight [zero]. */
     cgp_init bias_init; /**< Initialization of the bias [zero]. */
-    /** Number of groups of channels, which divides in and out; 0 means 1. A channel of the result
-     *  depends only on the channels of its own group. In a depthwise convolution, each channel is a
-     *  group. */
+    /** Number of groups of channels, which divides `in` and `out`; 0 means 1. A channel of the
+     *  result depends only on the channels of its own group. In a depthwise convolution, each
+     *  channel is a group. */
     int64_t groups;
     int dilation[2]; /**< Distance in pixels between neighbouring elements of a window; 0 means
                       *  1. */
@@ -313,9 +315,8 @@ CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
  *  Gray 2016, arXiv:1509.09308. */
 typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD } cgp_convolution;
 
-/** Parse "direct" or "winograd". @retval CGP_EINVAL Unknown word; the message lists the known
- *  words.
- *  Threads: any. */
+/** Parse "direct" or "winograd". @retval CGP_EINVAL The word is unknown; the message lists the
+ *  known words. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_convolution_parse(cgp_convolution *out, const char *text);
 
 /** Return the name that cgp_convolution_parse() accepts. The string is static. Threads: any. */
@@ -330,18 +331,18 @@ typedef struct cgp_conv_transpose2d_options {
     cgp_padding padding;
     /** Extra rows at the bottom and columns at the right of the result, 0 .. stride - 1. */
     int output_padding[2];
-    bool bias; /**< Parameter `<name>.bias` [out]. */
+    bool bias; /**< True: the op has a parameter `<name>.bias` [out]. */
     /** Initialization of the weight [zero]. As in PyTorch, fan_in is kernel height x width x out,
      *  the fan_in of the convolution that this op transposes. */
     cgp_init init;
     cgp_init bias_init; /**< Initialization of the bias [zero]. */
-    int64_t groups;     /**< As in cgp_conv2d_options; 0: 1. */
-    int dilation[2];    /**< As in cgp_conv2d_options; 0: 1. */
+    int64_t groups;     /**< As in cgp_conv2d_options; 0 means 1. */
+    int dilation[2];    /**< As in cgp_conv2d_options; 0 means 1. */
 } cgp_conv_transpose2d_options;
 
-/** Transposed convolution (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1)
- *  stride + kernel - top - bottom + output_padding. It computes the input gradient of a
- *  cgp_conv2d() from OH rows to H rows. Parameter `<name>.weight` [kernel height, kernel width,
+/** Apply a transposed convolution (ConvTranspose2d in PyTorch): x [H, W, in] -> [OH, OW, out], OH =
+ *  (H - 1) stride + kernel - top - bottom + output_padding. The result equals the input gradient of
+ *  a cgp_conv2d() from OH rows to H rows. Parameter `<name>.weight` [kernel height, kernel width,
  *  out, in] (PyTorch's order is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and
  *  Visin 2016, arXiv:1603.07285. */
 CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
@@ -381,7 +382,7 @@ CGP_API cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding);
  * Normalise each channel over the samples of a micro-batch and all rows to mean 0 and variance 1,
  * then scale and shift: [..., C] -> [..., C].
  *
- * Parameters `<name>.weight` (ones), `<name>.bias` (zeros). State `<name>.running_mean` (zeros),
+ * Parameters: `<name>.weight` (ones), `<name>.bias` (zeros). State: `<name>.running_mean` (zeros),
  * `<name>.running_var` (ones; unbiased), `<name>.num_batches_tracked`. Evaluation normalises with
  * the state. Training changes it after a step has succeeded: new = (1 - momentum) old + momentum x
  * batch statistics, once for each micro-batch in order. In a plan with `deferred_batch_norm`, the
@@ -400,22 +401,23 @@ CGP_API cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name
  * variance, > 0. */
 CGP_API cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps);
 
-/** Normalise each of `groups` groups of channels of each sample, over all its rows, to mean 0 and
- * variance 1, then scale and shift: [..., C] -> [..., C]. Parameters `<name>.weight` (ones),
- * `<name>.bias` (zeros), both [C]. Source: Wu and He 2018, arXiv:1803.08494.
+/** Normalise each of `groups` groups of channels of a sample, over all rows of the sample, to mean
+ * 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters: `<name>.weight` (ones)
+ * and `<name>.bias` (zeros), both [C]. Source: Wu and He 2018, arXiv:1803.08494.
  * @param[in] groups Divides C; channels of a group lie side by side. @param[in] eps Added to the
  * variance, > 0. */
 CGP_API cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name, int64_t groups,
                                  double eps);
 
-/** max(x, 0). */
+/** Apply the ReLU, max(x, 0). */
 CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);
 
-/** Leaky ReLU: x if x > 0, slope x otherwise. @param[in] slope 0 to 1. */
+/** Apply the leaky ReLU: x if x > 0, otherwise slope x. @param[in] slope 0 to 1. */
 CGP_API cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope);
 
 /** Apply a function to each element: [...] -> [...].
- *  @param[in] a, b the constants of cgp_function; 0 if the function has none. */
+ *  @param[in] a, b The constants of the function (see cgp_function); 0 for a constant that it does
+ *  not have. */
 CGP_API cgp_value cgp_apply(cgp_model *model, cgp_value x, cgp_function function, double a,
                             double b);
 
@@ -425,12 +427,12 @@ CGP_API cgp_value cgp_apply(cgp_model *model, cgp_value x, cgp_function function
 CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
 
 /** Concatenate 2 to 4 values along the last dimension; their other dimensions must be equal.
- *  @param[in] values [n], Borrowed. */
+ *  @param[in] values [n] Borrowed. */
 CGP_API cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n);
 
 /** Change the dimensions of a sample; elements keep their order: [4, 6] -> [2, 12]. No data moves.
- *  @param[in] rank 1 to 5. @param[in] dims [rank], Borrowed, without N; a single -1 is derived from
- *      the others. */
+ *  @param[in] rank 1 to 5. @param[in] dims [rank] Sizes without N; one size may be -1, and is
+ *      derived from the others. Borrowed. */
 CGP_API cgp_value cgp_reshape(cgp_model *model, cgp_value x, int rank, const int64_t *dims);
 
 /** Reshape a sample to one dimension: [H, W, C] -> [H W C]. */
@@ -469,8 +471,8 @@ CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *exist
  * A frozen parameter has no gradient buffer and no optimizer state, and does not count in gradient
  * norms. Kernels for its gradient do not run, and values that only these kernels would read are not
  * saved. A stage runs no backward if neither this stage nor an earlier one has a trainable
- * parameter. Statistics of batch norms still change. A tied parameter is one parameter, with its
- * first name.
+ * parameter. Running statistics of batch norms change as usual. A tied parameter counts as one
+ * parameter, with its first name.
  *
  *     CGP_TRY(cgp_model_freeze(model, "*.wte.*"));
  *     CGP_TRY(cgp_model_freeze(model, "*.h.[0-5].*"));
@@ -494,8 +496,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_freeze(cgp_model *model, const char 
 CGP_API bool cgp_model_parameter_frozen(const cgp_model *model, int parameter);
 
 /**
- * Stash a value under a name until cgp_model_pop() takes it. So layers that are written
- * independently can pass values to each other.
+ * Stash a value under a name until cgp_model_pop() takes it. A stash lets layers that are written
+ * independently pass values to each other.
  *
  *     cgp_model_stash(model, "left", "skip", x);
  *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));   // later, in any layer
@@ -509,7 +511,7 @@ CGP_API bool cgp_model_parameter_frozen(const cgp_model *model, int parameter);
  * @param[in] space  The namespace. Equal texts name the same namespace; NULL and "" name the
  *                   default namespace. Copied.
  * @param[in] name   Not empty. Copied.
- * @param[in] value  An input of the model, or a result.
+ * @param[in] value  An input of the model, or the result of an op.
  */
 CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *name,
                              cgp_value value);
@@ -518,33 +520,36 @@ CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *na
  *  @param[in] space As for cgp_model_stash(). @param[in] name Borrowed. */
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
-/** End the model in softmax and cross-entropy, the mean over the targets that are not ignored:
- *  logits [..., classes], targets [...] i32 in 0..classes-1, or `ignore` (PyTorch: -100). For
- *  logits [classes] the targets are [1]. The loss belongs to no layer and runs on the last stage. A
- *  model may have several losses: its loss is the sum of weight x loss, with each weight > 0 (1 for
- *  a single loss). Targets are constants: no gradient passes through them. */
+/** Add a loss to the end of the model: softmax and cross-entropy, averaged over the targets that
+ *  are not ignored. Logits are [..., classes]; targets are [...] i32 in 0..classes-1, or `ignore`
+ *  (PyTorch: -100). For logits [classes] the targets are [1]. The loss belongs to no layer and runs
+ *  on the last stage. A model may have several losses: the loss of the model is the sum of weight x
+ *  loss, with each weight > 0 (1 for a single loss). Targets are constants: no gradient passes
+ *  through them. */
 CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                           int64_t ignore, double weight);
 
-/** End the model in sigmoid and binary cross-entropy, the mean over all elements: logits [...],
- *  targets of the same shape, f32 in 0..1. All else is as in cgp_model_loss_cross_entropy(). */
+/** Add a loss to the end of the model: sigmoid and binary cross-entropy, averaged over all
+ *  elements. Logits are [...]; targets have the same shape, f32 in 0..1. All else is as in
+ *  cgp_model_loss_cross_entropy(). */
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                             double weight);
 
-/** End the model in the mean of squared differences over all elements: x [...], f32 targets of the
- *  same shape. All else is as in cgp_model_loss_cross_entropy(). */
+/** Add a loss to the end of the model: the mean of squared differences over all elements of x [...]
+ *  and f32 targets of the same shape. All else is as in cgp_model_loss_cross_entropy(). */
 CGP_API void cgp_model_loss_mse(cgp_model *model, cgp_value x, cgp_value targets, double weight);
 
-/** End the model in the mean over all elements of the smooth L1 loss, with d = x - target: d^2 / (2
- *  beta) if |d| < beta, else |d| - beta / 2. With a `beta` of 0 it is the mean of |d|; with a
- *  `weight` of beta, the Huber loss. x [...], f32 targets of the same shape. All else is as in
- *  cgp_model_loss_cross_entropy(). @param[in] beta 0 or more, finite as f32. */
+/** Add a loss to the end of the model: the smooth L1 loss, averaged over all elements of x [...]
+ *  and f32 targets of the same shape. With d = x - target, it is d^2 / (2 beta) if |d| < beta, else
+ *  |d| - beta / 2. If `beta` is 0, the loss is the mean of |d|. If `weight` equals `beta`, it is
+ *  the Huber loss. All else is as in cgp_model_loss_cross_entropy(). @param[in] beta 0 or more,
+ *  finite as f32. */
 CGP_API void cgp_model_loss_smooth_l1(cgp_model *model, cgp_value x, cgp_value targets, double beta,
                                       double weight);
 
-/** End the model in the mean over all elements of x times factors, for a loss that other ops
- *  compute: x [...], f32 factors of the same shape, which are constants. All else is as in
- *  cgp_model_loss_cross_entropy(). */
+/** Add a loss to the end of the model: the mean of x times factors over all elements, where other
+ *  ops compute x as the loss of each element. The f32 factors have the shape of x [...] and are
+ *  constants. All else is as in cgp_model_loss_cross_entropy(). */
 CGP_API void cgp_model_loss_weighted_mean(cgp_model *model, cgp_value x, cgp_value factors,
                                           double weight);
 
@@ -566,8 +571,8 @@ CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 
 /** These functions return names, the number of layers, the number of parameter tensors, and the
- *  number of elements of all parameters. Here and below, an index out of range gives NULL. Legal
- *  after cgp_model_finish(). Threads: any. */
+ *  number of elements of all parameters. Here and below, an index out of range gives NULL. Call
+ *  these functions after cgp_model_finish(). Threads: any. */
 CGP_API const char *cgp_model_name(const cgp_model *model);
 CGP_API int cgp_model_layers(const cgp_model *model);
 CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);
@@ -605,15 +610,15 @@ CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
 
 /** A loss of a model. */
 typedef struct cgp_model_loss {
-    int output; /**< Index of the output that has the loss's logits; -1: no output has them. */
-    /** Index of the input that has the loss's targets; -1: the graph computes the targets, or there
-     *  are none. */
+    int output; /**< Index of the output that has the loss's logits; -1: there is no such output. */
+    /** Index of the input that has the loss's targets; -1: the graph computes the targets, or the
+     *  loss has no targets. */
     int target;
     double weight; /**< Factor of the loss in the sum of all losses. */
 } cgp_model_loss;
 
 /** These functions return the number of losses, and a loss; losses are in the order in which they
- *  were added to the model. A weight of 0: there is no such loss. Threads: any. */
+ *  were added to the model. If there is no such loss, the weight is 0. Threads: any. */
 CGP_API int cgp_model_losses(const cgp_model *model);
 CGP_API cgp_model_loss cgp_model_loss_at(const cgp_model *model, int loss);
 

@@ -36,18 +36,19 @@ typedef struct cgp_init {
     cgp_init_kind kind;
     /** NORMAL, TRUNCATED_NORMAL: the standard deviation. UNIFORM: the range is [-scale, scale).
      *  Kinds that depend on fans: the gain, as PyTorch's calculate_gain() returns it: 1 for no
-     *  activation, sqrt(2) for RELU, sqrt(2 / (1 + a^2)) for a leaky ReLU of slope a. PyTorch's
+     *  activation, sqrt(2) for RELU, sqrt(2 / (1 + a^2)) for a leaky ReLU of slope `a`. PyTorch's
      *  nn.Linear and nn.Conv2d initialize weight and bias with KAIMING_UNIFORM and gain 1 /
-     *  sqrt(3). >= 0 and finite for every kind. */
+     *  sqrt(3). For every kind, the scale is >= 0 and finite. */
     double scale;
 } cgp_init;
 
-/** Convert an initialization that depends on fans to NORMAL or UNIFORM; return any other unchanged.
- *  The built-in ops take the fans from the layout of their weights; the shape rule of a custom op
- *  calls this function. @param[in] fan_in >= 1. @param[in] fan_out >= 1. */
+/** Convert an initialization that depends on fans to NORMAL or UNIFORM. Any other initialization is
+ *  returned unchanged. The built-in ops take the fans from the layout of their weights; the shape
+ *  rule of a custom op calls this function. @param[in] fan_in >= 1. @param[in] fan_out >= 1. */
 CGP_API cgp_init cgp_init_by_fan(cgp_init init, int64_t fan_in, int64_t fan_out);
 
-/** Scaling of rotary frequencies, for sequences longer than the model was first trained on. */
+/** Scaling of rotary frequencies, for sequences longer than those on which the model was first
+ *  trained. */
 typedef enum cgp_rotary_scaling {
     CGP_ROTARY_UNSCALED,
     /** All frequencies are divided by the factor. Source: Chen et al. 2023, arXiv:2306.15595. */
@@ -57,10 +58,10 @@ typedef enum cgp_rotary_scaling {
     CGP_ROTARY_LLAMA3
 } cgp_rotary_scaling;
 
-/** A function of an element, with constants a and b, which must be finite as f32. A function
- *  ignores a constant that its formula does not name. Limits, and the threshold of SOFTPLUS, need
- *  not be finite: beyond the range of f32 they count as infinite. cgpipe/ext/ops/function.h has the
- *  formulas and the gradients. */
+/** An elementwise function of x with constants `a` and `b`. A function ignores a constant that its
+ *  formula does not name. Limits, and the threshold of SOFTPLUS, may be infinite or beyond the
+ *  range of f32, where they count as infinite; all other constants must be finite as f32.
+ *  cgpipe/ext/ops/function.h has the formulas and the gradients. */
 typedef enum cgp_function {
     CGP_FUNCTION_HARDTANH, /**< x clamped to [a, b]; no gradient at the limits. */
     CGP_FUNCTION_SQRT,
@@ -79,7 +80,8 @@ typedef enum cgp_function {
     CGP_FUNCTION_MISH,     /**< x tanh(log(1 + exp(x))). Source: Misra 2019, arXiv:1908.08681. */
     CGP_FUNCTION_BCE_ONE,  /**< Binary cross-entropy of a probability x with the target 1: -log(x),
                             *   at most 100. */
-    CGP_FUNCTION_BCE_ZERO, /**< The same with the target 0: -log(1 - x), at most 100. */
+    CGP_FUNCTION_BCE_ZERO, /**< Binary cross-entropy of a probability x with the target 0: -log(1 -
+                            *   x), at most 100. */
     CGP_FUNCTIONS
 } cgp_function;
 
@@ -95,8 +97,8 @@ enum {
 typedef struct cgp_op_type {
     cgp_dtype dtype; /**< CGP_F32 or CGP_I32. */
     cgp_shape shape;
-    /** If the graph computes the integers: their bound, so that they are in 0 .. upper_bound - 1.
-     *  0: the integers come from the caller, and may have any value. */
+    /** For integers that the graph computes: they are in 0 .. upper_bound - 1. 0: the integers come
+     *  from the caller, and may have any value. */
     int64_t upper_bound;
     bool whole; /**< Only for saved values. True: there is one value for the whole micro-batch, so
                  *   its shape has no n. */
@@ -120,7 +122,7 @@ typedef struct cgp_op_state {
     float begin; /**< Initial value of all elements. */
 } cgp_op_state;
 
-/** Result of the shape rule; zero before it runs. */
+/** Result of the shape rule; all fields are zero before the rule runs. */
 typedef struct cgp_op_shapes {
     /** Type of the output; a loss leaves it zero. An integer output needs an `upper_bound` above
      *  0. */
@@ -209,7 +211,7 @@ struct cgp_op {
                    *  cgp_op_apply_loss(). */
 
     /** Check the inputs, and fill `out`. The message of cgp_fail() has the expected and the actual
-     *  value; the library prefixes it with layer and op. Deterministic. */
+     *  value; the library prefixes it with layer and op. The function must be deterministic. */
     cgp_status (*infer)(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out);
 
     uint32_t input_needs_x;      /**< If bit k is set, backward_input reads x[k]. */
@@ -220,10 +222,10 @@ struct cgp_op {
     bool weight_needs_y;         /**< backward_weight reads y. */
 
     /** True: backward_input also computes dparameters, and there is no backward_weight. This is
-     *  meant for small parameters such as a norm's. */
+     *  meant for small parameters, such as the parameters of a norm. */
     bool weight_in_input;
-    bool cheap;          /**< True: it is worth recomputing y instead of saving it
-                          *  (`+selective`). */
+    bool cheap;          /**< True: recomputing y is cheap enough that `+selective` modes do not
+                          *  save it. */
     uint32_t overwrites; /**< If bit k is set, forward may write y over x[k]; both have the same
                           *   type and size. */
     /** backward_input may write dx over dy if their sizes are equal; a loss may write dx[k] over
@@ -236,8 +238,8 @@ struct cgp_op {
     /** Make dparameters. NULL: the op has no parameters, or weight_in_input is set. */
     cgp_status (*backward_weight)(const cgp_op_run *run);
 
-    /** Apply run->accumulator to run->state. It runs on the device's worker after a step that
-     *  succeeded with finite numbers (see cgp_pipeline_step()). Only `node`, `state` and
+    /** Apply run->accumulator to run->state. The function runs on the device's worker, after a step
+     *  that succeeded with finite numbers (see cgp_pipeline_step()). Only `node`, `state` and
      *  `accumulator` of `run` are set. NULL: the op has no state, or its state never changes. */
     void (*end_of_step)(const cgp_op_run *run);
 
@@ -251,8 +253,8 @@ struct cgp_op {
     double (*flops)(const cgp_op_node *node, cgp_op_direction direction);
 
     /** For a loss: return the divisor of the sum over a mini-batch, e.g. the number of targets that
-     *  count. `targets` [n, input 1] is NULL if there is no input 1, or if the graph computes it. A
-     *  NULL function: the divisor is n. */
+     *  are not ignored. `targets` [n, input 1] is NULL if there is no input 1, or if the graph
+     *  computes it. A NULL function: the divisor is n. */
     int64_t (*count)(const cgp_op_node *node, const void *targets, int64_t n);
 
     /** Return the bound of the caller's integers in input k, e.g. the number of classes. Before a

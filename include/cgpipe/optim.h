@@ -32,13 +32,13 @@ typedef enum cgp_lr_kind {
 #define CGP_MAX_MILESTONES 8
 
 /**
- * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero means
- * constant.
+ * A learning-rate schedule: it gives the factor by which cgp_optim.lr is multiplied in each update.
+ * It is a plain value; all fields zero means a constant rate.
  *
- * Updates t count from 1. While t < warmup, the factor is start + (1 - start) t / warmup. With
- * warmup_interval > 0, the factor rises only once per warmup_interval updates: while t <= warmup,
- * it is start + (1 - start) warmup_interval floor((t - 1) / warmup_interval) / warmup. After the
- * warm-up, with s = t - warmup, the factor is:
+ * Updates are numbered t = 1, 2, 3 ... While t < warmup, the factor is start + (1 - start) t /
+ * warmup. With warmup_interval > 0, the factor rises only once per warmup_interval updates: while t
+ * <= warmup, it is start + (1 - start) warmup_interval floor((t - 1) / warmup_interval) / warmup.
+ * After the warm-up, with s = t - warmup, the factor is:
  *
  *     constant     1
  *     cosine       min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s / (steps - warmup)))) / 2
@@ -90,7 +90,7 @@ typedef struct cgp_optim_group {
     double weight_decay;
 } cgp_optim_group;
 
-/** Return a group with the optimizer's constants. @param[in] patterns See cgp_optim_group. */
+/** Return a group that uses the optimizer's constants. @param[in] patterns See cgp_optim_group. */
 static inline cgp_optim_group cgp_optim_group_of(const char *patterns) {
     const cgp_optim_group group = {patterns, NAN, NAN};
     return group;
@@ -113,8 +113,8 @@ static inline cgp_optim_group cgp_optim_group_of(const char *patterns) {
  * parameters. So the norm is the same for every balance. If `norm` is not finite, cgp_optim_step()
  * fails and updates nothing.
  *
- * Weight decay excludes norms and biases, unless `decay_all`. Constants that a kind does not use
- * are ignored (but RMSprop refuses nesterov).
+ * Weight decay excludes norms and biases, unless `decay_all` is set. Constants that a kind does not
+ * use are ignored (but RMSprop refuses nesterov).
  *
  * Source: Sutskever et al. 2013 (Nesterov, in PyTorch's form). AdamW: Loshchilov and Hutter 2019,
  * arXiv:1711.05101. Adam: Kingma and Ba 2015, arXiv:1412.6980. RMSprop: Tieleman and Hinton 2012.
@@ -127,7 +127,8 @@ typedef struct cgp_optim {
     double momentum;     /**< Momentum of SGD and RMSprop, 0 <= momentum < 1. */
     bool nesterov;       /**< For SGD: use Nesterov's form. Needs momentum. */
     double beta1, beta2; /**< Constants of AdamW and Adam. */
-    /** For AdamW, Adam and RMSprop. At least 1e-45, so that f32 does not round it to 0. */
+    /** Constant of AdamW, Adam and RMSprop. It is at least 1e-45, so that f32 does not round it to
+     *  0. */
     double eps;
     double alpha;     /**< Constant of RMSprop, 0 <= alpha < 1. */
     double clip_norm; /**< Largest norm of all gradients, > 0; 0: no limit. */
@@ -140,7 +141,7 @@ typedef struct cgp_optim {
     int n_groups; /**< Number of groups, 0 to CGP_MAX_OPTIM_GROUPS. */
 } cgp_optim;
 
-/** SGD with momentum, optionally Nesterov's. */
+/** Return SGD with momentum, optionally in Nesterov's form. */
 static inline cgp_optim cgp_optim_sgd(double lr, double momentum, bool nesterov,
                                       double weight_decay) {
     const cgp_lr_schedule constant = {CGP_LR_CONSTANT, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
@@ -149,7 +150,7 @@ static inline cgp_optim cgp_optim_sgd(double lr, double momentum, bool nesterov,
     return optim;
 }
 
-/** AdamW with beta 0.9 and 0.999, eps 1e-8. */
+/** Return AdamW with beta 0.9 and 0.999, eps 1e-8. */
 static inline cgp_optim cgp_optim_adamw(double lr, double weight_decay) {
     cgp_optim optim = cgp_optim_sgd(lr, 0, false, weight_decay);
     optim.kind = CGP_OPTIM_ADAMW;
@@ -159,14 +160,14 @@ static inline cgp_optim cgp_optim_adamw(double lr, double weight_decay) {
     return optim;
 }
 
-/** Adam with beta 0.9 and 0.999, eps 1e-8. */
+/** Return Adam with beta 0.9 and 0.999, eps 1e-8. */
 static inline cgp_optim cgp_optim_adam(double lr, double weight_decay) {
     cgp_optim optim = cgp_optim_adamw(lr, weight_decay);
     optim.kind = CGP_OPTIM_ADAM;
     return optim;
 }
 
-/** RMSprop with alpha 0.99, eps 1e-8. */
+/** Return RMSprop with alpha 0.99, eps 1e-8. */
 static inline cgp_optim cgp_optim_rmsprop(double lr, double momentum, double weight_decay) {
     cgp_optim optim = cgp_optim_sgd(lr, momentum, false, weight_decay);
     optim.kind = CGP_OPTIM_RMSPROP;

@@ -13,7 +13,8 @@ extern "C" {
 #endif
 
 /** Copy a parameter, 0 .. cgp_model_parameters() - 1, in plain layout to the host (get) or from the
- *  host (set). The set call writes all copies of a tied parameter. Legal after a failure too.
+ *  host (set). The set call writes all copies of a tied parameter. Both calls are legal after a
+ *  failure too.
  *  @param[in,out] data One f32 per element of its shape. Borrowed.
  *  @retval CGP_EINVAL There is no such parameter.
  *  @retval CGP_ESTATE A parameter cannot be set while cgp_pipeline_backward() is due. */
@@ -24,7 +25,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipel
 
 /** Copy a state, 0 .. cgp_model_states() - 1 (a running statistic), to or from the host. A state
  *  starts at its initial value. A step that fails, or whose numbers are not finite, does not change
- *  it. Legal after a failure too.
+ *  the state. Legal after a failure too.
  *  @param[in,out] data One f32 or i32 per element, see cgp_model_state_dtype() and _shape().
  *      Borrowed.
  *  @retval CGP_EINVAL There is no such state.
@@ -45,7 +46,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline 
                                                                    const float *data);
 
 /** Copy the gradient of a parameter from the last step.
- *  @param[out] data One f32 per element of the parameter's shape. Caller's.
+ *  @param[out] data One f32 per element of the parameter's shape. The caller's memory.
  *  @retval CGP_ESTATE There has been no step since the pipeline was created or loaded,
  *      cgp_pipeline_backward() is due, the plan is for inference, or the pipeline has failed.
  *  @retval CGP_EINVAL There is no such parameter. */
@@ -54,9 +55,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeli
 
 /**
  * View a parameter, its gradient, or a state in place, in plain layout. Nothing is copied, and data
- * may be read and written between calls. The view of a tied parameter is its first copy. Its
- * gradient is the sum over all uses after a step or, while steps accumulate, after
- * cgp_pipeline_complete_gradients().
+ * may be read and written between calls. The view of a tied parameter is its first copy. The
+ * gradient of a tied parameter is the sum over all its uses; it is complete after a step or, while
+ * steps accumulate, after cgp_pipeline_complete_gradients().
  *
  * After writes to parameters, call cgp_pipeline_parameters_changed(). A step overwrites gradients.
  * If backward reaches no use of a parameter, the step sets the parameter's gradient to zero.

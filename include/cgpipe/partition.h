@@ -19,8 +19,8 @@ extern "C" {
  * Partition a sequence of costs into stages such that the maximum cost of a stage is minimal. The
  * result is the exact optimum.
  *
- * No stage is empty. If there are several optima, it returns the leftmost, in which the first stage
- * is as short as possible, then the second, and so on.
+ * No stage is empty. If there are several optima, the function returns the leftmost: the first
+ * stage is as short as possible, then the second, and so on.
  *
  * @param[in]  costs    [layers], any unit, >= 0 and finite. Borrowed.
  * @param[in]  layers   Number of layers.
@@ -84,7 +84,7 @@ typedef struct cgp_layer_cost {
  * @param[in]  sizes    >= 1.
  * @param[in]  layers   >= 1.
  * @param[in]  at       Samples of the micro-batch whose costs are wanted, >= 1.
- * @param[out] out      [layers]. Caller's; not a part of `costs`. Unchanged on failure.
+ * @param[out] out      [layers] The caller's memory; not a part of `costs`. Unchanged on failure.
  *
  * @retval CGP_EINVAL  A number is out of range, or sizes do not ascend.
  *
@@ -101,7 +101,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs
  * This follows torchgpipe's balance_by_time, but adds a warm-up, medians and recomputation, and the
  * partition is optimal for the measured times.
  *
- * @param[in] costs       [layers], from cgp_profile_steps() or made up. Borrowed.
+ * @param[in] costs       [layers], from cgp_profile_steps() or chosen by the caller. Borrowed.
  * @param[in] recomputed  True: most micro-batches are recomputed (modes always and except_last).
  * All else is as in cgp_balance_solve().
  */
@@ -132,10 +132,10 @@ static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
  * bytes x in_flight + parameter bytes x parameter_scale.
  *
  * This follows torchgpipe's balance_by_size, in which latents x (batch / chunks) are the saved
- * bytes of one micro-batch. With recomputation, only one micro-batch is live; without
- * recomputation, `in_flight` micro-batches are live, hence this factor. torchgpipe's param_scale is
- * a guess (RMSprop: 3 to 5), but here 2 + cgp_optim_states() is exact. Workspace and messages are
- * not counted, because both depend on the partition.
+ * bytes of one micro-batch. The factor is `in_flight` because, without recomputation, the values of
+ * `in_flight` micro-batches are live; with recomputation, only the values of one micro-batch are
+ * live. torchgpipe's param_scale is a guess (RMSprop: 3 to 5), but here 2 + cgp_optim_states() is
+ * exact. Workspace and messages are not counted, because both depend on the partition.
  *
  * @param[in] options  Borrowed.
  * @retval CGP_EINVAL  Also: a bad option. All else is as in cgp_balance_solve().

@@ -52,9 +52,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * - Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads()). So may the whole
  *   list, if this rank reads none.
  * - The loss and norms are returned on every rank.
- * - forward and predict fill an output on the rank of the output's stage, and backward takes its
- *   gradient there. Other ranks may pass NULL for that output, and for the whole list if they have
- *   no output.
+ * - forward and predict fill an output on the rank of the output's stage, and backward takes the
+ *   gradient of the output on the same rank. Other ranks may pass NULL for that output, and for the
+ *   whole list if they have no output.
  * - Getters and hashes fill the argument on every rank that does not pass NULL. A setter reads the
  *   data on the ranks that have the tensor.
  * - Each rank writes its part of a checkpoint.
@@ -66,7 +66,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * @param[in] transport     The transport between the ranks. NULL: the plan is for one rank.
  * @param[in] communicator  This rank's communicator, with as many ranks as the plan, times its
  *                          `replicas`. It serves one pipeline at a time. Borrowed until the
- *                          pipeline is destroyed. If a worker still hangs then
+ *                          pipeline is destroyed. If a worker hangs at that time
  *                          (cgp_pipeline_set_timeout()), its links stay open: keep the communicator
  *                          until the process ends.
  *
@@ -139,7 +139,8 @@ typedef struct cgp_rank_info {
     const char *cores; /**< Cores that the rank may run on, such as "0-3,8"; "": not known. */
 } cgp_rank_info;
 
-/** Return where rank 0 .. ranks - 1 runs. All fields are NULL if there is no such rank. */
+/** Return the host and cores of a rank, 0 .. ranks - 1. All fields are NULL if there is no such
+ *  rank. */
 CGP_API cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank);
 
 /** Return the instruction set of the kernels, the lowest among the ranks: "v3" or "v4" (x86-64) or,
@@ -192,20 +193,20 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *
  * The mini-batch is split along its leading dimension into micro-batches of the planned size; the
  * last micro-batch may be smaller. Gradients are overwritten: the first micro-batch writes them,
- * and the others add, in ascending order (cgp_pipeline_set_accumulation() and the plan's
- * gradient_groups change this). Update the parameters with cgp_optim_step() afterwards.
+ * and the other micro-batches add to them, in ascending order (cgp_pipeline_set_accumulation() and
+ * the plan's gradient_groups change this). Update the parameters with cgp_optim_step() afterwards.
  *
- * With `replicas`, every rank passes the samples of the whole mini-batch, the same on all replicas,
- * and its replica runs its share of the micro-batches. Losses, counts of targets and dropout are
- * those of the whole. A replica without micro-batches takes part in the sum of gradients.
+ * With `replicas`, every rank passes all samples of the mini-batch, and each replica runs its share
+ * of the micro-batches. Losses, counts of targets and dropout masks are the same as without
+ * replicas. A replica without micro-batches takes part in the sum of gradients.
  *
- * States (running statistics) change at the end, if the step succeeded and its numbers are finite.
- * These numbers are the loss, the accumulators of built-in norms and, with `clip_norm`, the norm of
- * the gradients. Otherwise no state changes, and cgp_optim_step() returns the reason.
+ * States (running statistics) change at the end of the step, if the step succeeded and its numbers
+ * are finite. These numbers are the loss, the accumulators of built-in norms and, with `clip_norm`,
+ * the norm of the gradients. Otherwise no state changes, and cgp_optim_step() returns the reason.
  *
  * Each micro-batch updates the states, in the order of the forwards in the schedule's lists
- * (ascending in every built-in schedule). With `deferred_batch_norm` they are updated once per
- * mini-batch. Recomputed forwards do not update them.
+ * (ascending in every built-in schedule). With `deferred_batch_norm`, the states are updated once
+ * per mini-batch. Recomputed forwards do not update the states.
  *
  * @param[in]  pipeline  Pipeline to run. Borrowed.
  * @param[in]  inputs    One tensor per model input, in order of declaration, each [N, ...], all
@@ -247,12 +248,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  * Dropout is on. cgp_pipeline_backward() must follow, and changes the states; the two calls replace
  * cgp_pipeline_step(). The caller checks that its loss is finite.
  *
- * @param[in]  inputs As for cgp_pipeline_step(). Backward reads the data again. So the data are
+ * @param[in]  inputs    As for cgp_pipeline_step(). Backward reads the data again. So the data are
  *                       borrowed until cgp_pipeline_backward() returns, or the pipeline is
- *                       destroyed. The cgp_tensor structs are not.
+ *                       destroyed. The cgp_tensor structs are borrowed for this call only.
  * @param[out] outputs   One tensor per output of the model, in order of declaration, each [N, ...]
  *                       with all micro-batches in order. cgp_model_output_shape() and _dtype()
- *                       return the shape and type. Caller's; the list is borrowed until return.
+ *                       return the shape and type. The caller's memory; the list is borrowed until
+ *                       return.
  * @param[in]  n_outputs Number of tensors in `outputs`.
  *
  * @retval CGP_ESTATE  Also: the plan has no `external_loss`, or cgp_pipeline_backward() is due.
@@ -282,7 +284,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
                                                         int n_gradients);
 
 /**
- * Turn gradient accumulation on or off (the default).
+ * Turn gradient accumulation on or off. By default it is off.
  *
  * If it is on, cgp_pipeline_step() or cgp_pipeline_backward() adds its gradients to the gradients
  * that wait for cgp_optim_step(), as PyTorch's backward() does. The first such call after an
@@ -316,8 +318,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pi
  *
  * To get the gradient of the loss over all samples of several steps, accumulate over the steps and
  * set the total number of their targets. The result is bit-identical to one mini-batch if every
- * step but the last has a multiple of the planned micro-batch size. With this setting, a mini-batch
- * may have no targets that count.
+ * step but the last has a multiple of the planned micro-batch size. With this setting, all targets
+ * of a mini-batch may be ignored.
  *
  * @param[in] targets   A number >= 1 for each loss, in the order in which the losses were added to
  *                      the model. The same on all ranks. Borrowed for the call. NULL: sums are
@@ -372,7 +374,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipe
  * gradients of inputs.
  *
  * A gradient is the derivative of the whole mini-batch's loss with respect to each element. It is
- * zero if no op that the losses (or outputs) depend on reads the input.
+ * zero if the losses (or outputs) do not depend on the input.
  *
  * @param[in] gradients  One tensor per model input, in order of declaration, [N, ...] f32 on the
  *                       host with the N of the step. An element is NULL if its gradient is not
@@ -422,8 +424,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, 
  *
  * @retval CGP_ESTATE   There are no new gradients: cgp_pipeline_step() is due. Or the step's loss,
  *                      one of its running statistics or, with `clip_norm`, the norm of the
- *                      gradients is not finite. Then parameters, optimizer and states are as before
- *                      that step, its gradients can still be read, and training can continue.
+ *                      gradients is not finite. Then parameters, optimizer and states have the
+ *                      values from before that step, its gradients can still be read, and training
+ *                      can continue.
  * @retval CGP_EDEVICE  A device failed.
  *
  * Source: see cgp_optim.
@@ -431,7 +434,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, 
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
 
 /**
- * Set the learning rate of later updates, instead of the rate of the optimizer and its schedule.
+ * Set the learning rate of later updates. It replaces the rate from the optimizer and its schedule.
  * Checkpoints do not save this rate.
  *
  * Groups with a learning rate of their own keep their rate; cgp_pipeline_set_group_lr() sets that
@@ -451,8 +454,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_group_lr(cgp_pipeline *pipeli
 
 /**
  * Set the number of updates so far. Bias correction and the learning rate's schedule use this
- * number. The next checkpoint has it as its step. cgp_pipeline_set_optimizer_state() sets the
- * matching moments.
+ * number. It becomes the step of the next checkpoint. Set the matching moments with
+ * cgp_pipeline_set_optimizer_state().
  *
  * @param[in] updates  >= 0, the same on all ranks.
  *
@@ -464,7 +467,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_updates(cgp_pipeline *pipelin
 
 /** Return the norm of all gradients before clipping, from the last cgp_optim_step(), even if that
  *  call refused to update. NaN if neither the optimizer's `clip_norm` nor
- *  cgp_pipeline_clip_grad_norm() needed it. */
+ *  cgp_pipeline_clip_grad_norm() needed the norm. */
 CGP_API double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline);
 
 /** Return the number of updates, including the updates before a cgp_pipeline_load(). */
@@ -472,9 +475,9 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 
 /**
  * Stop a run in which no action ends for `seconds`. The run fails with CGP_EDEVICE. The message
- * names the action that hangs, and cgp_pipeline_report() returns the details. A device's update,
- * its sum of tied gradients, its commit of states, and its check for finite numbers each count as
- * one action. Time in which the whole process was stopped does not count.
+ * names the hanging action, and cgp_pipeline_report() returns the details. A device's update, its
+ * sum of tied gradients, its commit of states, and its check for finite numbers each count as one
+ * action. Time in which the whole process was stopped does not count.
  *
  * With several ranks there is one limit for all: no rank gives up while actions still end on any
  * rank. The rank whose worker hangs fails first; the calls of the other ranks end with CGP_EPEER
@@ -584,12 +587,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline,
                                                        const cgp_tensor *const *outputs,
                                                        int n_outputs);
 
-/** Return the number of bytes that a device has allocated, in one block. */
+/** Return the number of bytes that a device has allocated. They are one block. */
 CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);
 
-/** Find the bytes that the driver and other programs hold on each device's hardware. They exclude
- *  the bytes that this process has allocated there: see cgp_backend_driver_bytes(). Devices of one
- *  ordinal have the same value.
+/** Find the number of bytes that the driver and other programs hold on each device's hardware.
+ *  Bytes that this process has allocated there are not counted: see cgp_backend_driver_bytes().
+ *  Devices of one ordinal have the same value.
  *  @param[out] bytes [devices]; INT64_MAX: not known. @retval CGP_EDEVICE */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes);
 

@@ -27,8 +27,8 @@ extern "C" {
 
 typedef struct cgp_plan cgp_plan;
 
-/** Type of activations and their gradients on devices (results of ops, saved values, and messages
- *  between stages), and how GEMMs multiply.
+/** The type in which devices store activations and their gradients (results of ops, saved values,
+ *  and messages between stages), and the precision of GEMMs.
  *
  *  f32 is the exact precision: the order of every sum is fixed, on all kinds of GPUs. In bf16 and
  *  tf32, tensor cores and libraries decide the order of some sums, so the kind of GPU and the
@@ -41,12 +41,13 @@ typedef struct cgp_plan cgp_plan;
  *
  *  On processors with AVX512_BF16 or AMX, kernels round all GEMM operands, including weights, to
  *  bf16, and sum in f32. This applies to linear layers, convolutions, matrix products and
- *  attention. With CGP_CPU_ISA=v4 in the environment, they multiply in f32. Results do not depend
- *  on stages, schedule or recomputation, but their bits differ with and without these instructions.
+ *  attention. With CGP_CPU_ISA=v4 in the environment, these kernels multiply in f32. Results do not
+ *  depend on stages, schedule or recomputation, but their bits differ with and without these
+ *  instructions.
  *
- *  tf32 stores f32. In linear layers and 1 x 1 convolutions, the tensor cores of NVIDIA GPUs
- *  multiply: they round operands to 10 bits of fraction and sum in f32. A plan with a device of
- *  another backend than `cuda` is refused. A plan needs as much memory as in f32, plus 64 KiB of
+ *  tf32 stores f32. Linear layers and 1 x 1 convolutions run on the tensor cores of NVIDIA GPUs,
+ *  which round operands to 10 bits of fraction and sum in f32. A plan with a device of another
+ *  backend than `cuda` is refused. A plan needs as much memory as in f32, plus 64 KiB of
  *  workspace. */
 typedef enum cgp_precision {
     CGP_PRECISION_F32,
@@ -65,10 +66,10 @@ typedef struct cgp_plan_options {
     size_t struct_size;
     /** n >= 1: the number of devices. With v stages per device the plan has n v stages. [1] */
     int stages;
-    /** [n v] layers of each stage. NULL: the balance that cgp_balance_for_plan() finds for the
-     *  makespan, with FLOPs as costs. Borrowed for the call. */
+    /** [n v] Number of layers of each stage. NULL: the balance that cgp_balance_for_plan() finds
+     *  for the makespan, with FLOPs as costs. Borrowed for the call. */
     const int *balance;
-    /** B samples in a mini-batch, >= 1. [1] */
+    /** B >= 1: the number of samples in a mini-batch. [1] */
     int64_t batch;
     /** M >= 1: the number of micro-batches. Each has ceil(B / M) samples, so fewer than M
      *  micro-batches may suffice for B samples. [1] */
@@ -89,7 +90,7 @@ typedef struct cgp_plan_options {
     const cgp_schedule *table;
     /** [never] CGP_RECOMPUTE_BUDGET needs a memory limit on at least one device. Its candidates are
      *  the other modes, and plans whose backward recomputes a set of values chosen for each device.
-     *  It takes the fastest candidate that fits, with FLOPs as costs. */
+     *  The plan becomes the fastest candidate that fits, with FLOPs as costs. */
     cgp_recompute recompute;
     /** The optimizer. [SGD without momentum, lr 0.01] */
     cgp_optim optim;
@@ -102,8 +103,8 @@ typedef struct cgp_plan_options {
     const char *const *devices;
     /** T >= 1: the number of threads of each device. [1] */
     int threads_per_device;
-    /** Maximum bytes of each device; a smaller limit in a device's name applies instead. 0: no
-     *  limit here, but cgp_pipeline_create() checks the machine's memory. In bf16, a cpu device
+    /** Maximum number of bytes of each device; a smaller limit in a device's name applies instead.
+     *  0: no limit, but cgp_pipeline_create() checks the machine's memory. In bf16, a cpu device
      *  with a limit uses spare memory below the limit to keep weights packed across micro-batches.
      *  So set the limit to the memory that the machine has for the device. [0] */
     int64_t memory_limit;
@@ -114,11 +115,11 @@ typedef struct cgp_plan_options {
     /** Precision of the devices. [f32] */
     cgp_precision precision;
     /** Running statistics of batch norms change once per step, with the statistics of the whole
-     *  mini-batch, instead of once per micro-batch. With this option they do not depend on
-     *  `chunks`, up to rounding. Training normalises by micro-batch in both cases. [false] */
+     *  mini-batch, instead of once per micro-batch. With this option, the statistics do not depend
+     *  on `chunks`, up to rounding. Training normalises by micro-batch in both cases. [false] */
     bool deferred_batch_norm;
-    /** Processes that run the plan together, 1 to the number of devices; with `replicas`, the
-     *  processes of one replica. Each owns a contiguous block of devices. [1] */
+    /** Number of processes that run the plan together, 1 to the number of devices; with `replicas`,
+     *  the number for one replica. Each process owns a contiguous block of devices. [1] */
     int ranks;
     /** Algorithm of convolutions. [direct] */
     cgp_convolution convolution;
@@ -133,12 +134,12 @@ typedef struct cgp_plan_options {
     /** Maximum number of micro-batches in flight, as in cgp_schedule_options [0]. */
     int in_flight;
     /** R: a power of two, at most `gradient_groups`. R replicas of the pipeline share the M
-     *  micro-batches: replica r of R has floor(r M / R) .. floor((r + 1) M / R) - 1. The plan is
-     *  that of one replica, for ceil(M / R) micro-batches, and a `table` has as many. A pipeline
+     *  micro-batches: replica r of R has floor(r M / R) .. floor((r + 1) M / R) - 1. The plan
+     *  describes one replica, for ceil(M / R) micro-batches, and a `table` has as many. A pipeline
      *  runs on R times `ranks` ranks: rank r * `ranks` + p is rank p of replica r. After the last
      *  action of a step, gradients are added over the replicas in the tree of gradient groups. So
-     *  their bits depend on G and M, and not on R. With R > 1 the model has no states, and there is
-     *  neither `inference` nor `external_loss`. [1] */
+     *  the bits of gradients depend on G and M, and not on R. With R > 1 the model has no states,
+     *  and there is neither `inference` nor `external_loss`. [1] */
     int replicas;
 } cgp_plan_options;
 
@@ -177,10 +178,10 @@ CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
 
 /** The first goal of a balance. Times are simulated, as in cgp_plan_timeline(). */
 typedef enum cgp_balance_goal {
-    /** Minimise the makespan of a step; among equal makespans, the memory of the fullest device;
-     *  then the differences between devices and between stages. */
+    /** Minimise the makespan of a step. Among equal makespans, minimise the memory of the fullest
+     *  device; then the differences between devices and between stages. */
     CGP_BALANCE_MAKESPAN,
-    /** Minimise the memory of the fullest device; then the makespan, then the differences. */
+    /** Minimise the memory of the fullest device; then the makespan; then the same differences. */
     CGP_BALANCE_MEMORY,
 } cgp_balance_goal;
 
@@ -201,7 +202,7 @@ typedef enum cgp_balance_goal {
  * @param[in]  options  Borrowed.
  * @param[in]  goal The quantity that is minimised first.
  * @param[in]  costs    [layers] of a micro-batch, from cgp_profile_steps(), cgp_layer_costs_at() or
- *                      made up; NULL: FLOPs. Borrowed.
+ *                      chosen by the caller; NULL: FLOPs. Borrowed.
  * @param[out] balance  [cgp_plan_options_stages()] layers of each stage. Unchanged on failure.
  *
  * @retval CGP_EINVAL  As for cgp_plan_create(), or a time is negative or not finite.
@@ -221,10 +222,13 @@ typedef struct cgp_plan_stage {
     int device;
     double forward_flops, backward_flops, recompute_flops; /**< FLOPs of a full micro-batch. */
     double weight_flops;                                   /**< FLOPs of W, a part of backward. */
-    int input_slots, saved_slots;                          /**< Largest number in use at once. */
+    int input_slots, saved_slots;                          /**< Largest number of slots in use at
+                                                            *   once. */
     int64_t input_slot_bytes, saved_slot_bytes;            /**< Bytes of one slot, after forward. */
-    double recomputed_flops; /**< FLOPs of forward within backward, a part of backward_flops. */
-    /** Values that backward reads: stored by F or R, and recomputed within backward. */
+    double recomputed_flops; /**< FLOPs of forward that run within backward; a part of
+                              *   backward_flops. */
+    /** Numbers of values that backward reads: values stored by F or R, and values recomputed within
+     *  backward. */
     int kept_values, recomputed_values;
 } cgp_plan_stage;
 
@@ -246,7 +250,8 @@ typedef struct cgp_plan_device {
     /** The device's buffers for messages to other devices, including devices of other processes on
      *  this host. */
     int64_t transfer_bytes;
-    /** All bytes except parameters, gradients, optimizer, state, partial gradients and packed. */
+    /** All planned bytes except parameters, gradients, optimizer, state, partial gradients and
+     *  packed. */
     int64_t activation_bytes;
     int64_t planned_bytes; /**< Sum of all sections. */
     /** Values that change from step to step, and scalars, on a device that does not share the
@@ -305,8 +310,9 @@ CGP_API void cgp_plan_destroy(cgp_plan *plan);
  *  @retval CGP_ENOMEM Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]);
 
-/** Return the numbers of stages and devices (of one replica), the samples of a full micro-batch,
- *  and the micro-batches of a full mini-batch (at most `chunks`), over all replicas. */
+/** These functions return the number of stages, the number of devices, the samples of a full
+ *  micro-batch, and the micro-batches of a full mini-batch. The first two are for one replica; the
+ *  last is over all replicas, and is at most `chunks`. */
 CGP_API int cgp_plan_stages(const cgp_plan *plan);
 CGP_API int cgp_plan_devices(const cgp_plan *plan);
 CGP_API int64_t cgp_plan_microbatch(const cgp_plan *plan);

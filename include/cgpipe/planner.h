@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planner.h -- predicts the step of a plan, and searches plans that fit their devices.
+/* planner.h -- predicts the step of a plan, and searches for plans that fit their devices.
  *
  *     cgp_search_options search = cgp_search_options_default();
  *     cgp_search_result found;
@@ -31,8 +31,8 @@ typedef struct cgp_device_speed {
 
 /**
  * Estimate costs of layers. The time of a kernel is the larger of FLOPs / `flops_per_second` and
- * bytes / `bytes_per_second`, where bytes counts each operand once. The time of an update is bytes
- * / `bytes_per_second`. Launches take no time.
+ * bytes / `bytes_per_second`, where the bytes of each operand count once. The time of an update is
+ * bytes / `bytes_per_second`. Launches take no time.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  speed    Borrowed.
@@ -52,7 +52,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_estimate(const cgp_model *mode
  * Find the balance of a plan for devices of unequal speed. The first goal is the makespan, as for
  * cgp_balance_for_plan().
  *
- * @param[in]  costs    [rows][layers] of a micro-batch. Rows differ in times only. Borrowed.
+ * @param[in]  costs    [rows][layers] Costs of a micro-batch. Rows may differ only in their times.
+ *                      Borrowed.
  * @param[in]  row_of   [devices] the row of each device's costs, below the number of devices; NULL:
  *                      all devices have row 0. Borrowed.
  * All else is as in cgp_balance_for_plan().
@@ -65,7 +66,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_for_devices(const cgp_model *model
 /** Times of messages between stages. Arrays are borrowed. */
 typedef struct cgp_message_costs {
     /** Bytes per second of a message that uses no link; 0: such a message takes no time. Several
-     *  such messages of an edge may be on the way at one time. */
+     *  such messages of an edge may be in transit at one time. */
     double copy_bytes_per_second;
     /** [devices][devices] Links: latency in seconds, and bytes per second, from one device to
      *  another. On a link, an edge transfers one message at a time. NULL: there are no links.
@@ -106,9 +107,9 @@ typedef struct cgp_search_options {
     /** Try every schedule; if the plan's options set `in_flight`, only v-flex. If `in_flight` is 0,
      *  v-flex is tried with up to five values of `in_flight`, from the least to the most. [true] */
     bool schedules;
-    /** Try 2, 3, 4, 6 and 8 stages on each device, for schedules that allow any number. Only with
-     *  `schedules`. If false: try only schedules with the plan options' `virtual_stages`, or, if
-     *  that is 0, schedules with any number. [true] */
+    /** Try 2, 3, 4, 6 and 8 stages on each device, for schedules that allow any number. This option
+     *  has an effect only with `schedules`. False: try only schedules with the plan options'
+     *  `virtual_stages` or, if that is 0, schedules with any number. [true] */
     bool virtual_stages;
     /** Try every recomputation mode. [true] */
     bool recomputes;
@@ -200,10 +201,11 @@ typedef struct cgp_search_result {
  * Search for the fastest plans whose devices stay within their memory limits.
  *
  * Every choice was planned, so its bytes are exact, and simulated. For each schedule the balance
- * with the least makespan is planned. If a device exceeds its limit, the balance with the least
- * makespan within the limit is searched, then the balance with the least memory. Then layers move
- * while a plan gets faster, or comes nearer to its limit, unless plans are large. A recomputation
- * mode is left out if a mode fits that has the same actions or fewer, and none that takes longer.
+ * with the least makespan is planned. If a device exceeds its limit, the search looks for the
+ * balance with the least makespan within the limit, then for the balance with the least memory.
+ * Unless plans are large, it then moves layers between stages as long as a plan gets faster, or
+ * comes nearer to its limit. A recomputation mode is left out if another mode fits that cannot be
+ * slower: it has the same actions or fewer, and none of them takes more time.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Options that the search does not change, including memory limits. `balance`
@@ -212,9 +214,9 @@ typedef struct cgp_search_result {
  * @param[in]  search   Borrowed; NULL for all defaults.
  * @param[out] out      Filled on success. After CGP_ELIMIT, only `tried` and `least` are filled.
  *
- * @retval CGP_EINVAL  No plan can be made; the message is that of the first plan.
- * @retval CGP_ELIMIT  No plan fits. The message has the least memory that would be enough, and what
- *                     needs it.
+ * @retval CGP_EINVAL  No plan can be made; the message is the message of the first plan.
+ * @retval CGP_ELIMIT  No plan fits. The message has the least memory that would be enough, and the
+ *                     parts that need this memory.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: a balance and a plan for each schedule, mode, precision and number of
@@ -229,7 +231,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_search(const cgp_model *model,
  *  The balance is borrowed from the choice. Threads: any. */
 CGP_API void cgp_search_choice_apply(const cgp_search_choice *choice, cgp_plan_options *options);
 
-/** Free the arrays of a result. A result that is all zero is accepted. */
+/** Free the arrays of a result. A result whose fields are all zero is accepted. */
 CGP_API void cgp_search_result_release(cgp_search_result *result);
 
 #ifdef __cplusplus

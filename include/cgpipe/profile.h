@@ -25,7 +25,7 @@ typedef struct cgp_pipeline_times {
     double backward_seconds;
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
     /** Median time from the end of an action (or transfer) to the start of the device's next
-     *  action. Only next actions that did not wait count. NaN if there is no such time, or out of
+     *  action. Next actions that waited are not counted. NaN if there is no such time, or out of
      *  memory. A transfer starts when it has its buffer. */
     double gap_seconds;
     /** Wake-up latency: median time from the end of a SEND to the start of the RECV that waited for
@@ -68,11 +68,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipe
 
 /**
  * Return the costs of layers in all full micro-batches since cgp_pipeline_measure_layers(), in the
- * form of cgp_profile_steps(). They are measured during training, while all devices of the plan are
- * busy. Times are means; recomputations count as forwards.
+ * form of cgp_profile_steps(). These costs are measured during training, while all devices of the
+ * plan are busy. Times are means; recomputations count as forwards.
  *
- * @param[out] costs  [cgp_model_layers()], for micro-batches of cgp_plan_microbatch() samples.
- *                    Caller's. Unchanged on failure.
+ * @param[out] costs  [cgp_model_layers()], for micro-batches of cgp_plan_microbatch() samples. The
+ *                    caller's memory. Unchanged on failure.
  * @retval CGP_ESTATE  Nothing has been measured.
  * @retval CGP_ENOMEM
  */
@@ -90,17 +90,18 @@ typedef struct cgp_op_time {
     double seconds[3];
     double flops[3]; /**< FLOPs of all runs. */
     /** Bytes of the operands of all runs, as if each operand were read from or written to memory
-     *  once. An operand that the kernel adds to counts twice. This is the least memory traffic if
+     *  once. An operand to which the kernel adds counts twice. This is the least memory traffic if
      *  each kernel's operands are larger than the cache. */
     double bytes[3];
 } cgp_op_time;
 
 /**
  * Return the kernel times by kind of op, in all full micro-batches since
- * cgp_pipeline_measure_layers(). Copies between programs, messages and updates are not included.
+ * cgp_pipeline_measure_layers(). The times of copies between programs, messages and updates are not
+ * included.
  *
- * @param[out] times  [CGP_OP_TIMES] The kinds that ran, in descending order of time. Caller's.
- *                    Unchanged on failure.
+ * @param[out] times  [CGP_OP_TIMES] The kinds that ran, in descending order of time. The caller's
+ *                    memory. Unchanged on failure.
  * @param[out] n      Number of kinds.
  * @retval CGP_ESTATE  Nothing has been measured.
  */
@@ -154,15 +155,15 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
  * If the steps do not fit into memory, or if the model cannot train, a warning is logged. Then the
  * kernels of all sizes are measured one by one on the first device. Memory for one op at a time is
  * enough, a limit in the device's name has no effect, and `update_seconds` is 0. Each kernel runs
- * once to warm up and `steps` times on random data. On a device that uses host memory, the caches
- * are filled before each of several runs: with other memory, then with the op's x or dy. Kernels
- * that differ only in their data are measured once for all layers.
+ * once to warm up and `steps` times on random data. On a device that uses host memory, several runs
+ * are measured. Before each of them, the caches are filled with other memory, then with the op's x
+ * or dy. Kernels that differ only in their data are measured once for all layers.
  *
  * @param[in]  model     Finished. Borrowed.
  * @param[in]  options   Borrowed.
  * @param[out] costs     [sizes][cgp_model_layers()], in seconds and bytes of one micro-batch.
  *                       `update_seconds` is the time of the update, split in proportion to
- *                       parameter bytes. Caller's. Unchanged on failure.
+ *                       parameter bytes. The caller's memory. Unchanged on failure.
  * @param[out] in_steps  Set to true if whole steps were measured, to false if the kernels were
  *                       measured one by one. Unchanged on failure. May be NULL.
  *

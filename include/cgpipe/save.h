@@ -21,12 +21,12 @@ extern "C" {
  * continues bit for bit (with the same micro-batch size).
  *
  * The files are written to a temporary directory, synced, and renamed to `directory/step-00000042`.
- * Then `directory/latest` points to it, and older checkpoints beyond `keep` are deleted (failures
- * are logged as warnings). Even if the process is killed, the directory has only complete
- * checkpoints. `directory` may be a link; links inside it are not followed.
+ * Then the link `directory/latest` is set to this name, and older checkpoints beyond `keep` are
+ * deleted (failures are logged as warnings). Even if the process is killed, the directory has only
+ * complete checkpoints. `directory` may be a link; links inside it are not followed.
  *
  * With several ranks, each rank writes its own tensors to one directory that all ranks see; rank 0
- * renames the directory when all ranks are done. The files then have other names
+ * renames the directory when all ranks are done. With several ranks the files have other names
  * (<cgpipe/checkpoint.h>), and any number of ranks can load them.
  *
  * A plan for inference saves only weights and states, as step 0, from which a training run can
@@ -88,7 +88,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
 /**
  * Check that a checkpoint can be saved in a directory: the directory is writable, and all ranks see
  * the same directory. Call it before the first step of a training run; cgp_pipeline_save() checks
- * again. Its test files are deleted.
+ * again. The files that the check writes are deleted.
  *
  * @param[in] directory  As for cgp_pipeline_save().
  *
@@ -102,7 +102,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
 
 /**
  * Load a checkpoint that cgp_pipeline_save() wrote, including its seed. Training continues with the
- * step that followed the save.
+ * step after the save.
  *
  * The call checks everything before it changes anything: the SHA-256 of every file, names, shapes,
  * and the optimizer. Ranks that see the same directory divide the bytes to check among them; each

@@ -38,13 +38,13 @@ typedef struct cgp_action {
     int stage;      /**< 0..n-1: the stage that computes, sends or receives. */
     int microbatch; /**< 0..m-1. */
     int edge;       /**< Transfers: index into the edges of cgp_schedule_lower(). Others: -1. */
-    /** F only, before lowering: this F and the next B or I of the list run as a pair (dualpipe-v,
-     *  OVERLAP_F_B). Each of the two waits for the inputs of both actions, and both send when both
-     *  are done. */
+    /** Only for F, before lowering: this F and the next B or I of the list run as an overlapped
+     *  pair (dualpipe-v, OVERLAP_F_B). Each action of the pair waits for the inputs of both, and
+     *  both send when both are done. */
     bool overlapped;
 } cgp_action;
 
-/** A link between two stages, used once by every micro-batch.
+/** An edge between two stages. Every micro-batch uses it once.
  *
  *  from < to: an activation, ready after F of `from`, needed by F of `to`.
  *  from > to: a gradient, ready after B (or I) of `from`, needed by B (or I) of `to`. */
@@ -109,8 +109,9 @@ typedef struct cgp_schedule_info {
     cgp_placement placement;
 } cgp_schedule_info;
 
-/** These functions return schedule number `index`, from 0, or NULL after the last, and the schedule
- *  with the name `name`, or NULL. The result is static. Threads: any. */
+/** The first function returns schedule number `index`, counted from 0. The second returns the
+ *  schedule called `name`. The result is static; NULL if there is no such schedule. Threads:
+ *  any. */
 CGP_API const cgp_schedule_info *cgp_schedule_info_at(int index);
 CGP_API const cgp_schedule_info *cgp_schedule_info_find(const char *name);
 
@@ -128,7 +129,7 @@ typedef struct cgp_schedule_options {
     const double *backward_weight; /**< [stages] Time of W [NULL: 1]. */
     double latency;                /**< zb-1p, zb-2p: time of a message between devices [0]. */
     /** v-flex: maximum number of micro-batches in flight, summed over the two stages of a device.
-     *  The range is from v-min's peak to 2n [0: 2n, 1f1b's memory]. */
+     *  The range is from the peak of v-min to 2n [0: 2n, which needs as much memory as 1f1b]. */
     int in_flight;
 } cgp_schedule_options;
 
@@ -186,10 +187,10 @@ CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int
  * Insert an R before the backward of every (stage, micro-batch) that the mode recomputes.
  *
  * except_last does not recompute a micro-batch if the next backward after its F, in the list of the
- * stage, is for the same micro-batch. It needs as much memory as `always` (one saved slot), and the
- * fewest recomputations possible in that memory.
+ * stage, is for the same micro-batch. This mode needs as much memory as `always` (one saved slot),
+ * and the fewest recomputations possible in that memory.
  *
- * @retval CGP_EINVAL  Not a mode. The schedule is unchanged.
+ * @retval CGP_EINVAL  `mode` is not a mode. The schedule is unchanged.
  * @retval CGP_ESTATE  The schedule is lowered already, or has R actions. The schedule is unchanged.
  * @retval CGP_ENOMEM  The schedule is unchanged.
  */
@@ -214,8 +215,8 @@ typedef enum cgp_stage_backward {
  *
  * @param[in] stages  [stages]. Borrowed for the call.
  *
- * @retval CGP_EINVAL  Not a cgp_stage_backward. The schedule is unchanged.
- * @retval CGP_ESTATE  Lowered already. The schedule is unchanged.
+ * @retval CGP_EINVAL  An element is not a cgp_stage_backward. The schedule is unchanged.
+ * @retval CGP_ESTATE  The schedule is lowered already. It is unchanged.
  * @retval CGP_ENOMEM  The schedule is unchanged.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_freeze(cgp_schedule *schedule,
@@ -233,7 +234,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_freeze(cgp_schedule *schedule,
  * @param[in] edges    [n_edges], copied. `from` != `to`, both 0..n-1.
  *
  * @retval CGP_EINVAL  An edge is wrong. The schedule is unchanged.
- * @retval CGP_ESTATE  Lowered already.
+ * @retval CGP_ESTATE  The schedule is lowered already.
  * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges,
@@ -285,8 +286,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_csv(cgp_schedule **out, cons
 
 /**
  * Write a schedule as CSV that cgp_schedule_from_csv() and PyTorch read. Transfers are in the form
- * of PyTorch 2.6 to 2.9. Later versions also need a wait for each SEND. Give them a text of compute
- * actions: they insert transfers and waits themselves.
+ * of PyTorch 2.6 to 2.9. Later versions also need a wait for each SEND. For these versions, write
+ * compute actions only: they insert transfers and waits themselves.
  *
  * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
  *
@@ -301,16 +302,17 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_to_csv(const cgp_schedule *schedu
  *  cgp_schedule_report_release(). */
 typedef struct cgp_schedule_report {
     int devices, stages, edges;
-    /** [stages] Largest number of micro-batches between their F and the end of their backward,
-     *  which is B or W, or I if the stage has only I. On a stage without backward, a micro-batch
-     *  ends with its F, and the number is 1. */
+    /** [stages] Largest number of micro-batches in flight. A micro-batch is in flight from its F to
+     *  the end of its backward, which is B or W, or I if the stage has only I. On a stage without
+     *  backward, it is in flight only during its F, and the number is 1. */
     int *peak_in_flight;
     /** [devices] Largest sum of micro-batches in flight over the device's stages at one time. */
     int *peak_slots;
-    /** [edges] Numbers of buffers, >= 1, with which the schedule does not deadlock under any costs.
-     *  With one buffer fewer on any edge it deadlocks. A receive has a buffer from its posting
-     *  until its message is taken. Several such arrays may exist. The largest entry of this array
-     *  is the smallest capacity that suffices if all edges have the same capacity. */
+    /** [edges] Number of buffers of each edge, >= 1. With these buffers, the schedule does not
+     *  deadlock under any costs. With one buffer fewer on any edge, it deadlocks. A receive has a
+     *  buffer from its posting until its message is taken. Several such arrays may exist. The
+     *  largest entry of this array is the smallest capacity that suffices if all edges have the
+     *  same capacity. */
     int *min_capacity;
 } cgp_schedule_report;
 
@@ -320,7 +322,7 @@ typedef struct cgp_schedule_report {
  * - Every (stage, micro-batch) has its F once, then its backward once (B, or I then W). A stage
  *   whose parameters are frozen may have I alone for every micro-batch. A stage without
  *   gradient edges may have no backward at all, and in a forward schedule no stage has one.
- * - R occurs at most once, between F and backward.
+ * - R of a (stage, micro-batch) occurs at most once, between F and backward.
  * - SEND follows its producer and RECV precedes its consumer, once each, not necessarily next to
  *   them. (RECV posts a receive, see cgp_schedule_simulate().)
  * - The schedule does not deadlock with unbounded buffers.
@@ -331,7 +333,7 @@ typedef struct cgp_schedule_report {
  *
  * @retval CGP_EINVAL  The message names the device, the position (from 0), the action and the rule
  *                     or, for a deadlock, the cycle.
- * @retval CGP_ESTATE  Not lowered.
+ * @retval CGP_ESTATE  The schedule is not lowered.
  * @retval CGP_ENOMEM
  *
  * Cost: O(actions) if one buffer suffices on every edge; otherwise at most O(actions x edges x log
@@ -363,17 +365,17 @@ typedef struct cgp_schedule_costs {
     /** [edges] Number of buffers, >= 1 [unbounded]. SEND waits while all buffers are in use; taking
      *  a message frees its buffer. A posted receive occupies one buffer. */
     const int *capacity;
-    /** [stages] Time of one addition of partial sums of gradients, after I and after W [0]. B takes
-     *  both. With gradient groups (cgp_plan_options), the last micro-batch of a group ends with the
-     *  additions of the tree. */
+    /** [stages] Time of one addition of partial sums of gradients, after I and after W [0]. After
+     *  B, both additions run. With gradient groups (cgp_plan_options), the last micro-batch of a
+     *  group ends with the additions of the tree. */
     const double *add_input, *add_weight;
     /** Number of gradient groups, a power of two up to 1024 [0: 1]. */
     int gradient_groups;
 } cgp_schedule_costs;
 
-/** Times of a step: simulated, in the unit of its costs, or measured, in seconds from the start of
- *  its first action (cgp_pipeline_last_timeline(), cgp_schedule_from_trace()). Arrays are owned;
- *  free them with cgp_schedule_timeline_release().
+/** Times of a step. They are either simulated, in the unit of the costs, or measured, in seconds
+ *  from the start of the first action (cgp_pipeline_last_timeline(), cgp_schedule_from_trace()).
+ *  Arrays are owned; free them with cgp_schedule_timeline_release().
  *
  *  Compute time is the time of F, B, I, W and R. If nothing takes time, busy fractions and bubbles
  *  are 0. */
@@ -383,8 +385,8 @@ typedef struct cgp_schedule_timeline {
     double span;            /**< Largest difference, over the devices, between the end of the last
                              *  action and the start of the first. */
     double bubble_makespan; /**< 1 - compute time of all devices / (devices x makespan). */
-    /** 1 - compute time / span, of the device with the largest span. If several devices have this
-     *  span (within a relative 1e-12), this is the device with the least compute time. */
+    /** 1 - compute time / span, for the device with the largest span. If several devices have this
+     *  span (within a relative 1e-12), the device with the least compute time is used. */
     double bubble_span;
     /** [devices] Compute time / makespan. */
     double *busy;
@@ -401,23 +403,24 @@ typedef struct cgp_schedule_timeline {
      *  long as the transfer. A measured transfer starts when the device reaches it; waiting and
      *  copying are included. */
     double **start, **end;
-    /** [devices][actions of the device] Measured steps; NULL if simulated. `released`: when the
-     *  other side released the buffer, or message, of a transfer (0: before the step). `ready`:
-     *  when this side had the buffer or message. The transfer waited if `released` is after
-     *  `start`, and it copies from `ready` to `end`. For other actions, `released` is 0 and `ready`
-     *  is the start. */
+    /** [devices][actions of the device] For measured steps; NULL if simulated. `released` is the
+     *  time at which the other side released the buffer, or message, of a transfer (0: before the
+     *  step). `ready` is the time at which this side had the buffer or message. The transfer waited
+     *  if `released` is after `start`, and it copies from `ready` to `end`. For other actions,
+     *  `released` is 0 and `ready` is the start. */
     double **released, **ready;
     /** [devices][actions of the device] The action is on the critical path, a chain of actions from
      *  0 to the makespan. In the chain, each action starts when the previous action ends or when
      *  its message arrives. Several such chains may exist. A measured path is traced back from the
-     *  action that ends last. A transfer that waited leads to the transfer it waited for. Any other
-     *  action leads to the action before it on its device. */
+     *  action that ends last. If a transfer waited, the path continues with the transfer that it
+     *  waited for. From any other action, the path continues with the previous action on the same
+     *  device. */
     bool **critical;
     /** Compute time on the critical path, by kind. The rest of the makespan is messages and, if
      *  measured, the time between actions. */
     double critical_path[CGP_ACTION_R + 1];
-    /** Largest error of any rank's times relative to rank 0, in seconds, if measured on hosts with
-     *  separate clocks. Otherwise 0. */
+    /** Largest error of any rank's times relative to the clock of rank 0, in seconds, if the step
+     *  was measured on hosts with separate clocks. Otherwise 0. */
     double clock_uncertainty;
 } cgp_schedule_timeline;
 
@@ -426,17 +429,18 @@ typedef struct cgp_schedule_timeline {
  * messages have arrived.
  *
  * SEND waits for a free buffer. RECV only posts a receive, wherever it is in the list: the F, B or
- * I of its stage and micro-batch waits for the message and takes it. (In a pair, F waits for the
- * messages of both actions.) So the position of RECV changes no times, but may change the number of
- * buffers needed. Transfers take no time on the device unless costs.transfers_block is set.
+ * I of its stage and micro-batch waits for the message and takes it. (In an overlapped pair, F
+ * waits for the messages of both actions.) So the position of RECV changes no times, but may change
+ * the number of buffers needed. Transfers take no time on the device unless costs.transfers_block
+ * is set.
  *
  * @param[in]  costs  Borrowed; NULL for all defaults.
  * @param[out] out    Filled on success only.
  *
- * @retval CGP_EINVAL  A cost is negative or not finite, a capacity is < 1, gradient_groups is no
+ * @retval CGP_EINVAL  A cost is negative or not finite, a capacity is < 1, gradient_groups is not a
  *                     power of two, a rule of cgp_schedule_check() is broken, or the schedule
  *                     deadlocks with this capacity (the message has the cycle).
- * @retval CGP_ESTATE  Not lowered.
+ * @retval CGP_ESTATE  The schedule is not lowered.
  * @retval CGP_ENOMEM
  *
  * Cost: O(actions).
@@ -475,17 +479,17 @@ CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
  * An action too short for its name is drawn as its letter; an action shorter than half a column may
  * be invisible.
  *
- * @param[in]  schedule  Lowered.
+ * @param[in]  schedule  A lowered schedule.
  * @param[in]  timeline  Timeline of this schedule.
- * @param[in]  until     Time at the end of the last column, from 0, at least the makespan. Use one
- *                       larger value to draw two steps to the same scale.
+ * @param[in]  until     Time at the end of the last column, at least the makespan. To draw two
+ *                       steps to the same scale, pass the same value for both.
  * @param[in]  columns   Columns in a row, 1 to 2^20.
  * @param[out] out       Text with a newline after each row, and a 0 at its end; freed by the caller
  *                       with free().
  *
  * @retval CGP_EINVAL  `until` or `columns` is out of range, or a rule of cgp_schedule_check() is
  *                     broken.
- * @retval CGP_ESTATE  Not lowered.
+ * @retval CGP_ESTATE  The schedule is not lowered.
  * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_draw_timeline(const cgp_schedule *schedule,
@@ -498,12 +502,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_draw_timeline(const cgp_schedule 
  * action's kind, and the number of its micro-batch. Idle time is background, boxes on the critical
  * path have a red border, and the title has bubble and memory.
  *
- * @param[in]  schedule  Lowered.
+ * @param[in]  schedule  A lowered schedule.
  * @param[in]  timeline  Timeline of this schedule.
  * @param[out] out       The text, with a 0 at its end; freed by the caller with free().
  *
  * @retval CGP_EINVAL  A rule of cgp_schedule_check() is broken.
- * @retval CGP_ESTATE  Not lowered.
+ * @retval CGP_ESTATE  The schedule is not lowered.
  * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_svg(const cgp_schedule *schedule,

@@ -62,8 +62,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
 /**
  * Read a tokenizer from a tokenizer.json.
  *
- * Everything in the file either has the same effect as in Hugging Face's tokenizers, or is refused
- * with its name in the message. These parts are supported:
+ * Every part of the file either has the same effect as in Hugging Face's tokenizers or is refused;
+ * the message then names the part. These parts are supported:
  *
  *     model           BPE of bytes, as in cgp_tokenizer_create();
  *                     merges as "left right" or ["left", "right"]; ignore_merges
@@ -84,13 +84,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
  * @param[in]  path  Path of the file. Borrowed.
  *
  * @retval CGP_EIO      The file is missing, unreadable or not a regular file; the message names it.
- * @retval CGP_EFORMAT  The file is not as described; the message has its key, the expected and the
- *                      actual value. Or the file is larger than 1 GiB, or its JSON needs more
- *                      memory than the limit (CGP_LIMITS=json=BYTES).
+ * @retval CGP_EFORMAT  The file is not as described; the message has the wrong key, the expected
+ *                      and the actual value. Or the file is larger than 1 GiB, or its JSON needs
+ *                      more memory than the limit (CGP_LIMITS=json=BYTES).
  * @retval CGP_EINVAL   CGP_LIMITS is invalid.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: about 2 s for 128,000 tokens, and several 100 MiB of memory while it reads.
+ * Threads: any. Cost: about 2 s and several hundred MiB of temporary memory for 128,000 tokens.
  * Source: https://github.com/huggingface/tokenizers, release 0.23.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_open(cgp_tokenizer **out, const char *path);
@@ -103,13 +103,13 @@ CGP_API int64_t cgp_tokenizer_vocab_size(const cgp_tokenizer *tokenizer);
 
 /**
  * Return the id of the token that ends a document: "<|endoftext|>" or Llama 3's "<|end_of_text|>";
- * -1 if there is neither. In a tokenizer.json it is an added token.
+ * -1 if there is neither. In a tokenizer.json, this token is an added token.
  */
 CGP_API int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *tokenizer);
 
 /**
- * Return the id of the added token with this content (such as "<|eot_id|>"), otherwise of the token
- * with these bytes (such as " the"); -1 if there is none.
+ * Return the id of the added token with this content (such as "<|eot_id|>"), otherwise the id of
+ * the token with these bytes (such as " the"); -1 if there is neither.
  *
  * @param[in] text  Borrowed.
  *
@@ -121,9 +121,9 @@ CGP_API int32_t cgp_tokenizer_token_id(const cgp_tokenizer *tokenizer, const cha
  * Return the tokens that the template of a tokenizer.json puts before a text, such as Llama 3's
  * <|begin_of_text|>.
  *
- * These tokens, a text's own and cgp_tokenizer_suffix() equal the tokens that Hugging Face's
- * tokenizers give with add_special_tokens=True. cgp_tokenizer_encode() alone gives the tokens of
- * add_special_tokens=False.
+ * This prefix, the tokens of a text and the suffix (cgp_tokenizer_suffix()) together equal the
+ * result of Hugging Face's tokenizers with add_special_tokens=True. cgp_tokenizer_encode() alone
+ * equals their result with add_special_tokens=False.
  *
  * @param[out] count  Number of tokens; 0 if there is no template.
  *
@@ -142,15 +142,15 @@ CGP_API const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int6
  * Added tokens in the text, including special tokens, become their ids. The search for an added
  * token with `normalized` comes after normalization. (vocab.json has no added tokens:
  * "<|endoftext|>" in a text is thirteen ordinary characters.) The rest is split into words by the
- * pattern of the file; for vocab.json by GPT-2's
+ * pattern of the file; for vocab.json, by GPT-2's pattern:
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
  * Then the bytes of each word are merged. While two neighbours have a merge, the pair that comes
  * first in the merges is merged; if it occurs several times, its leftmost occurrence is merged. For
- * UTF-8 the tokens equal the tokens of Hugging Face's tokenizers, release 0.23, with its letters
- * and numbers (Unicode 16) and its normalization (Unicode 9). They do not depend on installed
- * libraries.
+ * UTF-8, the tokens equal the tokens of Hugging Face's tokenizers, release 0.23, whose letters and
+ * numbers come from Unicode 16 and whose normalization comes from Unicode 9. The tokens do not
+ * depend on installed libraries.
  *
  * A byte that is not part of a well-formed UTF-8 sequence becomes its own token and splits the
  * text. The text a + byte + b has the tokens of a, then the byte's token, then the tokens of b.
@@ -191,7 +191,7 @@ CGP_API int64_t cgp_tokenizer_split_point(const cgp_tokenizer *tokenizer, const 
                                           int64_t count);
 
 /**
- * Join the bytes of tokens.
+ * Decode tokens: join their bytes.
  *
  * The result is UTF-8 only if the tokens end at character boundaries. It equals the result of
  * tokenizers' decode(skip_special_tokens=False), except that decode() writes U+FFFD for ill-formed
@@ -201,13 +201,13 @@ CGP_API int64_t cgp_tokenizer_split_point(const cgp_tokenizer *tokenizer, const 
  *
  * @param[in]  tokenizer  Borrowed.
  * @param[in]  ids        [n_ids], 0 <= id < vocab_size. Borrowed.
- * @param[out] bytes      [count] bytes, with a 0 after them. Owned by the caller, who calls free().
- * @param[out] count      Bytes.
+ * @param[out] bytes      [count] The bytes, followed by a 0. Owned by the caller, who calls free().
+ * @param[out] count      Number of bytes.
  *
  * @retval CGP_EINVAL  An id is not in the vocabulary. The message has the id and its index.
  * @retval CGP_ENOMEM
  *
- * Threads: any; several threads may call it at a time.
+ * Threads: any; several threads may call this function at the same time.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_decode(const cgp_tokenizer *tokenizer,
                                                        const int32_t *ids, int64_t n_ids,

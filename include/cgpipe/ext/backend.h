@@ -19,8 +19,9 @@
  * - `launches` is in `graphs`: only the check of a captured graph reads it.
  *
  * With `streams`, work is *enqueued*: the call returns before the work is done. Without `streams`,
- * the work is done when the call returns, and queues are ignored. A copy names its queue, and work
- * of `kernels` goes to COMPUTE. The work of one queue runs in order; queues run concurrently.
+ * the work is done when the call returns, and a `queue` argument has no effect. A copy names its
+ * queue, and work of `kernels` goes to COMPUTE. The work of one queue runs in order; queues run
+ * concurrently.
  *
  *     COMPUTE   kernels, conversions, updates
  *     IN        copies to this device, from the host or another device
@@ -32,10 +33,11 @@
  * A failure in a queue is permanent. The queue drops the remaining work, its events complete, and
  * every later call on the device returns the failure. The caller then destroys the device.
  *
- * A kernel is created once for op attributes and a number of samples, by the thread that created
- * the device. A kernel allocates nothing when it runs; all its memory, including the workspace, is
- * passed with the call. Kernels read no host memory, unless the backend is `host_addressable`.
- * cgpipe/ext/ops.h lists the ops. The headers in cgpipe/ext/ops/ say what each op computes.
+ * The thread that created the device creates one kernel for each combination of op attributes and
+ * number of samples. A kernel allocates nothing when it runs; all its memory, including the
+ * workspace, is passed with the call. Kernels read no host memory, unless the backend is
+ * `host_addressable`. cgpipe/ext/ops.h lists the ops. The headers in cgpipe/ext/ops/ say what each
+ * op computes.
  *
  * Threads: all calls on a device come from the thread that created it. The same holds for
  * event_wait(), whose event may belong to another device of the same backend. event_sync() may be
@@ -78,8 +80,9 @@ static inline float cgp_step_loss_scale(const cgp_step_values *values, int l) {
 }
 
 /** The operands of one run, in device memory, borrowed for the call that enqueues it. An operand
- *  that a direction does not use may be NULL, as may an unwanted dx[k] or a frozen parameter's
- *  dparam[k]. If the weight of a product is frozen, BACKWARD_WEIGHT has no x. */
+ *  that a direction does not use may be NULL. A dx[k] that is not wanted, and the dparam[k] of a
+ *  frozen parameter, may be NULL too. If the weight of a product is frozen, BACKWARD_WEIGHT has no
+ *  x. */
 typedef struct cgp_kernel_args {
     const void *x[CGP_OP_MAX_INPUTS];
     /** The op's result: written by forward, read by backward. */
@@ -95,8 +98,8 @@ typedef struct cgp_kernel_args {
     void *log;
     int64_t log_bytes;
     const float *param[CGP_OP_MAX_PARAMETERS];
-    /** Prepacked parameters, for kernels for which packed() returns bytes. pack() has written them
-     *  from the current values. NULL: they are not prepacked; only a backend that
+    /** Prepacked parameters, which pack() has written from the current values; only for kernels
+     *  whose packed() size is not 0. NULL: the parameters are not prepacked; only a backend that
      *  `packs_optionally` gets NULL. */
     const void *packed;
     const void *dy;
@@ -118,7 +121,7 @@ typedef struct cgp_kernel_args {
     bool first;
     /** True: dropout is on, and BATCH_NORM takes its statistics from x. */
     bool training;
-    /** True: BATCH_NORM's running statistics are statistics of whole mini-batches. */
+    /** True: the running statistics of BATCH_NORM are computed over whole mini-batches. */
     bool deferred;
     /** For CUSTOM: true if this forward is a recomputation for backward. */
     bool recomputing;
@@ -210,7 +213,7 @@ typedef struct cgp_device_options {
     /** For `cpu`: the number of the device's threads, >= 1. */
     int threads;
     /** Instruction set of the kernels, if the backend has several. All ranks of a pipeline have
-     *  agreed on this set. NONE: the backend takes the best set. */
+     *  agreed on this set. NONE: the backend uses the best set of this machine. */
     cgp_isa isa;
 } cgp_device_options;
 
@@ -219,11 +222,11 @@ typedef struct cgp_backend_device {
     /** Return the number of ordinals. @retval CGP_EDEVICE There is no hardware; the message says
      *  why. */
     cgp_status (*count)(int *count);
-    /** Return the bytes that devices of an ordinal can allocate at present; INT64_MAX: not
-     *  known. */
+    /** Return the number of bytes that devices of an ordinal can allocate at present; INT64_MAX:
+     *  the number is not known. */
     cgp_status (*memory)(int ordinal, int64_t *bytes);
-    /** Return the bytes on an ordinal that the driver and other programs hold, that is, bytes that
-     *  are neither free nor allocated by devices of this process. The driver takes more when
+    /** Return the number of bytes on an ordinal that the driver and other programs hold. These
+     *  bytes are neither free nor allocated by devices of this process. The driver takes more when
      *  kernels first run. A NULL function: the number is not known. Threads: any. */
     cgp_status (*driver_bytes)(int ordinal, int64_t *bytes);
     /** Find the best instruction set on this machine for kernels of a type, CGP_F32 or CGP_BF16.
@@ -231,15 +234,15 @@ typedef struct cgp_backend_device {
      *  these instruction sets. @retval CGP_EINVAL The environment requires an instruction set that
      *  the machine lacks. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
-    /** Write to text [size] which hardware and libraries determine the bits of results, besides the
-     *  sources. The text is for an ordinal's kernels of a type, with or without `tf32`. Devices
-     *  with equal texts compute the same bits. An empty text: only the sources determine the bits.
-     *  A NULL function: the text is empty for every ordinal. @retval CGP_EINVAL There is no such
-     *  ordinal. Threads: any. */
+    /** Write to `text` [size] the hardware and libraries that, in addition to the sources,
+     *  determine the bits of results. The text applies to an ordinal's kernels of a type, with or
+     *  without `tf32`. Devices with equal texts compute the same bits. An empty text: only the
+     *  sources determine the bits. A NULL function: the text is empty for every ordinal. @retval
+     *  CGP_EINVAL There is no such ordinal. Threads: any. */
     cgp_status (*numerics)(int ordinal, cgp_dtype type, bool tf32, char *text, size_t size);
-    /** Write to text [size] an identifier of an ordinal's hardware that is unique on all hosts.
-     *  Ranks with equal texts share hardware. "", or a NULL function: not known. @retval CGP_EINVAL
-     *  There is no such ordinal. Threads: any. */
+    /** Write to `text` [size] an identifier of an ordinal's hardware that is unique among all
+     *  hosts. Ranks with equal texts share hardware. "", or a NULL function: the identifier is not
+     *  known. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
     cgp_status (*identity)(int ordinal, char *text, size_t size);
 
     /** Create a device, which belongs to the calling thread. @retval CGP_EINVAL There is no such
@@ -276,11 +279,12 @@ typedef struct cgp_backend_kernels {
      *  CGP_EINVAL The backend has no such kernel; a plan that needs it is refused. */
     cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes);
-    /** Return the bytes of a kernel's prepacked parameters, which are rounded or rearranged copies
-     *  in a layout that the backend defines. They lie in planned memory. pack() writes them once
-     *  for all runs of the kernels until the parameters change. Kernels with the same parameters
-     *  and *layout share one copy. 0: the kernel has no prepacked parameters. The result does not
-     *  depend on n. A NULL function: no kernel has prepacked parameters, and pack() is NULL too. */
+    /** Return the size in bytes of a kernel's prepacked parameters. These are rounded or rearranged
+     *  copies, in a layout that the backend defines, and lie in planned memory. pack() writes them
+     *  once, and all runs of the kernels use them until the parameters change. Kernels with the
+     *  same parameters and *layout share one copy. 0: the kernel has no prepacked parameters. The
+     *  result does not depend on n. A NULL function: no kernel has prepacked parameters, and pack()
+     *  is NULL too. */
     cgp_status (*packed)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout);
     /** Write the prepacked copy of the parameters. */
@@ -333,7 +337,7 @@ typedef struct cgp_backend_streams {
     size_t struct_size;
     cgp_status (*event_create)(cgp_device *device, cgp_event **out);
     void (*event_destroy)(cgp_event *event);
-    /** Record the event in the queue, after all work that the queue has. */
+    /** Record the event in the queue, after all work enqueued so far. */
     cgp_status (*event_record)(cgp_device *device, cgp_queue queue, cgp_event *event);
     /** Make all later work of the queue wait for the most recent record of the event. An event that
      *  was never recorded is done. */
@@ -376,14 +380,14 @@ typedef struct cgp_backend_graphs {
      *  work reads device memory when the graph runs. No copies, events or work of other queues may
      *  be enqueued before capture_end(). */
     cgp_status (*capture_begin)(cgp_device *device);
-    /** End the capture, also after a call that failed. Memory and kernels must outlive the graph.
-     *  *out is NULL if nothing was captured, or the capture failed. @retval CGP_ENOMEM There is no
-     *  graph; the device has not failed. */
+    /** End the capture, even if a call failed since capture_begin(). Memory and kernels must
+     *  outlive the graph. *out is NULL if nothing was captured, or if the capture failed. @retval
+     *  CGP_ENOMEM There is no graph; the device has not failed. */
     cgp_status (*capture_end)(cgp_device *device, cgp_captured_graph **out);
     /** Enqueue the whole graph in COMPUTE, in order. An earlier launch of the graph may still be
      *  running. `tag` is added to the tags of its kernels. */
     cgp_status (*launch)(cgp_captured_graph *graph, int64_t tag);
-    /** Free a graph that does not run. */
+    /** Free a graph of which no launch is running. */
     void (*destroy)(cgp_captured_graph *graph);
     /** Return the number of launches given to COMPUTE, including the launches of a capture in
      *  progress. Launches of a whole graph are not counted. A captured graph must have as many
@@ -413,9 +417,9 @@ typedef struct cgp_backend_sharing {
     /** Create an event and write its handle. The exporting device records the event. The event has
      *  no time, so event_time() is not called for it. */
     cgp_status (*event_export)(cgp_device *device, cgp_event **out, cgp_shared_handle *handle);
-    /** Import an event, for event_wait(). A wait is for the most recent record whose call has
-     *  returned in the exporting process. The exporter destroys its event only after
-     *  event_destroy() of the imported event. */
+    /** Import an event, for event_wait(). event_wait() waits for the most recent record whose
+     *  event_record() call has returned in the exporting process. The exporter destroys its event
+     *  only after event_destroy() of the imported event. */
     cgp_status (*event_import)(cgp_device *device, const cgp_shared_handle *handle,
                                cgp_event **out);
 } cgp_backend_sharing;

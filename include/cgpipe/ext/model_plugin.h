@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_plugin.h -- the contract of a model plug-in: a shared object whose model the program
- * trains, by cgpipe train ./mine.so.
+/* model_plugin.h -- the contract of a model plug-in: a shared object with a model, which the
+ * command `cgpipe train ./mine.so` trains.
  *
  *     CGP_MODEL_PLUGIN;                         has release and struct sizes, which are checked
  *                                               before any call
@@ -37,7 +37,7 @@
 extern "C" {
 #endif
 
-/** Makes a symbol of a plug-in visible, even with the compiler option -fvisibility=hidden. */
+/** Makes a symbol of a plug-in visible, even if the compiler option -fvisibility=hidden is used. */
 #define CGP_PLUGIN_EXPORT __attribute__((visibility("default")))
 
 /** The structs that pass between program and plug-in. Their sizes must be equal in both. */
@@ -100,7 +100,7 @@ typedef struct cgp_model_key {
     const char *const *words; /**< For WORD: the allowed words, followed by NULL. */
 } cgp_model_key;
 
-/** Keys of the model, at most 64. Optional: without this list the model has no keys. */
+/** Keys of the model, at most 64. The list is optional; without it, the model has no keys. */
 extern CGP_PLUGIN_EXPORT const cgp_model_key cgpipe_model_keys[];
 
 /** The value of a key. */
@@ -144,8 +144,8 @@ typedef struct cgp_data_request {
 } cgp_data_request;
 
 /**
- * Open the model's data set, for --data plugin and --data plugin:ARGUMENT. Optional: without this
- * function the model has no data set.
+ * Open the model's data set, for --data plugin and --data plugin:ARGUMENT. The function is
+ * optional; without it, the model has no data set.
  *
  * The samples must depend only on the request, and cgp_data_source.identity must differ for
  * different data. Every rank that reads data opens the data set. To make the data set, use

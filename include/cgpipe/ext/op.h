@@ -22,7 +22,7 @@
  *
  * cgp_op_check() tests that the table and the functions keep the contract below. The op then runs
  * under every schedule, recompute mode, precision and number of stages, and its memory is planned
- * like that of any other op.
+ * like the memory of any other op.
  *
  * A function reads and writes the memory of its `cgp_op_run` and no other mutable memory. It has no
  * static variables, keeps no memory between calls (use `state`), allocates nothing (use
@@ -60,7 +60,7 @@ extern "C" {
 CGP_API cgp_value cgp_op_apply(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
                                const char *name, const void *attributes);
 
-/** End a model in a custom loss. Like a built-in loss, a custom loss belongs to no layer, runs on
+/** Add a custom loss to a model. Like a built-in loss, a custom loss belongs to no layer, runs on
  *  the last stage, and has no parameters. The loss of a step is `weight` x (sum over the samples) /
  *  count.
  *  @param[in] weight > 0 */
@@ -74,8 +74,8 @@ typedef struct cgp_op_check_options {
     double low, high; /**< Float inputs and parameters are uniform in [low, high). [-1, 1] */
     double step;      /**< Largest step of a difference quotient, > 0. [1/16] */
     double tolerance; /**< Tolerance relative to the largest gradient of a tensor, > 0. [0.002] */
-    int elements;     /**< Number of elements of each tensor that are compared with differences, >=
-                       *  1. [48] */
+    int elements;     /**< Number of elements of each tensor that are compared with difference
+                       *  quotients, >= 1. [48] */
     uint64_t seed;    /**< Seed of inputs, parameters and dy. [0] */
 } cgp_op_check_options;
 
@@ -89,10 +89,12 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
 /**
  * Test, on random inputs, that an op keeps its contract. Nothing is trained. The test checks that
  *
- * - gradients of inputs and parameters equal central differences (with smaller steps near a kink);
- * - backward functions read exactly the operands that the table names. Each function runs again
- *   with NaN and other numbers in every operand of forward that is not named, one by one. It also
- *   runs again with rotated elements in each operand that is named;
+ * - gradients of inputs and parameters equal central difference quotients (with smaller steps near
+ *   a kink);
+ * - backward functions read exactly the operands that the table names. For each operand of forward
+ *   that the table does not name, the function runs again with NaN and other numbers in this
+ *   operand. For each operand that the table names, it runs again with rotated elements in this
+ *   operand;
  * - y, saved, dx and dparameters are written completely, and nothing else is written; previous
  *   contents of results and workspace have no effect;
  * - repeated calls give equal bits. This includes calls with the parallel_for ranges, or the two

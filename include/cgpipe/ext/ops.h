@@ -115,10 +115,10 @@ static inline cgp_op_family cgp_op_family_of(cgp_op_kind kind) {
 #undef CGP_OP_FAMILY
 
 #define CGP_OP_MEMBER(family, name) cgp_op_##name name;
-/** Sizes of an op for one sample, and constants of the op. They are the common fields, or the
- *  struct of the op's family, which begins with the common fields. Fields that an op does not use
- *  are zero or follow from other fields, and all bytes after the struct are zero. So equal uses of
- *  an op have equal bytes. No struct has padding. */
+/** Sizes of an op for one sample, and constants of the op. A family without a struct uses only the
+ *  common fields; the struct of any other family begins with the common fields. Fields that an op
+ *  does not use are zero or follow from other fields, and all bytes after the struct are zero. So
+ *  equal uses of an op have equal bytes. No struct has padding. */
 typedef union cgp_op_attributes {
     __extension__ struct { CGP_OP_COMMON };
     CGP_OP_FAMILIES(CGP_OP_MEMBER)
@@ -134,8 +134,8 @@ typedef struct cgp_kernel_spec {
     int64_t n;
     /** If bit k is set, the kernel adds to dx[k] instead of overwriting it. */
     uint16_t add;
-    /** 1: matrix products and convolutions may round f32 operands to TF32 (10 bits of fraction).
-     *  Only for a backend with `tf32`, and for type CGP_F32. 0: they do not. */
+    /** 1: matrix products and convolutions may round f32 operands to TF32 (10 bits of fraction);
+     *  allowed only for type CGP_F32 on a backend with `tf32`. 0: they do not round operands. */
     uint16_t tf32;
     /** Type of x, y, dy and dx: CGP_F32 or CGP_BF16. */
     cgp_dtype type;

@@ -127,11 +127,13 @@ typedef struct cgp_rank_state {
 /** Messages along edges. */
 typedef struct cgp_transport_links {
     /**
-     * Open one end of an edge. The ends may be opened in any order, both before either is used. An
-     * edge may be opened again when both ends are closed. Threads: the user thread.
+     * Open one end of an edge. The ends may be opened in any order, but both must be open before
+     * either is used. An edge may be opened again when both ends are closed. Threads: the user
+     * thread.
      *
-     * @retval CGP_EINVAL  This end is open already, or options are out of range. If the transport
-     *                     can detect it, also: options differ from the options of the other end.
+     * @retval CGP_EINVAL  This end is open already, or options are out of range. Or the options
+     *                     differ from the options of the other end, if the transport can detect
+     *                     this.
      * @retval CGP_ENOMEM
      */
     cgp_status (*open)(cgp_communicator *communicator, const cgp_link_options *options,
@@ -157,10 +159,10 @@ typedef struct cgp_transport_links {
     bool (*take)(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_message *out);
 
     /** Hand an acquired buffer to the receiver, with `microbatch`, `bytes` and `event`. The call
-     *  never waits. @param message Borrowed for the call. Threads: the link's. */
+     *  never waits. @param message Borrowed for the call. Threads: the thread of the link. */
     void (*post)(cgp_link *link, const cgp_link_message *message);
     /** Return the buffer of a taken message to the sender, with `event`. The call never waits.
-     *  @param message Borrowed for the call. Threads: the link's. */
+     *  @param message Borrowed for the call. Threads: the thread of the link. */
     void (*release)(cgp_link *link, const cgp_link_message *message);
 
     /** Return true if the link's thread waits in acquire or take. Threads: any. */
@@ -217,12 +219,12 @@ typedef struct cgp_transport_failures {
     cgp_status (*first)(cgp_communicator *communicator, int *rank, char *message, size_t size);
 
     /**
-     * Start to watch the other ranks. A thread sends each of them at least 4 heartbeats per second,
-     * and at least 8 per limit if the limit is 8 ms or more. It does so even while this rank
-     * computes or runs the caller's code, and sleeps between heartbeats. A rank from which nothing
-     * arrives for `timeout_ns` counts as failed, with a message such as "silent for 3.1 s". So all
-     * ranks should start to watch at about the same time, for example after a barrier. Time in
-     * which this process was stopped does not count.
+     * Start to watch the other ranks. A thread sends at least 4 heartbeats per second to each of
+     * them, and at least 8 per `timeout_ns` if that is 8 ms or more. The thread does so even while
+     * this rank computes or runs the caller's code, and sleeps between heartbeats. A rank from
+     * which nothing arrives for `timeout_ns` counts as failed, with a message such as "silent for
+     * 3.1 s". So all ranks should start to watch at about the same time, for example after a
+     * barrier. Time in which this process was stopped does not count.
      *
      * @param timeout_ns  The limit; it should be the same on all ranks. 0: stop watching, and
      *                    notify the other ranks.

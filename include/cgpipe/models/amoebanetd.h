@@ -46,8 +46,8 @@ extern "C" {
 
 /** Pooling of the operation max_pool_3x3. */
 typedef enum cgp_amoebanetd_pool {
-    CGP_AMOEBANETD_AVERAGE, /**< average pool, as in the reference */
-    CGP_AMOEBANETD_MAX      /**< maximum pool, as the paper's name says */
+    CGP_AMOEBANETD_AVERAGE, /**< Average pool, as in the reference. */
+    CGP_AMOEBANETD_MAX      /**< Maximum pool, as the operation's name in the paper says. */
 } cgp_amoebanetd_pool;
 
 typedef struct cgp_amoebanetd_options {
@@ -85,7 +85,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_amoebanetd_create(cgp_model **out,
  * Parse "amoebanetd" or "amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0" into
  * options; other options keep their values.
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is invalid or out of range.
+ * @retval CGP_EINVAL  A key is unknown (the message has the nearest key), or a value is invalid or
+ *                     out of range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_amoebanetd_parse(cgp_amoebanetd_options *options,
                                                        const char *text);

@@ -8,12 +8,12 @@
  * own weight or, if tied, shares the weight of the token embedding. Source: Radford et al. 2019;
  * names are from the published implementation.
  *
- * With `residuals`, block attention residuals replace the running sum. The input of each of a
- * block's two branches, and of the final norm, is then sum_i softmax_i(w . rms_norm(v_i)) v_i,
- * computed for each token. The v_i are the embeddings, the sum of the branches of each earlier
- * group of `residuals` blocks, and the sum so far in the current group. w [C], initially zero, and
- * the norm's weight [C] are learned, one pair for each of these inputs. (The first branch has one
- * v, the embeddings, and no w.) Source: Kimi Team 2026, arXiv:2603.15031.
+ * With `residuals`, block attention residuals replace the running sum. Each branch of a block, and
+ * the final norm, then has the input sum_i softmax_i(w . rms_norm(v_i)) v_i, computed for each
+ * token. (A block has two branches.) The v_i are the embeddings, the sum of the branches of each
+ * earlier group of `residuals` blocks, and the sum so far in the current group. w [C], initially
+ * zero, and the norm's weight [C] are learned, one pair for each of these inputs. (The first branch
+ * has one v, the embeddings, and no w.) Source: Kimi Team 2026, arXiv:2603.15031.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_GPT2_H
@@ -39,7 +39,7 @@ typedef struct cgp_gpt2_options {
     int64_t vocab;    /**< V [50257] */
     int64_t sequence; /**< T [1024] */
     bool tied;        /**< True: the head shares the weight of the token embedding. [false] */
-    /** Dropout probability: after the embeddings, on attention, on both residual branches [0] */
+    /** Dropout probability, after the embeddings, on attention and on both residual branches [0] */
     double dropout;
     bool loss; /**< True: the model has an input "targets" [T] i32 and a cross-entropy loss (ignore
                 *  -100). [true] */
@@ -65,9 +65,10 @@ static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
  *
  * A model for `generation` has the same parameters, but a sample is one token. It has inputs
  * "tokens" [1] and "positions" [1] i32, output [1, V], and no loss. Plan it for inference. Pass the
- * tokens of a text to cgp_pipeline_predict(), several or one at a time, each with its position
- * below T. In f32, the logits equal the logits of the model without `generation` at that position,
- * bit for bit (cgp_cached_attention()). In bf16 the sum of the two embeddings is rounded once more.
+ * tokens of a text to cgp_pipeline_predict(), several or one at a time, each with its position,
+ * which is below T. In f32, the logits equal the logits of the model without `generation` at that
+ * position, bit for bit (cgp_cached_attention()). In bf16 the sum of the two embeddings is rounded
+ * once more.
  *
  * Weights are initially normal with standard deviation 0.02; at the end of a residual branch the
  * standard deviation is 0.02 / sqrt(2 layers). Biases are zero.
@@ -84,8 +85,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt
  *     gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,
  *     inner=512,residuals=2
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
- *                     range.
+ * @retval CGP_EINVAL  A key is unknown (the message has the nearest key), or a value is not a
+ *                     number or is out of range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_parse(cgp_gpt2_options *options, const char *text);
 

@@ -4,9 +4,9 @@
  *
  * Layers: token embedding | blocks | final norm | head. Blocks are pre-norm with y = norm x: x +
  * o_proj(attention(rope(q_proj y), rope(k_proj y), v_proj y)), then x + down_proj(silu(gate_proj y)
- * * up_proj y). Norms are RMS norms, and queries are grouped. No linear map has a bias, except q, k
- * and v on request (Qwen2). The head has its own weight or, if tied, shares the weight of the token
- * embedding.
+ * * up_proj y). Norms are RMS norms, and queries are grouped. No linear map has a bias, except
+ * q_proj, k_proj and v_proj if `bias` is set (Qwen2). The head has its own weight or, if tied,
+ * shares the weight of the token embedding.
  *
  * Source: Touvron et al. 2023, arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al. 2024,
  * arXiv:2407.21783. Qwen2: Yang et al. 2024, arXiv:2407.10671. Mistral 7B: Jiang et al. 2023,
@@ -82,9 +82,9 @@ static inline cgp_llama_options cgp_llama_options_default(void) {
  *
  * A model for `generation` has the same parameters, but a sample is one token. It has inputs
  * "tokens" [1] and "positions" [1] i32, output [1, V], and no loss. Plan it for inference. Pass the
- * tokens of a text to cgp_pipeline_predict(), several or one at a time, each with its position
- * below T. The logits equal the logits of the model without `generation` at that position, bit for
- * bit (cgp_cached_attention()).
+ * tokens of a text to cgp_pipeline_predict(), several or one at a time, each with its position,
+ * which is below T. The logits equal the logits of the model without `generation` at that position,
+ * bit for bit (cgp_cached_attention()).
  *
  * Weights are initially normal with standard deviation 0.02, biases zero, norms one.
  *
@@ -101,10 +101,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_llama_create(cgp_model **out,
  *     llama:layers=16,width=2048,heads=32,kv_heads=8,inner=8192,vocab=128256,seq=2048,
  *     theta=500000,rope=llama3,factor=32,low=1,high=4,original=8192,tied=1,eps=1e-5
  *
- * and bias=1, window=4096, head_width=64.
+ * Other keys are bias=1, window=4096 and head_width=64.
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
- *                     range.
+ * @retval CGP_EINVAL  A key is unknown (the message has the nearest key), or a value is not a
+ *                     number or is out of range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_llama_parse(cgp_llama_options *options, const char *text);
 

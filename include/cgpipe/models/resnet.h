@@ -13,11 +13,11 @@
  *
  *     conv1 3x3 | bn1 | relu | layer1 .. layer3 | avgpool | flat | fc
  *
- * As in torchgpipe, a bottleneck is 11 layers and a basic block 8; the first layer of each is
- * empty. (Depth 101 has 4 + 33 x 11 + 3 = 370 layers.) In both families, a shortcut whose shape
- * changes is a 1 x 1 convolution and a batch norm (He et al., option B). The paper's own CIFAR
- * networks pad with zeros (option A) and have 269,722 parameters at depth 20; the network here has
- * 272,474.
+ * As in torchgpipe, a bottleneck consists of 11 layers and a basic block of 8 layers; the first
+ * layer of each is empty. (Depth 101 has 4 + 33 x 11 + 3 = 370 layers.) In both families, a
+ * shortcut whose shape changes is a 1 x 1 convolution and a batch norm (He et al., option B). The
+ * paper's own CIFAR networks pad with zeros (option A) and have 269,722 parameters at depth 20; the
+ * network here has 272,474.
  *
  * Weights are initialized as in torchvision: convolutions normal with variance 2 / fan_out, batch
  * norms 1 and 0, the linear map and its bias uniform in +-1 / sqrt(inputs).
@@ -65,8 +65,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_resnet_create(cgp_model **out,
  * Parse "resnet", "resnet101" or "resnet:depth=20,classes=10,image=32,width=16" into options; other
  * options keep their values.
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
- *                     range.
+ * @retval CGP_EINVAL  A key is unknown (the message has the nearest key), or a value is not a
+ *                     number or is out of range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_resnet_parse(cgp_resnet_options *options, const char *text);
 

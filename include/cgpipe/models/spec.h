@@ -58,14 +58,14 @@ CGP_API const char *cgp_model_kind_name(cgp_model_kind kind);
  * Parse a model spec, "kind:key=value,...", into the kind and its options. See cgp_gpt2_parse(),
  * cgp_resnet_parse(), cgp_amoebanetd_parse(), cgp_unet_parse(), cgp_llama_parse(), cgp_vit_parse().
  *
- * @retval CGP_EINVAL  Unknown model (with the nearest), or an error of these functions; `spec` is
- *                     unchanged.
+ * @retval CGP_EINVAL  The model is unknown (the message has the nearest name), or one of these
+ *                     functions returns CGP_EINVAL. `spec` is unchanged.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text);
 
 /**
- * Write a spec with all sizes as text. The text parses to the same model, except for `dropout` and
- * `loss`, which it omits.
+ * Write a spec with all sizes as text. Parsing the text gives the same model, except for `dropout`
+ * and `loss`, which the text omits.
  *
  * @param[out] text  [size], 320 characters are enough.
  * @retval CGP_EINVAL  A bad option; the message names it.

@@ -13,10 +13,10 @@
  * has C 2^i channels. The bottleneck has 2^depth C channels; its last convolution halves their
  * number. The decoder at the level of encoder i has C 2^(i-1) channels.
  *
- * `down` is a 2 x 2 max pool, and `up` doubles pixels. If a side was odd, `up` is padded with zeros
- * at the bottom and right. Then [up, skip] are concatenated. `segment` is a 1 x 1 convolution
- * without bias. The model has 4 B (2 depth + 1) + 4 depth + 1 layers; the `skip` layer of an
- * encoder is empty.
+ * `down` is a 2 x 2 max pool, and `up` repeats each pixel as a block of 2 x 2 pixels. If a side was
+ * odd, `up` is padded with zeros at the bottom and right. Then [up, skip] are concatenated.
+ * `segment` is a 1 x 1 convolution without bias. The model has 4 B (2 depth + 1) + 4 depth + 1
+ * layers; the `skip` layer of an encoder is empty.
  *
  * Weights are initialized as in PyTorch's convolutions: uniform in +-1 / sqrt(fan_in).
  *
@@ -63,8 +63,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_unet_create(cgp_model **out, const cgp_une
 /**
  * Parse "unet" or "unet:B=5,C=64,depth=5,image=192" into options; other options keep their values.
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
- *                     range.
+ * @retval CGP_EINVAL  A key is unknown (the message has the nearest key), or a value is not a
+ *                     number or is out of range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_unet_parse(cgp_unet_options *options, const char *text);
 

@@ -29,7 +29,7 @@ typedef struct cgp_vit_options {
     int64_t patch;   /**< Height and width of a patch; must divide `image` [16] */
     int64_t classes; /**< Number of classes [1000] */
     double eps;      /**< eps of the norms, at most 1. 0: 1e-12 [0] */
-    /** Dropout probability: after the embeddings, on attention, on both residual branches [0] */
+    /** Dropout probability, after the embeddings, on attention and on both residual branches [0] */
     double dropout;
     bool loss; /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_vit_options;
@@ -59,8 +59,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_vit_create(cgp_model **out, const cgp_vit_
  *
  *     vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000,eps=1e-12
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is not a number or is out of
- *                     range.
+ * @retval CGP_EINVAL  A key is unknown (the message has the nearest key), or a value is not a
+ *                     number or is out of range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_vit_parse(cgp_vit_options *options, const char *text);
 

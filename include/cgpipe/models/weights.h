@@ -9,9 +9,9 @@
  *     CGP_TRY(cgp_weights_load(weights, pipeline));
  *     cgp_weights_close(weights);
  *
- * Published weights have the names of this library's models: Hugging Face's (GPT-2, Llama, ViT),
- * torchvision's (ResNet) or those of torchgpipe's benchmarks (AmoebaNet-D, U-Net). Layouts are the
- * same, except for
+ * Published weights have the same names as in this library's models: the names of Hugging Face
+ * (GPT-2, Llama, ViT), torchvision (ResNet) or torchgpipe's benchmarks (AmoebaNet-D, U-Net).
+ * Layouts are the same too, with these exceptions:
  *
  *     parameter                         published                     in this library
  *     the weight of a convolution       [out, in, height, width]      [height, width, in, out]
@@ -45,9 +45,9 @@ typedef struct cgp_weights cgp_weights; /* published weights that fit a model */
  *
  * The only other tensors allowed are constants (.attn.bias, .attn.masked_bias,
  * .rotary_emb.inv_freq), and lm_head.weight if the model's head is tied to wte.weight or
- * embed_tokens.weight. In that case cgp_weights_load() checks that the two are equal. An index must
- * name plain files of its directory, and each tensor must be in the file that the index names for
- * it.
+ * embed_tokens.weight. In that case cgp_weights_load() checks that the two tensors are equal. An
+ * index must name plain files of its directory, and each tensor must be in the file that the index
+ * names for it.
  *
  * @param[out] out    Owned by the caller, see cgp_weights_close().
  * @param[in]  model  Borrowed until cgp_weights_close().
@@ -73,8 +73,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_open(cgp_weights **out, const cgp_
  * @retval CGP_ESTATE   As for cgp_pipeline_set_parameter().
  * @retval CGP_ENOMEM
  *
- * Cost: reads all data once, and needs memory for two tensors of the size of the largest, as f32,
- * during the call.
+ * Cost: reads all data once. During the call, it needs memory for two f32 tensors of the size of
+ * the largest tensor.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_weights_load(cgp_weights *weights, cgp_pipeline *pipeline);
 
@@ -87,7 +87,7 @@ CGP_API void cgp_weights_close(cgp_weights *weights);
  * (load_state_dict(safetensors.torch.load_file(path))) can read the file.
  *
  * @param[in] model  Model of the pipeline. Borrowed.
- * @param[in] path   Replaced whole or not at all.
+ * @param[in] path   The file is replaced completely or not at all.
  *
  * @retval CGP_EIO     Not written; an existing file is untouched.
  * @retval CGP_ENOMEM  Not written; an existing file is untouched.
@@ -99,21 +99,21 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline, const
                                                    const char *path);
 
 /**
- * Read a model's kind and options from the config.json of a Hugging Face directory. It supports
- * GPT-2, Llama (model types llama, mistral and qwen2) and ViT (an image classifier, model type
- * vit).
+ * Read a model's kind and options from the config.json of a Hugging Face directory. The supported
+ * models are GPT-2, Llama (model types llama, mistral and qwen2) and ViT (an image classifier,
+ * model type vit).
  *
- * GPT-2's `dropout` is set to the file's three values (resid_pdrop, embd_pdrop, attn_pdrop) if they
- * are equal, otherwise to 0. ViT's `dropout` is set likewise from two values. Keys that do not
- * change the results are ignored.
+ * If the file's three dropout values for GPT-2 (resid_pdrop, embd_pdrop, attn_pdrop) are equal,
+ * `dropout` is set to this value, otherwise to 0. For ViT, `dropout` is set in the same way from
+ * two values. Keys that do not change the results are ignored.
  *
  * @param[in,out] spec  The kind, and all its options but `loss`, are set; unchanged on failure.
  *
  * @retval CGP_EIO      Missing or unreadable.
- * @retval CGP_EFORMAT  Not JSON; another kind of model; or a size that is missing, of another type
- *                      or out of range. Or a feature is not supported (another activation, another
- *                      scaling of the rotary embedding, a window for some layers, ...). The message
- *                      names it.
+ * @retval CGP_EFORMAT  The file is not JSON or describes another kind of model; or a size is
+ *                      missing, of another type or out of range. Or a feature is not supported
+ *                      (another activation, another scaling of the rotary embedding, a window for
+ *                      some layers, ...). The message names the fault.
  * @retval CGP_EINVAL   `spec` is not from cgp_model_spec_default().
  * @retval CGP_ENOMEM
  *
@@ -128,10 +128,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_model_spec *spec, con
  *
  * @param[in] spec       Spec of the model. Borrowed.
  * @param[in] model      Model of the pipeline. Borrowed.
- * @param[in] directory  Must exist. Each file is replaced whole or not at all.
+ * @param[in] directory  Must exist. Each file is replaced completely or not at all.
  *
  * @retval CGP_EIO     Not written.
- * @retval CGP_EINVAL  Another model, or a bad option; the message names it.
+ * @retval CGP_EINVAL  The spec has another kind of model, or a bad option; the message names it.
  * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_write(const cgp_model_spec *spec,

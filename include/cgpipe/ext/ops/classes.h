@@ -17,7 +17,7 @@
  *     weight ((1 - smoothing) -log p[target] + smoothing mean_c -log p[c])
  *     loss_scale weight (p[c] - (1 - smoothing) (c == target) - smoothing / in)
  *
- * Weights have the spec's type. Targets and factors of the last four ops have the spec's type. In
+ * Weights, and the targets and factors of the last four ops, have the spec's type. In
  * WEIGHTED_MEAN, an element's loss is x times factor, and its gradient is loss_scale times factor.
  * WEIGHTED_MEAN may have a third input. The loss is then divided by the sum of this input over the
  * mini-batch; kernels do not read the input. */
@@ -28,9 +28,9 @@
 
 typedef struct CGP_OP_STRUCT cgp_op_cross_entropy {
     CGP_OP_COMMON
-    /** The target of rows that are ignored. */
+    /** Rows with this target are ignored. */
     int64_t ignore;
-    /** 0 <= smoothing < 1. */
+    /** Label smoothing, 0 <= smoothing < 1. */
     double smoothing;
     /** 1: x[2] has weights. 0: there are no weights. */
     int64_t weighted;
@@ -38,8 +38,8 @@ typedef struct CGP_OP_STRUCT cgp_op_cross_entropy {
 
 typedef struct CGP_OP_STRUCT cgp_op_element_loss {
     CGP_OP_COMMON
-    /** SMOOTH_L1: the loss is a square if the difference from the target is smaller than beta. 0:
-     *  it is never a square. */
+    /** SMOOTH_L1: the loss of an element is quadratic if |x - target| < beta. 0: it is never
+     *  quadratic. */
     double beta;
 } cgp_op_element_loss;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* common.h -- what the built-in ops have in common: fields, types, directions, memory, dropout.
  *
- * The headers beside this one list operands by op: n samples, R = rows, C = out unless noted; all
- * row-major. ids, targets, positions and ARGMAX's y are i32. Other x, y, dy and dx have the spec's
- * type, f32 or bf16; saved, param and dparam are always f32. Arithmetic is in f32 or better. bf16
- * is widened when it is read and rounded when it is written, even when a kernel adds to a dx.
+ * The headers beside this one list the operands of each op. All operands are row-major, n is the
+ * number of samples, R = rows, and C = out unless noted. ids, targets, positions and the y of
+ * ARGMAX are i32. Other x, y, dy and dx have the spec's type, f32 or bf16; saved, param and dparam
+ * are always f32. Arithmetic is in f32 or better. bf16 is widened when it is read and rounded when
+ * it is written, even when a kernel adds to a dx.
  *
  * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION, ARGMAX and DETACH have BACKWARD_INPUT.
  * EMBEDDING, POSITION, LINEAR, CONV2D and CONV_TRANSPOSE2D have BACKWARD_WEIGHT. No other pair of
@@ -33,8 +34,9 @@
 /** Fields of all ops, with which the struct of each family begins.
  *
  *  - custom: CUSTOM: the use of the op in a model. Borrowed.
- *  - rows: rows of one sample, the product of all dimensions but the last.
- *  - in, out: width of a row before and after the op; for some ops the vocabulary or classes.
+ *  - rows: number of rows of one sample, which is the product of all dimensions but the last.
+ *  - in, out: width of a row before and after the op; for some ops, the size of the vocabulary or
+ *    the number of classes.
  *  - slope: SCALE: y = slope x. RELU: slope below 0. ADD and the channel norms end in a RELU of
  *    this slope; 1: none. FUNCTION and FUNCTION_OF_Y: constant a.
  *  - p: DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
@@ -44,9 +46,9 @@
     int64_t in, out;                                                                               \
     float slope, p;
 
-/** Compiler attribute of these structs. With it, the common fields may be written through
- *  cgp_op_attributes and read through the struct of the family, or the reverse. Without it, C's
- *  aliasing rules forbid both. */
+/** Compiler attribute of the structs of families. With it, the common fields may be written through
+ *  cgp_op_attributes and read through the struct of the family, or the reverse. Without it, the
+ *  aliasing rules of C forbid both. */
 #define CGP_OP_STRUCT __attribute__((may_alias))
 
 #endif

@@ -27,9 +27,9 @@
  *  BCE_ONE          -max(log(x), -100)              -(1 - x) / max((1 - x) x, 1e-12)
  *  BCE_ZERO         -max(log(1 - x), -100)          x / max((1 - x) x, 1e-12)
  *
- * If x is NaN, y is NaN, and comparisons with x are false. A limit of HARDTANH or CLAMP may be
- * infinite; then there is no limit, even for an infinite y. In bf16, backward of HARDTANH rounds
- * its limits, because y is rounded. Results of EXP that are denormal become 0. */
+ * If x is NaN, y is NaN, and comparisons with x are false. An infinite limit of HARDTANH or CLAMP
+ * is no limit: even an infinite y counts as inside it. In bf16, backward of HARDTANH rounds its
+ * limits, because y is rounded. Results of EXP that are denormal become 0. */
 #ifndef CGPIPE_EXT_OPS_FUNCTION_H
 #define CGPIPE_EXT_OPS_FUNCTION_H
 

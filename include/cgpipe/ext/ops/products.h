@@ -10,8 +10,8 @@
  * In EMBEDDING, `in` is the vocabulary. LINEAR's weight is [C,in], or [in,C] if transposed; its
  * bias is [C], if has_bias.
  *
- * MATMUL has `heads` matrices in a sample, each with R / heads rows: y = a b with a [R / heads,in]
- * and b [in,C]. Either may be stored transposed (`transposed`). Backward computes dx[1], then
+ * A sample of MATMUL has `heads` products A B, with matrices A [R / heads,in] from x[0] and B
+ * [in,C] from x[1]. Either may be stored transposed (`transposed`). Backward computes dx[1], then
  * dx[0]. */
 #ifndef CGPIPE_EXT_OPS_PRODUCTS_H
 #define CGPIPE_EXT_OPS_PRODUCTS_H
@@ -27,7 +27,7 @@ typedef struct CGP_OP_STRUCT cgp_op_linear {
 
 typedef struct CGP_OP_STRUCT cgp_op_matmul {
     CGP_OP_COMMON
-    /** Number of matrices in a sample. */
+    /** Number of matrix products in a sample. */
     int64_t heads;
     /** 1: x[k] is stored transposed. */
     int32_t transposed[2];
