@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph.h -- models as text: JSON that programs in any language can write, `{"format":
- * "cgpipe-graph", "version": 1, ...}`. The JSON object has inputs, layers, parameters (names,
+ * "cgpipe-graph", "version": 2, ...}`. The JSON object has inputs, layers, parameters (names,
  * shapes, initializations; no weights), nodes, losses and outputs; docs/reference/graph-files.md
  * lists every key.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c -- describes a node's kernels, and finds the values that its backward reads, keeps and
- * recomputes. */
+/* backward.c -- describes the kernels of a node, and finds the values that backward of the node
+ * reads, keeps and recomputes. */
 #include "model/backward.h"
 
 #include <string.h>

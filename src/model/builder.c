@@ -145,7 +145,7 @@ static const char *name_of(const cgp_model *model, cgp__names kind, int i) {
     }
 }
 
-/* Return the index of a name within its kind; -1 if there is none. */
+/* Return the index of a name within its kind; -1 if there is no such name. */
 static int find_name(const cgp_model *model, cgp__names kind, const char *name) {
     const uint64_t hash = cgp__hash(name, strlen(name));
     uint32_t tried = 0;
@@ -284,7 +284,8 @@ static bool new_param(cgp_model *model, const char *op, const cgp_op_parameter *
     return false;
 }
 
-/* Find or make the parameters of a node: `<name>.<suffix>`, unique in the model. */
+/* Find or make the parameters of a node. Their names are `<name>.<suffix>`, and unique in the
+ * model. */
 static bool add_params(cgp_model *model, cgp__node *node, const char *name) {
     for (int k = 0; k < node->use.shapes.n_parameters; k++) {
         const cgp_op_parameter *param = &node->use.shapes.parameters[k];
@@ -336,7 +337,7 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     (void)add_name(model, CGP__NAMES_TIE, n, name);
 }
 
-/* Take the parameters that a graph file gives. */
+/* Use the parameters that a graph file lists for the node. */
 static bool take_params(cgp_model *model, cgp__node *node, const cgp__given *given) {
     const cgp_op_shapes *shapes = &node->use.shapes;
     const char *op = node->use.op->name;
@@ -374,7 +375,8 @@ void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type) {
     (void)new_value(model, type, -1, -1);
 }
 
-/* List the states of a node: `<name>.<suffix>`, or the names that are given. */
+/* Add the states of a node to the model. Their names are `<name>.<suffix>` or, if `given` is set,
+ * the names in it. */
 static bool add_states(cgp_model *model, cgp__node *node, const char *name,
                        const cgp__given *given) {
     const cgp_op_shapes *shapes = &node->use.shapes;
@@ -465,7 +467,8 @@ cgp_value cgp__builder_add(cgp_model *model, const cgp_value *x, const char *nam
                                sizeof *attributes);
 }
 
-/* Add a node. `given` has its parameters and states; NULL: they are named after `name`. */
+/* Add a node. `given` has its parameters and states; NULL: parameters and states are named after
+ * `name`. */
 static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op, const cgp_value *x,
                           int n, const char *name, const void *attributes, size_t attribute_bytes,
                           const cgp__given *given) {

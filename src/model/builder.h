@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.h -- declares helpers of the builder's files. */
+/* builder.h -- declares helpers that the source files of the builder share. */
 #ifndef CGP_SRC_MODEL_BUILDER_H
 #define CGP_SRC_MODEL_BUILDER_H
 
@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-/* The name of a later op's parameter, and the existing parameter that it is tied to. */
+/* The name of a parameter of a later op, and the existing parameter to which it is tied. */
 typedef struct cgp__tie {
     char *name;
     int parameter;
@@ -25,7 +25,7 @@ typedef struct cgp__stash {
     bool popped;
 } cgp__stash;
 
-/* Kinds of names; each is unique within its kind. */
+/* Kinds of names. A name is unique within its kind. */
 typedef enum cgp__names {
     CGP__NAMES_INPUT,
     CGP__NAMES_PARAMETER,
@@ -75,7 +75,7 @@ bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *
 void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, const char *format,
                         ...) CGP_PRINTF(4, 5);
 
-/* Return true if the model is neither finished nor has an error. */
+/* Return true if the model is not finished and has no error. */
 bool cgp__builder_open(cgp_model *model, const char *op);
 
 /* Add a node of attributes->kind. attributes->n_inputs, if not 0, overrides the op's number of
@@ -89,7 +89,8 @@ cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *
                               const cgp_value *x, int n, const char *name, const void *attributes,
                               size_t attribute_bytes);
 
-/* A node of a graph file: its parameters exist already, and its states have their full names. */
+/* Parameters, states and id of a node of a graph file. The parameters exist already, and the names
+ * of the states are complete. */
 typedef struct cgp__given {
     const int *params; /* [n_params] Indices. */
     int n_params;
@@ -107,15 +108,15 @@ cgp_value cgp__builder_add_given(cgp_model *model, cgp_op_kind kind, const cgp_o
 bool cgp__builder_add_parameter(cgp_model *model, const char *name,
                                 const cgp_op_parameter *parameter);
 
-/* Add a value of a graph file that has no producer, because its node was removed. */
+/* Add a value of a graph file that no node computes, because its node was removed. */
 void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type);
 
 /* Return true if `weight` is valid for the loss named `op`. If not, record an error in the
  * model. */
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
 
-/* Make node number `before` a loss: the model's loss includes `weight` times its mean. Do nothing
- * if this node was not added. */
+/* Make node number `before` a loss: the model's loss includes `weight` times the mean of this loss.
+ * Do nothing if there is no such node, because adding it failed. */
 void cgp__builder_set_loss(cgp_model *model, int before, double weight);
 
 /* Release the indices of names, which are used only while a model is built. */

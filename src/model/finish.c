@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Mark the ancestors of needed nodes. Nodes are in order, so one pass from the end is enough.
- * `gradient`: follow only inputs that pass a gradient. */
+/* Mark the ancestors of needed nodes. Nodes are in order, so one pass from the end is enough. If
+ * `gradient` is set, follow only inputs to which the node passes a gradient. */
 static void mark_needed(const cgp_model *model, bool *needed, bool gradient) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
@@ -45,7 +45,8 @@ static void keep_nodes(cgp_model *model, const bool *needed) {
     int nodes = 0;
     for (int i = 0; i < model->n_nodes; i++) {
         if (!needed[i]) {
-            model->values[model->nodes[i].output].node = -1; /* not a loss: all are needed */
+            model->values[model->nodes[i].output].node = -1; /* the node is not a loss, because all
+                                                              * losses are needed */
             continue;
         }
         model->nodes[nodes] = model->nodes[i];
@@ -55,7 +56,8 @@ static void keep_nodes(cgp_model *model, const bool *needed) {
     model->n_nodes = nodes;
 }
 
-/* Count the uses of each parameter, and keep those that are used. `number`: [params] scratch. */
+/* Count the uses of each parameter, and remove the parameters without uses. `number`: [params]
+ * scratch. */
 static void keep_parameters(cgp_model *model, int *number) {
     for (int i = 0; i < model->n_nodes; i++) {
         for (int k = 0; k < model->nodes[i].use.shapes.n_parameters; k++)
@@ -133,7 +135,8 @@ static void mark_gradients(cgp_model *model) {
     mark_inputs(model);
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        /* the value depends on a trainable parameter or an input */
+        /* true: the node's value depends on a trainable parameter, or on an input with a
+         * gradient */
         bool depends = cgp__node_trainable(model, node) != 0;
         for (int k = 0; k < node->n_inputs; k++)
             depends =
@@ -194,7 +197,7 @@ static cgp_status check_weights(const cgp_model *model, const cgp__node *loss) {
                     loss->use.op->name);
 }
 
-/* Refuse to compute a gradient of a target, because it would silently be zeros. */
+/* Refuse a request for the gradient of a target, because this gradient would silently be zero. */
 static cgp_status check_targets(const cgp_model *model) {
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++) {
         const cgp__node *loss = &model->nodes[i];

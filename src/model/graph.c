@@ -23,7 +23,8 @@
 /* The fields of cgp__attributes, in the order in which they are written. */
 static const cgp__field fields[] = {
     FIELD(NONE, PLAIN, kind, kind),         /* the file stores it as the node's `op` */
-    FIELD(NONE, PLAIN, n_inputs, n_inputs), /* it follows from the length of the node's `inputs` */
+    FIELD(NONE, PLAIN, n_inputs, n_inputs), /* the file stores it as the length of the node's
+                                             * `inputs` */
     FIELD(NONE, PLAIN, init, init),         /* the file stores it in `parameters` */
     FIELD(INT64, PLAIN, size, size),
     FIELD(INT64, PLAIN, width, width),
@@ -160,7 +161,7 @@ const char *cgp__graph_init_name(cgp_init_kind kind) {
     return (int)kind >= 0 && (int)kind < INITS ? inits[kind] : NULL;
 }
 
-/* Return true if the struct of an op's attributes has a field. */
+/* Return true if the attributes struct of an op has this field. */
 static bool can_have(cgp_op_kind kind, const cgp__field *field) {
     return field->family == CGP_OP_FAMILY_PLAIN || field->family == cgp_op_family_of(kind);
 }
@@ -232,7 +233,7 @@ static bool is_zero(const cgp__field *field, const cgp__attributes *attributes) 
     return true;
 }
 
-/* Return NULL if memory is short. */
+/* Return the JSON value of a field; NULL if memory is short. */
 static json_t *write_field(const cgp__field *field, const cgp__attributes *attributes) {
     const char *at = (const char *)attributes + field->offset;
     const size_t bytes = element_bytes(field->kind);

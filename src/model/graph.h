@@ -17,10 +17,10 @@ typedef enum cgp__field_kind {
     CGP__FIELD_INT64,
     CGP__FIELD_REAL,
     CGP__FIELD_BOOL,
-    CGP__FIELD_NONE, /* not in the file: follows from the rest of the node */
+    CGP__FIELD_NONE, /* the file has no such attribute; the rest of the node determines the field */
 } cgp__field_kind;
 
-/* A field of cgp__attributes: one of the common fields (PLAIN), or one of a family. */
+/* A field of cgp__attributes: one of the common fields (PLAIN), or a field of one family. */
 typedef struct cgp__field {
     const char *name;
     cgp__field_kind kind;
@@ -36,11 +36,11 @@ const cgp__field *cgp__graph_field(int i);
  * for the op. */
 const char *cgp__graph_attributes(cgp_op_kind kind);
 
-/* Return true if an op has a field. Set *optional to whether files may leave the field out;
- * `optional` may be NULL. */
+/* Return true if an op has a field. Set *optional to true if files may leave the field out, else to
+ * false. `optional` may be NULL. */
 bool cgp__graph_has(cgp_op_kind kind, const cgp__field *field, bool *optional);
 
-/* Return the op kind of this name; CGP_OP_KINDS if there is none. */
+/* Return the op kind with this name; CGP_OP_KINDS if there is no such kind. */
 cgp_op_kind cgp__graph_kind(const char *name);
 
 /* cgp__graph_init() returns the initialization with this name, or -1. cgp__graph_init_name()
@@ -48,8 +48,8 @@ cgp_op_kind cgp__graph_kind(const char *name);
 int cgp__graph_init(const char *name);
 const char *cgp__graph_init_name(cgp_init_kind kind);
 
-/* Make a JSON object of the attributes. @retval CGP_EINVAL An attribute is set that the op's line
- * does not list. @retval CGP_ENOMEM */
+/* Make a JSON object of the attributes. @retval CGP_EINVAL An attribute that the op's line does not
+ * list is not zero. @retval CGP_ENOMEM */
 cgp_status cgp__graph_attributes_write(json_t **out, const cgp__attributes *attributes);
 
 /* Set attributes from `object`, which is NULL if the file has none. The message of CGP_EFORMAT has

@@ -74,8 +74,8 @@ static cgp_status take_inputs(const cgp__reader *r, entry *e) {
         if (strcmp(count->name, "n_inputs") == 0) break;
     }
     const bool any = e->kind != CGP_OP_CUSTOM && cgp__graph_has(e->kind, count, NULL);
-    /* attention may have one input for q, k and v; rotary may have no positions, and losses no
-     * weights */
+    /* attention may have one input for q, k and v; rotary may have no positions, and losses may
+     * have no weights */
     const bool fewer = any && e->kind != CGP_OP_CONCAT;
     const int min = !fewer ? e->op->n_inputs : e->op->is_loss ? 2 : 1;
     const int max = fewer ? e->op->n_inputs : any ? CGP_OP_MAX_INPUTS : min;
@@ -125,7 +125,8 @@ static cgp_status take_parameters(const cgp__reader *r, entry *e) {
     return CGP_OK;
 }
 
-/* Take the id, the key of the op's random numbers. Ids ascend within a list. */
+/* Read the id of an entry, which is the key of the op's random numbers. Ids ascend within a
+ * list. */
 static cgp_status take_id(cgp__reader *r, entry *e, int64_t otherwise) {
     const json_t *value = json_object_get(e->object, "id");
     int64_t id = otherwise;

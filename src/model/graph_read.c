@@ -84,7 +84,7 @@ static cgp_status take_list(const cgp__reader *r, const char *key, const json_t 
     return json_is_array(*out) ? CGP_OK : cgp__reader_unexpected(r, key, "a list", *out);
 }
 
-/* Take a whole number in 0 .. below - 1. */
+/* Read a whole number in 0 .. below - 1. */
 cgp_status cgp__reader_take_index(const cgp__reader *r, const json_t *value, const char *key,
                                   int64_t below, int64_t *out) {
     char expected[64];
@@ -126,7 +126,7 @@ static cgp_status take_type(const cgp__reader *r, const json_t *object, cgp_op_t
     return take_shape(r, object, &out->shape);
 }
 
-/* Check that the value that nodes[i] made has the type that the file gives for it. */
+/* Check that the type of `value`, which nodes[i] computes, equals its type in the file. */
 static cgp_status check_value(cgp__reader *r, size_t i, int64_t value) {
     const cgp_model *model = r->model;
     const cgp_op_type *made = &model->values[value].type;
@@ -141,7 +141,7 @@ static cgp_status check_value(cgp__reader *r, size_t i, int64_t value) {
         cgp_shape_text(&type.shape, got, sizeof got));
 }
 
-/* Add the values before number `value` that no input or node makes. */
+/* Add the values with numbers below `value` that neither an input nor a node makes. */
 static cgp_status add_unused(cgp__reader *r, int64_t value) {
     while (r->model->n_values < value) {
         cgp_op_type type;
@@ -154,7 +154,7 @@ static cgp_status add_unused(cgp__reader *r, int64_t value) {
     return CGP_OK;
 }
 
-/* Take the number of the value that an entry makes. */
+/* Read the number of the value that an entry makes. */
 static cgp_status take_made(const cgp__reader *r, const json_t *object, const char *key,
                             int64_t *out) {
     return cgp__reader_take_index(r, json_object_get(object, key), key,
@@ -323,7 +323,7 @@ static cgp_status check_uses(cgp__reader *r) {
     return cgp__reader_refuse(r, "%s: no node has it", model->params[p].name);
 }
 
-/* After a call of the builder has failed, refuse the text with its message, except if memory is
+/* If a builder call has failed, refuse the text with the message of this call, except if memory is
  * short. */
 static cgp_status refuse_with_reason(const cgp__reader *r, cgp_status status) {
     if (status == CGP_OK || status == CGP_ENOMEM) return status;

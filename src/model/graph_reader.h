@@ -8,7 +8,7 @@
 #include "model/graph.h"
 
 typedef struct cgp__reader {
-    const char *name; /* the text's name */
+    const char *name; /* name of the text, for messages */
     const cgp_op *const *ops;
     int n_ops;
     const json_t *root;
@@ -40,7 +40,7 @@ cgp_status cgp__reader_check_keys(const cgp__reader *r, const json_t *object, co
 cgp_status cgp__reader_take_text(const cgp__reader *r, const json_t *object, const char *key,
                                  const char **out);
 
-/* Take a whole number in 0 .. below - 1. */
+/* Read a whole number in 0 .. below - 1. */
 cgp_status cgp__reader_take_index(const cgp__reader *r, const json_t *value, const char *key,
                                   int64_t below, int64_t *out);
 

@@ -54,7 +54,7 @@ static int digits_of(json_t *value) {
     return digits;
 }
 
-/* Write a value. @param value Owned by the callee; NULL: memory was short. */
+/* Write a value. @param value Owned by the callee. NULL: the caller ran out of memory. */
 static cgp_status put_json(writer *w, json_t *value) {
     const size_t style = JSON_COMPACT | JSON_ENCODE_ANY;
     char *text =
@@ -86,7 +86,8 @@ static cgp_status close_list(writer *w) {
 
 /* --- values, layers, parameters --- */
 
-/* Return NULL if memory is short, like the functions below. */
+/* Return the JSON list of a shape. This function and the functions below return NULL if memory is
+ * short. */
 static json_t *shape_json(const cgp_shape *shape) {
     json_t *list = json_array();
     for (int i = 0; i < shape->rank; i++) {
@@ -246,7 +247,7 @@ static cgp_status put_nodes(writer *w, const char *list, int first, int end) {
 
 /* --- the model --- */
 
-/* Check that custom ops have different names: a file has only the name. */
+/* Check that custom ops have different names, because a file has only the name of a custom op. */
 static cgp_status check_names(const cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp_op *op = model->nodes[i].use.op;

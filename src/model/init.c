@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* init.c -- initializes parameters. Element e of parameter p depends only on (seed, p, e), and not
  * on the device or the range of elements. Normal numbers come from the Box-Muller transform, two
- * pairs from each Philox block of four words. op/init.c resolves initializations by fan first. */
+ * pairs from each Philox block of four words. Before that, op/init.c converts initializations that
+ * depend on fans. */
 #include "model/model.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@ static double unit(uint32_t word) {
     return (word + 0.5) / 4294967296.0; /* in (0, 1) */
 }
 
-/* Draw four elements. `attempt` is the number of the redraw, or 0. */
+/* Draw four elements. `attempt` is 0 for the first draw, and the number of the redraw otherwise. */
 static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, uint32_t attempt,
                   float out[4]) {
     const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), attempt, 0};

@@ -60,8 +60,8 @@ typedef struct cgp__parameter {
     bool frozen;
     /* the parameter's range in the model's uses; set by finish */
     int first_use, n_uses;
-    /* true if the parameter is not frozen and any node that uses it requires a gradient; set by
-     * finish */
+    /* true if the parameter is not frozen, and a node that uses the parameter requires a gradient;
+     * set by finish */
     bool requires_grad;
 } cgp__parameter;
 
@@ -119,8 +119,8 @@ int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n);
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 
-/* Return the number of elements of a node's cache; 0: the node has no cache. The elements have the
- * type of the node's values. */
+/* Return the number of elements of a node's cache; 0 if the node has no cache. The elements have
+ * the type of the node's values. */
 int64_t cgp__node_cache(const cgp__node *node);
 
 /* Return the bytes of the statistics that a node's forward logs for a merge over replicas; 0: the

@@ -19,7 +19,8 @@ cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name
     return cgp__builder_add(model, &x, name, &attributes);
 }
 
-/* The calls of ops without attributes, with one input and with two. */
+/* These macros define the builder calls of ops without attributes, with one input or with two
+ * inputs. */
 #define ONE_INPUT(name, op)                                                                        \
     cgp_value name(cgp_model *model, cgp_value x) {                                                \
         CGP__NEED_OR(model, cgp__no_value);                                                        \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stash.c -- passes values by name between layers that are written separately. A stash adds nothing
- * to the graph: its pop is the value itself. So a skip connection by name makes the same model as a
- * skip connection by value: the value is sent directly to the stages that use it. */
+ * to the graph, because a pop returns the stashed value itself. So a skip connection by name gives
+ * the same model as a skip connection by value: the value is sent directly to the stages that use
+ * it. */
 #include "model/builder.h"
 
 #include <stdio.h>
@@ -91,7 +92,8 @@ void cgp_model_stash(cgp_model *model, const char *space, const char *name, cgp_
         add(model, space, name, value);
 }
 
-/* Return the nearest name that is still stashed in this namespace; NULL if none is near. */
+/* Return the nearest name that is stashed, and not popped, in this namespace; NULL if no name is
+ * near. */
 static const char *nearest(const cgp_model *model, const char *space, const char *name) {
     const char *best = NULL;
     for (int i = 0; i < model->build->n_stashes; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* add.c -- elementwise ops of two values of the same shape. ADD: y = a + b; the gradients of both
- * inputs are dy itself. SUBTRACT: y = a - b. MULTIPLY: y = a b; backward reads both inputs. */
+/* add.c -- elementwise ops on two values `a` and `b` of the same shape. ADD computes y = a + b; the
+ * gradient of each input is dy itself. SUBTRACT computes y = a - b. MULTIPLY computes y = a b, and
+ * its backward reads both inputs. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -19,7 +20,7 @@ const cgp__op cgp__op_add = {
     .ends_in_relu = true,
 };
 
-/* FLOPs per element: forward takes one difference; backward I takes one negation of dy. */
+/* FLOPs per element: forward computes one difference; backward I computes one negation of dy. */
 const cgp__op cgp__op_subtract = {
     .op.name = "subtract",
     .op.n_inputs = 2,
@@ -30,7 +31,7 @@ const cgp__op cgp__op_subtract = {
     .flops = {1, 1, 0},
 };
 
-/* FLOPs per element: forward takes one product; backward I takes two products. */
+/* FLOPs per element: forward computes one product; backward I computes two products. */
 const cgp__op cgp__op_multiply = {
     .op.name = "multiply",
     .op.n_inputs = 2,

@@ -23,7 +23,7 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->out = 1;
 }
 
-/* One comparison per element of x. */
+/* Count one comparison per element of x. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     return direction == CGP_OP_FORWARD ? (double)cgp_shape_count(&node->inputs[0].shape) : 0.0;
 }

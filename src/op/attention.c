@@ -8,9 +8,9 @@
  * large scores. Backward recomputes the probabilities p from these values, and uses sum(p dp) = dy
  * . y for each query.
  *
- * cached_attention, for prediction, has a KV cache. Each sample is one row of q, k and v, and the
- * row's position [1] i32. k and v of all samples are written to a cache [length, kv_heads (D +
- * DV)], and each query attends to the cache rows up to its own position. */
+ * cached_attention is for prediction and has a KV cache. Each sample consists of one row of q, k
+ * and v, and the position of the row, [1] i32. The op writes k and v of all samples to a cache
+ * [length, kv_heads (D + DV)], and each query attends to the cache rows up to its own position. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -22,8 +22,8 @@ static int64_t kv_heads_of(const cgp__attention_attributes *a) {
 
 /* --- shapes --- */
 
-/* Check that 32 bits hold dropout's number of a pair (head, query), and dropout's number of a group
- * of four keys. */
+/* Dropout numbers the pairs (head, query) and the groups of four keys. Check that these numbers fit
+ * in 32 bits. */
 static cgp_status check_counts(int64_t heads, int64_t queries, int64_t keys) {
     if (queries > UINT32_MAX / heads)
         return cgp_fail(CGP_EINVAL, "expects heads x T < 2^32, got %" PRId64 " x %" PRId64, heads,
@@ -146,9 +146,9 @@ static double pairs_of(const cgp__attention_attributes *a, double queries, doubl
     return window * (window + 1.0) / 2.0 + (queries - window) * window;
 }
 
-/* Count multiply-adds per pair and head. Forward takes D for q k and DV for p v. Backward I takes D
+/* Count multiply-adds per pair and head. Forward needs D for q k and DV for p v. Backward I needs D
  * each for recomputing q k, for dq and for dk, and DV each for dy v and for dv. An exp with the
- * sums around it counts 12 FLOPs. */
+ * sums around it counts as 12 FLOPs. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attention_attributes *a = cgp__attention_of(node->attributes);
     const double value = (double)node->shapes.output.shape.dims[1], heads = (double)a->heads;

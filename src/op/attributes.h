@@ -11,12 +11,12 @@
 
 /* The common fields:
  *
- * - n_inputs: number of inputs; 0: as many as the op's table has. Fused ATTENTION has 1 input,
+ * - n_inputs: number of inputs; 0: the number in the op's table. Fused ATTENTION has 1 input,
  *   ROTARY has 1 without positions, and CROSS_ENTROPY has 2 without weights. CONCAT may have more
  *   inputs than the table;
  * - size: vocabulary of EMBEDDING, `out` of LINEAR, CONV2D and CONV_TRANSPOSE2D, rows of the cache
  *   of CACHED_ATTENTION. width: columns of EMBEDDING;
- * - p: dropout probability. slope: RELU's slope; SCALE's factor;
+ * - p: dropout probability. slope: slope of RELU, or factor of SCALE;
  * - bias: true if the op has a bias; sum: true if the loss is a sum, which is not divided by
  *   anything;
  * - init: initialization of the weight and the bias, as the caller gave it; norms do not use it. */
@@ -30,7 +30,7 @@
 
 typedef struct CGP_OP_STRUCT cgp__linear_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* The weight is [in, out] instead of [out, in]. */
+    /* True: the weight is [in, out]. False: it is [out, in]. */
     bool transposed;
 } cgp__linear_attributes;
 
@@ -42,8 +42,8 @@ typedef struct CGP_OP_STRUCT cgp__matmul_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__attention_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* `heads`, number of query heads. `kv_heads`, number of key/value heads; 0: the same number.
-     * `window`, number of keys that a query attends to; 0: there is no window. */
+    /* `heads`: number of query heads. `kv_heads`: number of key/value heads; 0: as many as `heads`.
+     * `window`: number of keys to which a query attends; 0: there is no window. */
     int64_t heads, kv_heads, window;
     /* scale of q k^T; 0: 1 / sqrt(D) */
     double scale;
@@ -54,9 +54,9 @@ typedef struct CGP_OP_STRUCT cgp__attention_attributes {
 
 typedef struct CGP_OP_STRUCT cgp__rotary_attributes {
     CGP__COMMON_ATTRIBUTES
-    /* `rotated` 0: all columns of a head are rotated. */
+    /* If `rotated` is 0, all columns of a head are rotated. */
     int64_t heads, rotated, offset, original_length;
-    /* `theta` 0: 10000. */
+    /* If `theta` is 0, the base is 10000. */
     double theta, factor, low_freq_factor, high_freq_factor;
     int scaling;
     bool interleaved;
@@ -67,7 +67,7 @@ typedef struct CGP_OP_STRUCT cgp__windows_attributes {
     /* For pools: true if one window covers the whole image; the output is then [C] instead of
      * [1,1,C]. */
     bool global;
-    /* Kernel and stride, each as height and width. UPSAMPLE's stride is its scale. */
+    /* Kernel and stride, each as height and width. The stride of UPSAMPLE is its scale. */
     int kernel[2], stride[2];
     /* Padding at the top, bottom, left and right. */
     int padding[4];

@@ -8,13 +8,14 @@
  *                                  rows
  *
  * BATCH_NORM and GROUP_NORM then scale and shift by weight [C] and bias [C]. Forward saves mean and
- * 1 / standard deviation: one per micro-batch or one per sample (and group). The weight gradients
- * are small and are computed together with dx. BATCH_NORM's running statistics change at the end of
- * a step: once per micro-batch in ascending order or, if deferred, once with the statistics of the
- * whole mini-batch. The running variance is unbiased, as in PyTorch.
+ * 1 / standard deviation: per channel of the micro-batch (BATCH_NORM), or per channel
+ * (INSTANCE_NORM) or group (GROUP_NORM) of each sample. The weight gradients are small and are
+ * computed together with dx. The running statistics of BATCH_NORM change at the end of a step, once
+ * per micro-batch in ascending order. If they are deferred, they change once, with the statistics
+ * of the whole mini-batch. The running variance is unbiased, as in PyTorch.
  *
  * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and
- * He 2018, arXiv:1803.08494. Deferred: torchgpipe. */
+ * He 2018, arXiv:1803.08494. Deferred statistics: torchgpipe. */
 #include "op/rules.h"
 
 #include "backend/running_stats.h"
@@ -71,8 +72,8 @@ static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* FLOPs per element. Forward takes 1 for the mean, 3 for the variance and 2 for the result.
- * Backward I takes 4 for the two sums (the normalized x and a multiply-add) and 5 for dx. Work per
+/* FLOPs per element. Forward needs 1 for the mean, 3 for the variance and 2 for the result.
+ * Backward I needs 4 for the two sums (the normalized x and a multiply-add) and 5 for dx. Work per
  * channel is not counted. */
 static int64_t log_bytes(const cgp_op_node *node) {
     return cgp__running_stats_entry_bytes(cgp__op_shape_last(&node->inputs[0].shape).dims[0]);

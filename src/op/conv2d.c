@@ -21,8 +21,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A multiply-add counts 2 FLOPs in each direction; multiply-adds with padding are counted too. The
- * bias counts one sum per element of y, in forward and in backward W. */
+/* A multiply-add counts as 2 FLOPs in each direction; multiply-adds with padding are counted too.
+ * The bias adds one FLOP per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
     const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);

@@ -4,8 +4,8 @@
  *
  * Take the CONV2D that maps [OH, OW, out] to [H, W, in] with the same weight, kernel, stride and
  * padding. Forward of this op computes the input gradient of that CONV2D. The dx of this op is that
- * CONV2D applied to dy. The dweight is that CONV2D's dweight with x and dy exchanged. Backward
- * reads the weight for dx and x for dweight; it does not read y. */
+ * CONV2D applied to dy. The dweight of this op is the dweight of that CONV2D with x and dy
+ * exchanged. Backward reads the weight for dx and x for dweight; it does not read y. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -25,8 +25,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A multiply-add counts 2 FLOPs in each direction; multiply-adds for pixels that padding removes
- * are counted too. The bias counts one sum per element of y, in forward and in backward W. */
+/* A multiply-add counts as 2 FLOPs in each direction; multiply-adds for pixels that padding removes
+ * are counted too. The bias adds one FLOP per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__windows_attributes *a = cgp__windows_of(node->attributes);
     const double inputs = (double)cgp_shape_count(&node->inputs[0].shape);

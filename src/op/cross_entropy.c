@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- softmax and cross-entropy: logits [..., classes]; targets [...] i32 in
  * 0..classes-1 or `ignore`; weights [...] f32, or none. The mean divides by the sum of the weights
- * of targets that are not ignored. Label smoothing: Szegedy et al. 2015, arXiv:1512.00567.
+ * of targets that are not ignored. Source of label smoothing: Szegedy et al. 2015,
+ * arXiv:1512.00567.
  *
  * Forward saves each row's maximum and log sum exp(x - maximum). They are saved separately, because
  * their sum in one f32 would lose the probabilities of large logits. The gradient dx may overwrite
@@ -10,8 +11,8 @@
 
 #include <inttypes.h>
 
-/* Targets have the leading dims of the logits. If the logits are one row, [classes], targets are
- * [1]. */
+/* Check that targets have the leading dims of the logits. If the logits are one row, [classes],
+ * targets are [1]. */
 static cgp_status check_targets(const cgp_op_type *logits, const cgp_op_type *targets) {
     char first[192], second[192], third[192];
     const cgp_shape rows = cgp__op_shape_rows(&logits->shape);
@@ -84,8 +85,8 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->cross_entropy.weighted = a->n_inputs == 3;
 }
 
-/* FLOPs per logit; an exp counts 10. Forward takes a maximum, a difference, an exp and a sum.
- * Backward I takes a difference, an exp and a product. */
+/* FLOPs per logit; an exp counts as 10. Forward computes a maximum, a difference, an exp and a sum.
+ * Backward I computes a difference, an exp and a product. */
 const cgp__op cgp__op_cross_entropy = {
     .op.name = "cross_entropy",
     .op.n_inputs = 3, /* maximum number of inputs */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* element_losses.c -- losses of single elements: x [..., C]; targets of the same shape, f32.
- * Forward saves nothing, and dx may overwrite x. BCE_WITH_LOGITS is sigmoid and binary
- * cross-entropy, with targets in 0..1. SMOOTH_L1 is the Huber loss divided by beta. Source: Huber
- * 1964; Girshick 2015, arXiv:1504.08083. WEIGHTED_MEAN is the mean of x times factors, for losses
- * that other ops compute. If there are weights [...], f32 of any shape, the sum of x times factors
- * is divided by the sum of the weights. */
+/* element_losses.c -- losses that are computed element by element, from x [..., C] and f32 targets
+ * of the same shape. Forward saves nothing, and dx may overwrite x. BCE_WITH_LOGITS is sigmoid and
+ * binary cross-entropy, with targets in 0..1. SMOOTH_L1 is the Huber loss divided by beta. Source:
+ * Huber 1964; Girshick 2015, arXiv:1504.08083. WEIGHTED_MEAN is the mean of x times factors, for
+ * losses that other ops compute. If there are weights [...], f32 of any shape, WEIGHTED_MEAN
+ * divides the sum of x times factors by the sum of the weights. */
 #include "op/rules.h"
 
 #include <math.h>
@@ -58,8 +58,8 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->element_loss.beta = (float)cgp__element_loss_of(node->attributes)->beta;
 }
 
-/* FLOPs per logit; an exp or a log counts 10. Forward takes an exp, a log, three sums and a
- * product. Backward I takes an exp, a division and two other operations. */
+/* FLOPs per logit; an exp or a log counts as 10. Forward computes an exp, a log, three sums and a
+ * product. Backward I computes an exp, a division and two other operations. */
 const cgp__op cgp__op_bce_with_logits = {
     .op.name = "bce_with_logits",
     .op.n_inputs = 2,
@@ -71,8 +71,8 @@ const cgp__op cgp__op_bce_with_logits = {
     .flops = {24, 13, 0},
 };
 
-/* FLOPs per element: forward takes a difference, a square and a sum. Backward I takes a difference
- * and two products. */
+/* FLOPs per element: forward computes a difference, a square and a sum. Backward I computes a
+ * difference and two products. */
 const cgp__op cgp__op_mse = {
     .op.name = "mse",
     .op.n_inputs = 2,
@@ -84,8 +84,8 @@ const cgp__op cgp__op_mse = {
     .flops = {3, 3, 0},
 };
 
-/* FLOPs per element: forward takes three differences and sums, a comparison, two products and a
- * division. Backward I takes a difference, a comparison, a product and a division. */
+/* FLOPs per element: forward computes three differences and sums, a comparison, two products and a
+ * division. Backward I computes a difference, a comparison, a product and a division. */
 const cgp__op cgp__op_smooth_l1 = {
     .op.name = "smooth_l1",
     .op.n_inputs = 2,
@@ -98,7 +98,7 @@ const cgp__op cgp__op_smooth_l1 = {
     .sizes = set_sizes,
 };
 
-/* FLOPs per element: forward takes a product and a sum. Backward I takes a product. */
+/* FLOPs per element: forward computes a product and a sum. Backward I computes a product. */
 const cgp__op cgp__op_weighted_mean = {
     .op.name = "weighted_mean",
     .op.n_inputs = 3, /* maximum number of inputs */

@@ -32,8 +32,8 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->in = upper_bound(node, 0);
 }
 
-/* Forward only copies. Still it counts one FLOP per element, like the sum in backward W, so that a
- * layer with only an embedding has a cost when layers are balanced. */
+/* Forward only copies. Nevertheless it counts as one FLOP per element, like the sum in backward W.
+ * So a layer that has only an embedding has a cost when layers are balanced. */
 const cgp__op cgp__op_embedding = {
     .op.name = "embedding",
     .op.n_inputs = 1,

@@ -51,7 +51,7 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->function.second = constants ? (float)a->second : 0.0f;
 }
 
-/* FLOPs per element, forward and backward I. A function such as exp or sqrt counts 10. */
+/* Return the FLOPs of forward or backward I. A function such as exp or sqrt counts as 10. */
 static double count_flops(const cgp_op_node *node, cgp_op_direction direction) {
     static const int8_t flops[CGP_FUNCTIONS][2] = {
         [CGP_FUNCTION_HARDTANH] = {2, 3},    [CGP_FUNCTION_SQRT] = {10, 2},

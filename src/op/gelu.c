@@ -3,8 +3,8 @@
  * uses. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. Backward reads x. */
 #include "op/rules.h"
 
-/* FLOPs per element: forward takes 4 and an erf; backward I takes 7, an erf and an exp. An erf or
- * an exp counts 10. */
+/* FLOPs per element: forward has 4 operations and an erf; backward I has 7 operations, an erf and
+ * an exp. An erf or an exp counts as 10. */
 const cgp__op cgp__op_gelu = {
     .op.name = "gelu",
     .op.n_inputs = 1,
@@ -16,8 +16,8 @@ const cgp__op cgp__op_gelu = {
     .flops = {14, 27, 0},
 };
 
-/* FLOPs per element: forward takes 7 and an exp; backward I takes 14 and an exp. An exp counts
- * 10. */
+/* FLOPs per element: forward has 7 operations and an exp; backward I has 14 operations and an exp.
+ * An exp counts as 10. */
 const cgp__op cgp__op_gelu_tanh = {
     .op.name = "gelu_tanh",
     .op.n_inputs = 1,

@@ -34,7 +34,7 @@ static cgp_status check_range(const char *name, const int *values, int n, int mi
     return CGP_OK;
 }
 
-/* Return the pixels that a window covers along side i. */
+/* Return the number of pixels that a window covers along side i. */
 static int64_t extent(const cgp__windows_attributes *a, int i) {
     return (a->kernel[i] - 1) * cgp__op_or_one(a->dilation[i]) + 1;
 }
@@ -80,8 +80,8 @@ cgp_status cgp__op_infer_windows(const cgp__windows_attributes *a, const cgp_op_
     return cgp__op_set_output(out, height, width, channels);
 }
 
-/* Return the number of pixels along a side of which a convolution makes `side` windows. `more`: how
- * many of these pixels are in no window; this is less than the stride. */
+/* Return the length, in pixels, of an image's side along which a convolution has `side` windows.
+ * `more` is the number of these pixels that are in no window; it is less than the stride. */
 static int64_t covered(int64_t side, int front, int behind, int64_t kernel, int stride, int more) {
     return (side - 1) * stride + kernel - front - behind + more;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c -- replaces an initialization that depends on fans (Xavier, Kaiming) by a plain
- * initialization with a number. The model cannot do this, because only the op knows the fans of its
- * weight. Source: Glorot and Bengio 2010; He et al. 2015, arXiv:1502.01852. */
+/* init.c -- replaces an initialization that depends on fans (Xavier, Kaiming) with NORMAL or
+ * UNIFORM and the scale that the fans give. The model cannot do this, because only the op knows the
+ * fans of its weight. Source: Glorot and Bengio 2010; He et al. 2015, arXiv:1502.01852. */
 #include <math.h>
 
 #include "op/op.h"

@@ -39,8 +39,8 @@ static cgp_status infer_rms(const void *attributes, const cgp_op_type *inputs, c
     return CGP_OK;
 }
 
-/* FLOPs per element. Forward takes 1 for the mean, 3 for the variance and 4 for the result.
- * Backward I takes 5 for the two sums (g = weight dy, h = the normalized x, and a multiply-add), 5
+/* FLOPs per element. Forward needs 1 for the mean, 3 for the variance and 4 for the result.
+ * Backward I needs 5 for the two sums (g = weight dy, h = the normalized x, and a multiply-add), 5
  * for dx and 3 for the sums of the weight gradients. Work per row is not counted. */
 const cgp__op cgp__op_layer_norm = {
     .op.name = "layer_norm",
@@ -55,7 +55,7 @@ const cgp__op cgp__op_layer_norm = {
     .sizes = cgp__op_set_norm,
 };
 
-/* FLOPs per element. Forward takes 2 for the mean square and 2 for the result. Backward I takes 4
+/* FLOPs per element. Forward needs 2 for the mean square and 2 for the result. Backward I needs 4
  * for the sum of g h, 4 for dx and 2 for the sum of the weight gradient. */
 const cgp__op cgp__op_rms_norm = {
     .op.name = "rms_norm",

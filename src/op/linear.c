@@ -26,8 +26,8 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->linear.transposed = a->transposed;
 }
 
-/* A multiply-add counts 2, so the GEMM of each direction takes 2 x rows x in x out FLOPs. The bias
- * counts one sum per element of y, in forward and in backward W. */
+/* A multiply-add counts as 2 FLOPs, so the GEMM of each direction has 2 x rows x in x out FLOPs.
+ * The bias adds one FLOP per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__linear_attributes *a = cgp__linear_of(node->attributes);
     const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);

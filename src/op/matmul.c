@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- y = a b for each pair of matrices: a [..., M, K], b [..., K, N] -> [..., M, N]. Both
- * a and b may be stored transposed.
+/* matmul.c -- multiplies pairs of matrices, y = a b: `a` [..., M, K] and `b` [..., K, N] -> [...,
+ * M, N]. Each operand may be stored transposed.
  *
  *     da = dy b^T        db = a^T dy
  *
- * Backward I computes both gradients; it reads a and b. */
+ * Backward I computes both gradients from dy, `a` and `b`. */
 #include "op/rules.h"
 
 #include <inttypes.h>
 
-/* Set the numbers of rows and columns that a matrix has in the product, after the transposition if
- * it is stored transposed. */
+/* Set the numbers of rows and columns of a matrix in the product, that is, after its transposition
+ * if it is stored transposed. */
 static void sides_of(const cgp_shape *shape, bool transposed, int64_t *rows, int64_t *columns) {
     const int64_t *last = &shape->dims[shape->rank - 2];
     *rows = last[transposed];
@@ -58,7 +58,8 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->matmul.transposed[1] = t->transpose[1];
 }
 
-/* A multiply-add counts 2 FLOPs. Backward has two products of the same size as forward. */
+/* A multiply-add counts as 2 FLOPs. Backward has two products, each of the same size as the product
+ * of forward. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__matmul_attributes *t = cgp__matmul_of(node->attributes);
     int64_t m, k;

@@ -57,7 +57,7 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     g->kernel_width = g->stride_width = g->width;
 }
 
-/* One addition per element of x. */
+/* Count one addition per element of x. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     return direction == CGP_OP_BACKWARD_WEIGHT ? 0.0
                                                : (double)cgp_shape_count(&node->inputs[0].shape);

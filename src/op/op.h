@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op.h -- the descriptions of the built-in ops and of their uses, for the graph and the plan.
  *
- * An op, built-in or custom, is a `cgp_op` (cgpipe/op.h). It has a shape rule, the operands that
- * backward I and W read, the state, and the cost. Each backend has the kernels of the built-in ops,
- * one per (kind, direction). So the function pointers for these directions are NULL in a built-in
- * op. Action B runs I, then W. */
+ * An op, built-in or custom, is a `cgp_op` (cgpipe/op.h). It describes the shape rule, the operands
+ * that backward I and W read, the state, and the cost. Each backend has the kernels of the built-in
+ * ops, one per (kind, direction). So the function pointers for these directions are NULL in a
+ * built-in op. Action B runs I, then W. */
 #ifndef CGP_SRC_OP_H
 #define CGP_SRC_OP_H
 
 #include <cgpipe/ext/ops.h>
 
-/* The place where the gradient of an input is made. */
+/* The memory to which backward writes the gradient of an input. */
 typedef enum cgp__dx {
     CGP__DX_SEPARATE, /* dx has its own memory */
     CGP__DX_IN_PLACE, /* dx may overwrite dy */
@@ -42,12 +42,12 @@ typedef struct cgp__op {
     /* Return the bytes of the statistics of a micro-batch, from which a merge updates the
      * accumulator. A NULL function: the op's accumulator cannot be merged. */
     int64_t (*log_bytes)(const cgp_op_node *node);
-    /* Loss: return the sum of the weights (input 2) of all targets that count, over n samples. The
-     * mean divides by this sum. A NULL function: the loss has no such weights. */
+    /* For a loss: return the sum of the weights (input 2) of all targets that are not ignored, over
+     * n samples. The mean divides by this sum. A NULL function: the loss has no weights. */
     double (*sum_weights)(const cgp_op_node *node, const void *targets, const float *weights,
                           int64_t n);
-    /* Set the sizes that only the op's family has, and change the common sizes where this op
-     * differs from most. NULL: there is nothing to set. */
+    /* Set the sizes that only the op's family has, and correct the common sizes where this op
+     * differs from most ops. NULL: there is nothing to set. */
     void (*sizes)(const cgp_op_node *node, cgp_op_attributes *sizes);
 } cgp__op;
 
@@ -57,11 +57,11 @@ CGP_OPS(CGP__OP_DECLARE)
 /* Return the built-in op of a kind; for CUSTOM, an op without any built-in property. */
 const cgp__op *cgp__op_find(cgp_op_kind kind);
 
-/* Return where an op makes the gradients of its inputs (cgp__dx). */
+/* Return where backward of an op writes the gradients of its inputs (cgp__dx). */
 cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op);
 
-/* Run the shape rule of a use whose op, attributes and inputs are set. Set its shapes, and the
- * sizes for the kernels. A failure's message has the expected and the actual value. */
+/* Run the shape rule of `node`, whose op, attributes and inputs are set. Set the shapes of `node`,
+ * and the sizes for the kernels. A failure's message has the expected and the actual value. */
 cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes);
 
 /* Return the FLOPs of one use of an op in a direction, for one sample. The use must have this

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- the maximum or the mean of each window, per channel: [H, W, C] -> [OH, OW, C], or [C]
- * for the one window of a global pool. Padding does not count in the mean, and it is never the
- * maximum. Backward of the maximum recomputes the argmax from x; if several elements are the
+/* pool.c -- takes the maximum or the mean of each window, per channel: [H, W, C] -> [OH, OW, C], or
+ * [C] for the single window of a global pool. Padding does not count in the mean, and it is never
+ * the maximum. Backward of the maximum recomputes the argmax from x; if several elements are the
  * maximum, it takes the first. Backward of the mean needs nothing from forward. */
 #include "op/rules.h"
 

@@ -12,7 +12,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Forward and backward W each take one sum per element. */
+/* FLOPs per element: forward and backward W each compute one sum. */
 const cgp__op cgp__op_position = {
     .op.name = "position",
     .op.n_inputs = 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape.c -- gives a sample other dimensions; the order of its elements in memory stays. A
- * dimension of -1 follows from the others. No data moves, since y may have the memory of x, and dx
- * is dy. */
+/* reshape.c -- changes the dimensions of a sample, and keeps the order of its elements in memory. A
+ * dimension of -1 is derived from the others. No data moves, since y may have the memory of x, and
+ * dx is dy. */
 #include "op/rules.h"
 
 #include <inttypes.h>

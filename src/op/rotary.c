@@ -29,7 +29,8 @@ static cgp_status check_width(const cgp__rotary_attributes *a, int64_t width) {
     return CGP_OK;
 }
 
-/* Check the factors and the base. If one of them were below 1, frequencies would be above 1. */
+/* Check the factors and the base. If `theta` or `factor` were below 1, frequencies would be above
+ * 1. */
 static cgp_status check_frequencies(const cgp__rotary_attributes *a) {
     const double theta = theta_of(a);
     if (!((float)theta >= 1.0f && isfinite((float)theta)))

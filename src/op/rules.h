@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h -- checks that the shape rules use. Error messages begin with what was expected; the
- * builder puts layer and op before them. Shapes are without the leading dimension N (samples), so a
- * value has at most 5 dims. */
+/* rules.h -- checks and helpers for shape rules. An error message begins with the expectation; the
+ * builder puts layer and op before it. Shapes omit the leading dimension N (samples), so a value
+ * has at most 5 dims. */
 #ifndef CGP_SRC_OP_RULES_H
 #define CGP_SRC_OP_RULES_H
 
@@ -35,7 +35,8 @@ int64_t cgp__op_width(const cgp_shape *shape);
 /* Return the product of dims begin .. end - 1. */
 int64_t cgp__op_product(const cgp_shape *shape, int begin, int end);
 
-/* Set *out to the dim's number counted from the first. A negative `dim` counts from the end. */
+/* Set *out to the number of a dim, counted from the first. A negative `dim` counts from the
+ * last. */
 cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out);
 
 /* These four functions return a shape without its last dim, a shape of only the last dim, a shape
@@ -64,7 +65,7 @@ void cgp__op_add_norm_parameters(cgp_op_shapes *out);
 void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, cgp_shape weight,
                         int64_t fan_in, int64_t fan_out);
 
-/* images.c: check that `type` is f32 [H, W, C], with sides that fit the attributes. */
+/* images.c: check that `type` is f32 [H, W, C], with sides of at most 2^20 pixels. */
 cgp_status cgp__op_check_image(const cgp_op_type *type);
 
 /* Set the output shape [OH, OW, channels] of an op with windows of `kernel` pixels, `stride` apart,
@@ -93,7 +94,7 @@ cgp_status cgp__op_check_groups(const cgp__windows_attributes *attributes, int64
 /* Set the sizes for the kernels of a convolution. */
 void cgp__op_set_convolution(const cgp_op_node *node, cgp_op_attributes *sizes);
 
-/* Return a number of groups or a dilation, or the default 1 if it is 0. */
+/* Return `number`, which is a number of groups or a dilation, or the default 1 if `number` is 0. */
 static inline int64_t cgp__op_or_one(int64_t number) {
     return number ? number : 1;
 }

@@ -3,7 +3,8 @@
  * not x, so only y is kept. */
 #include "op/rules.h"
 
-/* FLOPs per element: forward takes 2 and an exp; backward I takes 3. An exp counts 10. */
+/* FLOPs per element: forward has 2 operations and an exp; backward I has 3 operations. An exp
+ * counts as 10. */
 const cgp__op cgp__op_sigmoid = {
     .op.name = "sigmoid",
     .op.n_inputs = 1,
@@ -15,8 +16,8 @@ const cgp__op cgp__op_sigmoid = {
     .flops = {12, 3, 0},
 };
 
-/* FLOPs per element: forward takes 4 and an exp (or 11 for the polynomial near x = 0); backward I
- * takes 4. */
+/* FLOPs per element: forward has 4 operations and an exp (or 11 operations for the polynomial near
+ * x = 0); backward I has 4 operations. */
 const cgp__op cgp__op_tanh = {
     .op.name = "tanh",
     .op.n_inputs = 1,

@@ -3,8 +3,8 @@
  * arXiv:1606.08415; Elfwing et al. 2017, arXiv:1702.03118. Backward reads x. */
 #include "op/rules.h"
 
-/* FLOPs per element: forward takes 3 and an exp; backward I takes 7 and an exp. An exp counts
- * 10. */
+/* FLOPs per element: forward has 3 operations and an exp; backward I has 7 operations and an exp.
+ * An exp counts as 10. */
 const cgp__op cgp__op_silu = {
     .op.name = "silu",
     .op.n_inputs = 1,

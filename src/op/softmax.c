@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- softmax of each row, y = exp(x) / sum(exp(x)), or its log: [..., C] -> [..., C].
- * Backward reads y. */
+/* softmax.c -- computes the softmax of each row, y = exp(x) / sum(exp(x)), or the log of the
+ * softmax: [..., C] -> [..., C]. Backward reads y. */
 #include "op/rules.h"
 
-/* FLOPs per element; an exp counts 10. Forward takes 1 for the maximum, 12 for the sum and 12 for
- * y. Backward I takes 2 for the sum and 2 for dx. */
+/* FLOPs per element; an exp counts as 10. Forward needs 1 for the maximum, 12 for the sum and 12
+ * for y. Backward I needs 2 for the sum and 2 for dx. */
 const cgp__op cgp__op_softmax = {
     .op.name = "softmax",
     .op.n_inputs = 1,
@@ -16,7 +16,7 @@ const cgp__op cgp__op_softmax = {
     .flops = {25, 4, 0},
 };
 
-/* FLOPs per element: forward takes 1 for the maximum, 12 for the sum and 2 for y. Backward I takes
+/* FLOPs per element: forward needs 1 for the maximum, 12 for the sum and 2 for y. Backward I needs
  * 1 for the sum and 12 for dx. */
 const cgp__op cgp__op_log_softmax = {
     .op.name = "log_softmax",

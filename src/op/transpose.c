@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transpose.c -- exchanges two dimensions of a sample: [a, i, b, j, c] -> [a, j, b, i, c], where
- * each of a, b and c is any number of dimensions. dx is dy with the same two dimensions
+ * `a`, `b` and `c` each stand for any number of dimensions. dx is dy with the same two dimensions
  * exchanged. */
 #include "op/rules.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lr_schedule.c -- computes learning rate schedules: the factor by which update t multiplies the
- * optimizer's lr. w is `warmup`:
+/* lr_schedule.c -- computes learning-rate schedules: the factor by which update t multiplies the
+ * optimizer's lr. In the drawings, w is `warmup`:
  *
  *     1 |    ..........        |    ....              |    ....
  *       |   /   constant       |   /    '.   cosine   |   /    |    step
@@ -10,9 +10,9 @@
  *       +---w----------> t     +---w-------steps--->  +---w----+----+---->
  *                                                          step_size
  *
- * A warm-up may start above 0, and may rise only every warmup_interval updates (such as once an
- * epoch). Milestones are steps at given updates. Source: Loshchilov and Hutter 2017,
- * arXiv:1608.03983 (cosine). */
+ * The factor of a warm-up may start above 0, and may rise only every warmup_interval updates, for
+ * example once per epoch. With milestones, the factor drops at given updates. Source: Loshchilov
+ * and Hutter 2017, arXiv:1608.03983 (cosine). */
 #include "optim/optim.h"
 
 #include "base/base.h"

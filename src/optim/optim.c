@@ -7,7 +7,7 @@
  *   AdamW    p -= lr weight_decay p
  *            m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
  *            p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
- *   Adam     g += weight_decay p;  m, v and p as AdamW, without its first line
+ *   Adam     g += weight_decay p;  m, v and p as in AdamW, without the first line of AdamW
  *   RMSprop  g += weight_decay p;  v = alpha v + (1 - alpha) g^2
  *            b = momentum b + g / (sqrt(v) + eps)
  *            p -= lr b
@@ -68,7 +68,8 @@ static const constant constants[] = {
     {"clip_norm", offsetof(cgp_optim, clip_norm), ALL, 0, INFINITY, "[0, inf)"},
 };
 
-/* A constant that the kind does not use may have any value but NaN. */
+/* Check one constant. A constant that the optimizer's kind does not use may have any value but
+ * NaN. */
 static cgp_status check_constant(const cgp_optim *optim, const constant *c) {
     double value;
     memcpy(&value, (const char *)optim + c->offset, sizeof value);
@@ -78,7 +79,7 @@ static cgp_status check_constant(const cgp_optim *optim, const constant *c) {
                     value);
 }
 
-/* Check a constant of group g, which may be NaN. */
+/* Check a constant of group g. The constant may be NaN. */
 static cgp_status check_group_constant(const cgp_optim *optim, int g, const char *name,
                                        double value) {
     if (isnan(value) || (value >= 0 && !isinf(value))) return CGP_OK;

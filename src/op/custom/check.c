@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Check that the results of a direction equal the kept results. `property`: the end of the error
- * message. */
+/* Check that the results of a direction equal the kept results. The error message ends in
+ * `property`. */
 static cgp_status expect_same(const cgp__trial *t, cgp_op_direction direction,
                               const cgp__variant *variant, const char *property) {
     int64_t element;
@@ -104,7 +104,7 @@ static cgp_status try_forward(cgp__trial *t) {
 
 /* --- operands of backward --- */
 
-/* The outcome of a test: one operand of forward is changed, and one direction of backward runs. */
+/* The outcome of a test that changes one operand of forward and runs one direction of backward. */
 typedef struct reading {
     /* True if the operand can be changed. */
     bool possible;
@@ -268,7 +268,7 @@ static cgp_status try_numbers(const cgp__trial *t) {
     return CGP_OK;
 }
 
-/* Check that the state after a step depends on the old state and the accumulated values only. */
+/* Check that the state after a step depends only on the old state and the accumulated values. */
 static cgp_status try_end_of_step(cgp__trial *t) {
     if (!t->op->end_of_step) return CGP_OK;
     char name[32];

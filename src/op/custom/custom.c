@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- checks of a custom op's table, and of the results of its shape rule. */
+/* custom.c -- checks the table of a custom op, and the results of its shape rule. */
 #include "op/custom/custom.h"
 #include "base/utf8.h"
 #include "op/rules.h"

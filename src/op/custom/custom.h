@@ -10,7 +10,7 @@
 /* Check the table of an op; `attributes` are the attributes of one use of the op. */
 cgp_status cgp__custom_check(const cgp_op *op, const void *attributes);
 
-/* Run the shape rule for `node`, which is one use of the op, and check what the rule returned. */
+/* Run the shape rule for `node`, which is one use of the op, and check the results of the rule. */
 cgp_status cgp__custom_infer(cgp_op_node *node);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* differences.c -- checks gradients of a custom op against central differences of its forward, with
- * one step of Richardson extrapolation.
+/* differences.c -- checks the gradients of a custom op against central difference quotients of its
+ * forward, with one step of Richardson extrapolation.
  *
  *     f = sum of dy y in double; for a loss, loss_scale times the loss's sum
  *     D(h) = (f(x + h) - f(x - h)) / 2 h
@@ -26,8 +26,8 @@ static float element(const cgp__trial *t, int slot, int64_t i) {
     return value;
 }
 
-/* Compute f, and a bound of the rounding error of f, from the elements of y that differ from the
- * first run. */
+/* Compute f. Compute also a bound of the rounding error of f, from the elements of y that differ
+ * from the first run. */
 static cgp_status evaluate(cgp__trial *t, double *f, double *rounding) {
     const cgp__variant plain = {.garbage = 1};
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &plain));
@@ -60,8 +60,8 @@ static cgp_status difference(cgp__trial *t, int slot, int64_t i, double h, doubl
     return CGP_OK;
 }
 
-/* Compare one element of a gradient with its difference. `largest`: the largest magnitude in the
- * gradient's tensor. */
+/* Compare one element of a gradient with its difference quotient. `largest` is the largest
+ * magnitude in the gradient's tensor. */
 static cgp_status check_element(cgp__trial *t, cgp_op_direction direction, int slot, int dslot,
                                 int64_t i, double largest) {
     const double gradient = element(t, dslot, i);

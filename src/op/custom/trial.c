@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trial.c -- memory for one use of a custom op, and runs of the op (trial.h). */
+/* trial.c -- memory for one use of a custom op, and runs of the op. See trial.h. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -249,7 +249,7 @@ static bool writes(const cgp__trial *t, cgp_op_direction direction, int slot) {
            cgp__op_makes_parameters(t->op, direction);
 }
 
-/* Return whether, with this variant, the run may overwrite a slot that is otherwise only read. */
+/* Return true if this variant lets the run overwrite a slot that other variants only read. */
 static bool overwritten(const cgp__trial *t, cgp_op_direction direction,
                         const cgp__variant *variant, int slot) {
     if (direction == CGP_OP_FORWARD || t->op->is_loss)

@@ -14,7 +14,7 @@ enum {
     TRIAL_X,
     TRIAL_PARAM = TRIAL_X + CGP_OP_MAX_INPUTS,
     TRIAL_STATE = TRIAL_PARAM + CGP_OP_MAX_PARAMETERS,
-    /* The last of the slots that a run only reads. */
+    /* The last slot that a run only reads. */
     TRIAL_DY = TRIAL_STATE + CGP_OP_MAX_STATE,
     TRIAL_Y,
     TRIAL_SAVED,
@@ -59,7 +59,7 @@ typedef struct cgp__variant {
     /* True: the run gets no accumulator. */
     bool uncounted;
     bool evaluation;
-    /* If only dx[k] is wanted: k + 1; 0: all dx are wanted. */
+    /* k + 1: only dx[k] is wanted. 0: all dx are wanted. */
     int only;
     /* If bit k is set: in forward, y overwrites x[k]; in backward, dx[k] overwrites dy or, for a
      * loss, x[k]. */
@@ -70,14 +70,14 @@ static inline void *cgp__trial_data(const cgp__trial *t, int slot) {
     return t->slots[slot].data;
 }
 
-/* Create the use of the op and the memory of its operands. Draw the operands that are read; all
- * other operands are undefined. */
+/* Create the use of the op and the memory of its operands. Draw random values for the operands that
+ * are read; all other operands are undefined. */
 cgp_status cgp__trial_create(cgp__trial *t, const cgp_op *op, const void *attributes,
                              const cgp_op_type *inputs, const cgp_op_check_options *options);
 void cgp__trial_destroy(cgp__trial *t);
 
-/* Fill a slot with numbers from the seed. With seed 0, fill it with NaN or, for integers, with
- * other integers in range. */
+/* Fill a slot with random numbers derived from the seed. With seed 0, fill it with NaN or, for
+ * integers, with other integers in range. */
 void cgp__trial_poison(cgp__trial *t, int slot, uint64_t seed);
 /* Rotate the order of a slot's values, so that all values stay in range. Return false if all values
  * are equal. */
@@ -102,7 +102,7 @@ int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cg
 const char *cgp__trial_slot_name(int slot, char *text, size_t size);
 const char *cgp__trial_function_name(cgp_op_direction direction);
 
-/* differences.c: check gradients against differences of forward. */
+/* differences.c: check gradients against difference quotients of forward. */
 cgp_status cgp__trial_differences(cgp__trial *t);
 
 #endif
