@@ -2,9 +2,9 @@
 /* digest.h -- the digest of a step: hashes of its losses, gradients, parameters, optimizer state
  * and running statistics. Two runs are compared by their digests.
  *
- * The digest has one hash for each tensor, in the order of the model. It does not depend on stages,
- * balance, schedule, recomputation, threads or ranks. Runs that train bit-identically have the same
- * digests. The first digest that differs shows the step and the tensor of a fault.
+ * The digest has one hash for each tensor, in the order of the model. The digest does not depend on
+ * stages, balance, schedule, recomputation, threads or ranks. Runs that train bit-identically have
+ * the same digests. The first digest that differs shows the step and the tensor of a fault.
  *
  *     record     int64    number of updates
  *                f64[L]   sum of each loss over the mini-batch

@@ -125,8 +125,8 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
  * t10k-labels-idx1-ubyte, gunzipped. The files t10k-* are the validation split.
  *
  * Images are normalised, shuffled and stored as in cgp_data_cifar(); parameters and errors are the
- * same too. CGP_EFORMAT also stands for a wrong magic number, images that are not 28 x 28,
- * different numbers of labels and images, or a gzipped file.
+ * same as in that function. CGP_EFORMAT also stands for a wrong magic number, images that are not
+ * 28 x 28, different numbers of labels and images, or a gzipped file.
  *
  * Source: LeCun et al. 1998, http://yann.lecun.com/exdb/mnist.
  */
@@ -139,8 +139,8 @@ typedef struct cgp_image_folder_options {
     /** Fraction of each class's images that is used for validation, from 0 to below 1. The number
      *  is rounded up, and the last images of the class are used. [0.1] */
     double validation_fraction;
-    /** A directory with the same classes, for validation; all of `directory` is then for training.
-     *  Borrowed. [NULL] */
+    /** A directory with the same classes, for validation. If it is set, all images of `directory`
+     *  are for training. Borrowed. [NULL] */
     const char *validation_directory;
     bool plain; /**< True: training images are cropped like validation images, and not at random.
                  *  [false] */

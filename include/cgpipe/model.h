@@ -61,11 +61,12 @@ CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype 
 /** Request the gradient of an f32 input, see cgp_pipeline_set_input_gradients(). */
 CGP_API void cgp_model_input_gradient(cgp_model *model, cgp_value input);
 
-/** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocab, width]. */
+/** Look up rows of a table: ids [...] i32 -> [..., width]. Parameter: `<name>.weight` [vocab,
+ *  width]. */
 CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocab,
                                 int64_t width, cgp_init init);
 
-/** Add a learned vector to each position: x [T, C] -> [T, C]. Parameter `<name>.weight` [T, C]. */
+/** Add a learned vector to each position: x [T, C] -> [T, C]. Parameter: `<name>.weight` [T, C]. */
 CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
                                          cgp_init init);
 
@@ -102,7 +103,7 @@ CGP_API cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
 CGP_API cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps);
 
 /** Divide rows by their root mean square, then scale: x / sqrt(mean(x^2) + eps) weight, [..., C] ->
- * [..., C]. Parameter `<name>.weight` (ones). Source: Zhang and Sennrich 2019, arXiv:1910.07467.
+ * [..., C]. Parameter: `<name>.weight` (ones). Source: Zhang and Sennrich 2019, arXiv:1910.07467.
  * @param[in] eps Added to the mean square, > 0. */
 CGP_API cgp_value cgp_rms_norm(cgp_model *model, cgp_value x, const char *name, double eps);
 
@@ -193,8 +194,8 @@ typedef struct cgp_cached_attention_options {
  *
  * Each micro-batch first writes k and v of all its samples to rows `positions` of the cache: keys
  * and values [length, ...] in the plan's precision. Then each query attends to the rows up to its
- * own position, or to the last `window` of them. The result is bit-identical to the same row of
- * causal cgp_attention() over the whole text. So samples in ascending order of positions, split
+ * own position, or to the last `window` of these rows. The result is bit-identical to the same row
+ * of causal cgp_attention() over the whole text. So samples in ascending order of positions, split
  * into any mini-batches, give the same result as one sequence.
  *
  * The op is for inference plans only, because it has no gradient. The cache is planned memory,
@@ -308,11 +309,11 @@ CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
  *  computes tiles of 2 x 2 output pixels, F(2 x 2, 3 x 3), with 16 products per tile and channel
  *  instead of 36.
  *
- *  The rounding errors of WINOGRAD differ from those of direct sums, but are about as large. As
- *  with direct sums, the bits do not depend on stages, schedule or recomputation. Images with few
- *  pixels or channels, and bf16 on processors with AVX512_BF16 or AMX, use direct sums. cpu devices
- *  implement WINOGRAD, cuda devices refuse it, and ref devices use direct sums. Source: Lavin and
- *  Gray 2016, arXiv:1509.09308. */
+ *  The rounding errors of WINOGRAD differ from the rounding errors of direct sums, but are about as
+ *  large. As with direct sums, the bits do not depend on stages, schedule or recomputation. Images
+ *  with few pixels or channels, and bf16 on processors with AVX512_BF16 or AMX, use direct sums.
+ *  cpu devices implement WINOGRAD, cuda devices refuse it, and ref devices use direct sums. Source:
+ *  Lavin and Gray 2016, arXiv:1509.09308. */
 typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD } cgp_convolution;
 
 /** Parse "direct" or "winograd". @retval CGP_EINVAL The word is unknown; the message lists the
@@ -357,8 +358,8 @@ typedef struct cgp_pool_options {
 } cgp_pool_options;
 
 /** Take the largest element of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as for
- *  cgp_conv2d(). The gradient goes to the largest element; if several elements are the largest, to
- *  the first of them. */
+ *  cgp_conv2d(). The gradient goes to the largest element. If several elements are the largest, it
+ *  goes to the first of them. */
 CGP_API cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options);
 
 /** Take the mean of each window, per channel: x [H, W, C] -> [OH, OW, C]. */
@@ -470,7 +471,7 @@ CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *exist
  *
  * A frozen parameter has no gradient buffer and no optimizer state, and does not count in gradient
  * norms. Kernels for its gradient do not run, and values that only these kernels would read are not
- * saved. A stage runs no backward if neither this stage nor an earlier one has a trainable
+ * saved. A stage runs no backward if neither this stage nor an earlier stage has a trainable
  * parameter. Running statistics of batch norms change as usual. A tied parameter counts as one
  * parameter, with its first name.
  *

@@ -85,7 +85,7 @@ typedef enum cgp_function {
     CGP_FUNCTIONS
 } cgp_function;
 
-/** Limits of one op. */
+/** Maximum numbers for one op. */
 enum {
     CGP_OP_MAX_INPUTS = 4,
     CGP_OP_MAX_SAVED = 4,
@@ -141,7 +141,7 @@ typedef struct cgp_op_shapes {
 
 typedef struct cgp_op cgp_op;
 
-/** One use of an op in a model; constant. */
+/** One use of an op in a model. It never changes. */
 typedef struct cgp_op_node {
     const cgp_op *op;
     /** The model's copy of the attributes; in cgp_op_check(), the caller's attributes. NULL: there
@@ -186,7 +186,7 @@ typedef struct cgp_op_run {
     bool training;    /**< False in evaluation and prediction. */
     void *workspace;  /**< Scratch memory, uninitialized. It has as many bytes as the table's
                        *  `workspace` returned. */
-    double *loss;     /**< For a loss: forward writes the sum over the n samples here. */
+    double *loss;     /**< For a loss: forward writes the sum over the n samples to *loss. */
     float loss_scale; /**< For a loss: in backward, dx is the gradient of loss_scale x the sum. */
     /** For cgp_op_random() and cgp_op_parallel_for(). */
     const struct cgp__op_context *context;
@@ -267,9 +267,9 @@ struct cgp_op {
 
     /** Return the bytes that forward of n samples allocates by itself, outside the plan, and keeps
      *  until the matching backward; -1: not known. Training plans count these bytes for the
-     *  micro-batches in flight (cgp_plan_device.outside_bytes). A memory limit includes them. If
-     *  they are not known, a plan with a memory limit is refused. A NULL function: forward
-     *  allocates nothing. */
+     *  micro-batches in flight (cgp_plan_device.outside_bytes). A memory limit applies to the plan
+     *  with these bytes included. If the number of bytes is not known, a plan with a memory limit
+     *  is refused. A NULL function: forward allocates nothing. */
     int64_t (*outside_bytes)(const cgp_op_node *node, int64_t n);
 };
 

@@ -110,7 +110,7 @@ static inline cgp_optim_group cgp_optim_group_of(const char *patterns) {
  * With `clip_norm`, all gradients are first multiplied by min(1, clip_norm / (norm + 1e-6)), as in
  * PyTorch's clip_grad_norm_. `norm` is the square root of the sum of the squares of all gradients.
  * The sum of each parameter is computed in double, and these sums are added in the order of the
- * parameters. So the norm is the same for every balance. If `norm` is not finite, cgp_optim_step()
+ * parameters. So the norm does not depend on the balance. If `norm` is not finite, cgp_optim_step()
  * fails and updates nothing.
  *
  * Weight decay excludes norms and biases, unless `decay_all` is set. Constants that a kind does not

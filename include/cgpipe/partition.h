@@ -35,8 +35,8 @@ extern "C" {
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_solve(const double *costs, int layers, int stages,
                                                     int *balance);
 
-/** Return the floating-point operations of a layer for one sample, forward and backward without
- *  recomputation. */
+/** Return the number of floating-point operations of a layer for one sample, in forward and
+ *  backward without recomputation. */
 CGP_API double cgp_layer_flops(const cgp_model *model, int layer);
 
 /** Balance a finished model by cgp_layer_flops(), without the loss. All else is as in

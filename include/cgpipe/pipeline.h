@@ -44,9 +44,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * any memory is allocated, the need of all ranks on a host is compared with the memory available
  * there.
  *
- * From here on every function that takes the pipeline is collective. The user threads of all ranks
- * make the same calls in the same order, with the same arguments except for data. Exceptions are
- * cgp_pipeline_reads(), _rank(), _isa(), _libm(), _report(), _diagnosis(), _updates(),
+ * After this call, every function that takes the pipeline is collective. The user threads of all
+ * ranks make the same calls in the same order, with the same arguments except for data. Exceptions
+ * are cgp_pipeline_reads(), _rank(), _isa(), _libm(), _report(), _diagnosis(), _updates(),
  * _gradient_norm(), _last_loss() and _allocated_bytes().
  *
  * - Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads()). So may the whole
@@ -107,15 +107,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, 
  * of another pipeline. It runs a second plan of the same model, for example with another batch size
  * or for inference. Only memory that is not shared is allocated.
  *
- * Both pipelines see each other's changes. Gradients that wait for an update belong to both: a step
- * of either overwrites them or, if it accumulates, adds to them. Either pipeline may read them,
- * clip them, update parameters from them, or forget them. cgp_pipeline_set_accumulation(),
- * _set_targets() and _set_lr() apply to one pipeline. The dropout seed is derived from the owner's
- * seed and the number of pipelines that share its memory, so no two pipelines use the same masks.
- * Checkpoints are saved and loaded through the owner. One thread makes the calls on both pipelines.
- * Both pipelines may be between a forward and its backward at the same time. In that case the
- * running statistics come from the pipeline whose backward ends last or, with
- * `deferred_batch_norm`, from both.
+ * Both pipelines see each other's changes. Gradients that wait for an update belong to both
+ * pipelines. A step of either pipeline overwrites these gradients or, if the step accumulates, adds
+ * to them. Either pipeline may read these gradients, clip them, update parameters from them, or
+ * forget them. cgp_pipeline_set_accumulation(), _set_targets() and _set_lr() apply to one pipeline.
+ * The dropout seed is derived from the owner's seed and the number of pipelines that share its
+ * memory, so no two pipelines use the same masks. Checkpoints are saved and loaded through the
+ * owner. One thread makes the calls on both pipelines. Both pipelines may be between a forward and
+ * its backward at the same time. In that case the running statistics come from the pipeline whose
+ * backward ends last or, with `deferred_batch_norm`, from both.
  *
  * @param[out] out    Owned by the caller: destroy it before the owner.
  * @param[in]  plan   Borrowed until the pipeline is destroyed.
@@ -183,9 +183,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_memory(const cgp_plan *plan
 
 /** Stop the workers and free everything. Accepts NULL. Legal in every state, even after a failure.
  *  If device memory is shared between ranks (cgp_pipeline_edge_path()), the call is collective: it
- *  waits until the other ranks make it, or one has failed. A rank that fails by itself must first
- *  call the transport's fail(). In that case, device memory that another process may still use is
- *  not freed. */
+ *  waits until all other ranks make this call, or until a rank has failed. A rank that fails by
+ *  itself must first call the transport's fail(). In that case, device memory that another process
+ *  may still use is not freed. */
 CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
 
 /**
@@ -288,8 +288,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
  *
  * If it is on, cgp_pipeline_step() or cgp_pipeline_backward() adds its gradients to the gradients
  * that wait for cgp_optim_step(), as PyTorch's backward() does. The first such call after an
- * update, or after cgp_pipeline_zero_grad(), overwrites them. So the update uses the sum of the
- * gradients of all steps since the last update. Gradients are added in ascending order of
+ * update, or after cgp_pipeline_zero_grad(), overwrites the gradients. So the update uses the sum
+ * of the gradients of all steps since the last update. Gradients are added in ascending order of
  * micro-batches, as if the steps formed one mini-batch. Only the dropout masks differ from the
  * masks of one mini-batch.
  *
@@ -306,8 +306,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
  * @retval CGP_ESTATE  The plan is for inference, or the pipeline has failed.
  *
  * Cost: the first step that adds makes its own lists, as for a new number of samples. If the
- * gradients of tied parameters were read or updated before, it also zeroes all but one of their
- * buffers.
+ * gradients of tied parameters were read or updated before, that step also zeroes all but one
+ * buffer of each such gradient.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pipeline,
                                                                 bool accumulate);

@@ -190,9 +190,8 @@ typedef enum cgp_balance_goal {
  *
  * If few balances exist, the result is the best of all. Otherwise a local search starts from
  * balances whose largest device, or stage, is as small as possible. In steps of up to 50,000
- * actions, moving one boundary between two stages of the result by one layer never improves it. In
- * larger steps, at most 100 balances are simulated. Equal arguments give equal balances on every
- * machine.
+ * actions, no move of one boundary between two stages by one layer improves the result. In larger
+ * steps, at most 100 balances are simulated. Equal arguments give equal balances on every machine.
  *
  * Memory is an estimate: parameters with their gradients and optimizer states, inputs of stages,
  * and the values that backward reads, times the micro-batches in flight. Messages, and additions of
@@ -340,7 +339,7 @@ typedef struct cgp_plan_edge {
 } cgp_plan_edge;
 
 /** These functions return the number of edges, and an edge, numbered as in the schedule's
- *  transfers. The edge is all zero if there is no such edge. */
+ *  transfers. All fields of the edge are zero if there is no such edge. */
 CGP_API int cgp_plan_edges(const cgp_plan *plan);
 CGP_API cgp_plan_edge cgp_plan_edge_at(const cgp_plan *plan, int edge);
 

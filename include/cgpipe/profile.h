@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /** Measured times of the last run: a step, or its forward or backward alone. An evaluation or
- *  prediction runs in pieces of at most 256 micro-batches; the times are those of its last
+ *  prediction runs in pieces of at most 256 micro-batches; its times are the times of the last
  *  piece. */
 typedef struct cgp_pipeline_times {
     double seconds; /**< Time from the start of the first action to the end of the last. */

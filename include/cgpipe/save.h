@@ -105,8 +105,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
  * step after the save.
  *
  * The call checks everything before it changes anything: the SHA-256 of every file, names, shapes,
- * and the optimizer. Ranks that see the same directory divide the bytes to check among them; each
- * reads the tensors that its devices use.
+ * and the optimizer. Ranks that see the same directory divide the bytes to check among themselves.
+ * Each rank reads the tensors that its devices use.
  *
  * @param[in]  directory  Directory of a run (whose latest checkpoint is loaded) or of a checkpoint.
  * @param[out] note       The text given to cgp_pipeline_save(); "" if there was none. Owned by the
@@ -122,8 +122,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
  * @retval CGP_ENOMEM
  * @retval CGP_EINVAL   The ranks found different checkpoints; the message has both.
  *
- * An inference plan ignores the optimizer's state. A checkpoint of an inference plan has none: the
- * pipeline's optimizer state becomes zero, and its seed does not change.
+ * An inference plan ignores the optimizer's state. A checkpoint of an inference plan has no
+ * optimizer state: the optimizer state of the pipeline becomes zero, and its seed does not change.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *directory,
                                                     char **note);

@@ -3,10 +3,10 @@
  * simulated and drawn without a device.
  *
  * A schedule has one ordered list of actions per device. A generator (`gpipe`, `1f1b`, `zb-h1` ...)
- * makes it, or it is read from CSV. After that, cgp_schedule_recompute() adds recomputations, and
- * cgp_schedule_lower() adds transfers. In every generator, backward runs in ascending order of
- * micro-batch, so weight gradients add up in one order under every schedule. Gradient groups add no
- * actions: B, I or W of a group's last micro-batch ends with its additions.
+ * makes the schedule, or the schedule is read from CSV. After that, cgp_schedule_recompute() adds
+ * recomputations, and cgp_schedule_lower() adds transfers. In every generator, backward runs in
+ * ascending order of micro-batch, so weight gradients add up in one order under every schedule.
+ * Gradient groups add no actions: B, I or W of a group's last micro-batch ends with its additions.
  *
  * Threads: a schedule has no locks. A call that changes a schedule needs exclusive access; calls
  * that take it as const may run concurrently. */
@@ -22,7 +22,7 @@ extern "C" {
 /** The work of an action with one micro-batch on one stage. */
 typedef enum cgp_action_kind {
     CGP_ACTION_F, /**< Forward. */
-    CGP_ACTION_B, /**< Backward, both halves. */
+    CGP_ACTION_B, /**< Backward: I and W in one action. */
     CGP_ACTION_I, /**< Backward, input gradient only. */
     CGP_ACTION_W, /**< Backward, weight gradient only, after I. */
     CGP_ACTION_R, /**< Recompute: run forward again, to restore the inputs of backward. */
@@ -202,7 +202,8 @@ typedef enum cgp_stage_backward {
     CGP_BACKWARD_FULL,  /**< Gradients of parameters and of inputs: B, or I and W. */
     CGP_BACKWARD_INPUT, /**< Only gradients of inputs, because all parameters are frozen: I
                          *   alone. */
-    CGP_BACKWARD_NONE   /**< Nothing, because no stage up to this one trains a parameter: F only. */
+    CGP_BACKWARD_NONE   /**< No gradients, because neither this stage nor an earlier stage trains a
+                         *   parameter: F only. */
 } cgp_stage_backward;
 
 /**
@@ -240,9 +241,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_freeze(cgp_schedule *schedule,
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges,
                                                      int n_edges);
 
-/** Call cgp_schedule_lower() with the edges of a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1
- *  ... If the first k stages have no backward, but later ones do, the first k gradient edges are
- *  left out. */
+/** Call cgp_schedule_lower() with the edges of a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ...
+ *  If the first k stages have no backward, but later stages have one, the first k gradient edges
+ *  are left out. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule);
 
 /** Return the edges of a lowered schedule (borrowed), and their number in `count`, which is 0
@@ -320,11 +321,11 @@ typedef struct cgp_schedule_report {
  * Prove that a lowered schedule keeps the rules and does not deadlock, before anything runs.
  *
  * - Every (stage, micro-batch) has its F once, then its backward once (B, or I then W). A stage
- *   whose parameters are frozen may have I alone for every micro-batch. A stage without
- *   gradient edges may have no backward at all, and in a forward schedule no stage has one.
+ *   whose parameters are frozen may have I alone for every micro-batch. A stage without gradient
+ *   edges may have no backward at all, and in a forward schedule no stage has a backward.
  * - R of a (stage, micro-batch) occurs at most once, between F and backward.
- * - SEND follows its producer and RECV precedes its consumer, once each, not necessarily next to
- *   them. (RECV posts a receive, see cgp_schedule_simulate().)
+ * - Each SEND occurs once, after its producer. Each RECV occurs once, before its consumer. Other
+ *   actions may lie between them. (RECV posts a receive, see cgp_schedule_simulate().)
  * - The schedule does not deadlock with unbounded buffers.
  *
  * Then it computes the least capacity of each edge.
@@ -347,8 +348,8 @@ CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 /** Costs, all in the same unit of time. Arrays are borrowed; NULL means the default in brackets.
  *
  *  By default F, I and W each take 1 / v on a stage, where v is the number of stages per device. So
- *  schedules with one stage per device and with several do the same work and can be compared. Costs
- *  in an array are costs of whole stages. */
+ *  a schedule with one stage per device and a schedule with several do the same work, and their
+ *  times can be compared. Costs in an array are costs of whole stages. */
 typedef struct cgp_schedule_costs {
     const double *forward;         /**< [stages] Cost of F [1 / v]. */
     const double *backward_input;  /**< [stages] Cost of I [1 / v]. */

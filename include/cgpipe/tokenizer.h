@@ -36,8 +36,8 @@ typedef struct cgp_token_list {
  *
  * The vocabulary is one JSON object from tokens to ids. A token is written with one printable
  * character for each of its bytes. Bytes 0x21..0x7e, 0xa1..0xac and 0xae..0xff are written as
- * themselves; the others, in order, as U+0100 and the characters after it (a space is U+0120). The
- * ids of n tokens are 0 .. n-1, and each of the 256 bytes has a token.
+ * themselves. The other bytes, in order, are written as U+0100 and the characters after it (a space
+ * is U+0120). The ids of n tokens are 0 .. n-1, and each of the 256 bytes has a token.
  *
  * The merges are lines of two tokens with a space between; earlier lines apply first. The
  * vocabulary has both tokens and their concatenation, and no line occurs twice. Lines that begin
@@ -177,10 +177,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer,
  * Return the last position where a text can be split so that its two parts have the same tokens as
  * the whole text, whatever text follows. 0 if there is no such position.
  *
- * The position is before a space that follows a printable ASCII character, or before a line feed
- * that follows such a character (for Llama 3 and Qwen2, a letter or number). No word continues
- * there, and no added token may lie across it. A tokenizer without a pattern for words has no such
- * position.
+ * The position is before a space or a line feed, after a printable ASCII character. For Llama 3 and
+ * Qwen2, a line feed must follow a letter or a number. A tokenizer with add_prefix_space has no
+ * positions before line feeds. No word continues across the position, and no added token can lie
+ * across it. A tokenizer without a pattern for words has no such position.
  *
  * @param[in] tokenizer  Borrowed.
  * @param[in] bytes      [count], count >= 0. Borrowed.

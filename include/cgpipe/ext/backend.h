@@ -191,7 +191,7 @@ typedef struct cgp_place {
  *  processor that has one of the x86-64 sets also has all sets from V1 up to that set. The bits of
  *  results may differ between sets. */
 typedef enum cgp_isa {
-    CGP_ISA_NONE,    /**< The backend has one set of kernels. */
+    CGP_ISA_NONE,    /**< The backend has only one set of kernels. */
     CGP_ISA_NEON,    /**< aarch64. */
     CGP_ISA_V1,      /**< x86-64 with SSE2. It has no FMA, so product and sum are rounded
                       *  separately. */
@@ -229,10 +229,10 @@ typedef struct cgp_backend_device {
      *  bytes are neither free nor allocated by devices of this process. The driver takes more when
      *  kernels first run. A NULL function: the number is not known. Threads: any. */
     cgp_status (*driver_bytes)(int ordinal, int64_t *bytes);
-    /** Find the best instruction set on this machine for kernels of a type, CGP_F32 or CGP_BF16.
-     *  NULL if the backend has one set of kernels. @retval CGP_EDEVICE The machine has none of
-     *  these instruction sets. @retval CGP_EINVAL The environment requires an instruction set that
-     *  the machine lacks. Threads: any. */
+    /** Find the best instruction set on this machine for kernels of a type, CGP_F32 or CGP_BF16. A
+     *  NULL function: the backend has only one set of kernels. @retval CGP_EDEVICE The machine has
+     *  none of these instruction sets. @retval CGP_EINVAL The environment requires an instruction
+     *  set that the machine lacks. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
     /** Write to `text` [size] the hardware and libraries that, in addition to the sources,
      *  determine the bits of results. The text applies to an ordinal's kernels of a type, with or
@@ -257,7 +257,7 @@ typedef struct cgp_backend_device {
     cgp_status (*memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*memory_destroy)(cgp_device *device, void *memory, size_t bytes);
     /** Allocate zeroed host memory with the same alignment, for copies from and to devices of the
-     *  backend. NULL if the device's memory is host memory. */
+     *  backend. A NULL function: the device's memory is host memory. */
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
     /** Copy between the host, this device and other devices of the same backend; `device` is one of
@@ -282,9 +282,9 @@ typedef struct cgp_backend_kernels {
     /** Return the size in bytes of a kernel's prepacked parameters. These are rounded or rearranged
      *  copies, in a layout that the backend defines, and lie in planned memory. pack() writes them
      *  once, and all runs of the kernels use them until the parameters change. Kernels with the
-     *  same parameters and *layout share one copy. 0: the kernel has no prepacked parameters. The
-     *  result does not depend on n. A NULL function: no kernel has prepacked parameters, and pack()
-     *  is NULL too. */
+     *  same parameters and the same *layout share one copy. 0: the kernel has no prepacked
+     *  parameters. The result does not depend on n. A NULL function: no kernel has prepacked
+     *  parameters, and pack() is NULL too. */
     cgp_status (*packed)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout);
     /** Write the prepacked copy of the parameters. */
@@ -395,7 +395,7 @@ typedef struct cgp_backend_graphs {
     int64_t (*launches)(const cgp_device *device);
 } cgp_backend_graphs;
 
-/** A handle of memory or of an event: bytes that another process of the same host can import. */
+/** A handle of device memory or of an event. Another process of the same host can import it. */
 typedef struct cgp_shared_handle {
     unsigned char bytes[64];
 } cgp_shared_handle;
@@ -443,7 +443,8 @@ typedef struct cgp_backend {
      *  change (several micro-batches, or inference). The device must also have a memory limit with
      *  room for all packed parameters. */
     bool packs_optionally;
-    /** Kernels accept specs with `tf32`. A plan in tf32 has only devices of such backends. */
+    /** Kernels accept specs with `tf32`. A plan in tf32 has only devices of backends that set this
+     *  field. */
     bool tf32;
 
     cgp_backend_device device;

@@ -25,9 +25,9 @@
  * search for plug-ins. If a plug-in is named only by a run or a run file, the program does not open
  * it. A run stores the SHA-256 of the plug-in's file, and continues only with the same file.
  *
- * The program has one copy of libcgpipe, which plug-ins use too, so they share the library's
- * messages, errors and custom ops. A plug-in must define cgpipe_plugin_version and
- * cgpipe_model_build; the other symbols below are optional. */
+ * The program has one copy of libcgpipe, and plug-ins use the same copy. So program and plug-ins
+ * share the library's messages, errors and custom ops. A plug-in must define cgpipe_plugin_version
+ * and cgpipe_model_build; all other symbols below are optional. */
 #ifndef CGPIPE_EXT_MODEL_PLUGIN_H
 #define CGPIPE_EXT_MODEL_PLUGIN_H
 

@@ -31,7 +31,7 @@
  * example a failure of the network. After that, no call waits: acquire and take return false, and
  * agreements return CGP_EPEER. All other calls stay legal. post and release still return the
  * caller's buffers, although messages may be dropped; waits(), progress(), first() and close() work
- * as always. */
+ * as they do without a stop. */
 #ifndef CGPIPE_EXT_TRANSPORT_H
 #define CGPIPE_EXT_TRANSPORT_H
 
@@ -202,7 +202,7 @@ typedef struct cgp_transport_agreement {
 /** Failures of ranks, and their detection by heartbeats (Chandra and Toueg 1996). */
 typedef struct cgp_transport_failures {
     /** Stop this rank, and send the reason to all other ranks, which ends their waits. Only the
-     *  first call has an effect. As in stop(), the caller may hold a lock. @param status Not
+     *  first call has an effect. The caller may hold a lock, as for stop(). @param status Not
      *  CGP_OK. @param message Copied, up to 1023 bytes. Threads: any. */
     void (*fail)(cgp_communicator *communicator, cgp_status status, const char *message);
     /**

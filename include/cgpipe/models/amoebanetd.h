@@ -28,8 +28,8 @@
  * cells of one group, and a 1 x 1 convolution and a batch norm follow every pool. The result of a
  * normal cell is h3 h4 h6 only. Each cell is split into 20 layers: 4 + 20 (3 L + 4) + 1 in all.
  *
- * Weights are initialized as in PyTorch: convolutions, the linear map and its bias uniform in +-1 /
- * sqrt(fan_in), batch norms 1 and 0.
+ * Weights are initialized as in PyTorch: convolutions, the linear map and its bias are uniform in
+ * +-1 / sqrt(fan_in); batch norms have weight 1 and bias 0.
  *
  * Source: Real et al. 2018, arXiv:1802.01548; Huang et al. 2018, arXiv:1811.06965; torchgpipe,
  * benchmarks/models/amoebanet.

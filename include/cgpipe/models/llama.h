@@ -86,7 +86,7 @@ static inline cgp_llama_options cgp_llama_options_default(void) {
  * which is below T. The logits equal the logits of the model without `generation` at that position,
  * bit for bit (cgp_cached_attention()).
  *
- * Weights are initially normal with standard deviation 0.02, biases zero, norms one.
+ * Weights are initially normal with standard deviation 0.02, biases are zero, and norms are one.
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
  * @retval CGP_EINVAL  A bad option; the message names it.

@@ -19,8 +19,9 @@
  * paper's own CIFAR networks pad with zeros (option A) and have 269,722 parameters at depth 20; the
  * network here has 272,474.
  *
- * Weights are initialized as in torchvision: convolutions normal with variance 2 / fan_out, batch
- * norms 1 and 0, the linear map and its bias uniform in +-1 / sqrt(inputs).
+ * Weights are initialized as in torchvision: convolutions are normal with variance 2 / fan_out,
+ * batch norms have weight 1 and bias 0, the linear map and its bias are uniform in +-1 /
+ * sqrt(inputs).
  *
  * Source: He et al. 2015, arXiv:1512.03385, table 1 and section 4.2; torchvision's v1.5 form of the
  * bottleneck.
