@@ -31,8 +31,8 @@ typedef struct cgp_data_field {
 typedef struct cgp_text_options {
     size_t struct_size;
     int64_t sequence; /**< T: number of tokens in a sequence, >= 1. */
-    /** Fraction of the sequences that is used for validation, from 0 to below 1. These sequences
-     *  are the last of the text. [0.1] */
+    /** Fraction of the sequences that is used for validation, from 0 to below 1. They are the last
+     *  sequences of the text. [0.1] */
     double validation_fraction;
     uint64_t seed; /**< Seed of the shuffle. [0] */
     /** [n_validation_paths] files and directories with the validation text. Borrowed. If there are

@@ -41,11 +41,11 @@ static inline cgp_shapes_options cgp_shapes_options_default(void) {
  * triangle, star, cross, crescent, arrow, bar.
  *
  * The whole shape lies inside the picture, at any position and angle, with a radius of 0.24 to 0.42
- * of the side. It has one colour, whose brightness (0..1) differs from the background's by at least
- * 0.35. A shape is lighter than its background with probability 3/4. The background has a
- * brightness gradient and clutter (four short thin strokes); noise covers everything. Edges are
- * anti-aliased by signed distances. A brightness v in 0..1 is stored as 2 v - 1. A mask is 1 where
- * a pixel's centre is inside the shape, otherwise 0.
+ * of the side. It has one colour, whose brightness (0..1) differs from the brightness of the
+ * background by at least 0.35. A shape is lighter than its background with probability 3/4. The
+ * background has a brightness gradient and clutter (four short thin strokes); noise covers
+ * everything. Edges are anti-aliased by signed distances. A brightness v in 0..1 is stored as 2 v -
+ * 1. A mask is 1 where a pixel's centre is inside the shape, otherwise 0.
  *
  * Training is endless and its samples never repeat. Training and validation take random numbers
  * from two different keys, which are both derived from the seed.

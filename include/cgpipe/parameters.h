@@ -25,7 +25,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipel
 
 /** Copy a state, 0 .. cgp_model_states() - 1 (a running statistic), to or from the host. A state
  *  starts at its initial value. A step that fails, or whose numbers are not finite, does not change
- *  the state. Legal after a failure too.
+ *  the state. Both calls are legal after a failure too.
  *  @param[in,out] data One f32 or i32 per element, see cgp_model_state_dtype() and _shape().
  *      Borrowed.
  *  @retval CGP_EINVAL There is no such state.

@@ -66,8 +66,8 @@ typedef enum cgp_recompute {
     CGP_RECOMPUTE_NEVER_SELECTIVE,
     CGP_RECOMPUTE_ALWAYS_SELECTIVE,
     CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE,
-    /** Only for a plan: for each value the plan decides whether to recompute it. It recomputes as
-     *  little as the memory limits of its devices allow. */
+    /** Only for plans. The plan decides for each value whether backward recomputes it. The plan
+     *  recomputes as little as the memory limits of its devices allow. */
     CGP_RECOMPUTE_BUDGET,
 } cgp_recompute;
 
@@ -269,8 +269,8 @@ typedef enum cgp_csv {
  *
  * A text that has BW, or B and W of one (stage, micro-batch), uses PyTorch's older letters: its B
  * is I, and its BW is B. PyTorch's Schedule1F1B numbers forwards from 1, but only on the last
- * stage. They are renumbered from 0, with a warning in the log. The text may have a UTF-8 byte
- * order mark and quoted cells (RFC 4180).
+ * stage. These forwards are renumbered from 0, with a warning in the log. The text may have a UTF-8
+ * byte order mark and quoted cells (RFC 4180).
  *
  * @param[in] name   Name of the schedule, also for messages. Borrowed.
  * @param[in] text   [bytes], need not end in 0. Borrowed.
@@ -551,8 +551,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_trace(cgp_schedule **out,
                                                           size_t bytes);
 
 /**
- * Draw where a schedule is wrong, as the compute actions of each device in the order of its list.
- * Brackets mark the actions that break the rule, or at which the devices of a deadlock block.
+ * Draw the compute actions of each device in the order of its list, and mark where the schedule is
+ * wrong. Brackets enclose the actions that break the rule, or at which the devices of a deadlock
+ * block.
  *
  *      0F0 [0B0] 0F1  0B1
  *     [1F1] 1F0  1B0  1B1
