@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convolution.h -- the geometry of CONV2D and CONV_TRANSPOSE2D for all backends, C and C++.
+/* convolution.h -- the geometry of CONV2D and CONV_TRANSPOSE2D. All backends, in C and C++, use it.
  *
  * A pointwise convolution is a LINEAR over pixels. A CONV_TRANSPOSE2D from x to y computes the
  * input gradient of a CONV2D from y to x. With a stride of s, the gradient of x is computed by s x
  * s GEMMs, one for each class (i mod s, j mod s) of pixels. All pixels of a class use the same taps
- * of the kernel. These taps are `step` apart, and they read outputs that are `dilation` apart. */
+ * of the kernel. In cgp__pixel_class, neighbouring taps are `step` apart, and the outputs that they
+ * read are `dilation` apart. */
 #ifndef CGP_SRC_BACKEND_CONVOLUTION_H
 #define CGP_SRC_BACKEND_CONVOLUTION_H
 
@@ -13,7 +14,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Return whether the convolution is a plain GEMM over pixels, in all directions. */
+/* Return whether forward and both backward directions of the convolution are plain GEMMs over
+ * pixels. */
 static inline bool cgp__is_pointwise(const cgp_kernel_spec *spec) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
     return g->groups == 1 && g->kernel_height == 1 && g->kernel_width == 1 &&
@@ -21,7 +23,7 @@ static inline bool cgp__is_pointwise(const cgp_kernel_spec *spec) {
            g->out_height == g->height && g->out_width == g->width;
 }
 
-/* Return whether each channel is a group. */
+/* Return whether the convolution is depthwise: each channel is a group of its own. */
 static inline bool cgp__is_depthwise(const cgp_op_windows *g) {
     return g->groups > 1 && g->in == g->groups && g->out == g->groups;
 }
@@ -39,8 +41,8 @@ static inline cgp_kernel_spec cgp__pointwise_linear(const cgp_kernel_spec *spec)
     return linear;
 }
 
-/* Return the spec of the CONV2D from y to x that corresponds to a CONV_TRANSPOSE2D from x to y.
- * `direction`: a direction of the CONV2D. */
+/* Return the spec of the CONV2D from y to x that corresponds to a CONV_TRANSPOSE2D from x to y. Its
+ * direction is `direction`. */
 static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
                                              cgp_op_direction direction) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
@@ -59,12 +61,12 @@ static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
     return conv;
 }
 
-/* One axis of the GEMM for the pixels `first` + stride x i of dx. */
+/* One axis of the GEMM that computes the pixels `first` + stride * i of dx. */
 typedef struct cgp__pixel_class {
     /* First pixel and number of pixels of the class. */
     int64_t first, pixels;
-    /* The largest tap that applies to these pixels, which is the tap of their first output; and the
-     * number of taps. */
+    /* `tap` is the largest tap that applies to these pixels; it reads their first output. `taps` is
+     * the number of taps. */
     int64_t tap, taps;
     int64_t step, dilation;
     int64_t padding;
@@ -79,9 +81,10 @@ static inline int64_t cgp__common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-/* Pixel i = c + s j is tap u of output o = (i + padding - u d) / s, if o is an integer. With g =
- * gcd(s, d), o is an integer for the taps u = u0 + t s / g. When t decreases by 1, o increases by d
- * / g. The first output is j + (c + padding - u0 d) / s - (taps - 1) d / g. */
+/* With stride s and dilation d, pixel i = c + s j is tap u of output o = (i + padding - u d) / s,
+ * if o is an integer. With g = gcd(s, d), o is an integer for the taps u = u0 + t s / g. When t
+ * decreases by 1, o increases by d / g. The first output is j + (c + padding - u0 d) / s - (taps -
+ * 1) d / g. */
 static inline cgp__pixel_class cgp__pixel_class_of(int64_t c, int64_t stride, int64_t dilation,
                                                    int64_t size, int64_t kernel, int64_t padding) {
     const int64_t divisor = cgp__common_divisor(stride, dilation), step = stride / divisor;

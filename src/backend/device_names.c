@@ -24,7 +24,8 @@ static bool read_number(const char *text, const char *end, int64_t min, int64_t 
     return value >= min && value <= max;
 }
 
-/* Read a number of bytes: digits, optionally with a unit K, M, G or T, or KiB, MiB, GiB or TiB. */
+/* Read a number of bytes: digits, optionally followed by a unit: K, M, G, T, KiB, MiB, GiB or
+ * TiB. */
 static bool read_bytes(const char *text, const char *end, int64_t *out) {
     static const char units[] = "KMGT";
     if (end - text > 2 && end[-2] == 'i' && end[-1] == 'B') {

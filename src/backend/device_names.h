@@ -8,8 +8,8 @@
 /* A device name, KIND[:ORDINAL][@LIMIT], as in cgpipe/devices.h. */
 typedef struct cgp__device_name {
     char kind[64];
-    /* True: ORDINAL is `local`. Then the ordinal is this process's number on its host, and differs
-     * by rank. */
+    /* True if ORDINAL is `local`: the ordinal is then this process's number on its host, so it
+     * differs between ranks. */
     bool local;
     int ordinal;
     int64_t limit; /* memory limit in bytes; 0: no limit */

@@ -3,13 +3,14 @@
  * ops.
  *
  * A custom op's functions take f32 operands and overwrite their results. So operands in bf16, and
- * gradients to which the kernel adds, are staged in the workspace. It has only the parts that the
- * kernel needs:
+ * gradients to which the kernel adds, are staged in the workspace. The workspace has only the parts
+ * that the kernel needs:
  *
  *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..
  *
- * Operands in bf16 are widened into the workspace. Results in bf16 are computed there in f32, and
- * rounded when they are stored. A gradient that is to be added is computed there first. */
+ * Operands in bf16 are widened into the workspace. Results in bf16 are computed in the workspace in
+ * f32, and are rounded when they are stored. If the kernel adds a gradient to dx or dparam, it
+ * first computes the gradient in the workspace. */
 #include "backend/host.h"
 #include "backend/running_stats.h"
 #include "base/bf16.h"
@@ -82,7 +83,7 @@ static void *staged(const call *c, int64_t offset) {
     return (char *)c->args->workspace + offset;
 }
 
-/* Return an operand that is to be read, either in place or widened. */
+/* Return an operand in f32: either `from` itself, or a copy widened into the workspace. */
 static const void *widened(const call *c, const void *from, int64_t offset,
                            const cgp_shape *shape) {
     if (!from || offset < 0) return from;
@@ -91,7 +92,7 @@ static const void *widened(const call *c, const void *from, int64_t offset,
     return staged(c, offset);
 }
 
-/* Set the operands of forward. `loss` receives the sum of a loss. */
+/* Set the operands of forward. If the op is a loss, forward will write its sum to *loss. */
 static void bind_forward(const call *c, cgp_op_run *run, double *loss) {
     const cgp_kernel_args *args = c->args;
     for (int k = 0; k < c->node->op->n_inputs; k++)
@@ -145,7 +146,8 @@ static void commit_results(const call *c) {
     if (spec->direction == CGP_OP_FORWARD && c->s.y >= 0)
         (void)c->host->convert(c->host->device, spec->type, args->y, CGP_F32, staged(c, c->s.y),
                                spec->n * cgp_shape_count(&shapes->output.shape));
-    /* Take the last input first, because two inputs may be the same value. */
+    /* Process the last input first. If two inputs are the same value, the gradient of the first
+     * input is added to the gradient of the second. */
     for (int k = c->node->op->n_inputs - 1; k >= 0; k--) {
         const int64_t count = spec->n * cgp_shape_count(&c->node->inputs[k].shape);
         if (spec->direction != CGP_OP_BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0) continue;

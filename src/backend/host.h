@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.h -- code that backends in host memory share: kernels of custom ops, which call the
- * functions in the op's table, and some entries of the backend's table. */
+/* host.h -- code that backends share if their devices use host memory. It consists of the kernels
+ * of custom ops, which call the functions in the op's table, and of some entries of a backend's
+ * tables. */
 #ifndef CGP_SRC_BACKEND_HOST_H
 #define CGP_SRC_BACKEND_HOST_H
 
@@ -12,7 +13,7 @@ typedef struct cgp__host {
     int threads;
     void (*parallel_for)(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                          const void *work);
-    /* As in cgp_backend. */
+    /* The functions of the same names in cgp_backend_kernels. */
     cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n);
     cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);
@@ -21,7 +22,7 @@ typedef struct cgp__host {
 int64_t cgp__custom_workspace(const cgp_kernel_spec *spec, int threads);
 cgp_status cgp__custom_run(const cgp__host *host, const cgp_kernel_spec *spec,
                            const cgp_kernel_args *args);
-/* Functions for the backend's table, which cgp_backend describes. */
+/* Entries for a backend's tables; cgpipe/ext/backend.h describes them. */
 cgp_status cgp__host_count(int *count);
 cgp_status cgp__host_memory(int ordinal, int64_t *bytes);
 cgp_status cgp__host_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
@@ -42,7 +43,7 @@ struct cgp__op_context {
     int64_t sample;
 };
 
-/* Return the function of a direction. */
+/* Return the op's function for a direction. */
 static inline cgp_status (*cgp__op_run_of(const cgp_op *op,
                                           cgp_op_direction direction))(const cgp_op_run *) {
     if (direction == CGP_OP_FORWARD) return op->forward;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel.h -- what kernels in host memory share: ranges of a parallel_for, dropout's key and
- * threshold, losses, and checks of specs. */
+/* kernel.h -- code that kernels in host memory share: ranges of a parallel_for, the key and
+ * threshold of dropout, losses, and checks of specs. */
 #ifndef CGP_SRC_BACKEND_KERNEL_H
 #define CGP_SRC_BACKEND_KERNEL_H
 
@@ -35,8 +35,8 @@ static inline void cgp__set_loss(const cgp_kernel_args *args, double loss) {
 /* Check that a spec has one of CGP_OPS, a direction, and 1 or more samples and rows. @retval
  * CGP_EINVAL "BACKEND: expects ..." */
 cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec);
-/* Return CGP_EINVAL with a message that the op of a checked spec has no kernel for its
- * direction. */
+/* Return CGP_EINVAL. The message says that the op has no kernel for the direction of the spec.
+ * cgp__kernel_check() has already accepted the spec. */
 cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec);
 
 #endif

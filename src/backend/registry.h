@@ -15,7 +15,7 @@ extern const cgp_backend cgp__backend_cpu;
  * @retval CGP_ELIMIT  There are 16 backends already. */
 cgp_status cgp__backend_add(const cgp_backend *backend);
 
-/* Return backend i; NULL: there are no more. Threads: any. */
+/* Return backend i, or NULL if there is no backend i. Threads: any. */
 const cgp_backend *cgp__backend_at(int i);
 
 #endif

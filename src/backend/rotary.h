@@ -30,7 +30,8 @@ static inline float cgp__rotary_llama3(const cgp_op_rotary *g, float f) {
     return (1.0f - s) * f / g->factor + s * f;
 }
 
-/* Set the frequencies of pairs 0 .. rotated / 2 - 1; the others are zero. */
+/* Set the frequencies of pairs 0 .. rotated / 2 - 1, and set all later elements of `out` to
+ * zero. */
 static inline void cgp__rotary_frequencies(const cgp_op_rotary *g, float out[CGP__ROTARY_PAIRS]) {
     for (int i = 0; i < CGP__ROTARY_PAIRS; i++) {
         const float exponent = (float)(2 * i) / (float)g->rotated;

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* The accumulator (cgp__running_stats_bytes()). It holds means, followed by variances or, if
- * deferred, by sums of squares. */
+/* The accumulator, of cgp__running_stats_bytes() bytes. `values` holds means, followed by variances
+ * or, if deferred, by sums of squares. */
 typedef struct accumulator {
     double rows, batches;
     double values[];
@@ -100,8 +100,8 @@ void cgp__running_stats_merge(const cgp_kernel_spec *spec, const cgp_kernel_args
     }
 }
 
-/* Return the value that a commit writes to channel i of state k, where 0 is the mean and 1 the
- * variance. */
+/* Return the value that a commit writes to channel i of state k. State 0 is the mean, and state 1
+ * is the variance. */
 static float outcome(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k, int64_t i) {
     const accumulator *a = args->accumulator;
     const double value = a->values[k * spec->attributes.out + i];

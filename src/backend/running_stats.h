@@ -14,7 +14,7 @@
  *
  *     ordinary    each micro-batch: mean' = mean' + f (mean - mean')
  *                                   var' = var' + f (v r / (r - 1) - var')
- *     deferred    statistics merged over micro-batches (Chan et al. 1979); then as above, per step
+ *     deferred    each step: the same, with merged statistics of all micro-batches (Chan et al. 1979)
  *
  * If a micro-batch has only one row, its variance is 0. */
 #ifndef CGP_SRC_BACKEND_RUNNING_STATS_H
@@ -22,9 +22,10 @@
 
 #include <cgpipe/ext/backend.h>
 
-/* Return the bytes of the accumulator, an array of doubles. It holds the numbers of rows and
- * micro-batches collected, then the mean of each channel, then each channel's next variance. If
- * deferred, it holds sums of squared differences from the mean instead of variances. */
+/* Return the bytes of the accumulator, an array of doubles. The array holds the number of rows and
+ * the number of micro-batches collected, then the mean of each channel, then the next variance of
+ * each channel. If deferred, it holds sums of squared differences from the mean instead of
+ * variances. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
 /* Return the bytes of an entry of the log: the number of rows in double, the mean of each channel,

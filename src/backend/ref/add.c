@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* add.c -- y [n, R, C] = x[0] + x[1]; dx[0] = dx[1] = dy. Reference kernels.
  *
- * Backward needs nothing from forward. The output y may be an x[k]. */
+ * Backward needs nothing from forward. The output y may alias an x[k]. */
 #include "backend/ref/ref.h"
 
 /* Process the last input first, because the gradients of a value are added from its last use to its

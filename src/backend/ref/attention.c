@@ -13,9 +13,9 @@
  *
  * dk and dv are also summed over the group of heads. delta equals sum_j p dp, because y was
  * computed from the probabilities after dropout. backward_input needs q, k, v, y, max and log_sum,
- * which forward saves. T x S scores are never stored; each query's row is recomputed. The kernels
- * overwrite y, and overwrite dq, dk and dv or add to them. If fused, a row of x[0] or dx[0] holds
- * q, k and v side by side.
+ * which forward saves. The matrix of all scores is never stored; each query's row of scores is
+ * recomputed. The kernels overwrite y. They either overwrite dq, dk and dv, or add to them. If
+ * fused, a row of x[0] or dx[0] holds q, k and v side by side.
  *
  * With a KV cache, k and v of all samples are first written to the cache. In the formulas, t is
  * then a position, and k and v are the rows of the cache. */
@@ -36,8 +36,8 @@ typedef struct head {
     cgp_dtype type;
     rows q, k, v, y;
     void *dq, *dk, *dv;
-    /* For dropout: the sample, and the group number of query 0; query t has group number `group` +
-     * t. */
+    /* For dropout: the sample, and the dropout group of query 0. Query t is in dropout group
+     * `group` + t. */
     int64_t sample, group;
 } head;
 
@@ -102,7 +102,7 @@ static softmax softmax_of(const double *s, int64_t n, double scale) {
     double max = s[0], sum = 0.0;
     for (int64_t j = 1; j < n; j++)
         max = s[j] > max ? s[j] : max;
-    max = (float)max; /* round it as backward will read it in f32; log_sum corrects the error */
+    max = (float)max; /* backward reads max in f32; log_sum corrects the rounding error */
     for (int64_t j = 0; j < n; j++)
         sum += exp(scale * (s[j] - max));
     return (softmax){scale, max, log(sum)};
@@ -112,8 +112,8 @@ static double probability(const softmax *x, double s) {
     return exp(x->scale * (s - x->max) - x->log_sum);
 }
 
-/* Return the workspace size in bytes. Forward needs a row of scores. Backward also needs dq of a
- * group of query heads, and dk and dv of their key/value head. */
+/* Return the workspace size in bytes. Forward needs space for a row of scores. Backward also needs
+ * space for dq of a group of query heads, and for dk and dv of their key/value head. */
 static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     const int64_t depth = depth_of(g), width = g->out / g->heads;
@@ -248,8 +248,8 @@ static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args
     }
 }
 
-/* Return one head of one sample. Its q and y are shifted so that row number `position` is the
- * sample's row. */
+/* Return one head of one sample. The row indices of q and y are shifted so that row `position` is
+ * the sample's row. */
 static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t position, int64_t h) {
     const cgp_op_attention *g = cgp_spec_attention(spec);

@@ -18,7 +18,7 @@ struct cgp_device {
 struct cgp_kernel {
     cgp_device *device;
     cgp_kernel_spec spec;
-    cgp__ref_run *run; /* function of a built-in op; NULL: the kernel is of a custom op */
+    cgp__ref_run *run; /* function of a built-in op; NULL for a custom op */
 };
 
 #define ENTRY(kind, name, family) &cgp__ref_##name,

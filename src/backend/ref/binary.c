@@ -5,10 +5,10 @@
  *     y = x[0] x[1]     dx[0] = dy x[1]     dx[1] = dy x[0]
  *     y = x[0] - x[1]   dx[0] = dy          dx[1] = -dy
  *
- * backward_input of MULTIPLY needs both inputs. The output y may be an x[k]. A dx[k] may be dy
- * unless the kernel adds to dx[k], because an element is read for the last time before it is
- * written. As in ADD, the gradient of the last input is written first. If both inputs are the same
- * value, dx[0] is added to what was just written as dx[1]. */
+ * backward_input of MULTIPLY needs both inputs. The output y may alias an x[k]. A dx[k] may alias
+ * dy unless the kernel adds to dx[k], because each element of dy is read for the last time before
+ * it is overwritten. As in ADD, the gradient of the last input is written first. If both inputs are
+ * the same value, dx[0] is added to what was just written as dx[1]. */
 #include "backend/ref/ref.h"
 
 static void multiply_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
@@ -27,7 +27,8 @@ static void subtract_forward(const cgp_kernel_spec *spec, const cgp_kernel_args 
                        cgp__ref_load(type, args->x[0], i) - cgp__ref_load(type, args->x[1], i));
 }
 
-/* For both k, set element i of dx[k] to dy slope[k], or add the product. */
+/* Set element i of dx[k] to the product of dy and slope[k], or add the product. Process k = 1
+ * first, then k = 0. */
 static void store_both(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t i,
                        const double slope[2]) {
     const double dy = cgp__ref_load(spec->type, args->dy, i);

@@ -11,12 +11,12 @@
  *     dx = rstd (g - sum(g) / k - h sum(g h) / k)     dweight = sum(dy h)     dbias = sum(dy)
  *
  * Outside training, BATCH_NORM takes mean and variance from its state and saves nothing.
- * backward_input needs x and the saved mean and rstd, and dx includes the derivatives through both.
- * There is one mean and one rstd for each set and group (or channel). backward_input also computes
+ * backward_input needs x and the saved mean and rstd; dx includes the derivatives through mean and
+ * rstd. Each set and group (or channel) has one mean and one rstd. backward_input also computes
  * dweight and dbias; there is no backward_weight. The output y is overwritten. The gradient dx may
- * be dy unless the kernel adds to dx, because each group of a set is read for the last time before
- * its dx is written. The first micro-batch overwrites dweight and dbias; later micro-batches add to
- * them. If the variance is not a finite f32, then rstd, y and dx are NaN. */
+ * alias dy unless the kernel adds to dx, because each group of a set is read for the last time
+ * before its dx is written. The first micro-batch overwrites dweight and dbias; later micro-batches
+ * add to them. If the variance is not a finite f32, then rstd, y and dx are NaN. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 
@@ -61,14 +61,15 @@ static double load(const cgp_kernel_spec *spec, const void *from, const part *at
     return cgp__ref_load(spec->type, from, place(at, i));
 }
 
-/* Return the weight or bias of element i; INSTANCE_NORM has neither. */
+/* Return the weight (k = 0) or bias (k = 1) of element i. For INSTANCE_NORM, which has neither,
+ * return `without`. */
 static double parameter(const cgp_kernel_args *args, int k, const part *at, int64_t i,
                         double without) {
     return args->param[k] ? args->param[k][at->c + i % at->channels] : without;
 }
 
-/* Return the workspace size in bytes. Forward of BATCH_NORM needs variances in f32. Backward of
- * BATCH_NORM and GROUP_NORM needs sums of dweight and dbias. */
+/* Return the workspace size in bytes. Forward of BATCH_NORM needs space for the variances in f32.
+ * Backward of BATCH_NORM and GROUP_NORM needs space for the sums of dweight and dbias. */
 static int64_t channel_norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->op == CGP_OP_BATCH_NORM && spec->direction == CGP_OP_FORWARD)
         return spec->attributes.out * (int64_t)sizeof(float);

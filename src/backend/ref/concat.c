@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* concat.c -- y[row] = x[0][row], x[1][row], ...; dx[k][row] = its columns of dy[row]. Reference
- * kernels.
+/* concat.c -- y[row] is the concatenation of x[0][row], x[1][row], ...; dx[k][row] is the part of
+ * dy[row] that corresponds to x[k][row]. Reference kernels.
  *
  * Backward needs nothing from forward. */
 #include "backend/ref/ref.h"

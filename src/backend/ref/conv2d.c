@@ -10,15 +10,15 @@
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
  *
  * Where u and v select a pixel, they are multiplied by the dilation. The channels c and o belong to
- * the same group, and the index of c in the weight counts within the group.
+ * the same group, and the weight's index of c is relative to the group's first channel.
  *
  * Pixels outside x are zero. backward_input needs weight; backward_weight needs x; neither needs y.
- * The output y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch
+ * The output y is overwritten. The kernel either overwrites dx or adds to it. The first micro-batch
  * overwrites dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 
-/* These three functions return offsets: of channel 0 of a pixel of x, of channel 0 of a pixel of y,
- * and of element (u, v, 0) in an output channel's weight. */
+/* These three functions return the offset of channel 0 of a pixel of x, of channel 0 of a pixel of
+ * y, and of element (u, v, 0) in the weight of an output channel. */
 static int64_t x_at(const cgp_op_windows *g, int64_t sample, int64_t h, int64_t w) {
     return ((sample * g->height + h) * g->width + w) * g->in;
 }

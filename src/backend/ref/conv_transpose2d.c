@@ -9,10 +9,10 @@
  *     dx [i, j, c]    = sum of dy [h, w, o] weight [u, v, o, c]
  *     dweight         = sum of x [i, j, c] dy [h, w, o]            dbias = sum of dy
  *
- * The channels c and o belong to the same group, and the index of o in the weight counts within the
- * group.
+ * The channels c and o belong to the same group, and the weight's index of o is relative to the
+ * group's first channel.
  *
- * y is overwritten; the kernel overwrites dx or adds to it. The first micro-batch overwrites
+ * The kernel overwrites y. It either overwrites dx or adds to it. The first micro-batch overwrites
  * dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 

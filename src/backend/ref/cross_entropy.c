@@ -8,7 +8,7 @@
  *
  * A row counts unless its target is `ignore`; dx is 0 in an ignored row. The loss is overwritten
  * with the sum, which is computed in double in the order of rows. backward_input needs logits,
- * targets, max and log_sum, which forward saves for every row. The gradient dx may be the logits
+ * targets, max and log_sum, which forward saves for every row. The gradient dx may alias the logits
  * unless the kernel adds to dx. */
 #include "backend/kernel.h"
 #include "backend/ref/ref.h"

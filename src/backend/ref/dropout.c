@@ -4,8 +4,8 @@
  *     dx = dy keep          keep is per element; DROPOUT2D: per channel of a sample
  *
  * Backward needs nothing from forward: keep is recomputed from key, sample and element, by the rule
- * in cgpipe/ext/ops/common.h. Outside training keep is 1. The output y may be x, and dx may be dy
- * unless the kernel adds to dx. */
+ * in cgpipe/ext/ops/common.h. Outside training, keep is 1. The output y may alias x. The gradient
+ * dx may alias dy unless the kernel adds to dx. */
 #include "backend/kernel.h"
 #include "backend/ref/ref.h"
 

@@ -10,8 +10,8 @@
  *     loss = sum of losses        dx = loss_scale slope
  *
  * The loss is overwritten with the sum, which is computed in double in the order of elements.
- * backward_input needs x and targets, or for WEIGHTED_MEAN only the targets. The gradient dx may be
- * x unless the kernel adds to dx. */
+ * backward_input needs x and targets, or for WEIGHTED_MEAN only the targets. The gradient dx may
+ * alias x unless the kernel adds to dx. */
 #include "backend/kernel.h"
 #include "backend/ref/ref.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elementwise.c -- loops of the elementwise reference kernels. The output y may be x, and dx may be
- * dy unless the kernel adds to dx. */
+/* elementwise.c -- loops of the elementwise reference kernels. The output y may alias x. The
+ * gradient dx may alias dy unless the kernel adds to dx. */
 #include "backend/ref/ref.h"
 
 void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,

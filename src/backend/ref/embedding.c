@@ -19,7 +19,8 @@ static void embedding_forward(const cgp_kernel_spec *spec, const cgp_kernel_args
     }
 }
 
-/* Return the workspace size in bytes: the sums of one row of dweight. */
+/* Return the workspace size in bytes. backward_weight needs space for the sums of one row of
+ * dweight. */
 static int64_t embedding_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_WEIGHT) return 0;
     return spec->attributes.out * (int64_t)sizeof(double);

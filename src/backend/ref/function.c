@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* function.c -- the functions of FUNCTION and FUNCTION_OF_Y, and their derivatives
- * (cgpipe/ext/ops/function.h). Reference kernels. The output y may be x, and dx may be dy unless
- * the kernel adds to dx. */
+ * (cgpipe/ext/ops/function.h). Reference kernels. The output y may alias x. The gradient dx may
+ * alias dy unless the kernel adds to dx. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static double mish_slope(double x) {
     return t + x * (1.0 - t * t) * sigmoid(x);
 }
 
-/* Return dx. `x` is y for the functions of FUNCTION_OF_Y. */
+/* Return dx. For the functions of FUNCTION_OF_Y, `x` holds y. */
 static double gradient_of(cgp_function function, double x, double dy, double a, double b) {
     switch (function) {
     case CGP_FUNCTION_HARDTANH:

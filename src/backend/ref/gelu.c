@@ -29,8 +29,8 @@ static double tanh_distribution(double x) {
     return 0.5 * (1.0 + tanh(SQRT_TWO_OVER_PI * (x + CUBIC * x * x * x)));
 }
 
-/* Return the derivative of Phi. It is 0 where 1 - tanh^2 u is 0, because u' may be infinite
- * there. */
+/* Return phi(x) of the tanh approximation. Return 0 if 1 - tanh^2 u is 0, because u' may then be
+ * infinite. */
 static double tanh_density(double x) {
     const double t = tanh(SQRT_TWO_OVER_PI * (x + CUBIC * x * x * x));
     const double rest = 1.0 - t * t;

@@ -8,10 +8,10 @@
  *     dweight = sum over rows of dy h                  dbias = sum over rows of dy
  *
  * backward_input needs x, the saved mean (LAYER_NORM) and rstd. It also computes dweight and dbias;
- * there is no backward_weight. The output y is overwritten. The gradient dx may be dy unless the
- * kernel adds to dx. This works because each row of dy is read for the last time before the same
- * row of dx is written. The first micro-batch overwrites dweight and dbias; later micro-batches add
- * to them. If the sum of squares is not a finite f32, then rstd, y and dx are NaN. */
+ * there is no backward_weight. The output y is overwritten. The gradient dx may alias dy unless the
+ * kernel adds to dx, because each row of dy is read for the last time before the same row of dx is
+ * written. The first micro-batch overwrites dweight and dbias; later micro-batches add to them. If
+ * the sum of squares is not a finite f32, then rstd, y and dx are NaN. */
 #include "backend/ref/ref.h"
 
 #include <float.h>
@@ -21,7 +21,8 @@ static bool is_centred(const cgp_kernel_spec *spec) {
     return spec->op == CGP_OP_LAYER_NORM;
 }
 
-/* Return the saved rstd, which is stored after the means. */
+/* Return the saved rstd. For LAYER_NORM, saved[0] holds the means and saved[1] holds rstd; for
+ * RMS_NORM, saved[0] holds rstd. */
 static float *rstd_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     return args->saved[is_centred(spec) ? 1 : 0];
 }
@@ -61,7 +62,7 @@ static void norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     }
 }
 
-/* Return the workspace size in bytes: sums of dweight and of dbias. */
+/* Return the workspace size in bytes. Backward needs space for the sums of dweight and dbias. */
 static int64_t norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
     return 2 * spec->attributes.out * (int64_t)sizeof(double);

@@ -5,10 +5,10 @@
  *     dx [n R, in]  = dy [n R, out] weight
  *     dweight       = dy^T x            dbias = sum over rows of dy
  *
- * A transposed weight is [in, out]; only the two strides below differ. backward_input needs weight;
- * backward_weight needs x. Neither needs y, so the next op may overwrite y. The output y is
- * overwritten; dx is overwritten or added to. The first micro-batch overwrites dweight and dbias;
- * later micro-batches add to them. */
+ * A transposed weight has shape [in, out]; only its two strides differ (`strides`). backward_input
+ * needs weight; backward_weight needs x. Neither needs y, so the next op may overwrite y. The
+ * kernel overwrites y. It either overwrites dx or adds to it. The first micro-batch overwrites
+ * dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 
 /* Element (o, i) of the weight is at o * per_out + i * per_in. */

@@ -5,9 +5,9 @@
  *     AVERAGE_POOL   y = sum / pixels in the window    dx[each pixel] += dy / pixels in the window
  *     MEAN           an AVERAGE_POOL
  *
- * backward_input of MAX_POOL recomputes the argmax from x; for AVERAGE_POOL it needs nothing from
- * forward. The workspace holds the gradient of a sample, summed over its windows. Then the kernel
- * overwrites dx or adds to it. */
+ * backward_input of MAX_POOL recomputes the argmax from x. backward_input of AVERAGE_POOL needs
+ * nothing from forward. The gradient of a sample is first summed over windows in the workspace. The
+ * kernel then stores the sums in dx or adds them to dx. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static double pixels(const window *at) {
     return (double)((at->rows.end - at->rows.begin) * (at->columns.end - at->columns.begin));
 }
 
-/* Return the offset of the maximum. */
+/* Return the offset in x of a window's first maximum. */
 static int64_t argmax(cgp_dtype type, const void *x, const window *at) {
     int64_t max = element(at, at->rows.begin, at->columns.begin);
     for (int64_t h = at->rows.begin; h < at->rows.end; h++) {

@@ -2,7 +2,7 @@
 /* position.c -- y [n, R, C] = x + weight [R, C]; dx = dy, dweight = sum over samples of dy.
  * Reference kernels.
  *
- * Backward needs nothing from forward. The output y may be x. */
+ * Backward needs nothing from forward. The output y may alias x. */
 #include "backend/ref/ref.h"
 
 static void position_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

@@ -31,8 +31,8 @@ static inline void cgp__ref_move(const cgp_kernel_spec *spec, void *to, int64_t 
     cgp__ref_write(spec->type, to, i, cgp__ref_load(spec->type, from, j));
 }
 
-/* Set element i to value, or add value to it. A gradient is rounded to f32 before it is added, as
- * in a backend that sums in the workspace. */
+/* Set element i to `value`, or add `value` to the element. A gradient is rounded to f32 before it
+ * is added, as in a backend that sums in the workspace. */
 static inline void cgp__ref_store(cgp_dtype type, void *to, int64_t i, bool add, double value) {
     const float before = add ? cgp__ref_load(type, to, i) : 0.0f;
     cgp__ref_write(type, to, i, add ? before + (float)value : (float)value);

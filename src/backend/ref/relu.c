@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relu.c -- y = x above 0, slope x elsewhere. Reference kernels.
+/* relu.c -- y = x where x > 0, slope * x elsewhere. Reference kernels.
  *
- *     dx = dy where y > 0, slope dy elsewhere
+ *     dx = dy where y > 0, slope * dy elsewhere
  *
- * backward_input needs only y, because slope >= 0, so y > 0 exactly where x > 0. With slope 0, y is
- * 0 for x = -infinity. The output y may be x, and dx may be dy unless the kernel adds to dx. */
+ * backward_input needs only y: as slope >= 0, y > 0 exactly where x > 0. If slope is 0, y is 0 for
+ * x = -infinity. The output y may alias x. The gradient dx may alias dy unless the kernel adds to
+ * dx. */
 #include "backend/ref/ref.h"
 
 /* Return `value` if sign > 0 or sign is NaN, otherwise slope times `value`. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape.c -- y = x; dx = dy. Reference kernels. Backward needs nothing from forward; y may be x,
- * dx may be dy. */
+/* reshape.c -- y = x; dx = dy. Reference kernels. Backward needs nothing from forward. The output y
+ * may alias x, and dx may alias dy. */
 #include "backend/ref/ref.h"
 
 static void reshape_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

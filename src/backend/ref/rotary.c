@@ -6,8 +6,8 @@
  *     angle = float(offset + t) f[i], rounded to f32
  *
  * The gradient is dy rotated by the negative angle. Columns after the rotated columns are copied.
- * The output y may be x, and dx may be dy, because both elements of a pair are read before either
- * is written. */
+ * The output y may alias x, and dx may alias dy, because both elements of a pair are read before
+ * either is written. */
 #include "backend/ref/ref.h"
 #include "backend/rotary.h"
 

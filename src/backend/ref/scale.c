@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scale.c -- y = slope x, dx = slope dy. Reference kernels. Backward needs nothing from forward.
- * The output y may be x, and dx may be dy unless the kernel adds to dx. */
+ * The output y may alias x. The gradient dx may alias dy unless the kernel adds to dx. */
 #include "backend/ref/ref.h"
 
 static void scale_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slice.c -- y [R, C] = the C columns of x [R, in] that begin at column parts[0]. Reference
- * kernels. Backward overwrites dx, with zeros outside these columns, or adds only to these
- * columns. */
+ * kernels. Backward either overwrites dx, with zeros outside these columns, or adds to these
+ * columns and leaves the others unchanged. */
 #include "backend/ref/ref.h"
 
 static void slice_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

@@ -4,8 +4,9 @@
  *     SOFTMAX        y = exp(x - m) / sum, sum = sum(exp(x - m))     dx = y (dy - sum(dy y))
  *     LOG_SOFTMAX    y = (x - m) - log(sum)                          dx = dy - exp(y) sum(dy)
  *
- * m is max x. backward_input needs y. The output y may be x, and dx may be dy unless the kernel
- * adds to dx, because a row's sums are complete before the row is written. */
+ * m is max x. backward_input needs y. The output y may alias x, because the sums of a row are
+ * complete before the row is written. For the same reason, dx may alias dy unless the kernel adds
+ * to dx. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

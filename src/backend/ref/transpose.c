@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- y [a, j, b, i, c] = x [a, i, b, j, c]; `a` includes samples. Backward overwrites
- * dx or adds to it. Reference kernels. */
+/* transpose.c -- y [a, j, b, i, c] = x [a, i, b, j, c]; axis `a` includes the samples. Backward
+ * either overwrites dx or adds to it. Reference kernels. */
 #include "backend/ref/ref.h"
 
 /* Return the offset in x of element e of y. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- reference loops of optimizer updates. Below, g is the gradient times
- * gradient_scale.
+/* update.c -- reference loops of optimizer updates. Below, g is the gradient times gradient_scale.
  *
  * SGD, PyTorch's form:
  *     g += weight_decay p       buffer = momentum buffer + g
@@ -19,8 +18,8 @@
  *     buffer = momentum buffer + g / (sqrt(v) + eps)               without buffer: the quotient
  *     p -= lr buffer
  *
- * Each element is computed in double from the stored values. p and the state are overwritten; the
- * gradient is unchanged. */
+ * Each element is computed in double from the stored values. The update overwrites p and the state;
+ * the gradient is unchanged. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* upsample.c -- y[i, j] = x[i / stride_height, j / stride_width]; dx[h, w] = sum of dy over its
- * block. Reference kernels.
+/* upsample.c -- y[i, j] = x[i / stride_height, j / stride_width]; dx[h, w] = sum of dy over the
+ * block of pixel (h, w). Reference kernels.
  *
  * Backward needs nothing from forward. */
 #include "backend/ref/ref.h"
@@ -16,7 +16,7 @@ static void upsample_forward(const cgp_kernel_spec *spec, const cgp_kernel_args 
     }
 }
 
-/* Return the sum over the block of pixel (h, w) of x, for channel c. */
+/* Return the sum of channel c of dy over the block of pixel (h, w) of x. */
 static double block_sum(const cgp_kernel_spec *spec, const void *dy, int64_t sample, int64_t h,
                         int64_t w, int64_t c) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
