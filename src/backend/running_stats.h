@@ -14,7 +14,7 @@
  *
  *     ordinary    each micro-batch: mean' = mean' + f (mean - mean')
  *                                   var' = var' + f (v r / (r - 1) - var')
- *     deferred    each step: the same, with merged statistics of all micro-batches (Chan et al. 1979)
+ *     deferred    each step: the same, with merged micro-batch statistics (Chan et al. 1979)
  *
  * If a micro-batch has only one row, its variance is 0. */
 #ifndef CGP_SRC_BACKEND_RUNNING_STATS_H

@@ -13,7 +13,8 @@ struct cgp_device {
     int threads;
     /* The kernel table of the device's instruction set. */
     const cgp__cpu_kernels *kernels;
-    /* GEMM in bf16, set when the first bf16 kernel is created. NULL: bf16 GEMMs compute in f32. */
+    /* Kernels of GEMM in bf16, set when the first bf16 kernel is created. NULL: bf16 GEMMs compute
+     * in f32. */
     const struct cgp__cpu_tiles *tiles;
     /* The best instruction set that `tiles` may use. */
     cgp_isa bf16_limit;
@@ -64,13 +65,14 @@ struct cgp_kernel {
     cgp__rng_key key;
 };
 
-/* Arrays of CGP_OP_DIRECTIONS entries. If `run` is NULL, the op has no kernel for that
- * direction. */
+/* For each op, an array with one entry per direction. If `run` of an entry is NULL, the op has no
+ * kernel for that direction. */
 #define CGP__CPU_OP(kind, name, family) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
 CGP_OPS(CGP__CPU_OP)
 
-/* isa.c: find the best instruction set of this machine, or the instruction set that CGP_CPU_ISA
- * names. Only bf16 uses v4-bf16 and amx. */
+/* isa.c: find the best instruction set of this machine. If the environment variable CGP_CPU_ISA
+ * names an instruction set, the result does not exceed it. Only bf16 kernels use v4-bf16 and
+ * amx. */
 cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best);
 /* Set the device's kernel table and its limit for bf16. NONE selects the best instruction set. */
 cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa);
@@ -111,7 +113,8 @@ static inline int64_t cgp__cpu_rows(const cgp_kernel *kernel) {
     return kernel->spec.n * kernel->spec.attributes.rows;
 }
 
-/* One run of a kernel. Most range functions get it as their argument `work`. */
+/* One run of a kernel. Most range functions get a pointer to this struct as their argument
+ * `work`. */
 typedef struct cgp__cpu_call {
     const cgp_kernel *kernel;
     const cgp_kernel_args *args;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- a CPU device: its owner thread and its memory.
  *
- * OpenMP stores the number of threads separately for each calling thread (threads.c), so the owner
- * thread sets it here. OpenMP's threads inherit the owner's affinity. So a device of T threads is
- * pinned to T consecutive cores, beginning with `core`. Threads start with the first kernel and end
- * with the device. LLVM's OpenMP library does not end the threads; there they sleep until the next
- * device uses them. */
+ * OpenMP stores a number of threads for each calling thread (threads.c), so the owner thread sets
+ * its number when it creates the device. OpenMP's threads inherit the owner's affinity. To pin a
+ * device of T threads, the owner therefore sets its own affinity to T consecutive cores. The
+ * threads start with the first kernel and end with the device. With LLVM's OpenMP library, they do
+ * not end; they sleep until the next device uses them. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
@@ -31,8 +31,8 @@ struct cgp__cpu_thread {
 
 /* --- the owner thread --- */
 
-/* Return whether a core is the first hardware thread of its physical core; true if the system has
- * no topology files. */
+/* Return whether the hardware thread `core` is the first of its physical core. Return true if the
+ * system has no topology files. */
 static bool is_first_sibling(int core) {
     char path[96];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",

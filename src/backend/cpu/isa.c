@@ -68,8 +68,8 @@ static bool has_tiles(void) {
     return tiles_granted;
 }
 
-/* Find the instruction set that environment variable CGP_CPU_ISA names; NONE: the variable is not
- * set. */
+/* Set *wanted to the instruction set that the environment variable CGP_CPU_ISA names, or to NONE if
+ * the variable is not set. */
 static cgp_status isa_wanted(cgp_isa *wanted) {
     const char *text = getenv("CGP_CPU_ISA");
     *wanted = CGP_ISA_NONE;
@@ -80,7 +80,7 @@ static cgp_status isa_wanted(cgp_isa *wanted) {
                     text);
 }
 
-/* Return CGP_OK if this machine has an instruction set; otherwise fail with a message about
+/* Return CGP_OK if this machine has the instruction set `isa`; otherwise fail with a message about
  * `object`. */
 static cgp_status check_isa(cgp_isa isa, const char *object) {
     if (isa == CGP_ISA_NEON)
@@ -111,7 +111,8 @@ static cgp_status check_isa(cgp_isa isa, const char *object) {
     return CGP_OK;
 }
 
-/* Return the best instruction set for GEMM in bf16, up to a limit. The machine must have v4. */
+/* Return the best instruction set for GEMM in bf16 that is not above `limit`. The machine must have
+ * v4. */
 static cgp_isa best_in_bf16(cgp_isa limit) {
     if (limit >= CGP_ISA_AMX && has_tiles()) return CGP_ISA_AMX;
     return limit >= CGP_ISA_V4_BF16 && has_v4_bf16() ? CGP_ISA_V4_BF16 : CGP_ISA_V4;

@@ -15,8 +15,8 @@
 
 #define CGP__CPU_BLOCK 64 /* rows in a partial sum of a parameter's gradient */
 
-/* Return the number of floats of a row with padding, so that full vectors may be read and
- * written. */
+/* Return the number of floats in a padded row of `width` floats. The padding allows reads and
+ * writes of full vectors. */
 static inline int64_t cgp__cpu_padded(int64_t width) {
     return (width + 15) / 16 * 16;
 }
@@ -27,7 +27,7 @@ static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
     return (char *)memory + i * (type == CGP_BF16 ? 2 : 4);
 }
 
-/* The operands of kernels: operands.h, gemm/block.h. */
+/* Operands of kernels; operands.h and gemm/block.h define these structs. */
 typedef struct cgp__block cgp__block;
 typedef struct cgp__cpu_columns cgp__cpu_columns;
 typedef struct cgp__cpu_depthwise cgp__cpu_depthwise;
@@ -45,44 +45,44 @@ typedef struct cgp__winograd_pixels cgp__winograd_pixels;
 typedef struct cgp__winograd_row cgp__winograd_row;
 
 /* X(name, arguments): all functions return void. `add`: add to the output instead of overwriting
- * it. An output may be the input of the same shape. `type`, f32 or bf16, is the type of the `void`
- * operands that follow it. */
+ * it. An output may alias an input of the same shape. `type`, f32 or bf16, is the type of the
+ * `void` operands that follow it. */
 /* clang-format off */
 #define CGP__CPU_KERNELS(X)                                                                    \
     /* y = a + b */                                                                            \
     X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
             int64_t n))                                                                        \
-    /* y = a b or a - b; set or add dx[1], then dx[0]; a dx may be dy, NULL or the other dx */     \
+    /* y = a b or a - b; set dx[1], then dx[0], or add; dx[k] may be NULL, dy, the other dx */ \
     X(multiply, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(subtract, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(multiply_backward, (cgp_dtype type, void *const dx[2], const void *a, const void *b,     \
                           const void *dy, int64_t n, uint32_t add))                            \
     X(subtract_backward, (cgp_dtype type, void *const dx[2], const void *dy, int64_t n,        \
                           uint32_t add))                                                       \
-    /* y = f(x), dx = dy f', which reads x or y; y may be x, dx may be dy */                   \
+    /* y = f(x); dx = dy f', computed from x or y; y may alias x, and dx may alias dy */       \
     X(function_forward, (const cgp_op_function *f, cgp_dtype type, void *y, const void *x,     \
                          int64_t n))                                                           \
     X(function_backward, (const cgp_op_function *f, cgp_dtype type, void *dx, const void *x,   \
                           const void *dy, int64_t n, bool add))                                \
-    /* Rows of probabilities, one after the other; y may be x, dx may be dy. */                \
+    /* softmax of contiguous rows; y may alias x, and dx may alias dy */                       \
     X(row_softmax_forward, (cgp_dtype type, void *y, const void *x, int64_t rows,              \
                             int64_t width))                                                    \
     X(row_softmax_backward, (cgp_dtype type, void *dx, const void *y, const void *dy,          \
                              int64_t rows, int64_t width, bool add))                           \
-    /* Rows of logs of probabilities, one after the other. */                                  \
+    /* log softmax of contiguous rows; y may alias x, and dx may alias dy */                   \
     X(row_log_softmax_forward, (cgp_dtype type, void *y, const void *x, int64_t rows,          \
                                 int64_t width))                                                \
     X(row_log_softmax_backward, (cgp_dtype type, void *dx, const void *y, const void *dy,      \
                                  int64_t rows, int64_t width, bool add))                       \
     /* copy from one type to another */                                                        \
     X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
-    /* set sum[c] to the sum of x[row, c], or add the sum; blocks of 64 rows, `stride` apart */   \
+    /* set sum[c] to the sum of x[row, c], or add; sums of 64 rows; rows are `stride` apart */ \
     X(sum_rows, (float *sum, cgp_dtype type, const void *x, int64_t rows, int64_t width,       \
                  int64_t stride, bool add))                                                    \
     /* out[i] = a[i] . b[i], for vectors of `width` elements, `stride` apart */                \
     X(row_dots, (float *out, cgp_dtype type, const void *a, const void *b, int64_t rows,       \
                  int64_t width, int64_t stride))                                               \
-    /* elements begin .. end - 1 of a sample; begin is a multiple of 32 */                     \
+    /* compute elements begin .. end - 1 of a sample; begin is a multiple of 32 */             \
     X(dropout, (cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,            \
                 const cgp__cpu_mask *mask, bool add))                                          \
     /* multiply channels of a sample's rows by factors; 0 where a factor is 0 */               \
@@ -102,7 +102,7 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* copy or add rows of `width` elements, with a stride for each side */                    \
     X(copy_rows, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t width, bool add))                 \
-    /* set `to` [columns, rows] to the transpose of `from` [rows, columns], or add that */     \
+    /* set `to` [columns, rows] to the transpose of `from` [rows, columns], or add it */       \
     X(transpose, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t columns, bool add))               \
     /* compute row i of y (sums, means or maxima), or row i of the argmax */                \
@@ -112,7 +112,7 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* compute a row of the image's gradient */                                                \
     X(pool_sum_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(pool_max_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
-    /* depthwise convolution: compute a row of pixels; the weight's gradient of some rows */   \
+    /* depthwise convolution: compute a row of pixels, or the weight's gradient over rows */   \
     X(depthwise_row, (const cgp__cpu_depthwise *p))                                            \
     X(depthwise_weight, (const cgp__cpu_depthwise_weight *p))                                  \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
@@ -128,17 +128,17 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* pack elements first .. first + rows - 1 of each window as a column of `a` */            \
     X(gemm_pack_windows, (float *to, const float *at, const int64_t *windows, int64_t count,   \
                         int64_t first, int64_t rows))                                          \
-    /* columns begin .. end - 1, begin a multiple of CGP__GEMM_NR; packed_b: two micro-panels  \
-     * [2, k, CGP__GEMM_NR], NULL if b is prepacked */                                         \
+    /* compute columns begin .. end - 1; begin is a multiple of CGP__GEMM_NR; packed_b: memory \
+     * for two micro-panels [2, k, CGP__GEMM_NR], NULL if b is prepacked */                    \
     X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))    \
-    /* columns of a block of one row without windows or taps; sums: as large as packed_b */    \
+    /* compute columns of a one-row block, no windows or taps; sums: as large as packed_b */   \
     X(gemv_columns, (const cgp__block *block, int64_t begin, int64_t end, float *sums))        \
-    /* transform x or dy to tiles: 16 matrices, `matrix` elements apart; tiles to pixels */    \
+    /* transform x or dy to tiles (16 matrices, `matrix` elements apart), tiles to pixels */   \
     X(winograd_input, (float *to, int64_t matrix, const cgp__winograd_row *row))               \
     X(winograd_gradient, (float *to, int64_t matrix, const cgp__winograd_row *row))            \
     X(winograd_output, (const float *from, int64_t matrix,                                     \
                         const cgp__winograd_pixels *pixels))                                   \
-    /* U = G w G^T, rows begin .. end - 1 of k, as micro-panels of 16 matrices */              \
+    /* compute U = G w G^T, rows begin .. end - 1 of k, as micro-panels of 16 matrices */      \
     X(winograd_weights, (float *to, int64_t matrix, const cgp__winograd_filter *filter,        \
                          int64_t begin, int64_t end))                                          \
     /* set elements begin .. end - 1 of dw to G^T dU G, or add; dw's taps are `tap` apart */   \
@@ -153,7 +153,7 @@ typedef struct cgp__winograd_row cgp__winograd_row;
 
 #define CGP__CPU_FIELD(name, arguments) void(*name) arguments;
 
-/* The operand that an elementwise op's backward reads beside dy. */
+/* The operand that the backward of an elementwise op reads besides dy. */
 typedef enum cgp__cpu_reads {
     CGP__CPU_READS_X,
     CGP__CPU_READS_Y,
@@ -172,7 +172,7 @@ typedef struct cgp__cpu_elementwise {
 typedef struct cgp__cpu_kernels {
     const char *isa;
     CGP__CPU_KERNELS(CGP__CPU_FIELD)
-    /* Set for CGP_ELEMENTWISE_OPS. */
+    /* Only the entries of CGP_ELEMENTWISE_OPS are set. */
     const cgp__cpu_elementwise *elementwise[CGP_OP_KINDS];
 } cgp__cpu_kernels;
 

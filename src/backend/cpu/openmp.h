@@ -2,8 +2,8 @@
 /* openmp.h -- the OpenMP functions that a device calls; GCC's libgomp and LLVM's libomp both have
  * them.
  *
- * They are declared here, because <omp.h> comes with the library of one compiler; clang finds GCC's
- * library, but not the header of this library. */
+ * They are declared here because each compiler ships <omp.h> with its own library. If clang links
+ * GCC's library, it does not find that library's header. */
 #ifndef CGP_SRC_CPU_OPENMP_H
 #define CGP_SRC_CPU_OPENMP_H
 
@@ -17,8 +17,9 @@ int omp_get_thread_num(void);
 void omp_set_num_threads(int threads);
 
 /* The function that implements `#pragma omp parallel num_threads(threads)` in GCC; libomp also has
- * it, for compatibility. It is called instead of using the pragma, because the pragma passes
- * variables through memory in an order that the thread sanitizer does not see. */
+ * it, for compatibility. A device calls this function instead of using the pragma. The pragma
+ * passes variables through memory, and the thread sanitizer does not see what orders these
+ * accesses. */
 void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags);
 
 #endif

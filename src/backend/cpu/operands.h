@@ -18,8 +18,8 @@ typedef struct cgp__cpu_mask {
 bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp_kernel *kernel, const cgp_kernel_args *args,
                       int64_t sample);
 
-/* Consecutive rows of LAYER_NORM or RMS_NORM; C = width. Backward takes at most CGP__CPU_BLOCK
- * rows. */
+/* Consecutive rows of LAYER_NORM or RMS_NORM; C = width. A call of backward has at most
+ * CGP__CPU_BLOCK rows. */
 typedef struct cgp__cpu_norm {
     /* Type of x, y, dy and dx. */
     cgp_dtype type;
@@ -28,15 +28,15 @@ typedef struct cgp__cpu_norm {
     const void *x;              /* [rows, C] */
     const float *weight, *bias; /* [C]; bias: LAYER_NORM only */
     void *y;                    /* [rows, C] */
-    /* [rows] statistics that forward saves and backward reads. In RMS_NORM, `mean` is NULL. */
+    /* [rows] Statistics that forward saves and backward reads. In RMS_NORM, `mean` is NULL. */
     float *mean, *rstd;
     const void *dy;
-    /* [rows, C] dx may be dy; NULL: no gradient is needed. If `add`, the gradient is added to
-     * dx. */
+    /* [rows, C] dx may alias dy; NULL: no gradient is needed. If `add` is set, the gradient is
+     * added to dx. */
     void *dx;
     bool add;
-    /* Backward overwrites this with the sums of dweight and, for LAYER_NORM, dbias, [2, padded
-     * C]. */
+    /* [2, padded C] Backward overwrites this array with the sums of dweight and, for LAYER_NORM,
+     * the sums of dbias. */
     float *sums;
 } cgp__cpu_norm;
 
@@ -50,8 +50,8 @@ typedef struct cgp__cpu_loss {
     double smoothing;     /* label smoothing */
     float *max, *log_sum; /* [rows], read by backward */
     double *losses;       /* [rows] forward */
-    /* [rows, classes] the gradient times `scale`. dx may be x. If `add`, the gradient is added to
-     * dx. */
+    /* [rows, classes] The gradient times `scale`. dx may alias x. If `add` is set, the gradient is
+     * added to dx. */
     void *dx;
     float scale;
     bool add;
@@ -66,7 +66,8 @@ typedef struct cgp__cpu_element_loss {
     float beta; /* SMOOTH_L1 */
     const void *x, *targets;
     double *sum; /* forward: the sum of the losses */
-    /* [n] set to the slopes times `scale`; if `add`, these are added to dx. dx may be x. */
+    /* [n] The slopes times `scale`. dx may alias x. If `add` is set, the gradient is added to
+     * dx. */
     void *dx;
     float scale;
     bool add;
@@ -79,33 +80,34 @@ typedef struct cgp__cpu_scores {
     int64_t rows, first, begin;
     /* `width`: number of keys in every row. `stride`: number of floats from one row to the next. */
     int64_t width, stride;
-    /* `causal`: a query attends to no key after its own position. `window`: a query attends to at
-     * most this many keys, the last ones; 0: no limit. */
+    /* `causal`: a query attends to no key after its own position. `window`: of these keys, a query
+     * attends only to the last `window`; 0: no limit. */
     bool causal;
     int64_t window;
     /* Scores are multiplied by this factor. */
     float scale;
-    /* First the scores; later the probabilities after dropout. */
+    /* Initially the scores; at the end the probabilities after dropout. */
     float *s;
-    /* In backward: first the gradients of the probabilities; later the gradients of the scores. */
+    /* In backward: initially the gradients of the probabilities; at the end the gradients of the
+     * scores. */
     float *dp;
     /* [rows] maximum of each row of s, and log sum_j exp(scale (s - max)). NULL: they are not
      * saved. */
     float *max, *log_sum;
     const float *delta; /* [rows] dot products dy . y */
-    /* Dropout mask. Its field `group` is the group of row 0; row i has `group` + i. NULL: no
-     * dropout. */
+    /* Dropout mask. Its field `group` is the dropout group of row 0; row i is in group `group` + i.
+     * NULL: no dropout. */
     const cgp__cpu_mask *mask;
 } cgp__cpu_scores;
 
 /* One row of ROTARY: `heads` heads of `width` columns, of which the first `rotated` are rotated.
- * `to` may be `from`. */
+ * `to` may alias `from`. */
 typedef struct cgp__cpu_rotation {
     /* Type of `from` and `to`. */
     cgp_dtype type;
     int64_t heads, width, rotated;
     bool interleaved;
-    /* [pairs] cosines and sines, padded because full vectors are read */
+    /* [pairs] Cosines and sines. The arrays are padded, because full vectors are read. */
     const float *cos, *sin;
     const void *from;
     void *to;
@@ -126,7 +128,8 @@ typedef struct cgp__cpu_columns {
     const float *slope; /* backward: -rstd mean(dy h), grouped: -rstd^2 mean(g h) */
     /* True for GROUP_NORM, in which the channels of a group share their means. (g is dy weight.) */
     bool grouped;
-    /* The result, which is y or dx. dx may be dy. If `add`, the gradient is added to dx. */
+    /* The result, which is y or dx. dx may alias dy. If `add` is set, the gradient is added to
+     * dx. */
     void *to;
     bool add;
     /* Number of rows that sums[] already covers; 0: sums[] is undefined. */
@@ -149,8 +152,8 @@ typedef struct cgp__cpu_pool {
     bool add;
     /* Scratch memory of cgp__cpu_pool_scratch() floats, or twice as many for pool_argmax. */
     float *scratch;
-    /* The argmax of each window as an integer, in the layout of y, starting at row `first` of y. Up
-     * to CGP__CPU_POOL_SLACK floats after the end may be read. */
+    /* The argmax of each window, in the layout of y, starting at row `first` of y. Each element has
+     * the bits of an int32. Up to CGP__CPU_POOL_SLACK floats after the end may be read. */
     const float *argmax;
     int64_t first;
 } cgp__cpu_pool;

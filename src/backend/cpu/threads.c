@@ -2,9 +2,10 @@
 /* threads.c -- static partition with work stealing (Blumofe and Leiserson 1999; affinity
  * scheduling, Markatos and LeBlanc 1994), on one OpenMP team for all kernels of a device.
  *
- * A separate thread pool would compete with libraries that use OpenMP, such as a BLAS in the user's
- * program. After a kernel, both pools would spin on the device's cores. In one team, a spinning
- * thread takes the next work, no matter whether it comes from a kernel or from the library.
+ * A separate thread pool would compete with the OpenMP team of libraries, such as a BLAS in the
+ * user's program. After a kernel, both the pool and the team would spin on the device's cores. In
+ * one team, a spinning thread takes the next work, no matter whether it comes from a kernel or from
+ * the library.
  *
  * A team always has all threads of the device, because libgomp ends threads that a smaller team
  * does not need, and starts new threads for a larger team. Threads inherit the owner's affinity,
@@ -16,7 +17,8 @@
  * own caches. A thread that has finished its partition steals unstarted grains from the others.
  *
  * The thread sanitizer does not see OpenMP's barriers. The counter `taken` therefore also orders
- * the threads' memory: every thread reads it first, and adds to it after its last range. */
+ * the memory accesses of the threads: every thread reads `taken` first, and adds to it after its
+ * last range. */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
@@ -79,7 +81,8 @@ typedef struct ordered_work {
     cgp__cpu_item *make, *add;
     const void *work;
     int64_t items;
-    /* Number of items that threads have taken, and number of items whose results are added. */
+    /* `taken`: number of items that threads have begun. `added`: number of items whose results are
+     * added. */
     _Atomic int64_t *taken, *added;
 } ordered_work;
 
@@ -117,8 +120,8 @@ void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item
     cgp__cpu_parallel_for(device, device->threads, 1, take_items, &w);
 }
 
-/* The function is found by name, because the library may be older than OpenMP 5.0. In a process
- * that loads PyTorch's wheels, all code uses PyTorch's OpenMP library. */
+/* omp_pause_resource() is looked up by name, because the OpenMP library may be older than OpenMP
+ * 5.0: if a process loads PyTorch's wheels, all of its code uses PyTorch's OpenMP library. */
 void cgp__cpu_threads_end(void) {
     void *const found = dlsym(RTLD_DEFAULT, "omp_pause_resource");
     int (*pause)(int kind, int device);

@@ -17,8 +17,8 @@
  * overwrites dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 
-/* These three functions return the offset of channel 0 of a pixel of x, of channel 0 of a pixel of
- * y, and of element (u, v, 0) in the weight of an output channel. */
+/* x_at() and y_at() return the offset of channel 0 of a pixel of x and of y. weight_at() returns
+ * the offset of element (u, v, 0) in the weight of an output channel. */
 static int64_t x_at(const cgp_op_windows *g, int64_t sample, int64_t h, int64_t w) {
     return ((sample * g->height + h) * g->width + w) * g->in;
 }

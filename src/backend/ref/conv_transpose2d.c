@@ -16,8 +16,8 @@
  * dweight and dbias; later micro-batches add to them. */
 #include "backend/ref/ref.h"
 
-/* These three functions return the offset of channel 0 of a pixel of x, of channel 0 of a pixel of
- * y, and of element (u, v, o, 0) of the weight. */
+/* x_at() and y_at() return the offset of channel 0 of a pixel of x and of y. weight_at() returns
+ * the offset of element (u, v, o, 0) of the weight. */
 static int64_t x_at(const cgp_op_windows *g, int64_t sample, int64_t i, int64_t j) {
     return ((sample * g->height + i) * g->width + j) * g->in;
 }

@@ -9,9 +9,9 @@
  *
  * backward_input needs x, the saved mean (LAYER_NORM) and rstd. It also computes dweight and dbias;
  * there is no backward_weight. The output y is overwritten. The gradient dx may alias dy unless the
- * kernel adds to dx, because each row of dy is read for the last time before the same row of dx is
- * written. The first micro-batch overwrites dweight and dbias; later micro-batches add to them. If
- * the sum of squares is not a finite f32, then rstd, y and dx are NaN. */
+ * kernel adds to dx. This works because each row of dy is read for the last time before the same
+ * row of dx is written. The first micro-batch overwrites dweight and dbias; later micro-batches add
+ * to them. If the sum of squares is not a finite f32, then rstd, y and dx are NaN. */
 #include "backend/ref/ref.h"
 
 #include <float.h>

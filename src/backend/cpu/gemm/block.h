@@ -82,11 +82,11 @@ typedef struct cgp__block {
      * `panels_row`. NULL: b is packed block by block. */
     const float *panels;
     int64_t panels_k, panels_row;
-    /* If depth > 0, `b` consists of taps. */
+    /* If taps.depth > 0, `b` consists of taps. */
     cgp__taps taps;
     /* NULL: no bias. */
     const float *bias;
-    /* The matrix to add. Its columns are contiguous, and it may be c itself. If `at` is NULL,
+    /* The matrix to add. Its columns are contiguous, and it may be c itself. If from.at is NULL,
      * nothing is added. */
     cgp__matrix from;
     /* Type of c. */
@@ -128,8 +128,9 @@ typedef struct cgp__winograd_pixels {
     bool add;
 } cgp__winograd_pixels;
 
-/* A filter [3, 3, k, columns] or, if `turned`, [3, 3, columns, k], rotated by 180 degrees. `tap`
- * and `row` are the numbers of elements from one tap to the next and from one row to the next. */
+/* A filter [3, 3, k, columns]. If `turned` is set, the filter is stored as [3, 3, columns, k] and
+ * rotated by 180 degrees. `tap` and `row` are the numbers of elements from one tap to the next and
+ * from one row to the next. */
 typedef struct cgp__winograd_filter {
     const float *at;
     int64_t tap, row, k, columns;

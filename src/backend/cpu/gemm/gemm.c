@@ -36,11 +36,12 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are full micro-panels");
 /* Bytes per run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* Costs in the work estimate, in FMAs: of a memory-bound FMA (one row), and of a barrier. */
+/* Costs in the work estimate, in FMAs. ONE_ROW: a memory-bound FMA of a GEMM with one row.
+ * BARRIER_FMAS: a barrier. */
 #define ONE_ROW 16
 #define BARRIER_FMAS 10000
-/* Maximum number of elements of a small c. If c is small, each thread keeps its own copy of the
- * sums. */
+/* Maximum number of elements of c if k is divided among threads, because each thread then has its
+ * own sums for all of c. */
 #define SMALL_C 16384
 /* Small M: a block of this many rows is not divided further. */
 #define SMALL_M 64
@@ -186,7 +187,8 @@ static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm, cgp__
     return n;
 }
 
-/* Return the block of `a` that begins at row i and column q and has at most `rows` rows. */
+/* Return the prefetch entry for the block of `a` that begins at row i and column q and has at most
+ * `rows` rows. */
 static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t rows) {
     const int64_t m = cgp__min(gemm->m - i, rows),
                   k = cgp__min(gemm->k - q, cgp__gemm_depth(cgp__gemm_blocking_k(gemm)));
@@ -199,7 +201,7 @@ static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_
 }
 
 /* Set `out` to the memory that is read after the block at row i and column q: the next block or,
- * after the last block, the prefetch list. */
+ * after the last block, the prefetch list. Return the number of entries. */
 static int prefetch_next(const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                          int64_t rows, cgp__cpu_prefetch *out) {
     const int64_t next = q + cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
@@ -291,7 +293,7 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
         }
 }
 
-/* Return the rows of a thread's blocks, or 0 if there are too few rows to divide. */
+/* Return the number of rows in a thread's block, or 0 if there are too few rows to divide. */
 static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t threads = device->threads, m = gemm->m;
     int64_t most = reads_in_place(gemm) ? limit : max_rows(m) / threads;
@@ -397,8 +399,8 @@ static bool may_run_by_depth(const cgp__gemm *gemm) {
            gemm->m * gemm->n <= SMALL_C;
 }
 
-/* Divide the work by rows or by k if this is faster than dividing the columns of each block.
- * Otherwise return false, without effect. */
+/* Run the GEMM with the work divided by rows or by k, and return true, if this is faster than
+ * dividing the columns of each block. Otherwise do nothing and return false. */
 static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
                       float *sums, char *micro_panels) {
     if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < CGP__GEMM_MIN_WORK) return false;

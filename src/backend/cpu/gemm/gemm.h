@@ -15,12 +15,12 @@
  * has contiguous columns and overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* Divide k into blocks of the size that a GEMM of depth blocking_k >= k has. The workspace need
-     * not be larger for this. 0: the block size follows from k. */
+    /* If not 0, k is divided into blocks of the size that a GEMM of depth blocking_k >= k has; this
+     * needs no larger workspace. If 0, the block size follows from k. */
     int64_t blocking_k;
     cgp__matrix a, b;
-    /* All of `b`, packed by gemm_pack_b; NULL: `b` is packed block by block. GEMM in bf16 ignores
-     * it. */
+    /* All of `b`, packed by gemm_pack_b; NULL: `b` is packed block by block. A GEMM in bf16 ignores
+     * this field. */
     const float *panels;
     int64_t panels_k; /* number of rows of b when it was packed, at least k */
     /* The part of the product that need not be computed; a GEMM in bf16 computes it anyway. */
@@ -45,7 +45,8 @@ typedef struct cgp__gemm {
     cgp__cpu_prefetch next_rows[2];
 } cgp__gemm;
 
-/* Return a matrix with contiguous rows, or with contiguous columns, `stride` elements apart. */
+/* cgp__rows() returns a matrix of contiguous rows, and cgp__columns() a matrix of contiguous
+ * columns. The rows or columns are `stride` elements apart. */
 static inline cgp__matrix cgp__rows(cgp_dtype type, const void *at, int64_t stride) {
     return (cgp__matrix){type, at, stride, 1};
 }
@@ -73,9 +74,10 @@ int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, boo
  * instruction set. */
 int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k);
 
-/* Run a GEMM on the threads of a device or, if `alone`, on the calling thread. The result for an
- * element of `c` depends on its row of `a`, its column of `b`, k and its previous value. It does
- * not depend on m, n, the indices of the element or the threads. Allocates nothing. */
+/* Run a GEMM on the threads of a device or, if `alone` is set, on the calling thread only. The
+ * result for an element of `c` depends on its row of `a`, its column of `b`, k and its previous
+ * value. It does not depend on m, n, the indices of the element or the threads. Allocates
+ * nothing. */
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 /* --- for gemm.c and tiles.c --- */

@@ -37,7 +37,7 @@ static int64_t part_of(int64_t n, int64_t max) {
     return round_up(cgp__ceil_div(n, cgp__ceil_div(n, max)), SIDE);
 }
 
-/* Return an upper bound of the part's size for n and for any smaller n. */
+/* Return an upper bound of part_of() for n and for any smaller n. */
 static int64_t max_part(int64_t n, int64_t max) {
     return cgp__min(round_up(n, SIDE), max);
 }

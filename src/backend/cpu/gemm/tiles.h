@@ -17,7 +17,7 @@
 
 #include "backend/cpu/gemm/block.h"
 
-/* Rows in a panel of `a`, columns in a micro-panel of `b`, and depth of a step. Panel times
+/* Rows in a panel of `a`, columns in a micro-panel of `b`, and depth of a step. A panel times a
  * micro-panel gives 2 x 2 tiles of c. */
 #define CGP__TILE_SIDE 32
 /* Maximum depth of b that is packed at a time. */
@@ -41,13 +41,13 @@ typedef struct cgp__tile_block {
     const uint16_t *a;
     /* Operand `b`, f32 or bf16. */
     cgp__matrix b;
-    /* Instead of b: micro-panels packed by pack_b() or pack_lines(), `packed_stride` elements
-     * apart. */
+    /* If not NULL, this field replaces `b`: micro-panels packed by pack_b() or pack_lines(),
+     * `packed_stride` elements apart. */
     const uint16_t *packed_b;
     int64_t packed_stride;
     /* NULL: no bias. */
     const float *bias;
-    /* The matrix to add. Its columns are contiguous, and it may be c itself. If `at` is NULL,
+    /* The matrix to add. Its columns are contiguous, and it may be c itself. If from.at is NULL,
      * nothing is added. */
     cgp__matrix from;
     /* Type of c. */
@@ -66,7 +66,7 @@ typedef struct cgp__cpu_tiles {
     /* Pack `columns` columns of b into full micro-panels, with the same padding. */
     void (*pack_b)(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k);
     /* Pack lines first .. first + count - 1, starting at k = q. Lines are rows of `a` or, if
-     * `pairs`, columns of `b`. */
+     * `pairs` is set, columns of `b`. */
     void (*pack_lines)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
                        int64_t q, int64_t k, bool pairs);
     /* Pack the transpose: the rows of `a` are elements first .. first + rows - 1 of the k lines

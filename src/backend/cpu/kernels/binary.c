@@ -4,7 +4,7 @@
  *     MULTIPLY    y = a b      dx[0] = dy b    dx[1] = dy a
  *     SUBTRACT    y = a - b    dx[0] = dy      dx[1] = -dy
  *
- * y may be a or b. A dx[k] may be dy, and dx[0] and dx[1] may be the same memory. This works
+ * The output y may alias `a` or `b`. A dx[k] may alias dy, and dx[0] may alias dx[1]. This works
  * because each element is loaded before it is stored, and because dx[1] is stored before dx[0] is
  * added. */
 #include "backend/cpu/kernels/map.h"

@@ -13,15 +13,15 @@
  *
  *     d = m - M        M += d n / (N + n)        Q += q - s^2 / n + d^2 N n / (N + n)
  *
- * dx may be dy, because an element of dy is read for the last time before the same element of dx is
- * written. */
+ * The gradient dx may alias dy, because an element of dy is read for the last time before the same
+ * element of dx is written. */
 #include "backend/cpu/kernels/rows.h"
 #include "backend/cpu/operands.h"
 
 #define BLOCK 32  /* rows of a block */
 #define CHUNK 512 /* columns of a chunk, whose sums fit the L1 cache */
 
-/* Some rows, and their columns begin .. end - 1; at most CHUNK columns. */
+/* Some rows of a range of columns. The range has `width` columns, at most CHUNK. */
 typedef struct block {
     const void *x, *dy;
     int64_t rows, width, stride;

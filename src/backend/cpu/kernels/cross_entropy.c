@@ -9,7 +9,7 @@
  * The loss and dx are 0 in an ignored row.
  *
  * max and log_sum are saved separately for every row, because their sum in f32 would lose log_sum
- * if logits are large. The gradient dx may be x. */
+ * if logits are large. The gradient dx may alias x. */
 #include "backend/cpu/kernels/row_exp.h"
 #include "backend/cpu/operands.h"
 

@@ -4,7 +4,7 @@
  * defines the rule.
  *
  * The same loop computes dx from dy in backward. The mask is recomputed, not saved. The output y
- * may be x. */
+ * may alias x. */
 #include "backend/cpu/kernels/philox.h"
 
 /* A dropped element is 0 even if x is not finite. */

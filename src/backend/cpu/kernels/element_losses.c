@@ -12,8 +12,7 @@
  *                  |d| - beta / 2 elsewhere                      slope = sign(d)
  *     WEIGHTED_MEAN x t                                          slope = t
  *
- * dx = scale slope. Losses are f32; their sum is double, in LANES lanes. dx and x may share
- * memory. */
+ * dx = scale slope. Losses are f32; their sum is double, in LANES lanes. dx may alias x. */
 #include "backend/cpu/kernels/map.h"
 #include "backend/cpu/operands.h"
 
@@ -63,7 +62,8 @@ INLINE vec product_slope(vec x, vec target, float beta) {
     return target;
 }
 
-/* A loss, or its slope. Must be INLINE, so that the loops contain no calls. */
+/* A function that returns the losses of a vector of elements, or their slopes. It must be INLINE,
+ * so that the loops contain no calls. */
 typedef vec of_element(vec x, vec target, float beta);
 
 /* Return the losses of elements i .. i + left - 1; the other lanes are undefined. */

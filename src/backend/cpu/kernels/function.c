@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* function.c -- the functions of FUNCTION and FUNCTION_OF_Y (cgpipe/ext/ops/function.h) and their
- * gradients. Elementwise; y may be x, dx may be dy.
+ * gradients. The kernels are elementwise; y may alias x, and dx may alias dy.
  *
  * With e = exp(-|v|), which cannot overflow, the logistic function of v is 1 / (1 + e) for v >= 0
  * and e / (1 + e) below. The order of operations is the same as in the cuda backend. */
@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-/* Return exp(x) for any x; infinity above 88.73. Above 88, it is the square of exp(x / 2). */
+/* Return exp(x) for any x. The result is infinity above 88.73. For x > 88, compute the square of
+ * exp(x / 2). */
 INLINE vec exp_of(vec x) {
     const ivec high = x > 88.0f;
     const vec e = exp_or_zero(pick(high, 0.5f * pick(x > 104.0f, splat(104.0f), x), x));
@@ -22,7 +23,7 @@ INLINE vec exp_minus_one(vec x) {
     return multiply_add(p, scale, scale - 1.0f);
 }
 
-/* log(x):
+/* Return log(x), computed as follows:
  *
  *     x = 2^k (1 + f), 1 + f between sqrt(1/2) and sqrt 2        s = f / (2 + f)
  *     log(x) = k ln 2 + 2 artanh(s)        2 artanh(s) = 2 s + 2 s^3 (1/3 + s^2 / 5 + ...)
@@ -63,9 +64,9 @@ INLINE vec at_least(vec x, float limit) {
     return pick(x < limit, splat(limit), x);
 }
 
-/* log(1 - x), without cancellation near 0: log(u) (x / (1 - u)), where u is 1 - x, rounded. Source:
- * Kahan's log1p, in Goldberg 1991, "What every computer scientist should know about floating-point
- * arithmetic", theorem 4. */
+/* Return log(1 - x) without cancellation near 0. The formula is log(u) (x / (1 - u)), where u is
+ * the rounded value of 1 - x. Source: Kahan's log1p, in Goldberg 1991, "What every computer
+ * scientist should know about floating-point arithmetic", theorem 4. */
 INLINE vec log_one_minus(vec x) {
     const vec u = 1.0f - x;
     return pick(u == 1.0f, -x, log_of(u) * (x / (1.0f - u)));
@@ -130,7 +131,7 @@ INLINE vec value_of(cgp_function function, vec x, float a, float b) {
     }
 }
 
-/* Return dx. `x` is y for the functions of FUNCTION_OF_Y. */
+/* Return dx. For the functions of FUNCTION_OF_Y, `x` holds y. */
 INLINE vec gradient_of(cgp_function function, vec x, vec dy, float a, float b) {
     switch (function) {
     case CGP_FUNCTION_HARDTANH:

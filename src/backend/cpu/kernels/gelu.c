@@ -3,7 +3,7 @@
  *
  *     dx = dy (P(x) + x exp(-x^2 / 2) / sqrt(2 pi))
  *
- * Elementwise; y may be x, dx may be dy. Backward reads x, not y. */
+ * The kernels are elementwise; y may alias x, and dx may alias dy. Backward reads x, not y. */
 #include "backend/cpu/kernels/map.h"
 
 #define SQRT_HALF 0.70710678118654752f

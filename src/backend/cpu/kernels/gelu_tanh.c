@@ -8,8 +8,8 @@
  *         e / (1 + e)  for x < 0       dx = dy (P + x P (1 - P) 2 u')
  *
  * In this form, small values of P lose no precision to cancellation. For |x| > 16, e is 0 and P is
- * constant. So u is computed from x clamped to -16 .. 16, and no power of x overflows. Elementwise;
- * y may be x, dx may be dy. Backward reads x, not y. */
+ * constant. So u is computed from x clamped to -16 .. 16, and no power of x overflows. The kernels
+ * are elementwise; y may alias x, and dx may alias dy. Backward reads x, not y. */
 #include "backend/cpu/kernels/map.h"
 
 #define TWO_SQRT_TWO_OVER_PI 1.5957691216057308f

@@ -11,11 +11,11 @@
  *     +---+    m |   |ooo|             o  the micro-tile of c: MR x NV vectors of sums in registers
  *
  * The micro-kernel keeps the vector units busy and leaves the memory ports idle. So every few steps
- * of k it does other work, called an interleave. It packs a part of the next micro-panel of b, and
- * prefetches. It prefetches the micro-panel after the next, and the next micro-tile of c. It also
- * prefetches the next block's `a` or, if a block is too large for the cache, the next micro-tile's
- * rows. The interleave comes only every few steps, because the test whether there is other work
- * costs most.
+ * of k it does other work, called an interleave. An interleave packs a part of the next micro-panel
+ * of b, and prefetches the micro-panel after that and the next micro-tile of c. It also prefetches
+ * the `a` of the next block. If a block is too large for the cache, it prefetches the rows of the
+ * next micro-tile instead. An interleave runs only every few steps, because its main cost is the
+ * test for other work.
  *
  * For each block of k, an element of c is a chain of FMAs in order of k. The result is added to the
  * element's previous value. The chain depends only on the element's row of `a` and column of `b`.
@@ -26,7 +26,7 @@
 #include "backend/cpu/kernels/prefetch.h"
 
 #define MR_QUARTER (MR > 2 ? MR / 4 : 1)
-#define STEP 4         /* number of k per unrolled step */
+#define STEP 4         /* number of k indices per unrolled step */
 #define INTERLEAVES 16 /* maximum number of interleaves per micro-tile */
 /* Only the last LATE micro-tiles of a micro-panel prefetch another micro-panel, because lines that
  * are prefetched earlier would be evicted. */
@@ -69,8 +69,8 @@ typedef struct pack_stream {
 } pack_stream;
 
 /* Work interleaved with the micro-kernel, every `steps` steps. It packs the next micro-panel of
- * `b`, and prefetches the micro-panel after it, the next block's or micro-tile's `a`, and the next
- * micro-tile of `c`. */
+ * `b`. It prefetches the micro-panel after that one, the next micro-tile of `c`, and the `a` of the
+ * next block or micro-tile. */
 typedef struct interleave {
     int64_t steps;
     pack_stream pack;
@@ -83,7 +83,7 @@ typedef struct micro_tile {
     int64_t rows, columns;
     /* First row and first column in c. */
     int64_t row, column;
-    /* Depth: the block's k, without the zeros that a triangle skips. */
+    /* Depth: the block's k minus the zeros that a triangle skips. */
     int64_t k;
     /* Packed `a` [k][MR] and packed `b` [k][NR]. */
     const float *a, *b;
@@ -145,7 +145,7 @@ INLINE int64_t from_row(const cgp__block *block, int64_t row) {
     return block->from_rows ? block->from_rows[row] : row * block->from.row;
 }
 
-/* Store the sums of a micro-tile at an edge, through memory. */
+/* Store the sums of a micro-tile at an edge of c. `sums` is in memory, not in registers. */
 static void store_edge(const micro_tile *t, const float sums[MR][NR]) {
     const cgp__block *block = t->block;
     for (int64_t i = 0; i < t->rows; i++)
@@ -284,7 +284,7 @@ typedef struct range {
 } range;
 
 /* Return whether the micro-panel at `begin` is packed while the previous micro-panel is multiplied.
- * Its rows must be contiguous for this. */
+ * This requires contiguous rows of b. */
 static bool packs_interleaved(const range *r, int64_t begin) {
     return r->interleaves > 0 && !r->block->panels && r->block->b.column == 1 &&
            r->block->taps.depth == 0 && begin > r->first && begin < r->end;
@@ -303,8 +303,8 @@ static pack_stream pack_next(const range *r) {
                          .each = (r->block->k + calls - 1) / calls};
 }
 
-/* Prefetch the first micro-panel of b that is not packed while the current micro-panel is
- * multiplied. */
+/* Return a prefetch stream of the first micro-panel of b that is not packed while the current
+ * micro-panel is multiplied. */
 static prefetch_stream prefetch_micro_panel(const range *r) {
     const cgp__block *block = r->block;
     const cgp__matrix *b = &block->b;
@@ -328,8 +328,8 @@ static prefetch_stream prefetch_tile(const range *r) {
                               bytes_of(block->type, block->stride), r->interleaves);
 }
 
-/* Prefetch the next micro-tile of c, which is below the current one or at the top of the next
- * micro-panel. */
+/* Return a prefetch stream of the next micro-tile of c, which is below the current micro-tile or at
+ * the top of the next micro-panel. */
 static prefetch_stream prefetch_next_tile(const range *r, int64_t i) {
     const cgp__block *block = r->block;
     const bool below = i + MR < block->rows;
@@ -341,7 +341,7 @@ static prefetch_stream prefetch_next_tile(const range *r, int64_t i) {
     return c;
 }
 
-/* Prefetch the rows of the next micro-tile, which are read in place. */
+/* Return a prefetch stream of the rows of `a` that the next micro-tile reads in place. */
 static prefetch_stream prefetch_next_rows(const range *r, int64_t i) {
     const cgp__block *block = r->block;
     const int64_t row = i + MR < block->rows ? i + MR : 0, left = block->rows - row;
@@ -350,7 +350,7 @@ static prefetch_stream prefetch_next_rows(const range *r, int64_t i) {
                               r->interleaves);
 }
 
-/* Prefetch this range's part of an entry of block->prefetch. */
+/* Return a prefetch stream of this range's part of an entry of block->prefetch. */
 static prefetch_stream prefetch_entry(const range *r, const cgp__cpu_prefetch *p) {
     const int64_t panels = (r->block->columns + NR - 1) / NR;
     const int64_t each = (p->runs + panels - 1) / panels, first = r->first / NR * each;

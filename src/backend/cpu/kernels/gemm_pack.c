@@ -3,8 +3,8 @@
  * micro-panels [k][NR]. */
 #include "backend/cpu/kernels/gemm_pack.h"
 
-/* Number of k in a run, for contiguous rows and for contiguous columns. All rows of `a` are packed
- * for one run of k before the next run. */
+/* Number of k indices in a run, for contiguous rows and for contiguous columns. All rows of `a` are
+ * packed for one run of k before the next run. */
 #define RUN_OF_ROWS 64
 #define RUN_OF_COLUMNS 8
 
@@ -38,8 +38,8 @@ INLINE int64_t padded_rows(int64_t rows) {
     return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
 }
 
-/* Pack elements from .. end - 1 of LANES rows of `a`; only `there` rows exist, and the others are
- * zero. */
+/* Pack elements `from` .. `end` - 1 of LANES rows of `a`. Only `there` of these rows exist; the
+ * others are zero. */
 INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a, int64_t first,
                      int64_t there, int64_t from, int64_t end) {
     for (int64_t p = from; a->column != 1 && p < end; p++) {

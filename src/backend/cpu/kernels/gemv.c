@@ -65,8 +65,8 @@ INLINE void columns_of(cgp_dtype type, const cgp__block *block, int64_t begin, i
 
 /* --- contiguous rows --- */
 
-/* Multiply rows p .. p + ROWS - 1 of `b` by elements of `a`, and add them to `sums`, for `count` <=
- * CHUNK columns starting at column j. */
+/* Multiply rows p .. p + ROWS - 1 of `b` by elements of `a`, and add the products to `sums`, for
+ * `count` <= CHUNK columns starting at column j. */
 INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                      int64_t count) {
     const int64_t stride = block->b.row, at = p * stride + j;
@@ -86,8 +86,8 @@ INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64
     store(sums + c, sum);
 }
 
-/* Multiply row p of `b` by element p of `a`, and add it to `sums`, for `count` columns starting at
- * column j. */
+/* Multiply row p of `b` by element p of `a`, and add the products to `sums`, for `count` columns
+ * starting at column j. */
 INLINE void add_row(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                     int64_t count) {
     const int64_t at = p * block->b.row + j;

@@ -9,17 +9,17 @@
  * RMS_NORM is not `centred`, which means that it leaves out mean, bias and the sum of g. If the sum
  * of squares overflows, rstd is NaN.
  *
- * Forward saves mean and rstd; backward reads them and x. The gradient dx may be dy, because a row
- * of dy is read for the last time before the same row of dx is written. Four rows are summed at a
- * time, which hides the latency of additions and saves memory traffic. Each row's sum is
+ * Forward saves mean and rstd; backward reads them and x. The gradient dx may alias dy, because a
+ * row of dy is read for the last time before the same row of dx is written. Four rows are summed at
+ * a time, which hides the latency of additions and saves memory traffic. Each row's sum is
  * bit-identical to the sum of the row alone. */
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
 #include <math.h>
 
-/* Sum each of `count` rows of x or, if `square`, the squares of their elements. If shift is not
- * NULL, subtract it from the elements first. */
+/* Set sums[k] to the sum of row k of x, for `count` rows. If `shift` is not NULL, first subtract
+ * shift[k] from the elements of row k. If `square` is set, sum the squares of the elements. */
 INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *shift, int64_t width,
                      int count, bool square) {
     vec sum[4] = {{0}};
@@ -89,8 +89,8 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
 }
 
 /* Process four rows, or one row. Each group of rows has a separate call, which frees vector
- * registers. A loop over all rows would keep constants in registers that the last loop over a row
- * needs. */
+ * registers. A loop over all rows would keep constants in registers, and the last loop over a row
+ * needs these registers. */
 INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four,
                     bool centred) {
     const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */

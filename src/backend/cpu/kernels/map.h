@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* map.h -- elementwise loops: to = f(a, constant) and to = f(a, b, constant), or to += f(a, b,
- * constant). `to` may be `a` or `b`. */
+ * constant). `to` may alias `a` or `b`. */
 #ifndef CGP_SRC_CPU_MAP_H
 #define CGP_SRC_CPU_MAP_H
 

@@ -10,7 +10,7 @@
 #include "backend/cpu/kernels/vec.h"
 #include "backend/cpu/operands.h"
 
-/* Compute the random words of elements 4 x `block` .. 4 x `block` + 2 LANES - 1, in order. */
+/* Compute the random words of elements 4 * block .. 4 * block + 2 * LANES - 1, in order. */
 INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uint64_t block) {
     const wvec iota = WIDE_IOTA, zero = {0};
     wvec c0 = iota + block, c1 = zero + group;
@@ -32,8 +32,8 @@ INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uin
     words[1] = (uvec)WIDE_HIGH(low, high);
 }
 
-/* Compute the dropout factors, which are mask->scale or 0, of the elements that start at element 4
- * x `block`. */
+/* Compute the dropout factors, which are mask->scale or 0, of 2 * LANES elements, starting at
+ * element 4 * block. */
 INLINE void dropout_factors(vec factors[2], const cgp__cpu_mask *mask, uint32_t group,
                             uint64_t block) {
     uvec words[2];

@@ -6,7 +6,7 @@
  *                 y(j) = sum over columns of t; mean: / pixels of the window
  *     back        t(j) = sum over i of dy(i, j); mean: / rows of window i
  *                 dx(w) = sum over j of t(j); mean: / columns of window j
- *     maximum     t(w) = maximum, u(w) = kernel_width x its row
+ *     maximum     t(w) = maximum, u(w) = kernel_width times the row of the maximum
  *                 y(j) = maximum of t; argmax = u + v
  *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
  *
@@ -89,8 +89,8 @@ INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
 
 /* --- sums --- */
 
-/* Set t to the sum over rows of `from`, which are `stride` apart. If `averaged`, divide each row by
- * the number of rows of its window. */
+/* Set t to the sum over rows of `from`, which are `stride` apart. If `averaged` is not NULL, divide
+ * each row by the number of rows of its window. */
 INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride, span rows,
                      const side *averaged, int64_t e, int count, int64_t left) {
     vec sum[WIDE] = {{0}};
@@ -106,7 +106,7 @@ INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride,
 }
 
 /* Set `to` to the sum over columns of t, divided by `pixels`, or add the result to `to`. If
- * `averaged`, divide each column by the number of columns of its window. */
+ * `averaged` is not NULL, divide each column by the number of columns of its window. */
 INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channels, span columns,
                        const side *averaged, float pixels, bool add, int64_t c, int count,
                        int64_t left) {
@@ -198,8 +198,8 @@ INLINE ivec choose(ivec mask, ivec a, ivec b) {
     return (mask & a) | (~mask & b);
 }
 
-/* Compute t, and u as integers: kernel_width times the row within the window, which begins at
- * `top`. */
+/* Compute t and u. An element of u is an integer: kernel_width times the row of the maximum within
+ * the window, which begins at row `top`. */
 INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64_t stride,
                      span rows, int64_t top, int32_t kernel_width, int64_t e, int count,
                      int64_t left) {
@@ -225,8 +225,8 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
     }
 }
 
-/* Compute y or, with u, the argmax. If elements of two columns are equal, the element in the
- * earlier row is the maximum. */
+/* Compute y or, if `u` is not NULL, the argmax. If elements of two columns are equal, the element
+ * in the earlier row is the maximum. */
 INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
                        const cgp_op_windows *g, span columns, int64_t first, int64_t c, int count,
                        int64_t left) {
@@ -258,7 +258,7 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
                    left - k * LANES, false);
 }
 
-/* Compute a row of y or, with u, of the argmax. */
+/* Compute a row of y or, if `u` is not NULL, of the argmax. */
 INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, int64_t i) {
     const cgp_op_windows *g = p->attributes;
     const side down = down_of(g), across = across_of(g);

@@ -46,8 +46,8 @@ INLINE int64_t bytes_of(cgp_dtype type, int64_t n) {
     return type == CGP_BF16 ? 2 * n : 4 * n;
 }
 
-/* Prefetch all lines of `runs` runs of `length` bytes, `stride` bytes apart, in `calls` calls. If
- * runs begin in the middle of lines, some lines after the last run are prefetched too. */
+/* Return a stream that prefetches `runs` runs of `length` bytes, `stride` bytes apart, in `calls`
+ * calls. If runs begin in the middle of lines, some lines after the last run are prefetched too. */
 INLINE prefetch_stream prefetch_stream_of(const void *at, int64_t runs, int64_t length,
                                           int64_t stride, int64_t calls) {
     const bool within = ((uintptr_t)at | (uintptr_t)stride) & (LINE - 1);

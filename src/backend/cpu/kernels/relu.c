@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relu.c -- RELU, leaky if slope > 0: y = x above 0, slope x elsewhere.
+/* relu.c -- RELU, leaky if slope > 0: y = x where x > 0, slope * x elsewhere.
  *
  *     dx = dy where y > 0, slope dy elsewhere        slope >= 0, so y has the sign of x
  *
- * Elementwise; y may be x, dx may be dy. Backward reads y, not x. NaN stays NaN. With slope 0, y is
- * 0 for x = -infinity. */
+ * The kernels are elementwise; y may alias x, and dx may alias dy. Backward reads y, not x. NaN
+ * stays NaN. If slope is 0, y is 0 for x = -infinity. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec backward_of(vec y, vec dy, float slope) {

@@ -3,7 +3,8 @@
  *
  *     y = (x - m) - log sum exp(x - m), m = max x        dx = dy - exp(y) sum dy
  *
- * y may be x, and dx may be dy, because a row's sums are complete before the row is written. */
+ * The output y may alias x, and dx may alias dy, because the sums of a row are complete before the
+ * row is written. */
 #include "backend/cpu/kernels/row_exp.h"
 
 INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t width) {

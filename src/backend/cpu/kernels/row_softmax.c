@@ -3,8 +3,9 @@
  *
  *     y = exp(x - m) / sum exp(x - m), m = max x        dx = y (dy - sum dy y)
  *
- * y may be x, and dx may be dy, because a row's sums are complete before the row is written.
- * Exponentials are not stored but computed twice, so that y is rounded only once. */
+ * The output y may alias x, and dx may alias dy, because the sums of a row are complete before the
+ * row is written. Exponentials are not stored but computed twice, so that y is rounded only
+ * once. */
 #include "backend/cpu/kernels/row_exp.h"
 
 INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t width) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scale.c -- y = slope x, dx = slope dy. Elementwise. The output y may share memory with x, and dx
- * with dy. Backward reads neither x nor y. */
+/* scale.c -- y = slope x, dx = slope dy. The kernels are elementwise; y may alias x, and dx may
+ * alias dy. Backward reads neither x nor y. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec forward_of(vec x, float slope) {

@@ -2,8 +2,8 @@
 /* sigmoid.c -- y = 1 / (1 + exp(-x)), dx = dy y (1 - y).
  *
  * With e = exp(-|x|), which cannot overflow, y is 1 / (1 + e) for x >= 0 and e / (1 + e) below;
- * small values of y lose no precision to cancellation. Elementwise; y may be x, dx may be dy.
- * Backward reads y, not x. */
+ * small values of y lose no precision to cancellation. The kernels are elementwise; y may alias x,
+ * and dx may alias dy. Backward reads y, not x. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec forward_of(vec x, float slope) {

@@ -4,8 +4,8 @@
  *     dx = dy (s + y (1 - s))
  *
  * With e = exp(-|x|), which cannot overflow, s is 1 / (1 + e) for x >= 0 and e / (1 + e) below; 1 -
- * s is the other of these two fractions. Elementwise; y may be x, dx may be dy. Backward reads x,
- * not y. */
+ * s is the other of these two fractions. The kernels are elementwise; y may alias x, and dx may
+ * alias dy. Backward reads x, not y. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec forward_of(vec x, float slope) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- softmax over rows of attention scores, with dropout; in place.
+/* softmax.c -- computes the softmax of rows of attention scores in place, with dropout.
  *
  * Forward, over the keys that a query attends to:
  *     p = exp(scale (s - max)) / sum      log_sum = log sum      s := p keep
@@ -61,7 +61,7 @@ static float row_exp(float *s, span x, float max, float scale) {
     return sum_lanes(sum);
 }
 
-/* Replace each s by factor x s x keep. `block` is the Philox block of column 0. */
+/* Replace each s by factor * s * keep. `block` is the Philox block of column 0. */
 INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask, uint32_t group,
                       uint64_t block) {
     if (!mask) {
@@ -77,7 +77,7 @@ INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask,
     }
 }
 
-/* Set full vectors without a column of the span to zero, up to `width`. */
+/* Set to zero the vectors that contain no column of the span, up to column `width`. */
 static void row_clear(float *s, span x, int64_t width) {
     const vec zero = {0};
     for (int64_t j = 0; j < vector_of(x.begin); j += LANES)

@@ -18,7 +18,7 @@ INLINE void add(cgp_dtype type, cgp_dtype b_type, void *y, const void *a, const 
     store_part_as(type, y, i, sum, n - i);
 }
 
-/* Add to an f32 tensor. */
+/* Call add() for an f32 tensor y. */
 INLINE void add_to_f32(cgp_dtype b_type, void *y, const void *a, const void *b, int64_t n) {
     add(CGP_F32, b_type, y, a, b, n);
 }
@@ -94,7 +94,8 @@ void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t 
     CALL_TYPED(type, sum_rows, sum, x, rows, width, stride, add);
 }
 
-/* If `add_to`, add the rows (gradients); otherwise copy them without changing a bit. */
+/* If `add_to` is set, add the rows (gradients) to `to`; otherwise copy them without changing a
+ * bit. */
 void CGP__CPU_NAME(copy_rows)(cgp_dtype type, void *to, int64_t to_stride, const void *from,
                               int64_t from_stride, int64_t rows, int64_t width, bool add_to) {
     for (int64_t row = 0; row < rows; row++) {

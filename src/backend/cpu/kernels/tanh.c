@@ -4,8 +4,8 @@
  *     |x| < 0.625    y = x + x z P(z), z = x^2     P of Cephes' tanhf; nothing cancels near 0
  *     elsewhere      |y| = (1 - e) / (1 + e), e = exp(-2 |x|), which cannot overflow
  *
- * Elementwise; y may be x, dx may be dy. Backward reads y, not x. Source: Moshier, Cephes
- * Mathematical Library, tanhf.c. */
+ * The kernels are elementwise; y may alias x, and dx may alias dy. Backward reads y, not x. Source:
+ * Moshier, Cephes Mathematical Library, tanhf.c. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec forward_of(vec x, float slope) {

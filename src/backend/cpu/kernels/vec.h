@@ -370,7 +370,7 @@ INLINE vec exp_of_minus_abs(vec x) {
     return exp_or_zero(pick(x < 0.0f, x, -x));
 }
 
-/* log(1 + e), 0 <= e <= 1:
+/* Return log(1 + e) for 0 <= e <= 1:
  *
  *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
  *
@@ -387,8 +387,9 @@ INLINE vec log_one_plus(vec e) {
     return 2.0f * q * sum;
 }
 
-/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84. For larger |x|, erf(x) rounds to 1 or
- * -1. Q interpolates erf(x) / x at Chebyshev points; the absolute error is below 2e-7. */
+/* Return erf(x). For |x| < L = 3.84, erf(x) = x Q(s) with s = 2 (x / L)^2 - 1. For larger |x|,
+ * erf(x) rounds to 1 or -1. Q interpolates erf(x) / x at Chebyshev points; the absolute error is
+ * below 2e-7. */
 INLINE vec erf_vec(vec x) {
     static const float q[] = {
         0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,

@@ -43,8 +43,8 @@ INLINE void transform_four(vec to[SIDE], const vec d[SIDE]) {
     to[3] = d[1] - d[3];
 }
 
-/* Prefetch a row's pixels for the tile that is TILES_AHEAD tiles ahead. The first vector of each of
- * that tile's two new columns is prefetched. */
+/* Prefetch pixels of one row for the tile that is TILES_AHEAD tiles ahead: the first vector of each
+ * of the two columns that are new in that tile. */
 INLINE void prefetch_two(cgp_dtype type, const void *row, int64_t column, int64_t step,
                          bool write) {
     for (int j = 0; j < 2; j++) {

@@ -2,11 +2,10 @@
 /* attention.c -- tiled attention, as in FlashAttention (Dao et al. 2022, arXiv:2205.14135): y =
  * softmax(scale q k^T) v per head. Each key/value head serves a group of query heads.
  *
- * A tile is 64 queries of one head of one sample; a matrix of all R x S scores is never stored.
- * Unlike a tile of FlashAttention, a tile here holds whole rows of scores, so no online softmax is
- * needed. Each thread has its own scratch memory. In forward, a thread takes query heads. In
- * backward, a thread takes a key/value head with its group of query heads, and sums the gradients
- * over the group.
+ * A tile is 64 queries of one head of one sample; the matrix of all scores is never stored. Unlike
+ * in FlashAttention, the scores of a tile are whole rows, so no online softmax is needed. Each
+ * thread has its own scratch memory. In forward, a thread takes query heads. In backward, a thread
+ * takes a key/value head with its group of query heads, and sums the gradients over the group.
  *
  *                 keys begin .. first .. end    S  [64, end - begin]: a tile and its keys
  *     queries          [\#######\  ]            dP  likewise: the gradient of P
@@ -25,8 +24,8 @@
  * packing does not pay, because a tile reads only few keys.
  *
  * q, k, v and their gradients are strided views of rows. The first queries that attend to a key
- * overwrite the key's dk and dv, unless gradients are to be added to these; later queries add. In
- * bf16, dk and dv are summed in f32 in the workspace and rounded once.
+ * overwrite its dk and dv, unless the kernel adds to dk and dv; later queries add to them. In bf16,
+ * dk and dv are summed in f32 in the workspace and rounded once.
  *
  * If attention is causal, a row of y depends only on its own keys, because P v is split into blocks
  * of keys as if the row's tile had 64 queries. If several inputs are the same value, they share one
@@ -39,7 +38,7 @@
 
 #define TILE 64
 
-/* Pack k and v once for all tiles if there are more than this many tiles; with fewer, packing does
+/* Pack k and v once for all tiles if there are more than this many tiles; otherwise packing does
  * not pay. */
 #define PACKED_TILES 2
 
@@ -129,8 +128,8 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
 }
 
 /* items_of() returns the number of items of work; an item is one head of one sample. block_of()
- * returns the number of items in a block. An item takes about R S (depth + 16) scalar operations, a
- * number that may not fit 64 bits. */
+ * returns the number of items in a block. An item takes about rows * keys * (depth + 16) scalar
+ * operations; this number may not fit 64 bits. */
 static int64_t items_of(const cgp_kernel_spec *spec) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);
@@ -161,7 +160,7 @@ typedef struct head {
     void *dq, *dk, *dv;
     /* True: the first write to dq, dk or dv adds instead of overwriting. */
     bool add_q, add_k, add_v;
-    /* f32 sums of dk [S, depth] and dv [S, width]; NULL if dk and dv are f32 themselves. */
+    /* f32 sums of dk [keys, depth] and dv [keys, width]; NULL if dk and dv are f32 themselves. */
     float *summed_k, *summed_v;
     /* Packed k^T and v in forward; packed k^T, v^T and k in backward. NULL: not packed. */
     struct {
@@ -171,8 +170,8 @@ typedef struct head {
     float *s, *dp, *delta;
     /* Workspace of the GEMMs. */
     void *gemm_workspace;
-    /* Dropout mask. Its field `group` is the group of query 0; query i has `group` + i. NULL: no
-     * dropout. */
+    /* Dropout mask. Its field `group` is the dropout group of query 0; query i is in group `group`
+     * + i. NULL: no dropout. */
     const cgp__cpu_mask *mask;
     /* The next head, whose operands are prefetched; NULL: there is none. */
     const struct head *next;
@@ -198,8 +197,7 @@ static tile tile_of(const head *h, int64_t first) {
     return t;
 }
 
-/* The query rows that the next tile reads, and their head. After the last tile, there are no such
- * rows. */
+/* The query rows that the next tile reads, and their head. After the last tile, `rows` is 0. */
 typedef struct ahead {
     const head *head;
     int64_t first, rows;
@@ -429,7 +427,7 @@ static void take_scratch(head *h, char *scratch) {
     h->delta = (float *)(void *)(scratch + summed_bytes(&h->z));
 }
 
-/* Return the query head with this number, with its addresses. */
+/* Return query head `number` of a sample, with its addresses. */
 static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, char *scratch) {
     const cgp_kernel_args *args = call->args;
     const cgp_op_attention *g = cgp_spec_attention(&call->kernel->spec);
@@ -473,13 +471,13 @@ static void run_head(const cgp__cpu_call *call, head *h, int64_t sample, int64_t
 
 /* --- f32 sums of dk and dv in bf16 --- */
 
-/* Return whether two of the gradients share memory. */
+/* Return whether two of the gradients dq, dk and dv share memory. */
 static bool coincide(const head *h) {
     return (h->dq && (h->dq == h->dk || h->dq == h->dv)) || (h->dk && h->dk == h->dv);
 }
 
-/* Convert rows of dk or dv to their f32 sums. If `back`, convert the sums to dk or dv, or add the
- * sums to it. */
+/* Convert the rows of dk or dv to f32 and store them in `summed`. If `back` is set, convert
+ * `summed` to the type of dk or dv instead, and store it there or add it. */
 static void convert_sums(const head *h, float *summed, void *dx, int64_t width, int64_t stride,
                          bool back, bool add) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
@@ -495,9 +493,9 @@ static void convert_sums(const head *h, float *summed, void *dx, int64_t width, 
     }
 }
 
-/* Initialise the f32 sums before the first head of a group, with the current value of the gradient
- * if the sums are to be added to it. If gradients share memory, the sums start at 0 and are added
- * to the shared gradient at the end. */
+/* Initialise the f32 sums before the first head of a group. If the kernel adds to a gradient, its
+ * sums start with the current gradient. If gradients share memory, the sums start at 0 and are
+ * added to the shared gradient at the end. */
 static void begin_sums(head *h) {
     const sizes *z = &h->z;
     if (!coincide(h)) {

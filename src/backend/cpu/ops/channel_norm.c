@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* channel_norm.c -- BATCH_NORM (Ioffe and Szegedy 2015, arXiv:1502.03167) and INSTANCE_NORM
- * (Ulyanov et al. 2016, arXiv:1607.08022): normalise each channel to mean 0 and variance 1, over
- * all rows of a set. GROUP_NORM (Wu and He 2018, arXiv:1803.08494) normalises several channels
+ * (Ulyanov et al. 2016, arXiv:1607.08022) normalise each channel to mean 0 and variance 1, over all
+ * rows of a set. GROUP_NORM (Wu and He 2018, arXiv:1803.08494) normalises several channels
  * together; these channels form a `part`.
  *
  *     sets: one with the rows of all samples (BATCH_NORM), or one per sample (the others)
@@ -11,7 +11,7 @@
  *     a part of k elements:     g = dy weight     dx = rstd (g - sum g / k - h sum (g h) / k)
  *
  * Forward saves mean and rstd; backward reads them and x. Each direction passes over its operands
- * twice: once for the sums, once for y or dx. The gradient dx may be dy.
+ * twice: once for the sums, once for y or dx. The gradient dx may alias dy.
  *
  * Rows with few channels would leave vectors partly empty, so several rows are treated as one wide
  * row. The columns of one channel are added up at the end. The moments of a part are merged from
@@ -33,7 +33,7 @@
 
 #define WIDE 256       /* maximum number of elements of a wide row that is made of several rows */
 #define CHUNK 512      /* maximum columns of an item */
-#define MIN_COLUMNS 64 /* columns of an item that is not divided further */
+#define MIN_COLUMNS 64 /* an item of this many columns is not divided further */
 #define GROUP 131072   /* approximate elements of an item, or of all items that share its rows */
 
 enum { MEAN, SCALE, SHIFT, SLOPE, FACTORS };
@@ -166,8 +166,8 @@ static void run_sums(const norm *w, const cgp__cpu_columns *columns) {
         w->kernel->device->kernels->columns_moments(columns);
 }
 
-/* Run items begin .. end - 1. An item is a range of columns of a group, over the groups of all
- * sets. */
+/* Run items begin .. end - 1. An item is a range of columns of one group. Items are counted over
+ * the groups of all sets. */
 static void sums_range(const void *work, int64_t begin, int64_t end, int thread) {
     const norm *w = work;
     const layout *l = &w->l;

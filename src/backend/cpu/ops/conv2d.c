@@ -7,20 +7,22 @@
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
  * Windows are not copied one by one (no im2col). A block of output pixels works on a copy of its
- * input rows, in f32, padded with zeros (padded_rows.c). A window then consists of KH runs of KW x
- * in floats, at the same distances for every pixel. The micro-kernel takes the address of each row
- * of `a` from a table: indirect convolution (Dukhan 2019, arXiv:1907.02129).
+ * input rows, in f32, padded with zeros (padded_rows.c). A window then consists of KH runs of KW *
+ * in floats. The distances between the runs are the same for every pixel. The micro-kernel takes
+ * the address of each row of `a` from a table: indirect convolution (Dukhan 2019,
+ * arXiv:1907.02129).
  *
- * dx with a stride of s is s x s GEMMs, one per class of pixels (i mod s, j mod s). The pixels of a
- * class have the same taps of the kernel and read dy without gaps, so no GEMM multiplies zeros that
- * the stride would insert. A pointwise convolution (1 x 1, stride 1) is a plain GEMM.
+ * With a stride of s, dx is computed by s x s GEMMs, one for each class of pixels (i mod s, j mod
+ * s). The pixels of a class have the same taps of the kernel and read dy without gaps, so no GEMM
+ * multiplies zeros that the stride would insert. A pointwise convolution (1 x 1, stride 1) is a
+ * plain GEMM.
  *
  * conv2d_depthwise.c runs depthwise convolutions. conv2d_parts.c runs other convolutions with
  * groups or a dilation. In bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW.
  * conv2d_winograd.c runs convolutions with a Winograd `tile`, if this is faster.
  *
- * Threads take blocks of pixels, each with its own padded rows, or ranges of columns. The result is
- * the same in both cases, because the division of k depends only on the size of k. */
+ * Threads take blocks of pixels or ranges of columns. Each thread has its own padded rows. The
+ * result is the same in both cases, because the division of k depends only on the size of k. */
 #include "backend/cpu/ops/conv2d.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/windows.h"
@@ -281,7 +283,7 @@ static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const cgp__pixel
     return p;
 }
 
-/* Fill the pixels of dx that no window contains, with the bias or zeros. */
+/* Set the pixels of dx that no window contains to the bias or zeros. */
 static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv,
                         const cgp__pixel_class *vertical, const cgp__pixel_class *horizontal) {
     const cgp_op_windows *s = cgp_spec_windows(conv->spec);

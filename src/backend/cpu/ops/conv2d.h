@@ -18,14 +18,14 @@ typedef struct cgp__cpu_convolution {
     bool add;
 } cgp__cpu_convolution;
 
-/* Convolve x [H, W, in] to [OH, OW, out]. It needs the workspace of CONV2D for FORWARD. */
+/* Convolve x [H, W, in] to [OH, OW, out]. This needs the workspace of CONV2D for FORWARD. */
 void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace);
 
-/* Convolve x [OH, OW, out] to [H, W, in]. It needs the workspace of CONV2D for BACKWARD_INPUT. */
+/* Convolve x [OH, OW, out] to [H, W, in]. This needs the workspace of CONV2D for BACKWARD_INPUT. */
 void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                   void *workspace);
 
-/* Set dw to the weight's gradient from x [H, W, in] and dy [OH, OW, out], or add the gradient. It
+/* Set dw to the weight's gradient from x [H, W, in] and dy [OH, OW, out], or add the gradient. This
  * needs the workspace of CONV2D for BACKWARD_WEIGHT. */
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d_bf16.c -- convolution as implicit GEMM in bf16, by AVX512_BF16 or AMX.
  *
- * The GEMMs are the same as in conv2d.c. An element is summed in the order of gemm/tiles.h, and k
- * is divided as in gemm/tiles.c. The GEMM of dW divides k into blocks of pixels. Padded rows are in
- * bf16. Blocks of `a` are packed from these rows, one part of k at a time. A step of 32 along k may
- * cross from one run of a window to the next run. Operand b is packed once and used for all blocks.
- * Weights are packed at the start; dy is packed for each block of pixels of dW. */
+ * The GEMMs are the same as in conv2d.c. An element is summed in the order that gemm/tiles.h
+ * defines, and k is divided as in gemm/tiles.c. The GEMM of dW divides k into blocks of pixels.
+ * Padded rows are in bf16. Blocks of `a` are packed from these rows, one part of k at a time. A
+ * step of 32 along k may cross from one run of a window to the next run. Operand b is packed once
+ * and used for all blocks. Weights are packed at the start; dy is packed for each block of pixels
+ * of dW. */
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
 #include "backend/cpu/ops/windows.h"

@@ -56,7 +56,8 @@ static void forward_row(const rows_work *w, int64_t sample, int64_t i, cgp__cpu_
     w->device->kernels->depthwise_row(&p);
 }
 
-/* Append the taps from row u of the kernel that apply to pixels c + stride q of a row of dx. */
+/* Append the taps of kernel row u that apply to the pixels c + stride * q of a row of dx. Return
+ * the number of these taps. */
 static int64_t add_taps(const cgp_op_windows *g, int64_t u, int64_t line, int64_t c,
                         cgp__cpu_tap *taps) {
     int64_t n = 0;

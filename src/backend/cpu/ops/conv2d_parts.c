@@ -9,8 +9,9 @@
  *     pixel a stride - top + u d + L k stride     L = d / gcd(stride, d)
  *           = r + d (m + u + k stride / gcd)      r = (a stride - top) mod d
  *
- * So a part has stride / gcd(stride, d) and padding -m. The pixels of a part are gathered, the part
- * is convolved by conv2d.c, and its result is scattered. Parts run one after the other. */
+ * So a part has the stride `stride / gcd(stride, d)` and the padding -m. The pixels of a part are
+ * gathered, the part is convolved by conv2d.c, and its result is scattered. Parts run one after the
+ * other. */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
@@ -178,14 +179,14 @@ static int64_t image_bytes(const cgp_kernel_spec *spec) {
                          (int64_t)cgp_dtype_bytes(spec->type));
 }
 
-/* The first part of a group has the largest output. */
+/* Return the bytes of the output of a group's first part; no other part has a larger output. */
 static int64_t output_bytes(const cgp_kernel_spec *spec) {
     const part p = part_at(spec, 0);
     const cgp_op_windows *of = &p.spec.attributes.windows;
     return cgp__align_up(spec->n * of->rows * of->out * (int64_t)cgp_dtype_bytes(spec->type));
 }
 
-/* Return the elements of a group's weight. */
+/* Return the number of elements of a group's weight. */
 static int64_t weight_elements(const cgp_op_windows *g) {
     return (int64_t)g->kernel_height * g->kernel_width * (g->in / g->groups) * (g->out / g->groups);
 }
@@ -232,7 +233,7 @@ static void fill(cgp_device *device, const cgp__cpu_convolution *conv) {
     }
 }
 
-/* Convolve the image to the output or, transposed, the output to the image. */
+/* Convolve the image to the output or, if `transposed` is set, the output to the image. */
 static void convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace,
                      bool transposed) {
     const cgp_op_windows *g = cgp_spec_windows(conv->spec);

@@ -123,8 +123,8 @@ static cgp__cpu_prefetch prefetch_dy(const weight_gemm *w, int64_t first) {
     return (cgp__cpu_prefetch){(const char *)w->dy + begin * row, 1, (end - begin) * row, 0};
 }
 
-/* Copy the padded rows of a block, on all threads or, if `alone`, on the calling thread. `next` is
- * the block to prefetch. */
+/* Copy the padded rows of a block, on all threads or, if `alone` is set, on the calling thread
+ * only. `next` is the block to prefetch. */
 static void set_pixels(pixel_block *p, bool alone, int64_t block, int64_t next) {
     const weight_gemm *w = p->of;
     const cgp__output_positions *g = w->positions;

@@ -235,8 +235,8 @@ static void convolve(convolution *p, void *workspace) {
         convolve_by_blocks(p, little);
 }
 
-/* Return the workspace size in bytes for at most this many images, whether divided by blocks of
- * tiles or by panels. */
+/* Return the workspace size in bytes for at most t->n images. It is enough for both ways to divide
+ * the work: by blocks of tiles, and by panels. */
 static int64_t convolution_bytes(const cgp__winograd_tiling *t, int64_t k, int64_t columns,
                                  int threads) {
     const cgp__winograd_tiling fewer = cgp__winograd_fewer(t);

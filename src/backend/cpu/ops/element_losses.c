@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* element_losses.c -- losses of single elements; the sums of blocks are added in block order. The
- * gradient dx may overwrite x. */
+/* element_losses.c -- losses that are sums over elements. The sums of blocks are added in the order
+ * of blocks. The gradient dx may overwrite x. */
 #include "backend/cpu/operands.h"
 #include "backend/cpu/ops/elementwise.h"
 

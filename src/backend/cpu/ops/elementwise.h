@@ -6,7 +6,8 @@
 
 #include "backend/cpu/cpu.h"
 
-/* Return the number of elements of y, in one sample or in all samples. */
+/* Return the number of elements of y: cgp__cpu_sample_size() in one sample, cgp__cpu_size() in all
+ * samples. */
 static inline int64_t cgp__cpu_sample_size(const cgp_kernel *kernel) {
     return kernel->spec.attributes.rows * kernel->spec.attributes.out;
 }
@@ -22,7 +23,7 @@ static inline void cgp__cpu_parallel_for_elements(const cgp_kernel *kernel,
     cgp__cpu_parallel_for(kernel->device, cgp__cpu_size(kernel), CGP__CPU_SPLIT, range, &call);
 }
 
-/* Run BACKWARD_INPUT of an op with one input whose dx is dy. */
+/* Run BACKWARD_INPUT of an op that has one input and whose gradient dx equals dy. */
 static inline cgp_status cgp__cpu_pass_dy(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[0], args->dy, cgp__cpu_size(kernel),
                   cgp__cpu_adds(kernel, 0));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear.c -- y [N, out] = x [N, in] W [in, out] + bias, N = n rows.
+/* linear.c -- y [N, out] = x [N, in] W [in, out] + bias, where N = n * rows.
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
@@ -7,9 +7,9 @@
  * Nothing is saved. The kernels overwrite y, and overwrite dx or add to it. The first micro-batch
  * overwrites dW and dbias, and the others add to them. dW is computed in the layout in which it is
  * stored, so that its rows are written along memory. W, dW and the biases are f32; x, y and their
- * gradients have the spec's type. In bf16, by AVX512_BF16 or AMX (tiles.h), W is rounded to bf16
- * when it is packed. W is packed in each call, or once for many calls as prepacked weights (FBGEMM,
- * Khudia et al. 2021, arXiv:2101.05615). */
+ * gradients have the spec's type. If AVX512_BF16 or AMX runs the GEMM in bf16 (tiles.h), W is
+ * rounded to bf16 when it is packed. W is packed in each call, or once for many calls as prepacked
+ * weights (FBGEMM, Khudia et al. 2021, arXiv:2101.05615). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.c -- PAD: copies an image into a larger or smaller one, with zeros around it. Backward is the
- * same op with dy as its source. */
+/* pad.c -- PAD: copies an image into a larger or smaller image. Pixels outside the source are
+ * zeros. Backward is the same op with dy as its source. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>

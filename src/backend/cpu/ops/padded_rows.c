@@ -69,7 +69,7 @@ static int64_t image_row(const cgp__output_positions *g, int64_t run) {
     return run / g->parts % g->out_height;
 }
 
-/* Return how many padded rows a run needs that earlier runs of the block do not have. */
+/* Return the number of padded rows of a run that no earlier run of the block has copied. */
 static int64_t fresh_rows(const cgp__output_positions *g, int64_t first, int64_t run) {
     return run == first || image_row(g, run) == 0 ? g->kernel_height : g->step_height;
 }

@@ -21,8 +21,8 @@ typedef struct cgp__cpu_pooling {
     void (*row)(const cgp__cpu_pool *pool, void *to, int64_t row);
 } cgp__cpu_pooling;
 
-/* Return the pooling from x to y, or from dy to dx, with the kernel's attributes. `mean` is set;
- * the caller sets `row`. */
+/* Return the pooling from x to y, or from dy to dx, with the kernel's attributes. These functions
+ * set `mean`; the caller sets `row`. */
 cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel, const cgp_kernel_args *args);
 cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp_kernel *kernel, const cgp_kernel_args *args);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.c -- SLICE: y [R, C] = columns of x [R, in], starting at parts[0]. Backward overwrites dx,
- * with zeros outside these columns, or adds only to these columns. Threads take parts of rows,
- * because a slice along the first dimension has a single row. */
+/* slice.c -- SLICE: y [R, C] = columns of x [R, in], starting at parts[0]. Backward either
+ * overwrites dx, with zeros outside these columns, or adds to these columns and leaves the others
+ * unchanged. Threads take parts of rows, because a slice along the first dimension has a single
+ * row. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>

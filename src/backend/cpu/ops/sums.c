@@ -61,7 +61,7 @@ static void pass_range(const void *work, int64_t begin, int64_t end, int thread)
         w->kernels->convert(w->to_type, to, w->from_type, from, n);
 }
 
-/* `to` may be NULL. */
+/* Do nothing if `to` is NULL, or if `to` is `from` and `add` is false. */
 void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,
                    bool add) {
     const flat work = {.kernels = device->kernels,

@@ -61,9 +61,9 @@ static inline int64_t cgp__padded_rows_bytes(const cgp__output_positions *g, int
 /* Return the number of output pixels before a run. */
 int64_t cgp__output_pixels_before(const cgp__output_positions *g, int64_t run);
 
-/* Copy the padded rows of runs first .. first + count - 1, converted to a type, and store the
- * offset of each window in them. Return the number of windows. Use the threads of the device or, if
- * `alone`, only the calling thread. */
+/* Copy the padded rows of runs first .. first + count - 1 to `padded`, converted to a type, and
+ * store the offset of each window in `padded`. Return the number of windows. Use the threads of the
+ * device or, if `alone` is set, only the calling thread. */
 int64_t cgp__padded_rows_copy(cgp_device *device, bool alone, const cgp__output_positions *g,
                               int64_t first, int64_t count, cgp_dtype type, void *padded,
                               int64_t *windows);

@@ -11,10 +11,11 @@
  *          +----+       +----                                           16 columns each
  *
  *
- * A tile is 16 rows of 64 bytes: 16 rows by 32 of k for `a`, 16 pairs of k by 16 columns for `b`,
- * 16 rows by 16 columns of f32 for `c`. A panel of `a` is 32 rows, a micro-panel of `b` 32 columns.
- * Each step of 32 of k loads four tiles and multiplies four times. Tiles at the edges are padded
- * with zeros, computed in full and stored in part.
+ * A tile is 16 rows of 64 bytes. A tile of `a` has 16 rows and 32 columns (k indices). A tile of
+ * `b` has 16 pairs of k indices by 16 columns. A tile of `c` has 16 rows and 16 columns of f32. A
+ * panel of `a` has 32 rows, and a micro-panel of `b` has 32 columns. Each step of 32 k indices
+ * loads four tiles and multiplies four times. Tiles at the edges are padded with zeros, computed in
+ * full and stored in part.
  *
  * The thread that runs a range configures the tiles when the range begins, and releases them when
  * it ends. So between calls, the system has no tile state to save. */

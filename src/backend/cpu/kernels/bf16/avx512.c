@@ -4,9 +4,9 @@
  *
  * A lane of VDPBF16PS adds a pair of products to its sum: first the product of the upper halves,
  * then the product of the lower halves. Each addition is an FMA that rounds to nearest even and
- * treats denormals as 0. In a step of 32 of k, AMX has two chains of products, of even and of odd
- * k, and adds both to the sum. So here a pair consists of two even k or of two odd k, and each sum
- * has two accumulators:
+ * treats denormals as 0. In a step of 32 k indices, AMX computes two chains of products, one for
+ * even k and one for odd k, and adds both to the sum. So in this file a pair consists of two even k
+ * or of two odd k, and each sum has two accumulators:
  *
  *     pair            0      1      2      3    ..    15
  *     upper half    k 0    k 1    k 4    k 5        k 29        even: pairs 0, 2, 4, ...
@@ -14,8 +14,8 @@
  *
  * A step of a square (32 x 32 sums) multiplies 32 rows, MR at a time, by two vectors of columns.
  * The sums are kept in memory, so that `a` and `b` are read only once. A sum is loaded and stored
- * once per 16 products. The final additions use plain AVX-512. Denormals are off in MXCSR only
- * while squares are multiplied. */
+ * once per 16 products. The final additions use plain AVX-512. Denormals are turned off in MXCSR
+ * only while squares are multiplied. */
 #define SECOND(p) (4 * ((p) / 2) + (p) % 2)
 #define FIRST(p) (SECOND(p) + 2)
 #define in_pairs(x) interleave_fours(x)
@@ -105,12 +105,12 @@ static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, con
 /* --- one row --- */
 
 /* With one row, b is not packed, because memory bandwidth limits the speed. Each step multiplies
- * ROW_WIDTH columns, and prefetches as many columns AHEAD elements later. */
+ * ROW_WIDTH columns, and prefetches the ROW_WIDTH columns that are AHEAD columns further on. */
 #define ROW_WIDTH 64
 #define ROW_VECTORS (ROW_WIDTH / TILE_ROWS)
 #define AHEAD 128
 
-/* Multiply k <= 32 by n <= ROW_WIDTH columns of b. */
+/* Multiply k <= 32 elements of `a` by n <= ROW_WIDTH columns of `b`. */
 INLINE void multiply_row(cgp_dtype type, float *sums, bool add, const uint16_t *a,
                          const cgp__matrix *b, int64_t k, int64_t n) {
     __m512 sum[2][ROW_VECTORS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.h -- packs the operands of GEMM in bf16, in steps of 32 of k, for amx.c and avx512.c.
+/* pack.h -- packs the operands of GEMM in bf16, in steps of 32 k indices, for amx.c and avx512.c.
  *
  *              a, packed                    b, packed
  *         k  0..31       32..63        pair   micro-panel, 32 columns
@@ -9,13 +9,14 @@
  *   16..31 | 16 |       | 16            15
  *          +----+       +----                a pair: two k of a column, side by side
  *
- * A step of a panel is 2 x 16 rows by 32 of k; a step of a micro-panel is 2 x 16 pairs of k by 16
- * columns. Operand `a` is packed along k: 32 elements of a row are rounded at a time. Operand b is
- * packed across k: two rows are rounded at a time and interleaved as pairs. An operand that is
- * stored the other way is transposed in squares of 16 x 16 pairs.
+ * A step of a panel is 2 x 16 rows by 32 k indices; a step of a micro-panel is 2 x 16 pairs of k
+ * indices by 16 columns. Operand `a` is packed along k: 32 elements of a row are rounded at a time.
+ * Operand b is packed across k: two rows are rounded at a time and interleaved as pairs. An operand
+ * that is stored the other way is transposed in squares of 16 x 16 pairs.
  *
  * The file that includes this header defines which two k of a step form pair p: FIRST(p) and
- * SECOND(p), in memory order. It also defines in_pairs(), which reorders 32 of k into pairs. */
+ * SECOND(p), in memory order. It also defines in_pairs(), which reorders the 32 elements of a step
+ * into pairs. */
 #ifndef CGP_SRC_CPU_BF16_PACK_H
 #define CGP_SRC_CPU_BF16_PACK_H
 
@@ -57,8 +58,8 @@ INLINE __m512i load_along(cgp_dtype type, const void *from, int64_t i, int64_t n
                               : _mm512_setzero_ps());
 }
 
-/* Load n <= 16 pairs of two rows: elements starting at i (zeros unless `first`) and elements
- * starting at j (zeros unless `second`). */
+/* Load n <= 16 pairs of two rows: elements starting at i (zeros if `first` is false) and elements
+ * starting at j (zeros if `second` is false). */
 INLINE __m512i load_across(cgp_dtype type, const void *from, int64_t i, bool first, int64_t j,
                            bool second, int64_t n) {
     static const uint16_t interleaved[SIDE] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
@@ -116,8 +117,8 @@ typedef struct source {
     int64_t line, depth;
 } source;
 
-/* Pack `count` <= 16 lines of k <= 32 elements into a tile. Lines are rows of `a` or, if `pairs`,
- * columns of `b`. */
+/* Pack `count` <= 16 lines of k <= 32 elements into a tile. Lines are rows of `a` or, if `pairs` is
+ * set, columns of `b`. */
 INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t i, int64_t count,
                       int64_t k, bool pairs, bool along) {
     __m512i r[TILE_ROWS];
@@ -196,8 +197,8 @@ static void pack_b(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t 
 
 /* --- packing lines made of runs --- */
 
-/* A piece: contiguous elements within a step of k. `from` is the address that element 0 of the step
- * would have. */
+/* A piece: contiguous elements within a step of k. `from` is the offset that element 0 of the step
+ * would have, relative to the start of the line. */
 typedef struct piece {
     __mmask32 mask;
     int64_t from;

@@ -101,7 +101,7 @@ typedef struct range {
     /* First k and depth of the current part of k. */
     int64_t q, k;
     int64_t panels;
-    /* [panels] */
+    /* [panels] The sums of each panel. */
     square *sums;
     const uint16_t *micro_panel;
 } range;
