@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit.cu -- at the end of a step, moves running statistics from the log to the accumulator, and
- * from the accumulator to the state. A kernel runs as one thread block, so that a barrier can
- * separate all reads of a counter from its update. */
+/* commit.cu -- at the end of a step, moves running statistics from the accumulator to the state.
+ * The kernel runs as one thread block, so that a barrier can separate all reads of `tracked` from
+ * its update. */
 #include "backend/cuda/running_stats.cuh"
 
 /* Collect the first n entries of the log. */
@@ -46,7 +46,8 @@ __device__ static inline bool is_finite(float x) {
 }
 
 static __global__ void check_commit(running_stats a, int64_t *index) {
-    __shared__ int first[BLOCK]; /* k of the first state found that is not finite; 2: none */
+    __shared__ int first[BLOCK]; /* index k of the first state that is not finite; 2: there is
+                                  * none */
     const int t = (int)threadIdx.x;
     int mine = 2;
     for (int k = 1; k >= 0; k--) {

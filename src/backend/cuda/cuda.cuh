@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.cuh -- what all kernels share: launches, indexing, and loads and stores by element type. */
+/* cuda.cuh -- code that all kernels share: launches, indexing, and loads and stores by element
+ * type. */
 #ifndef CGP_SRC_CUDA_CUH
 #define CGP_SRC_CUDA_CUH
 
@@ -7,8 +8,8 @@
 
 /* --- launches, copies and clears; they are counted, to check captured graphs --- */
 
-/* Bytes of shared memory that every kernel may have; a kernel may have more if its attribute on the
- * device allows it. A kernel with dynamic shared memory has at most STATIC_SHARED bytes of static
+/* A kernel may have DEFAULT_SHARED bytes of shared memory, or more if the kernel's attribute on the
+ * device allows this. A kernel with dynamic shared memory has at most STATIC_SHARED bytes of static
  * shared memory, which tests/cuda/test_cuda_nvcc.sh checks. */
 enum { DEFAULT_SHARED = 48 << 10, STATIC_SHARED = 1 << 10 };
 
@@ -87,7 +88,7 @@ static inline dim3 blocks_for(int64_t n) {
     return dim3((unsigned)(blocks < 1 ? 1 : blocks > 65535 ? 65535 : blocks));
 }
 
-/* Grid-stride loop over n elements of a one-dimensional grid. */
+/* Grid-stride loop over n elements, for a one-dimensional grid. */
 #define FOR_EACH(i, n)                                                                         \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);                  \
          i += (int64_t)gridDim.x * blockDim.x)
@@ -108,14 +109,14 @@ __device__ static inline void store(float *to, int64_t i, float value) {
     to[i] = value;
 }
 
-/* Round to nearest, ties to even; a NaN stays a NaN. */
+/* Round `value` to the nearest bf16, ties to even, and store it; a NaN stays a NaN. */
 __device__ static inline void store(bf16 *to, int64_t i, float value) {
     const uint32_t bits = __float_as_uint(value);
     const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
     to[i] = (bf16)(nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* Set to[i] to value or, if `add`, add value to to[i]. */
+/* Set to[i] to `value`. If `add` is set, add `value` to to[i] instead. */
 template <class T> __device__ static inline void put(T *to, int64_t i, bool add, float value) {
     store(to, i, add ? load(to, i) + value : value);
 }

@@ -5,7 +5,7 @@
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
  * `cuda-host`, which runs the kernels and a fake runtime (tests/fakes/cuda) on the host's cores.
  * `cuda-host` is slow and meant for tests. Its results are bit-identical to a GPU's results. The
- * only exceptions are sums of tensor cores, for which `cuda-host` has only a model.
+ * only exceptions are the sums that tensor cores compute, which `cuda-host` only models.
  *
  * All other results are fixed sequences of IEEE operations: FP contraction is off, fmaf() is called
  * where an FMA is meant, and math functions come from math.cuh. No result is accumulated by
@@ -23,7 +23,7 @@ extern "C" {
 /* Functions that the library passes to the plug-in. */
 extern const cgp_host *cgp__cuda_host;
 
-/* Count a kernel, copy or clearing that this thread enqueues (cuda.cuh). */
+/* Count a kernel, copy or clear that this thread enqueues (cuda.cuh). */
 void cgp__cuda_count_launch(void);
 /* Count a library call, which enqueues one or more kernels, copies or clears. */
 void cgp__cuda_count_library(void);
@@ -31,7 +31,8 @@ void cgp__cuda_count_library(void);
 /* Number of semaphores of serial split-K that a device has (gemm_operands.cuh). */
 enum { CGP__CUDA_SEMAPHORES = 4096 };
 
-/* Properties of a device that the kernels of one queue use. The queue is COMPUTE or the branch. */
+/* The resources of a device that the kernels of one queue use. The queue is COMPUTE or the
+ * branch. */
 typedef struct cgp__cuda_resources {
     /* Number of SMs. Tile shapes and grids depend on it, but results are bit-identical for any
      * number. */
@@ -43,9 +44,9 @@ typedef struct cgp__cuda_resources {
 /* Return the resources of the device on which this thread enqueues work. */
 const cgp__cuda_resources *cgp__cuda_current(void);
 
-/* A function that enqueues an op on a stream, and returns the error of the first failed launch. It
- * reads *args before it returns, but kernels read the device memory to which *args points when they
- * run. A dx[k] that is NULL is not computed. */
+/* A function that enqueues an op on a stream, and returns the error of the first failed launch. The
+ * function reads *args before it returns. The device memory to which *args points is read later,
+ * when the kernels run. A dx[k] that is NULL is not computed. */
 typedef cudaError_t cgp__cuda_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream);
 
@@ -62,7 +63,8 @@ typedef struct cgp__cuda_op {
 CGP_OPS(CGP__CUDA_OP)
 #undef CGP__CUDA_OP
 
-/* The backend's other functions, as in ext/backend.h. They enqueue their work on a stream. */
+/* The other functions of the backend, as described in ext/backend.h. They enqueue their work on a
+ * stream. */
 cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from,
                               int64_t n, cudaStream_t stream);
 cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream_t stream);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- a CUDA device with its streams and memory, and messages of failures, which name the
+/* device.c -- a CUDA device with its streams and memory, and failure messages, which name the
  * failed call. hardware.c describes GPUs before a device exists. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"

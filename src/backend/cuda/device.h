@@ -13,8 +13,8 @@
 #define CGP__CUDA_NAME "cuda"
 #endif
 
-/* Return from the function if a cgp_status is not CGP_OK, like the library's CGP_TRY, which
- * plug-ins cannot use. For a cudaError_t, use CGP__TRY_CUDA_ERROR. */
+/* Return from the function if a cgp_status is not CGP_OK. This is a copy of the library's CGP_TRY,
+ * which plug-ins cannot use. For a cudaError_t, use CGP__TRY_CUDA_ERROR. */
 #define CGP__TRY_STATUS(call)                                                                      \
     do {                                                                                           \
         const cgp_status status_ = (call);                                                         \
@@ -37,7 +37,7 @@ struct cgp_device {
      * host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
-    uint64_t bases;                          /* how often `base` was recorded */
+    uint64_t bases;                          /* number of records of `base` */
     uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* one bit per ordinal, set if peer access to it was
                                               * tried */
     /* The thread's counts of launches and library calls when the current capture began. */
@@ -69,8 +69,8 @@ cgp_status cgp__cuda_failure(cgp_device *device);
 /* Make the resources of the branch current, until the next cgp__cuda_set_device(). */
 void cgp__cuda_use_branch(const cgp_device *device);
 
-/* Called at the start of a call: return the device's failure if the device has failed. Otherwise
- * make its ordinal current in this thread. */
+/* Functions of the backend call this function first. If the device has failed, return its failure.
+ * Otherwise make the device's ordinal current in this thread. */
 cgp_status cgp__cuda_set_device(cgp_device *device);
 
 /* Check a result of CUDA. An error becomes the device's failure, with a message from `format`,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cuh -- exact f32 GEMM with serial split-K (CUTLASS, "Efficient GEMM in CUDA"). It sets
- * c [m, n] to a [m, k] b [k, n] + bias [n], or adds to c.
+/* gemm.cuh -- exact f32 GEMM with serial split-K (CUTLASS, "Efficient GEMM in CUDA"). It sets c [m,
+ * n] to a [m, k] b [k, n] + bias [n], or adds to c.
  *
  *             BK                BN
  *          +---+---+     +---+---+---+
@@ -9,14 +9,14 @@
  *                        +---+---+---+
  *
  * A thread block computes a BM x BN tile of c, in steps of BK along k. Shared memory is
- * double-buffered. The threads multiply the panels of a and b in one half. Meanwhile they move the
- * next panels from global memory through registers to the other half. The largest tiles have a ring
- * of stages instead (gemm_ring.cuh). A thread has TM x TN accumulators in registers, in groups of
- * 4 x 4.
+ * double-buffered. The threads multiply the panels of `a` and `b` in one half. Meanwhile they move
+ * the next panels from global memory through registers to the other half. The largest tiles have a
+ * ring of stages instead (gemm_ring.cuh). A thread has TM x TN accumulators in registers, in groups
+ * of 4 x 4.
  *
- * The sum of a k range is a chain of FMAs, in order of k. The k ranges are at most 512 deep, and
- * are the same as the blocks of k of the cpu backend, so results of both backends are bit-identical
- * (gemm_operands.cuh). Partial sums are in c. */
+ * The sum of a k range is a chain of FMAs, in order of k. The k ranges are at most 512 deep. They
+ * equal the blocks of k in the cpu backend, so the results of both backends are bit-identical
+ * (gemm_operands.cuh). Between k ranges, partial sums are stored in c. */
 #ifndef CGP_SRC_CUDA_GEMM_CUH
 #define CGP_SRC_CUDA_GEMM_CUH
 
@@ -25,7 +25,7 @@
 namespace gemm {
 
 /* Return whether a panel that ends at `rows` and `columns` is interior and aligned, so that bounds
- * checks can be skipped; false for operands other than a matrix. */
+ * checks can be skipped. Return false if the operand is not a matrix. */
 template <class Rows>
 __device__ static inline bool is_interior(const Rows &x, int rows, int columns) {
     if constexpr (is_matrix<Rows>)
@@ -54,7 +54,7 @@ struct shape {
         UNROLLED = UNROLLED_,
         STAGES = STAGES_,
         BUFFERS = STAGES > 0 ? STAGES : 2,
-        /* Floats between consecutive k in shared memory. */
+        /* Number of floats from one k index to the next in shared memory. */
         A_STRIDE = BM + 4,
         B_STRIDE = BN + 4,
         /* Size of a panel, in quads. */
@@ -67,7 +67,8 @@ struct shape {
                   "warps divide a tile");
 };
 
-/* Tile shape for matrices whose rows are aligned for load_four(); it requires this alignment. */
+/* Tile shape for matrices whose rows are aligned for load_four(). This shape requires the
+ * alignment. */
 typedef shape<128, 128, 8, 8, 8, 2, 8, 8, 4> wide;
 typedef shape<128, 64, 16, 8, 8, 3> large;
 typedef shape<64, 64, 16, 8, 4, 4> medium;
@@ -132,8 +133,8 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
     }
 };
 
-/* Add a b^T to sums, for one k. Groups of 4 are A_STEP quads apart in a, and B_STEP quads apart in
- * b. */
+/* Add the product of `a` and `b`^T to `sums`, for one k index. Groups of 4 are A_STEP quads apart
+ * in `a`, and B_STEP quads apart in `b`. */
 template <int TM, int TN, int A_STEP, int B_STEP>
 __device__ static inline void multiply_add(float (*sums)[TN], const quad *a, const quad *b) {
     quad x[TM / 4], y[TN / 4];
@@ -162,12 +163,12 @@ template <class S> __device__ static inline int first_column() {
     return threadIdx.x / 32 % warps * S::ACROSS + threadIdx.x % S::ACROSS;
 }
 
-/* Return the row in the tile that is row i of a thread. */
+/* Return the row of the tile that is row i of this thread. */
 template <class S> __device__ static inline int row_of(int i) {
     return i / 4 * (4 * S::BM / S::TM) + 4 * first_row<S>() + i % 4;
 }
 
-/* Add the products of `left` steps of k, at most S::BK, to sums. */
+/* Add the products for `left` k indices, but at most S::BK, to sums. */
 template <class S>
 __device__ static inline void multiply_panels(float (*sums)[S::TN], const quad *panels, int left) {
     const quad *x = panels + first_row<S>(), *y = panels + S::A_QUADS + first_column<S>();
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
 
 /* --- host --- */
 
-/* Launch `count` GEMMs with tile shape S. If semaphores are given, launch one GEMM by serial
+/* Launch `count` GEMMs with tile shape S. If `semaphores` is not NULL, launch one GEMM with serial
  * split-K. */
 template <class S, class A, class B, class Rows>
 static inline cudaError_t run_as(const A &a, const B &b, output<Rows, float> c, const k_ranges &k,

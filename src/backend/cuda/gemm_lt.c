@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_lt.c -- describes GEMMs to cuBLASLt, and runs them.
  *
- * The library's matrices are column-major. It reads a row-major [rows, columns] as a [columns,
- * rows], so it computes c^T = b^T a^T, and b is the first operand. The library transposes an
- * operand that is stored transposed (b_along, a_across). */
+ * The library's matrices are column-major: it reads a row-major matrix [rows, columns] as a matrix
+ * [columns, rows]. So the library computes c^T = b^T a^T, and `b` is the first operand. The library
+ * transposes an operand that is stored transposed (b_along, a_across). */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -47,7 +47,7 @@ static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
                                          sizeof of_b));
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_a,
                                          sizeof of_a));
-    if (g->problem.bias) /* a placeholder address, of which the heuristic uses only the alignment */
+    if (g->problem.bias) /* a placeholder: the heuristic uses only the alignment of this address */
         LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                              &aligned, sizeof aligned));
     return calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,

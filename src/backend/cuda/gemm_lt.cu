@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.cu -- kernels for the test of cuBLASLt's algorithms, which make operands and compare
- * results. */
+/* gemm_lt.cu -- kernels that make operands and compare results, for the test of cuBLASLt's
+ * algorithms. */
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/cuda.cuh"
 
@@ -55,7 +55,7 @@ __device__ static inline float load_c(cgp_dtype type, const void *c, int64_t at)
 }
 
 /* Check that a result is close to a plain sum. Terms are at most 1, so sums are below k. The error
- * of an addition may be 2^-22 k, and the error of a bf16 c 2^-8 of its value. TF32 rounds or
+ * of an addition may be 2^-22 k. If c is bf16, its error may be 2^-8 of its value. TF32 rounds or
  * truncates both factors of a term, so a term has an error of at most 2^-9 of its value. */
 template <class T>
 __global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o,

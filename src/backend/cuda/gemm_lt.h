@@ -3,26 +3,27 @@
  *
  *     c [m, n] = or += a [m, k] b [k, n] + bias [n]
  *
- * Matrices are row-major, and sums are f32. In bf16, a, b and bias are bf16, and c is bf16 or f32.
- * In tf32 all are f32; the tensor cores round a and b to TF32, 10 bits of fraction.
+ * Matrices are row-major, and sums are f32. In bf16, `a`, `b` and bias are bf16, and c is bf16 or
+ * f32. In tf32, all matrices and the bias are f32; the tensor cores round `a` and `b` to TF32,
+ * which has 10 bits of fraction.
  *
- * A row of c must have the same bits whatever the other rows contain and however many there are.
+ * The bits of a row of c must depend neither on the contents nor on the number of the other rows.
  * But libraries choose the split of k by the number of rows. So cuBLASLt gets no choice that
  * depends on this number: no reductions, a workspace of one size, and one algorithm for each n, k
- * and layout. cuBLASLt offers algorithms for ROWS rows. The first that accepts all numbers of rows
- * of the plan and passes this test on the device is used:
+ * and layout. cuBLASLt offers algorithms for ROWS rows. A device uses the first algorithm that
+ * accepts all numbers of rows of the plan and passes this test on the device:
  *
  * - Two runs with all rows give the same bits. Runs with subsets, odd numbers of rows and single
- *   rows, written or added to c, give these bits too. Terms cancel, so any other order of additions
- *   would change the bits.
+ *   rows give these bits too, whether they overwrite c or add to c. Terms cancel, so any other
+ *   order of additions would change the bits.
  * - Rows of c are close to plain sums, whether they are written or added to the previous c.
  *
  * If no algorithm passes, or there is no library, gemm_mma.cuh computes the GEMM.
  *
- * In a weight's gradient, k is the number of rows. There, the guarantee is weaker: equal rows give
- * equal bits at every position and in every run. This is enough, because cgpipe itself adds
- * micro-batches in order. One algorithm without reductions, used for all numbers of rows, gives
- * this guarantee, and the same test checks it.
+ * In a weight's gradient, k is the number of rows. The guarantee for this gradient is weaker: equal
+ * rows give equal bits at every position and in every run. This is enough, because cgpipe itself
+ * adds micro-batches in order. One algorithm without reductions, used for all numbers of rows,
+ * gives this guarantee, and the same test checks it.
  *
  * A device opens the library when it needs the first such GEMM, so the plug-in also loads on
  * machines without the library. The device chooses algorithms before the planned memory is
@@ -38,14 +39,15 @@ extern "C" {
 
 typedef struct cgp__cuda_gemm_problem {
     int64_t m, n, k;
-    /* Matrix a is [m, k], or [k, m] if a_across, with rows `a_stride` elements apart. Matrix b is
-     * [k, n], or [n, k] if b_along. The number of rows is k if a_across, otherwise m. */
+    /* Matrix `a` is [m, k] or, if a_across is set, [k, m]. Its rows are `a_stride` elements apart.
+     * Matrix `b` is [k, n] or, if b_along is set, [n, k]. The number of rows is m or, if a_across
+     * is set, k. */
     bool a_across, b_along;
     int64_t a_stride;
     bool bias;
     /* Type of c. */
     cgp_dtype type;
-    /* True: a, b and bias are f32; false: they are bf16. */
+    /* True: `a`, `b` and bias are f32; false: they are bf16. */
     bool tf32;
 } cgp__cuda_gemm_problem;
 
@@ -108,10 +110,10 @@ bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 
 /* --- kernels of the algorithm test (gemm_lt.cu) --- */
 
-/* Fill an operand [outer, k] or, if `across`, [k, outer]. It is f32 if `tf32`, otherwise bf16. The
- * second half of k repeats the first half. If `cancels` and outer > 1, the second half has the
- * opposite sign for even indices along `outer`. If one of the two operands is filled with
- * `cancels`, a sum consists of rounding errors only. */
+/* Fill an operand [outer, k] or, if `across` is set, [k, outer]. The operand is f32 if `tf32` is
+ * set, otherwise bf16. The second half of k repeats the first half. If `cancels` is set and
+ * outer > 1, the second half has the opposite sign for even indices along `outer`. If one of the
+ * two operands is filled with `cancels`, a sum consists of rounding errors only. */
 cudaError_t cgp__cuda_lt_fill(void *to, bool tf32, int64_t outer, int64_t k, bool across,
                               bool cancels, uint32_t salt, cudaStream_t stream);
 /* Set *failed to 1 if x and y differ in a byte. The number of bytes must be a multiple of 2. */

@@ -25,14 +25,14 @@ static int64_t element_of(const cgp__cuda_gemm_problem *p) {
     return p->type == CGP_BF16 ? 2 : 4;
 }
 
-/* Return the bytes of an element of a, b and bias. */
+/* Return the bytes of an element of `a`, `b` and bias. */
 static int64_t factor_of(const cgp__cuda_gemm_problem *p) {
     return p->tf32 ? 4 : 2;
 }
 
-/* Return the number of rows of the test. They are enough to fill a GPU more than once, but c has at
- * most 128 MiB. The emulation on the host has neither tiles nor waves, so there few rows are
- * enough. */
+/* Return the number of rows of the test. With so many rows, a GEMM fills a GPU more than once, but
+ * c has at most 128 MiB. The emulation on the host has neither tiles nor waves, so few rows are
+ * enough for it. */
 static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #ifdef CGP_CUDA_HOST
     (void)p;
@@ -120,8 +120,8 @@ static cudaError_t trial_end(const trial *t) {
     return error == cudaSuccess ? last : error;
 }
 
-/* Allocate the memory for a trial of `many` rows. Return CGP_ENOMEM if so much memory is not
- * free. */
+/* Allocate the memory for a trial of `many` rows. Return CGP_ENOMEM if there is not enough free
+ * memory. */
 static cgp_status trial_allocate(trial *t, const cgp__cuda_gemm_problem *problem, int64_t many) {
     t->problem = with_rows(problem, many);
     if (t->problem.m > many) t->problem.m = many;
@@ -230,8 +230,8 @@ static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* A weight's gradient is a sum over the rows. Check a few odd numbers of terms, up to the number
- * that the trial has. */
+/* A weight's gradient is a sum over the rows. Check a few odd numbers of terms, up to the number of
+ * rows of the trial. */
 static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     static const int64_t terms[] = {1, 3, 5, 63};
@@ -300,8 +300,8 @@ static bool takes_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *pro
     return takes;
 }
 
-/* Return whether an algorithm accepts the numbers of rows that were announced for a problem. If
- * there are very many, only the first few and the last are checked. */
+/* Return whether an algorithm accepts the numbers of rows that were announced for a problem. Check
+ * only the first FIRST numbers and the last number of each announcement. */
 static bool takes_announced_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                                  const cublasLtMatmulAlgo_t *algorithm) {
     enum { FIRST = 4096 };

@@ -39,7 +39,7 @@ typedef struct cgp__cuda_lt_choice {
     cublasLtMatmulAlgo_t algorithm;
 } cgp__cuda_lt_choice;
 
-/* Numbers of rows that GEMMs of a problem will have: `step`, 2 `step`, .. `count` x `step`. */
+/* Numbers of rows that GEMMs of a problem will have: step, 2 * step, .. count * step. */
 typedef struct cgp__cuda_lt_rows {
     cgp__cuda_gemm_problem problem;
     int64_t step, count;
@@ -61,8 +61,8 @@ struct cgp__cuda_lt_gemm {
     cublasLtMatrixLayout_t a, b, c;
 };
 
-/* Open the library for a device. device->lt stays NULL if there is none. A warning names the
- * precision of `problem`. */
+/* Open the library for a device. If there is no library, device->lt stays NULL, and a warning names
+ * the precision of `problem`. */
 cgp_status cgp__cuda_lt_open(cgp_device *device, const cgp__cuda_gemm_problem *problem);
 
 /* Return whether a status means that the library does not support a request. Such a status is no

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_open.c -- finds and opens cuBLASLt. Environment variable CGP_CUBLASLT names the library's
- * file, or is `off` for no library. By default, the library must have the major version of the
- * headers, and is searched on the loader's path and in the directories of CGP_CUBLASLT_DIRS. The
- * Python package sets these directories. */
+/* gemm_lt_open.c -- finds and opens cuBLASLt. The environment variable CGP_CUBLASLT names the
+ * library's file, or is `off` for no library. By default, the library must have the major version
+ * of the headers. It is looked up on the loader's path and in the directories of CGP_CUBLASLT_DIRS.
+ * The Python package sets these directories. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -141,8 +141,8 @@ static void open_once(void) {
     open_library(&opened);
 }
 
-/* Find the library, once per process. Backend cuda-host looks for it in each call, because the
- * tests of cuda-host change the library. */
+/* Find the library, once per process. The backend cuda-host looks for the library in each call,
+ * because its tests change the library. */
 static void find_library(library *out) {
 #ifdef CGP_CUDA_HOST
     (void)open_once;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_mma.cuh -- bf16 GEMM on tensor cores, with a multistage pipeline of asynchronous copies and
  * serial split-K (CUTLASS, "Efficient GEMM in CUDA", cutlass/gemm/threadblock/mma_multistage.h). It
- * sets c [m, n] to a [m, k] b [k, n] + bias [n], or adds to c; a and b are bf16, c is bf16 or f32.
+ * sets c [m, n] to a [m, k] b [k, n] + bias [n], or adds to c. The operands `a` and `b` are bf16; c
+ * is bf16 or f32.
  *
- *               WN          a ring of STAGES panels of a and b in shared memory:
+ *               WN          a ring of STAGES panels of `a` and `b` in shared memory:
  *        +---+---+---+---+
  *     WM | 0 | 2 | 4 | 6 |      stage s      multiplied
  *        +---+---+---+---+      stage s + 1  copied
@@ -11,16 +12,16 @@
  *        +---+---+---+---+      stage s + 3  being copied, in place of stage s - 1
  *
  * A thread block computes a BM x BN tile of c, in steps of BK along k. A warp computes WM x WN
- * elements of it. A panel has the same layout in shared memory as in global memory: its rows run
- * along k or across k. ldmatrix transposes rows that run across k.
+ * elements of the tile. A panel has the same layout in shared memory as in global memory: its rows
+ * run along k or across k. ldmatrix transposes rows that run across k.
  *
- * An element of c depends only on its row of a and its column of b. The sum of a k range begins at
- * zero, and mma instructions add to it in ascending order of k. The bits do not depend on the tile
- * shape, the place of a row in its tile, addresses or split-K. After the end of k, both operands
- * count as zeros.
+ * An element of c depends only on its row of `a` and its column of `b`. The sum of a k range begins
+ * at zero, and mma instructions add to it in ascending order of k. The bits do not depend on the
+ * tile shape, the place of a row in its tile, addresses or split-K. Beyond the end of k, both
+ * operands count as zeros.
  *
- * Totals over k ranges are kept in registers. With split-K, they are in c or, if c is bf16, in the
- * workspace.
+ * Totals over k ranges are kept in registers. With split-K, they are kept in c or, if c is bf16, in
+ * the workspace.
  *
  * ptxas 13.0 reports no spills. Registers of the instances on sm_80, sm_90 and sm_100, and shared
  * memory in KiB (tests/cuda/test_cuda_nvcc.sh prints them):
@@ -53,8 +54,8 @@ template <int BM_, int BN_, int DOWN_, int ACROSS_, int RESIDENT_> struct mma_sh
         /* Numbers of mma instructions in a column and in a row of a warp's part. */
         M = WM / MMA_M,
         N = WN / MMA_N,
-        /* Numbers of elements of a panel of a and of a panel of b, each for the larger of the
-         * panel's two layouts. */
+        /* Numbers of elements of a panel of `a` and of a panel of `b`. Each number is for the
+         * larger of the two layouts of a panel. */
         PANEL_A = BM * (BK + CHUNK),
         PANEL_B = BN * (BK + CHUNK),
         STAGE = PANEL_A + PANEL_B,
@@ -93,7 +94,7 @@ template <class S, int OUTER, class Operand> struct mma_panel {
 
     typedef decltype(Operand::rows) Rows;
 
-    /* This thread's first row and column of a panel. */
+    /* These functions return this thread's first row and first column of a panel. */
     __device__ static int row() {
         return (int)threadIdx.x / CHUNKS;
     }
@@ -322,16 +323,16 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
 
 /* --- host --- */
 
-/* Return k ranges of equal depth, which is a multiple of BK. In a weight's gradient, k is the
- * number of rows. There are at most MAX_RANGES ranges, because a tile adds them one after the
- * other. */
+/* These functions return k ranges of equal depth, which is a multiple of BK. mma_k_ranges_of_rows()
+ * is for a weight's gradient, in which k is the number of rows. It returns at most MAX_RANGES
+ * ranges, because a tile adds them one after the other. */
 k_ranges mma_k_ranges(int64_t k);
 k_ranges mma_k_ranges_of_rows(int64_t rows);
 
 /* Return the workspace size in bytes; a smaller m or k never needs more. */
 int64_t workspace_bytes(int64_t m, int64_t n, int ranges, cgp_dtype type);
 
-/* Launch `count` GEMMs with tile shape S. If semaphores are given, launch one GEMM by serial
+/* Launch `count` GEMMs with tile shape S. If `semaphores` is not NULL, launch one GEMM with serial
  * split-K. */
 template <class S, class A, class B, class Rows, class T>
 static inline cudaError_t run_mma_as(const A &a, const B &b, output<Rows, T> c,
@@ -380,7 +381,7 @@ template <class T> static inline const T *weight_of(const cgp_kernel_args *args)
     return (const T *)(is_rounded<T> ? args->packed : (const void *)args->param[0]);
 }
 
-/* Enqueue a GEMM. In bf16, ranges of k are mma_k_ranges(). */
+/* Enqueue a GEMM. In bf16, `k` comes from mma_k_ranges() or mma_k_ranges_of_rows(). */
 template <class A, class B, class Rows, class T>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c,
                               const k_ranges &k, void *workspace, cudaStream_t stream) {

@@ -2,9 +2,9 @@
 /* gemm_operands.cuh -- operands of a GEMM, k ranges, and serial split-K (CUTLASS, "Efficient GEMM
  * in CUDA" and cutlass/semaphore.h), for gemm.cuh and gemm_mma.cuh.
  *
- * a and b are read as rows of contiguous elements, which belong to a matrix or to image windows
- * (windows.cuh). Types along_k and across_k are operands whose stored rows run along k, or across
- * k.
+ * Operands `a` and `b` are read as rows of contiguous elements. The rows belong to a matrix or to
+ * image windows (windows.cuh). The stored rows of an operand of type along_k run along k, and those
+ * of type across_k run across k.
  *
  * k is divided into ranges, which do not depend on m, n or the GPU. The sum of a range begins at
  * zero. The bias and c's previous value are added to range 0, and then the other ranges in order:
@@ -12,8 +12,8 @@
  *     c = range 2 + (range 1 + ((range 0 + bias) + previous))
  *
  * Serial split-K is used if one thread block per tile would leave SMs idle. A thread block then
- * computes one k range, and the semaphore of its tile orders its addition to c, so sums stay the
- * same. Each launch leaves the semaphores at 0 for the next launch. */
+ * computes one k range of a tile. The tile's semaphore keeps the additions to c in the order of k
+ * ranges, so sums are unchanged. Each launch leaves the semaphores at 0 for the next launch. */
 #ifndef CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 #define CGP_SRC_CUDA_GEMM_OPERANDS_CUH
 
@@ -46,7 +46,7 @@ __device__ static inline void store_four(float *to, const quad &q) {
     *(quad *)(void *)to = q;
 }
 
-/* Return whether rows of n elements are vectors of 16 bytes. */
+/* Return whether rows of n elements consist of aligned vectors of 16 bytes. */
 template <class T> static inline bool are_vectors(const T *at, int64_t n) {
     return (uintptr_t)at % 16 == 0 && n % (16 / (int64_t)sizeof *at) == 0;
 }
@@ -140,8 +140,8 @@ template <class T> __device__ static inline void enter(batched<T> &rows) {
     rows.at += blockIdx.z * rows.step;
 }
 
-/* Access to element (outer, k) of an operand, where `outer` is a row of a or a column of b. The
- * operand's stored rows run along k, or across it. */
+/* Access to element (outer, k) of an operand, where `outer` is a row of `a` or a column of `b`. The
+ * operand's stored rows run along k or across k. */
 template <class Rows> struct along_k {
     enum { ALONG_K = true };
     Rows rows;
@@ -211,9 +211,10 @@ __device__ static inline float epilogue_element(const output<Rows, T> &c, bool f
 
 /* --- serial split-K --- */
 
-/* Semaphores: a counter of started thread blocks, then for each tile the next k range to add. A
- * thread block takes its number when it starts. So all thread blocks with lower numbers have
- * started, in whatever order the GPU schedules thread blocks, and a wait cannot deadlock.
+/* The semaphores are a counter of started thread blocks, followed by the next k range to add for
+ * each tile. A thread block takes its number when it starts. So all thread blocks with lower
+ * numbers have started, in whatever order the GPU schedules thread blocks, and a wait cannot
+ * deadlock.
  *
  * All semaphores are 0 before and after a launch. The counter wraps around at the last number, and
  * the last k range of a tile resets the tile's semaphore. */

@@ -28,7 +28,7 @@ void cgp__cuda_count_library(void) {
 }
 
 int64_t cgp__cuda_launches(const cgp_device *device) {
-    (void)device; /* counts are kept per thread, and this thread is the device's */
+    (void)device; /* counts are kept per thread, and this thread owns the device */
     return launches + libraries;
 }
 
@@ -87,7 +87,7 @@ static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_capture
 cgp_status cgp__cuda_capture_end(cgp_device *device, cgp_captured_graph **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;
-    if (device->open) (void)cgp__cuda_join(device); /* the capture was given up */
+    if (device->open) (void)cgp__cuda_join(device); /* the capture was abandoned */
     const cudaError_t error = cudaStreamEndCapture(device->streams[CGP_QUEUE_COMPUTE], &graph);
     if (error == cudaErrorMemoryAllocation) return no_memory(device, 0);
     cgp_status status = cgp__cuda_check(device, error, "end of a graph capture");

@@ -11,8 +11,8 @@ __device__ static inline float loss_scale(const cgp_step_values *values, int los
     return ((const float *)(const void *)(values + 1))[loss];
 }
 
-/* Add up the terms in order, in one thread block. For each tile, all threads load it, and then one
- * thread adds it up. */
+/* Add up the terms in order, in one thread block. All threads load a tile of terms together, and
+ * then one thread adds up the tile. */
 static __global__ void sum_losses(double *losses, const double *terms, int64_t n,
                                   const cgp_step_values *values, int loss) {
     __shared__ double tile[BLOCK];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* map.cuh -- elementwise loops, which set to[i] to f(a[i], b[i]) or add this value to to[i], and
- * copies. `to` may be a or b. */
+ * copies. `to` may alias `a` or `b`. */
 #ifndef CGP_SRC_CUDA_MAP_CUH
 #define CGP_SRC_CUDA_MAP_CUH
 
@@ -19,8 +19,8 @@ static inline bool is_aligned(const void *at) {
     return (uintptr_t)at % 16 == 0;
 }
 
-/* F has float operator()(float a, float b) const. `packed`: `to`, a and b are aligned to 16
- * bytes. */
+/* F has a member `float operator()(float a, float b) const`. `packed`: `to`, `a` and `b` are
+ * aligned to 16 bytes. */
 template <class To, class A, class B, class F>
 __global__ void map_kernel(To *to, const A *a, const B *b, int64_t n, bool add, bool packed,
                            F f) {
@@ -41,7 +41,7 @@ __global__ void map_kernel(To *to, const A *a, const B *b, int64_t n, bool add, 
     }
 }
 
-/* Enqueue an elementwise loop. If f does not use b, pass a as b. */
+/* Enqueue an elementwise loop. If f does not use its second argument, pass `a` for `b`. */
 template <class To, class A, class B, class F>
 static cudaError_t map(To *to, const A *a, const B *b, int64_t n, bool add, cudaStream_t stream,
                        F f) {

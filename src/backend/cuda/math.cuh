@@ -11,7 +11,7 @@
 
 #include "backend/cuda/cuda.cuh"
 
-/* Return the larger of a and b. If one of them is a NaN, return b. */
+/* Return the larger of `a` and `b`. If one of them is a NaN, return `b`. */
 __device__ static inline float larger(float a, float b) {
     return a > b ? a : b;
 }
@@ -47,8 +47,8 @@ __device__ static inline float exp_or_zero(float x) {
     return x < -87.0f ? 0.0f : p * scale;
 }
 
-/* Return exp(x) for any x; infinity above 88.73. Above 88, it is the square of exp(x / 2), and the
- * error is at most 2.7 units in the last place. */
+/* Return exp(x) for any x. The result is infinity above 88.73. For x > 88, compute the square of
+ * exp(x / 2); the error is then at most 2.7 units in the last place. */
 __device__ static inline float exp_of(float x) {
     const bool high = x > 88.0f;
     const float e = exp_or_zero(high ? 0.5f * (x > 104.0f ? 104.0f : x) : x);
@@ -63,9 +63,9 @@ __device__ static inline float exp_minus_one(float x) {
     return fmaf(p, scale, scale - 1.0f);
 }
 
-/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84. For larger |x|, erf(x) rounds to 1 or
- * -1. Q interpolates erf(x) / x at Chebyshev points. The error is at most 3.7 units in the last
- * place, and at most 2e-7. */
+/* Return erf(x). For |x| < L = 3.84, erf(x) = x Q(s) with s = 2 (x / L)^2 - 1. For larger |x|,
+ * erf(x) rounds to 1 or -1. Q interpolates erf(x) / x at Chebyshev points. The error is at most 3.7
+ * units in the last place, and at most 2e-7. */
 __device__ static inline float erf_of(float x) {
     const float q[] = {
         0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,
@@ -81,7 +81,7 @@ __device__ static inline float erf_of(float x) {
     return x >= 3.84f || x <= -3.84f ? sign : x * sum;
 }
 
-/* tanh(x):
+/* Return tanh(x):
  *
  *     |x| < 0.625    x + x z P(z), z = x^2       (P of Cephes' tanhf: no cancellation for small x)
  *     elsewhere      (1 - e) / (1 + e) with the sign of x, e = exp(-2 |x|), which cannot overflow
@@ -99,7 +99,7 @@ __device__ static inline float tanh_of(float x) {
     return size < 0.625f ? near : x < 0.0f ? -far : far;
 }
 
-/* log(1 + e), 0 <= e <= 1:
+/* Return log(1 + e) for 0 <= e <= 1:
  *
  *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
  *
@@ -117,7 +117,7 @@ __device__ static inline float log_one_plus(float e) {
     return 2.0f * q * sum;
 }
 
-/* log(x):
+/* Return log(x), computed as follows:
  *
  *     x = 2^k (1 + f), 1 + f between sqrt(1/2) and sqrt 2        s = f / (2 + f)
  *     log(x) = k ln 2 + 2 artanh(s)        2 artanh(s) = 2 s + 2 s^3 (1/3 + s^2 / 5 + ...)
@@ -141,7 +141,8 @@ __device__ static inline float log_f32(float x) {
     return x < 0.0f ? NAN : x > 0.0f ? found : -INFINITY;
 }
 
-/* log(x) in double, for a row's sum; x > 0 and not denormal. Infinity and NaN stay as they are.
+/* Return log(x) in double, for the sum of a row. x must be > 0 and not denormal. Infinity and NaN
+ * are returned unchanged.
  *
  *     x = 2^k (1 + f), 1 + f between sqrt(1/2) and sqrt 2        s = f / (2 + f)
  *     log(1 + f) = 2 artanh(s) = f - (f^2 / 2 - s (f^2 / 2 + R))

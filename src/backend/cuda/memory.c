@@ -44,7 +44,7 @@ void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t byte
 }
 
 /* Copy between two GPUs by peer access if possible. Otherwise the driver stages the copy through
- * the host. Memory that cgpipe did not allocate may be on another GPU than the GPU that its
+ * the host. Memory that cgpipe did not allocate may be on a GPU other than the GPU that its
  * cgp_place names. In this case CUDA finds the right GPU from the address. */
 static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_device *own,
                                 cudaStream_t stream) {

@@ -3,18 +3,19 @@
  * (sections "Matrix Fragments for mma.m16n8k16", "ldmatrix", "cp.async").
  *
  * Lane l has these elements of a [16, 16], b [16, 8] and d [16, 8], with g = l / 4 and
- * t = 2 (l % 4). A register of a or b has two elements of bf16, the lower index in the lower half:
+ * t = 2 (l % 4). A register of `a` or `b` has two elements of bf16, the lower index in the lower
+ * half:
  *
  *     a[0]  a(g, t) a(g, t + 1)              b[0]  b(t, g) b(t + 1, g)
  *     a[1]  a(g + 8, t) ..                   b[1]  b(t + 8, g) b(t + 9, g)
  *     a[2]  a(g, t + 8) ..                   d[0], d[1]  d(g, t), d(g, t + 1)
  *     a[3]  a(g + 8, t + 8) ..               d[2], d[3]  d(g + 8, t), d(g + 8, t + 1)
  *
- * So if d(g, ..) is converted to two registers of bf16, these are half of operand a of the next
- * product, and no shuffle is needed.
+ * So if d(g, ..) is converted to two registers of bf16, these registers are half of operand `a` of
+ * the next product, and no shuffle is needed.
  *
  * The hardware chooses the order in which the products of an mma are added to d, and how they are
- * rounded. An element of d depends only on its row of a, its column of b and its own previous
+ * rounded. An element of d depends only on its row of `a`, its column of `b` and its own previous
  * value. */
 #ifndef CGP_SRC_CUDA_MMA_CUH
 #define CGP_SRC_CUDA_MMA_CUH
@@ -81,7 +82,7 @@ __device__ static inline void copy_async(void *to, const void *from, int bytes) 
 #endif
 }
 
-/* Start to copy a float to shared memory or, if not `inside`, a zero. */
+/* Start to copy a float to shared memory. If `inside` is false, write a zero instead. */
 __device__ static inline void copy_float_async(float *to, const float *from, bool inside) {
 #ifdef CGP_CUDA_HOST
     cgp__shim_copy_async(to, from, 4, inside ? 4 : 0);
@@ -94,7 +95,7 @@ __device__ static inline void copy_float_async(float *to, const float *from, boo
 #endif
 }
 
-/* Make a group of this thread's copies since the last group. */
+/* Form a group of the copies that this thread has started since its last group. */
 __device__ static inline void commit_copies() {
 #ifdef CGP_CUDA_HOST
     cgp__shim_copy_commit();
@@ -147,20 +148,21 @@ __device__ static inline const bf16 *matrix_row(const bf16 *tile, int row, int c
            (DOWN ? high : odd);
 }
 
-/* Load operand a: rows row .. row + 15 and columns k .. k + 15 of a tile. */
+/* Load operand `a` from rows `row` .. `row` + 15 and columns k .. k + 15 of a tile. */
 template <int STRIDE>
 __device__ static inline void load_a(uint32_t (&a)[4], const bf16 *tile, int row, int k) {
     ldmatrix(a, matrix_row<STRIDE, true>(tile, row, k));
 }
 
-/* Load operand a: columns column .. column + 15 and rows k .. k + 15 of a tile. */
+/* Load operand `a` from columns `column` .. `column` + 15 and rows k .. k + 15 of a tile. */
 template <int STRIDE>
 __device__ static inline void load_a_transposed(uint32_t (&a)[4], const bf16 *tile, int column,
                                                 int k) {
     ldmatrix_transposed(a, matrix_row<STRIDE, false>(tile, k, column));
 }
 
-/* Load two operands b: columns k .. k + 15 of rows row .. row + 7, and of the next eight rows. */
+/* Load two operands `b`: columns k .. k + 15 of rows `row` .. `row` + 7, and of the next eight
+ * rows. */
 template <int STRIDE>
 __device__ static inline void load_b(uint32_t (&b)[2][2], const bf16 *tile, int row, int k) {
     uint32_t x[4];
@@ -169,7 +171,7 @@ __device__ static inline void load_b(uint32_t (&b)[2][2], const bf16 *tile, int 
     b[1][0] = x[2], b[1][1] = x[3];
 }
 
-/* Load two operands b: rows k .. k + 15 of columns n .. n + 7, and of the next eight columns. */
+/* Load two operands `b`: rows k .. k + 15 of columns n .. n + 7, and of the next eight columns. */
 template <int STRIDE>
 __device__ static inline void load_b_transposed(uint32_t (&b)[2][2], const bf16 *tile, int k,
                                                 int n) {

@@ -14,7 +14,8 @@ typedef struct rng_words {
     uint32_t at[4];
 } rng_words;
 
-/* Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (2011). */
+/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
+ * 2011). */
 __device__ static inline rng_words philox(rng_key key, uint32_t c0, uint32_t c1, uint32_t c2,
                                           uint32_t c3) {
     for (int round = 0; round < 10; round++) {
@@ -63,7 +64,7 @@ __device__ static inline dropout_mask dropout_mask_of(const dropout_rule &rule,
                                                       int64_t sample) {
     const uint64_t seed = rule.values->seed, step = rule.values->step;
     const uint64_t index = (uint64_t)(rule.values->sample + sample);
-    const uint32_t use = 1; /* a number for the purpose of the random numbers, which is dropout */
+    const uint32_t use = 1; /* identifies the purpose of the random numbers: dropout */
     const rng_words key = philox({(uint32_t)seed, (uint32_t)(seed >> 32)}, (uint32_t)step,
                                  (uint32_t)(step >> 32), rule.id, use);
     return {{key.at[0], key.at[1]},
@@ -72,7 +73,7 @@ __device__ static inline dropout_mask dropout_mask_of(const dropout_rule &rule,
             rule.scale};
 }
 
-/* Return the random words of elements 4 x `quad` .. 4 x `quad` + 3 of a group. */
+/* Return the random words of elements 4 * quad .. 4 * quad + 3 of a group. */
 __device__ static inline rng_words dropout_words(const dropout_mask &mask, uint32_t group,
                                                  uint32_t quad) {
     return philox(mask.key, quad, group, mask.sample[0], mask.sample[1]);

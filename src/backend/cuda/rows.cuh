@@ -52,8 +52,8 @@ template <int arrays, int ROWS> struct row_tile {
 };
 
 /* Access to the rows of a thread block through a tile, which holds some of their columns. If the
- * tile can hold all columns, they are loaded only once. load(v, r, c) makes the values of column c
- * of row r. */
+ * tile can hold all columns, they are loaded only once. load(v, r, c) sets v to the values of
+ * column c of row r. */
 template <int arrays, int ROWS, class Load> struct held_rows {
     row_tile<arrays, ROWS> &tile;
     int64_t width;
@@ -143,9 +143,10 @@ __device__ static inline held_rows<arrays, ROWS, Load> hold_rows(row_tile<arrays
     return {tile, width, load, -1};
 }
 
-/* Add up the sums [blocks, n] in the order of blocks. The results are first [width], from each
- * block's first `width` sums, and second [n - width]. If `add`, the results are added to the values
- * of first and second. A NULL result is not computed. */
+/* Add up the sums [blocks, n] in the order of blocks. The totals of each block's first `width` sums
+ * go to `first` [width], and the other totals to `second` [n - width]. If `add` is set, the totals
+ * are added to `first` and `second`. If `first` or `second` is NULL, its totals are not
+ * computed. */
 cudaError_t cgp__cuda_add_blocks(float *first, float *second, const float *sums, int64_t blocks,
                                  int64_t width, int64_t n, bool add, cudaStream_t stream);
 

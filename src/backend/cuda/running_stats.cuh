@@ -16,9 +16,9 @@
 struct running_stats {
     float *mean, *variance;
     int32_t *tracked;
-    double *accumulator; /* NULL: none */
-    char *log;           /* NULL: none */
-    int64_t log_bytes;   /* distance of entries */
+    double *accumulator; /* NULL: statistics are not collected */
+    char *log;           /* NULL: statistics go to the accumulator */
+    int64_t log_bytes;   /* distance of entries in the log */
     int64_t channels;
     float momentum;
     bool first, deferred;

@@ -96,7 +96,7 @@ template <class T> struct windows {
         return image;
     }
 
-    /* Read elements at .. at + 3 of a window, where `at` is a multiple of 4. */
+    /* Read elements `at` .. `at` + 3 of a window. `at` is a multiple of 4. */
     __device__ quad read(int window, int at) const {
         quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
         if (window >= count) return q;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.cu -- FlashAttention (Dao et al. 2022, arXiv:2205.14135) with online softmax (Milakov
  * and Gimelshein 2018, arXiv:1805.02867): y = softmax(scale q k^T) v per head. Scores exist only in
- * tiles of 64 queries by 64 keys, never as R x S. A key/value head serves a group of query heads.
+ * tiles of 64 queries by 64 keys, never as a whole matrix. A key/value head serves a group of query
+ * heads.
  *
  *                keys
  *             [#\          ]      # a tile of scores, 4 x 4 per thread
@@ -9,9 +10,9 @@
  *             [  \####\    ]
  *
  *     forward, dq    a thread block has a tile of queries and loops over their keys
- *     dk, dv         it has a tile of keys and loops over the heads of the group and their queries
+ *     dk, dv         a thread block has a tile of keys and loops over the group's heads and queries
  *
- * If this gives too few thread blocks for the GPU, each thread block has only 16 queries, or 16
+ * If this gives too few thread blocks for the GPU, each thread block gets only 16 queries, or 16
  * keys, of a tile.
  *
  * Forward, for each tile of keys in order:
@@ -26,14 +27,14 @@
  *     dv = (p keep)^T dy                     dk = ds^T q      dq = ds k
  *
  * Scores are recomputed twice, once for dk and dv and once for dq, so that one thread block owns
- * each gradient element. If several inputs are the same value, its gradient is written as dv first,
- * then added to as dk, then as dq.
+ * each gradient element. If several inputs are the same value, dv is written to its gradient first;
+ * then dk and dq are added to the gradient, in this order.
  *
- * GEMMs are chains of FMAs in ascending order. Scores run over the depth, y and dq over the keys,
- * and dk and dv over the heads and their queries. rowsum(p) of a tile adds groups of four keys in
- * order, then adds the 16 sums as a tree. delta adds 32 chains as a tree. These orders depend only
- * on the indices of query and key, because tiles start at multiples of 64 and a fully masked tile
- * changes nothing. */
+ * GEMMs are chains of FMAs in ascending order. A chain runs over the depth for scores, over the
+ * keys for y and dq, and over the heads and their queries for dk and dv. The sum rowsum(p) of a
+ * tile adds groups of four keys in order, then the 16 sums as a tree. The sum delta adds 32 chains
+ * as a tree. These orders depend only on the indices of query and key, because tiles start at
+ * multiples of 64 and a fully masked tile changes nothing. */
 #include "backend/cuda/ops/attention_mma.cuh"
 
 /* --- forward --- */

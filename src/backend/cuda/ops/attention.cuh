@@ -50,11 +50,12 @@ template <class T> struct operand {
     /* Number of elements from one row to the next, and number of columns of a head. */
     int64_t stride;
     int columns;
-    /* Elements 0, 4, 8 ... of every row are aligned for load_four(). */
+    /* True: elements 0, 4, 8 ... of every row are aligned for load_four(). */
     bool quads;
-    /* The length and the address of every row of `at`, or of `dx`, are multiples of 16 bytes. */
+    /* True: the length and the address of every row of `at`, or of `dx`, are multiples of 16
+     * bytes. */
     bool vectors, dx_vectors;
-    /* Add to dx instead of overwriting it. */
+    /* True: add to dx instead of overwriting it. */
     bool add;
 };
 
@@ -266,7 +267,7 @@ __device__ static inline float softmax_row(float *s, seen visible, float scale, 
     for (int j = 0; j < 4; j++)
         most = larger(j >= visible.begin && j < visible.end ? s[j] : -INFINITY, most);
     most = larger(row_max(most), *max);
-    /* -inf: the window of this query begins after the keys so far */
+    /* `most` is -inf if the window of this query begins after all keys so far */
     const float factor = most == -INFINITY ? 1.0f : exp_or_zero(scale * (*max - most));
     float part = 0.0f;
     for (int j = 0; j < 4; j++) {
@@ -302,15 +303,16 @@ __device__ static inline void softmax_tile(const attention<T> &a, const head<T> 
 
 /* --- host --- */
 
-/* Return whether rows of heads, `stride` elements apart, are vectors of 16 bytes. */
+/* Return whether the rows of heads, which are `stride` elements apart, consist of aligned vectors
+ * of 16 bytes. */
 template <class T>
 static inline bool are_vectors(const T *at, int64_t stride, int64_t columns) {
     const int64_t elements = 16 / (int64_t)sizeof(T);
     return (uintptr_t)at % 16 == 0 && stride % elements == 0 && columns % elements == 0;
 }
 
-/* Set operand `part`, where 0 is q, 1 is k and 2 is v. If fused, one input has the columns of q, k
- * and v, in this order. */
+/* Return operand `part`, where 0 is q, 1 is k and 2 is v. If fused, one input has the columns of q,
+ * k and v, in this order. */
 template <class T>
 static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int part,
                              int64_t stride, int64_t columns) {

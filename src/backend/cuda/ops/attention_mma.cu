@@ -3,14 +3,15 @@
  * attention.cu has the formulas. Operands of an mma are bf16, so p keep and ds are rounded to bf16.
  *
  *     forward, dq    a warp has 16 queries; tiles of 64 keys pass through shared memory
- *     dk, dv         a warp has 16 keys; tiles of queries pass, for each head of the group
+ *     dk, dv         a warp has 16 keys; tiles of queries of each head in the group pass through it
  *
  * The kernel for dk and dv computes s^T = k q^T and dp^T = v dy^T, because the registers of p^T and
  * ds^T then have the layout of the next mma's operands.
  *
- * Sums run over blocks of 16 in ascending order. Scores are sums over the depth, y and dq over the
- * keys, dk and dv over the heads and their queries. The hardware adds the products of such a block.
- * For rowsum(p) of a tile, each of four lanes adds 16 keys, and then the lanes are added as a tree.
+ * Sums run over blocks of 16 in ascending order. A sum runs over the depth for scores, over the
+ * keys for y and dq, and over the heads and their queries for dk and dv. The hardware adds the
+ * products within a block. For rowsum(p) of a tile, each of four lanes adds 16 keys, and then the
+ * lanes are added as a tree.
  *
  * ptxas 13.0 reports no spills. Registers on sm_80, sm_90 and sm_100, and shared memory in KiB
  * (tests/cuda/test_cuda_nvcc.sh prints them):
@@ -61,9 +62,9 @@ __device__ static inline void softmax_backward(float *s, float *dp, float keep, 
     *s = p * keep;
 }
 
-/* KEY_STEP: number of keys in a step of the kernel for dq. The other two: numbers of queries in a
- * tile and in a step of the kernel for dk and dv. For wide heads these numbers are smaller, to save
- * registers and shared memory. */
+/* KEY_STEP: number of keys in a step of the kernel for dq. QUERY_TILE and QUERY_STEP: numbers of
+ * queries in a tile and in a step of the kernel for dk and dv. The numbers are smaller for wide
+ * heads, to save registers and shared memory. */
 template <int D> constexpr int KEY_STEP = D == NARROW ? 32 : 16;
 template <int D> constexpr int QUERY_TILE = D == NARROW ? 64 : 32;
 template <int D> constexpr int QUERY_STEP = D == NARROW ? 32 : 16;
@@ -84,7 +85,7 @@ __device__ static inline void backward_queries(const attention<bf16> &a, const h
         for (int i = 0; i < 4; i++)
             softmax_backward(&s[n][i], &dp[n][i], keep[i], a.scale, of[i / 2]);
     }
-    if (!interior) set_masked(dp, a, query, key, 0.0f); /* delta may be a NaN */
+    if (!interior) set_masked(dp, a, query, key, 0.0f); /* delta may be a NaN, so clear dp */
 }
 
 template <int D>

@@ -26,7 +26,7 @@ template <int D> constexpr int TILE_ELEMENTS = (D + CHUNK) * TILE;
  * for dq. */
 template <int D> constexpr int BLOCKS = D == NARROW ? 3 : 2;
 
-/* First row of this warp in a tile. */
+/* Return the first row of this warp in a tile. */
 __device__ static inline int warp_row() {
     return (int)threadIdx.x / WARP * MMA_ROWS;
 }
@@ -67,7 +67,8 @@ __device__ static inline void load_rows(bf16 *to, const matrix<bf16> &x, bool ve
 
 /* --- operands of an mma --- */
 
-/* The warp's 16 rows of a tile, in registers or read again from shared memory. */
+/* The warp's 16 rows of a tile. If KEPT is true, the rows are kept in registers. Otherwise each use
+ * reads them from shared memory. */
 template <int D, bool KEPT> struct own_rows {
     uint32_t kept[KEPT ? D / MMA_K : 1][4];
     const bf16 *tile;
@@ -156,7 +157,7 @@ put_sums(bf16 *to, int64_t stride, int first, int rows, int columns, bool add, b
 
 /* --- forward --- */
 
-/* The four lanes of a row of scores are neighbours. */
+/* Return the maximum over the four lanes of a row of scores. These lanes are neighbours. */
 __device__ static inline float quad_max(float x) {
     for (int lanes = 2; lanes > 0; lanes /= 2)
         x = larger(__shfl_xor_sync(0xffffffffu, x, lanes), x);
@@ -169,9 +170,9 @@ __device__ static inline float quad_sum(float x) {
     return x;
 }
 
-/* Multiply the scores of eight keys by their dropout factors. Rows g and g + 8 are queries `query`
- * and query + 8. A lane computes random words of four keys of one of these rows, and exchanges two
- * of them with its neighbour. */
+/* Set `factors` to this lane's dropout factors for eight keys; all are 1 if dropout is off. Rows g
+ * and g + 8 are queries `query` and `query` + 8. A lane computes random words of four keys of one
+ * of these rows, and exchanges two of them with its neighbour. */
 template <class T>
 __device__ static inline void factors_of(float (&factors)[4], const attention<T> &a,
                                          const head<T> &h, int query, int key) {
@@ -228,7 +229,7 @@ __device__ static inline float softmax_row(float (&s)[TILE / MMA_N][4], int i, f
         for (int j = 0; j < 2; j++)
             most = larger(s[n][2 * i + j], most);
     most = larger(quad_max(most), *max);
-    /* -inf: the window of this query begins after the keys so far */
+    /* `most` is -inf if the window of this query begins after all keys so far */
     const bool sees = most > -INFINITY;
     const float factor = sees ? exp_or_zero(scale * (*max - most)) : 1.0f;
     const float base = sees ? most : 0.0f;
@@ -276,7 +277,7 @@ __device__ static inline void softmax_tile(const attention<bf16> &a, const head<
     }
 }
 
-/* Halves of a double buffer of two tiles. */
+/* A double buffer. Each half holds a tile of k and a tile of v. */
 template <int D> struct two_tiles {
     bf16 *first;
     __device__ bf16 *k(int half) const {
@@ -332,7 +333,7 @@ template <int D> constexpr int64_t bytes_of_tiles() {
     return 4 * TILE_ELEMENTS<D> * (int64_t)sizeof(bf16);
 }
 
-/* Tensor cores compute heads of up to WIDE columns. */
+/* Return whether tensor cores compute the attention: they compute heads of up to WIDE columns. */
 static inline bool uses_mma(const attention<bf16> &a) {
     return a.q.columns <= WIDE && a.v.columns <= WIDE;
 }

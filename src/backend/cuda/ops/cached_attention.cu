@@ -4,8 +4,8 @@
  *
  * A thread block computes one head of consecutive samples whose positions are consecutive and lie
  * in the same block of 64. These samples correspond to rows of a tile in attention.cu, and their
- * results are bit-identical to the results there. The thread block of the first sample finds the
- * other samples; the thread blocks of those samples return immediately. */
+ * results are bit-identical to the results of attention.cu. The thread block of the first sample
+ * finds the other samples; the thread blocks of those samples return immediately. */
 #include "backend/cuda/ops/attention_mma.cuh"
 
 /* Write rows of k and v [n, columns] to their positions in the cache. One thread owns a column, so

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* channel_norm.cu -- BATCH_NORM (Ioffe and Szegedy 2015, arXiv:1502.03167), INSTANCE_NORM (Ulyanov
  * et al. 2016, arXiv:1607.08022) and GROUP_NORM (Wu and He 2018, arXiv:1803.08494). The first two
- * normalise each channel to mean 0 and variance 1 over all rows of a set; GROUP_NORM does so for
- * several channels together, called a `part`.
+ * normalise each channel to mean 0 and variance 1 over all rows of a set; GROUP_NORM normalises
+ * several channels together; these channels form a `part`.
  *
  *     a set: the rows of all samples (BATCH_NORM), or of one sample (the others)
  *     y = (x - mean) rstd weight + bias
@@ -30,7 +30,8 @@
 
 constexpr int WIDE = 256;      /* maximum number of elements of a wide row that is made of several
                                 * rows */
-constexpr int CHUNK = 512;     /* maximum width by which GROUP is divided */
+constexpr int CHUNK = 512;     /* GROUP is divided by the width of a wide row, but at most by
+                                * CHUNK */
 constexpr int GROUP = 131072;  /* approximate number of elements of a group */
 constexpr int WARP = 32;       /* number of columns or channels of a thread block */
 constexpr int BLOCK_ROWS = 32; /* number of wide rows of a block, which is summed in float */
@@ -311,7 +312,8 @@ struct entry {
 __device__ static inline entry entry_of(const channel_norm &w, int64_t set, int64_t e, int c) {
     const layout &l = w.l;
     const int64_t group = e / l.copies, copy = e % l.copies, rows = group_rows(l, group);
-    const int64_t longer = group + 1 == l.groups ? l.rest / l.channels : 0; /* number of copies */
+    const int64_t longer = group + 1 == l.groups ? l.rest / l.channels : 0; /* number of copies with
+                                                                             * one more row */
     return {
         (set * l.groups + group) * 2 * l.width + copy * l.channels + c,
         (double)(group * l.group * l.copies + copy * rows + (copy < longer ? copy : longer)),

@@ -9,7 +9,7 @@
  * With a stride of s, dx is computed by s x s GEMMs, one for each class (i mod s, j mod s) of
  * pixels. All pixels of a class use the same taps of the kernel and read dy without gaps, so no
  * GEMM multiplies zeros that the stride would insert. A pointwise convolution (1 x 1, stride 1) is
- * LINEAR.
+ * computed as a LINEAR.
  *
  * With a dilation, windows have gaps. Groups of channels are convolved directly (grouped.cuh).
  *
@@ -17,10 +17,10 @@
  * the input gradient of that convolution from x, then adds the bias. dx is that convolution applied
  * to dy. dW is the weight gradient of that convolution, with x and dy exchanged.
  *
- * In f32 the k ranges are the blocks of k of the cpu backend, at most 512 deep. A range is a number
- * of full segments of windows, or one of the equal parts of a segment. For dW, a range is a number
- * of full rows of pixels, or one of the equal parts of a row. In bf16, tensor cores multiply; they
- * read prepacked weights, which are bf16 copies (gemm_mma.cuh). */
+ * In f32, the k ranges are the blocks of k of the cpu backend, at most 512 deep. A range consists
+ * of full segments of windows, or is one of the equal parts of a segment. For dW, a range consists
+ * of full rows of pixels, or is one of the equal parts of a row. In bf16, tensor cores multiply;
+ * they read prepacked weights, which are bf16 copies (gemm_mma.cuh). */
 #include "backend/convolution.h"
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/gemm_mma.cuh"
@@ -239,7 +239,7 @@ pixels_of_dx(const cgp_kernel_spec *spec, const cgp__pixel_class &vertical,
             NULL};
 }
 
-/* Fill pixels that no window covers with the bias, or 0. */
+/* Set the pixels that no window covers to the bias, or to 0. */
 template <class T> __global__ static void fill_pixels(output<pixel_rows, T> dx) {
     FOR_EACH(i, (int64_t)dx.m * dx.n) {
         const int channel = (int)(i % dx.n);

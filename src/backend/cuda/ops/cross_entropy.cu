@@ -19,7 +19,8 @@ template <class T> __device__ static inline float weight_of(const T *weights, in
     return weights ? load(weights, row) : 1.0f;
 }
 
-/* Return the sum of this thread's row of n elements. All threads of the block call it. */
+/* Return the sum of this thread's row of n elements. All threads of the block must call this
+ * function. */
 template <class T> __device__ static inline double row_sum(double *lanes, const T *x, int64_t n) {
     const int first = (int)threadIdx.x / ROW_LANES * ROW_LANES;
     double sum = 0.0;
@@ -69,8 +70,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     return set_loss(args, rows, stream);
 }
 
-/* Compute dx. There is one thread block per row. A thread loads several logits before it writes,
- * because dx may be x, and loads after a store would wait for the store. */
+/* Compute dx. There is one thread block per row. A thread loads several logits before it writes: dx
+ * may alias x, so loads after a store would wait for the store. */
 template <class T>
 __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets, const T *weights,
                                     const float *maxima, const float *log_sums, int64_t classes,

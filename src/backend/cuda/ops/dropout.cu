@@ -4,8 +4,8 @@
  * share memory.
  *
  * The mask is recomputed, not saved. One call of the generator makes four random words. These are
- * enough for a quad, which is four elements of DROPOUT or four channels of DROPOUT2D. y may share
- * x's memory. */
+ * enough for a quad, which is four elements of DROPOUT or four channels of DROPOUT2D. The output y
+ * may share x's memory. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rng.cuh"
 

@@ -5,7 +5,8 @@
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        slope = s(x) - t
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) for x < 0
  *
- * This form neither overflows nor cancels. The other losses, with d = x - t:
+ * This form neither overflows nor loses precision to cancellation. The other losses, with d = x -
+ * t:
  *
  *     MSE          d^2                                           slope = 2 d
  *     SMOOTH_L1    d^2 / (2 beta) if |d| < beta                  slope = d / beta

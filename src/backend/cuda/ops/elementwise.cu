@@ -6,7 +6,7 @@
  *     gelu_tanh  y = x P, P = (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3)
  *                dx = dy (P + x P (1 - P) 2 u')
  *     silu       y = x s, s = 1 / (1 + exp(-x))          dx = dy (s + x s (1 - s))
- *     relu       y = x above 0, slope x elsewhere        dx = dy where y > 0, slope dy elsewhere
+ *     relu       y = x where x > 0, slope x elsewhere    dx = dy where y > 0, slope dy elsewhere
  *     scale      y = slope x                             dx = slope dy
  *     sigmoid    y = s                                   dx = dy y (1 - y)
  *     tanh       y = tanh(x)                             dx = dy (1 - y) (1 + y)

@@ -117,7 +117,8 @@ __device__ static inline void sort_by_digit(keyed *__restrict__ to, From from, i
     __syncthreads();
 }
 
-/* Return the end of the range of the id that has row `at`, by binary search. */
+/* Return the end of the range of rows that have the same id as row `at`. The function uses binary
+ * search. */
 __device__ static inline int64_t end_of_id(const keyed *sorted, int64_t at, int64_t rows) {
     const int32_t id = sorted[at].id;
     int64_t inside = at, end = rows;

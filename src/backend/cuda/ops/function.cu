@@ -29,9 +29,9 @@ __device__ static inline float at_least(float x, float limit) {
     return x < limit ? limit : x;
 }
 
-/* log(1 - x), without cancellation near 0: log(u) (x / (1 - u)), where u is 1 - x, rounded. Source:
- * Kahan's log1p, in Goldberg 1991, "What every computer scientist should know about floating-point
- * arithmetic", theorem 4. */
+/* Return log(1 - x) without cancellation near 0. The formula is log(u) (x / (1 - u)), where u is
+ * the rounded value of 1 - x. Source: Kahan's log1p, in Goldberg 1991, "What every computer
+ * scientist should know about floating-point arithmetic", theorem 4. */
 __device__ static inline float log_one_minus(float x) {
     const float u = 1.0f - x;
     return u == 1.0f ? -x : log_f32(u) * (x / (1.0f - u));
@@ -96,7 +96,7 @@ __device__ static inline float value_of(int function, float x, float a, float b)
     }
 }
 
-/* Return dx. `x` is y for the functions of FUNCTION_OF_Y. */
+/* Return dx. For the functions of FUNCTION_OF_Y, `x` holds y. */
 __device__ static inline float gradient_of(int function, float x, float dy, float a, float b) {
     switch (function) {
     case CGP_FUNCTION_HARDTANH:

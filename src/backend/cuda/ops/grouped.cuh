@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grouped.cuh -- direct convolution with groups of channels, for CONV2D and CONV_TRANSPOSE2D. A
  * thread computes one element of y or dx. Neighbouring threads have neighbouring channels, so they
- * read x and the weight side by side.
+ * read neighbouring elements of x and of the weight.
  *
  * A thread also computes one element of dW for RANGE output pixels. A second kernel adds these
  * partial sums in the order of the pixels. */

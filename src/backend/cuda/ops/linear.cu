@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear.cu -- y [N, out] = x [N, in] W [in, out] + bias, N = n rows.
+/* linear.cu -- y [N, out] = x [N, in] W [in, out] + bias, where N = n * rows.
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
@@ -27,8 +27,8 @@ static bool all_fit(const cgp_kernel_spec *spec) {
     return fits(rows_of(spec)) && fits(spec->attributes.in) && fits(spec->attributes.out);
 }
 
-/* Compute c [m, n] = a [m, k] times a weight, which is stored as n rows along k or as k rows across
- * k. */
+/* Compute c [m, n] as `a` [m, k] times a weight. The weight is stored as n rows along k or as k
+ * rows across k. */
 template <class T>
 static cudaError_t times_weight(const matrix<T> &a, const T *weight, bool along,
                                 const output<plain_rows, T> &c, void *workspace,
@@ -140,13 +140,13 @@ static int64_t weight_elements(const cgp_kernel_spec *spec) {
     return g->groups > 1 ? 0 : n * g->kernel_height * g->kernel_width;
 }
 
-/* Return whether the bias is prepacked, which only cuBLASLt needs. */
+/* Return whether the bias is prepacked. Only cuBLASLt needs a prepacked bias. */
 static bool packs_bias(const cgp_kernel_spec *spec) {
     cgp_kernel_spec linear;
     return linear_of(spec, &linear) && cgp_spec_linear(&linear)->has_bias;
 }
 
-/* Forward and the input's gradient use prepacked weight and bias. */
+/* Forward and the gradient of the input use prepacked weights and biases. */
 int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec) {
     const int64_t n = weight_elements(spec);
     if (n == 0 || spec->type != CGP_BF16 || spec->direction == CGP_OP_BACKWARD_WEIGHT) return 0;

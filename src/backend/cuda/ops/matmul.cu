@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.cu -- batched matrix product y [M, N] = a [M, K] b [K, N]; each of a and b may be stored
+/* matmul.cu -- batched matrix product y [M, N] = a [M, K] b [K, N]; `a` and `b` may each be stored
  * transposed.
  *
- *     da = dy b^T        db = a^T dy        or their transposes, if a or b is stored so
+ *     da = dy b^T        db = a^T dy        or the transpose, if `a` or `b` is stored transposed
  *
  * A launch computes up to MOST matrices; blockIdx.z is the number of the matrix. If there are only
  * few small matrices with a deep k, each gets a separate launch, which can use serial split-K. The
@@ -57,7 +57,8 @@ template <class T> batched<T> matrices_of(const operand<T> &x) {
     return {{matrix_of(x.at, rows, columns, columns)}, rows * columns};
 }
 
-/* A batch of products, one for each matrix. A product sets c to a b, or adds a b to c. */
+/* A batch of products, one for each matrix. A product sets c to `a` times `b`, or adds the product
+ * to c. */
 template <class T> struct product {
     operand<T> a, b;
     T *c;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.cu -- copies an image into a larger or smaller image, with zeros around it. Backward is the
- * reverse copy, from dy to dx. */
+/* pad.cu -- copies an image into a larger or smaller image. Pixels outside the source are zeros.
+ * Backward is the reverse copy, from dy to dx. */
 #include "backend/cuda/ops/images.cuh"
 
-/* Set `to` (i, j) to `from` (i - top, j - left), or to zero outside `from`. If `add`, add the value
- * instead. */
+/* Set `to` (i, j) to `from` (i - top, j - left), or to zero outside `from`. If `add` is set, add
+ * the value instead. */
 struct padding {
     int to_height, to_width, from_height, from_width, channels, top, left;
 };

@@ -36,7 +36,9 @@ __device__ static inline double polynomial(double z, const double *c) {
     return sum;
 }
 
-/*     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
+/* Return the cosine and sine of an angle:
+ *
+ *     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)      cos r = 1 - r^2 / 2 + r^4 C(r^2)
  *
  * The addition of 1.5 2^52 rounds n and leaves n in the low bits of the sum. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.cu -- y [R, C] = the C columns of x [R, in] that begin at column parts[0]. Backward
- * overwrites dx, with zeros outside these columns, or adds only to these columns. */
+/* slice.cu -- y [R, C] = the C columns of x [R, in] that begin at column parts[0]. Backward either
+ * overwrites dx, with zeros outside these columns, or adds to these columns and leaves the others
+ * unchanged. */
 #include "backend/cuda/ops/columns.cuh"
 
 /* Write `from` [rows, width] to columns begin .. begin + width - 1 of `to` [rows, to_width], and

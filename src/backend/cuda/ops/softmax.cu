@@ -4,8 +4,9 @@
  *     SOFTMAX        y = exp(x - m) / sum exp(x - m)          dx = y (dy - sum dy y)
  *     LOG_SOFTMAX    y = (x - m) - log sum exp(x - m)         dx = dy - exp(y) sum dy
  *
- * y may share x's memory, and dx may share dy's memory, because a row's sums are complete before
- * the row is written. The order of operations and the bits are the same as in the cpu backend. */
+ * The output y may share x's memory, and dx may share dy's memory, because the sums of a row are
+ * complete before the row is written. The order of operations and the bits are the same as in the
+ * cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"
 #include "backend/cuda/rows.cuh"

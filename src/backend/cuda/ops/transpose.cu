@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.cu -- to [a, j, b, i, c] = from [a, i, b, j, c]; a includes the samples. If c is 1,
- * square tiles go through shared memory (Ruetsch and Micikevicius 2009, "Optimizing Matrix
+/* transpose.cu -- to [a, j, b, i, c] = from [a, i, b, j, c]; axis `a` includes the samples. If c is
+ * 1, square tiles go through shared memory (Ruetsch and Micikevicius 2009, "Optimizing Matrix
  * Transpose in CUDA"), so that both sides are accessed along rows. Otherwise threads copy along
  * contiguous runs. */
 #include "backend/cuda/cuda.cuh"
@@ -8,12 +8,12 @@
 /* Side of a square in elements, and number of rows that a thread block copies together. */
 enum { SIDE = 32, ROWS = BLOCK / SIDE };
 
-/* Dimensions of `from`. There is a line for each pair of indices along a and b. */
+/* Dimensions of `from`. There is a line for each pair of indices along the axes `a` and `b`. */
 struct sides {
     int64_t i, b, j, c, lines;
 };
 
-/* The first function returns the offset of a line in `from`, the second the offset of a line in
+/* line_of_from() returns the offset of a line in `from`, and line_of_to() the offset of a line in
  * `to`. */
 __device__ static inline int64_t line_of_from(const sides &s, int64_t line) {
     return (line / s.b * s.i * s.b + line % s.b) * s.j * s.c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* upsample.cu -- each pixel becomes a block of equal pixels. dx of a pixel is the sum of dy over
- * the pixel's block, first over rows, then over columns, as in `cpu`. */
+/* upsample.cu -- each pixel becomes a block of equal pixels. The dx of a pixel is the sum of dy
+ * over the pixel's block: first over rows, then over columns, as in the cpu backend. */
 #include "backend/cuda/ops/images.cuh"
 
 template <class T> static __global__ void upsample_forward(T *y, const T *x, image_windows g) {
