@@ -13,7 +13,7 @@ typedef struct cgp__host {
     int threads;
     void (*parallel_for)(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                          const void *work);
-    /* The functions of the same names in cgp_backend_kernels. */
+    /* The functions `convert` and `add` of cgp_backend_kernels. */
     cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n);
     cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);

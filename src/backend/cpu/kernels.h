@@ -2,10 +2,10 @@
 /* kernels.h -- the vector kernels of the `cpu` backend, one table per instruction set.
  *
  * Every file in kernels/ is compiled three times for x86-64 (v1, v3 and v4), or once for aarch64
- * (neon). The names of its functions end in _v1, _v3, _v4 or _neon. They are called only through
- * the tables below, so that no instruction runs on a machine that lacks it. The result for a row
- * (for an element, in elementwise kernels) depends only on that row. Neighbouring rows, addresses
- * and the position of a loop's end do not affect the result. */
+ * (neon). The names of its functions end in _v1, _v3, _v4 or _neon. The functions are called only
+ * through the tables below, so that no instruction runs on a machine that lacks it. The result for
+ * a row (for an element, in elementwise kernels) depends only on that row. Neighbouring rows,
+ * addresses and the position of a loop's end do not affect the result. */
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
 

@@ -9,8 +9,8 @@
  *
  * A team always has all threads of the device, because libgomp ends threads that a smaller team
  * does not need, and starts new threads for a larger team. Threads inherit the owner's affinity,
- * which includes all T cores. They are not pinned one by one, because a thread started later would
- * share the owner's core.
+ * which includes all T cores. The threads are not pinned one by one: a thread that is started later
+ * would inherit the owner's single core.
  *
  * A thread begins with its own partition of the items, which is the same part in each kernel. This
  * gives cache affinity, because that part of the previous kernel's result is still in the thread's

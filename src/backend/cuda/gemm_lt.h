@@ -18,7 +18,8 @@
  *   order of additions would change the bits.
  * - Rows of c are close to plain sums, whether they are written or added to the previous c.
  *
- * If no algorithm passes, or there is no library, gemm_mma.cuh computes the GEMM.
+ * If no algorithm passes, or there is no library, the plug-in's own kernels compute the GEMM:
+ * gemm_mma.cuh in bf16; for tf32, gemm.cuh, which computes in f32.
  *
  * In a weight's gradient, k is the number of rows. The guarantee for this gradient is weaker: equal
  * rows give equal bits at every position and in every run. This is enough, because cgpipe itself
@@ -73,7 +74,7 @@ typedef struct cgp__cuda_lt cgp__cuda_lt;
 /* The GEMM of a kernel. */
 typedef struct cgp__cuda_lt_gemm cgp__cuda_lt_gemm;
 
-/* Create the GEMM of a kernel. *out stays NULL if gemm_mma.cuh computes the GEMM. */
+/* Create the GEMM of a kernel. *out stays NULL if the plug-in's own kernels compute the GEMM. */
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out);
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm);

@@ -32,7 +32,8 @@ typedef struct cgp__cuda_lt_calls {
 #undef CGP__CUDA_LT_FIELD
 } cgp__cuda_lt_calls;
 
-/* The algorithm chosen for a problem. If there is none, gemm_mma.cuh computes the GEMM. */
+/* The algorithm chosen for a problem. If there is none, the plug-in's own kernels compute the
+ * GEMM. */
 typedef struct cgp__cuda_lt_choice {
     cgp__cuda_gemm_problem problem;
     bool is_there;

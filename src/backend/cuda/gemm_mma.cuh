@@ -38,8 +38,8 @@ namespace gemm {
 
 /* --- tiles --- */
 
-/* DOWN x ACROSS: arrangement of the warps of a thread block. RESIDENT: number of thread blocks per
- * SM for which ptxas leaves registers. */
+/* DOWN x ACROSS: arrangement of the warps of a thread block. RESIDENT: minimum number of resident
+ * thread blocks per SM, which limits registers. */
 template <int BM_, int BN_, int DOWN_, int ACROSS_, int RESIDENT_> struct mma_shape {
     enum {
         BM = BM_,

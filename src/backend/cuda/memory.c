@@ -82,7 +82,8 @@ cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp
                            "copy of %zu bytes", bytes);
 }
 
-/* Return the GPU to which an address belongs. With unified addressing, CUDA can find it. */
+/* Return the ordinal of the GPU to which an address belongs, or -1. With unified addressing, CUDA
+ * can find the GPU. */
 int cgp__cuda_ordinal_of(const cgp_device *device, const void *address) {
     struct cudaPointerAttributes found;
     cudaError_t error = cgp__cuda_use_any(device->ordinal);

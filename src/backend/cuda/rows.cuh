@@ -39,13 +39,14 @@ static inline cudaError_t launch_rows(void (*several)(P...), void (*one)(P...), 
                   stream, arguments...);
 }
 
-/* Return the row of the thread block that this thread helps to add; ROWS or more: no row. */
+/* Return the index of the row that this thread helps to add. If the index is ROWS or more, the
+ * thread adds no row. */
 __device__ static inline int sum_row(void) {
     return (int)threadIdx.x / LANES;
 }
 
-/* `arrays` values of each column of ROWS rows, in shared memory. Rows are padded by LANES floats,
- * so that two rows that are read together lie in different banks. */
+/* A tile in shared memory: `arrays` values for each column of ROWS rows. Rows are padded by LANES
+ * floats, so that two rows that are read together lie in different banks. */
 template <int arrays, int ROWS> struct row_tile {
     static constexpr int columns = 4096 / ROWS;
     float at[arrays][ROWS][columns + LANES];

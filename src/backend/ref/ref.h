@@ -48,7 +48,8 @@ static inline int64_t cgp__ref_elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
-/* The pixels of an image, along one axis, that lie in the window from .. from + kernel - 1. */
+/* Along one axis, the pixels begin .. end - 1 of an image that lie in a window. The window consists
+ * of pixels `from` .. `from` + `kernel` - 1. */
 typedef struct cgp__ref_span {
     int64_t begin, end;
 } cgp__ref_span;
@@ -57,8 +58,8 @@ static inline cgp__ref_span cgp__ref_span_of(int64_t from, int64_t kernel, int64
     return (cgp__ref_span){from > 0 ? from : 0, from + kernel < side ? from + kernel : side};
 }
 
-/* Return the index of the window that begins at a pixel of the padded image; -1: none of the
- * `windows` windows begins there. */
+/* Return the index of the window that begins at a pixel of the padded image; -1: no window begins
+ * at this pixel. There are `windows` windows. */
 static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t windows) {
     return pixel < 0 || pixel % stride || pixel / stride >= windows ? -1 : pixel / stride;
 }

@@ -17,8 +17,8 @@
  *
  * Threads divide the work in one of three ways, chosen by estimated time:
  *
- * - by columns: threads pack rows of `a` together, then each takes micro-panels, with its own
- *   buffer for `b`;
+ * - by columns: all threads together pack a block of `a`; then each thread takes micro-panels of
+ *   `b`, for which it has its own buffer;
  * - by rows, if n is small: each thread takes blocks of rows with all columns and all of k, with
  *   one barrier at the end;
  * - by k, if m and n are small: each thread takes blocks of k with its own sums, which are added to

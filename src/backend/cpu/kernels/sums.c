@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sums.c -- sums of two tensors, of the rows of a matrix, and dot products of rows.
+/* sums.c -- sums of two tensors, sums over the rows of a matrix, and dot products of rows.
  *
  *     y = a + b          sum[c] = or += ((P0 + P1) + P2) + ...          out[i] = a[i] . b[i]
  *

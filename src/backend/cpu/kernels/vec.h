@@ -5,7 +5,7 @@
  * Vectors are explicit, because a loop that the compiler vectorises ends in scalar code, and scalar
  * and vector functions round differently. Here the tail of a loop is loaded into a zeroed vector
  * and runs through the same vector code. A product and a sum are contracted to an FMA only in
- * multiply_add(); v1 has no FMA, so there the result is rounded twice. */
+ * multiply_add(); v1 has no FMA, so multiply_add() rounds twice in v1. */
 #ifndef CGP_SRC_CPU_VEC_H
 #define CGP_SRC_CPU_VEC_H
 

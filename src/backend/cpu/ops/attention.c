@@ -477,7 +477,7 @@ static bool coincide(const head *h) {
 }
 
 /* Convert the rows of dk or dv to f32 and store them in `summed`. If `back` is set, convert
- * `summed` to the type of dk or dv instead, and store it there or add it. */
+ * `summed` to the type of dk or dv instead, and store the result in dk or dv, or add it. */
 static void convert_sums(const head *h, float *summed, void *dx, int64_t width, int64_t stride,
                          bool back, bool add) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;

@@ -257,8 +257,8 @@ static void widen_factors(const norm *w, int64_t set) {
 }
 
 /* Return the number of wide rows of a block. Blocks are processed from the last to the first. The
- * first pass left most of the last block in the caches, and this pass leaves the beginning of the
- * result there for the next reader. */
+ * first pass left most of the last block in the caches. The second pass leaves the beginning of the
+ * result in the caches, for the next reader. */
 static int64_t apply_rows(const layout *l) {
     return cgp__cpu_block_rows(l->width);
 }

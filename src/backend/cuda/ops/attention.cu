@@ -194,8 +194,9 @@ __global__ void __launch_bounds__(S::THREADS) keys_tile(attention<T> a) {
 
 /* --- host --- */
 
-/* Launch one thread block for each tile of the `rows` rows of each of `heads` heads, and for each
- * group of `each` columns. If thread blocks are few, launch `few`, whose tiles have 16 rows. */
+/* Divide the `rows` rows of each of `heads` heads into tiles, and the columns into groups of `each`
+ * columns. Launch one thread block for each tile and group. If there would be few thread blocks,
+ * launch `few` instead, whose tiles have 16 rows. */
 template <class T>
 static cudaError_t launch_tiles(void (*kernel)(attention<T>), void (*few)(attention<T>),
                                 int64_t rows, int64_t heads, int columns, int each,

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(MMA_THREADS, BLOCKS<D>) queries_mma(attention<
 /* Return the dropout factors of queries `query` and query + 1 for keys `key` and key + 8, in the
  * order of a fragment. One call of the generator makes the random words of four neighbouring keys,
  * which belong to four lanes. Each of these lanes makes the words of one of four pairs (query,
- * group of keys), and the lanes exchange them. */
+ * group of keys), and then the lanes exchange words. */
 __device__ static inline void transposed_factors_of(float (&factors)[4],
                                                     const attention<bf16> &a,
                                                     const head<bf16> &h, int number, int query,
@@ -288,7 +288,8 @@ static_assert(bytes_of_tiles<128>() == 69632, "dynamic shared memory of queries_
 static_assert(sizeof(keys_shared<64>) == 56832, "dynamic shared memory of keys_mma<64>");
 static_assert(sizeof(keys_shared<128>) == 70400, "dynamic shared memory of keys_mma<128>");
 
-/* Launch one thread block for each tile of the `rows` rows of each of `heads` heads. */
+/* Divide the `rows` rows of each of `heads` heads into tiles, and launch one thread block for each
+ * tile. */
 static cudaError_t launch_tiles(void (*kernel)(attention<bf16>), int64_t rows, int64_t heads,
                                 int64_t bytes, const attention<bf16> &a, cudaStream_t stream) {
     const int64_t tiles = ceil_div(rows, TILE) * a.n * heads;

@@ -22,8 +22,8 @@ enum { MMA_THREADS = 128, MMA_ROWS = 16 };
 template <int D> constexpr int ROW_STRIDE = D + CHUNK;
 template <int D> constexpr int TILE_ELEMENTS = (D + CHUNK) * TILE;
 
-/* Number of thread blocks per SM for which ptxas leaves registers, in the kernels for forward and
- * for dq. */
+/* Number of resident thread blocks per SM that the kernels for forward and for dq allow: ptxas
+ * limits their registers accordingly. */
 template <int D> constexpr int BLOCKS = D == NARROW ? 3 : 2;
 
 /* Return the first row of this warp in a tile. */
@@ -171,8 +171,8 @@ __device__ static inline float quad_sum(float x) {
 }
 
 /* Set `factors` to this lane's dropout factors for eight keys; all are 1 if dropout is off. Rows g
- * and g + 8 are queries `query` and `query` + 8. A lane computes random words of four keys of one
- * of these rows, and exchanges two of them with its neighbour. */
+ * and g + 8 are queries `query` and `query` + 8. A lane computes the random words of four keys for
+ * one of these rows, and exchanges two words with its neighbour. */
 template <class T>
 __device__ static inline void factors_of(float (&factors)[4], const attention<T> &a,
                                          const head<T> &h, int query, int key) {

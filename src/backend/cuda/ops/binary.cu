@@ -41,8 +41,8 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                false, stream, Op{});
 }
 
-/* Operands of backward. x points to dy if backward does not read x. A NULL dx[k] is not
- * computed. */
+/* Operands of backward. If backward does not read x, the pointers in x point to dy. A NULL dx[k] is
+ * not computed. */
 template <class T> struct gradients {
     const T *x[2], *dy;
     T *dx[2];

@@ -29,8 +29,8 @@
 
 using namespace gemm;
 
-/* Maximum number of elements of a k range, and maximum number of pixels of a part of an output
- * row. */
+/* DEPTH: maximum number of elements of a k range. RUN: maximum number of pixels of a part of an
+ * output row. */
 enum { DEPTH = 512, RUN = 256 };
 
 /* --- LINEAR --- */

@@ -34,7 +34,8 @@ struct side {
 struct sizes {
     side down, across;
     int64_t n;
-    /* Numbers of channels of x and of y, and of a group in x and in y. */
+    /* `in` and `out`: numbers of channels of x and of y. `group_in` and `group_out`: numbers of
+     * channels of one group in x and in y. */
     int in, out, group_in, group_out;
 };
 

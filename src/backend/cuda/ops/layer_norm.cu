@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     });
 }
 
-/* Compute partial [row blocks, 2 or 1, C]: the sums of dweight and, if centred, of dbias.
+/* Set `partial` [row blocks, 2 or 1, C] to the sums of dweight and, if centred, of dbias.
  * LOADED_ROWS rows are loaded before they are added. */
 template <class T, bool centred> __global__ void norm_weight(float *partial, operands<T> a) {
     __shared__ float means[ROW_BLOCK], rstds[ROW_BLOCK];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.cu -- softmax of each row, and its log, with m = max x.
+/* softmax.cu -- computes the softmax of each row, or its log. Below, m = max x.
  *
  *     SOFTMAX        y = exp(x - m) / sum exp(x - m)          dx = y (dy - sum dy y)
  *     LOG_SOFTMAX    y = (x - m) - log sum exp(x - m)         dx = dy - exp(y) sum dy

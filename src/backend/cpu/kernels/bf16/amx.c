@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amx.c -- GEMM in bf16 on AMX: c [m, n] = a [m, k] b [k, n], a block of rows of `a` by a range of
- * columns of `b`.
+/* amx.c -- GEMM in bf16 on AMX: c [m, n] = a [m, k] b [k, n], for a block of rows of `a` and a
+ * range of columns of `b`.
  *
  *              a, packed                    b, packed                        c
  *         k  0..31       32..63        k    micro-panel, 32 columns     +----+----+
