@@ -128,7 +128,7 @@ template <class T> __device__ static inline float rounded(float value) {
     return load(&element, 0);
 }
 
-/* RELU: return `value` if `sign` > 0 or is a NaN, otherwise slope times `value`. With slope 0 the
+/* RELU: return `value` if `sign` > 0 or is a NaN, otherwise slope times `value`. If slope is 0, the
  * result is 0, even for an infinity. */
 __device__ static inline float rectified(float sign, float value, float slope) {
     return sign <= 0.0f ? (slope > 0.0f ? value * slope : 0.0f) : value;

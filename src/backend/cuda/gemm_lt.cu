@@ -4,7 +4,7 @@
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/cuda.cuh"
 
-/* Return a pseudorandom value in [-1, 1) that depends on `salt` and i only. Magnitudes range from
+/* Return a pseudorandom value in [-1, 1) that depends only on `salt` and i. Magnitudes range from
  * 2^-7 to 1, so that additions round. */
 __device__ static inline float number(uint32_t salt, int64_t i) {
     uint32_t x = (uint32_t)i * 0x9e3779b9u + (uint32_t)(i >> 32) + salt * 0x85ebca6bu;

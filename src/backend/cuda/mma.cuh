@@ -139,8 +139,8 @@ __device__ static inline int lane() {
 }
 
 /* Return this lane's address for ldmatrix of a block of 16 x 16 at (row, column) of a tile, whose
- * rows are STRIDE elements apart. Matrix 1 is the block's lower left quarter if DOWN, otherwise the
- * upper right quarter. */
+ * rows are STRIDE elements apart. If DOWN is true, matrix 1 is the lower left quarter of the block,
+ * otherwise the upper right quarter. */
 template <int STRIDE, bool DOWN>
 __device__ static inline const bf16 *matrix_row(const bf16 *tile, int row, int column) {
     const int odd = lane() / 8 % 2 * 8, high = lane() / 16 * 8;

@@ -130,7 +130,7 @@ struct tensors {
 };
 static_assert(sizeof(tensors) + sizeof(cgp_update) <= 4096, "arguments of a kernel");
 
-/* Update pack p of n elements. */
+/* Update pack p, which has n elements. */
 template <class Rule, int n>
 __device__ static inline void update_pack(const tensor &t, const constants &k, int64_t p) {
     typedef pack<float, n> floats;

@@ -10,7 +10,8 @@ typedef struct padding {
     void *to;
     const void *from;
     int64_t to_height, to_width, from_height, from_width;
-    /* to (i, j) = from (i - top, j - left), or zero. */
+    /* Pixel (i, j) of `to` is pixel (i - top, j - left) of `from`, or zero if `from` has no such
+     * pixel. */
     int64_t top, left;
     bool add;
 } padding;

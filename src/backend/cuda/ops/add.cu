@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* add.cu -- y = x[0] + x[1], with an optional fused RELU; dx[0] = dx[1] = dy. Saves nothing. The
- * output y may share memory with an x[k]; a dx[k] that shares dy's memory needs no work. */
+/* add.cu -- y = x[0] + x[1], with an optional fused RELU; dx[0] = dx[1] = dy. The op saves nothing.
+ * The output y may share memory with an x[k]; a dx[k] that shares dy's memory needs no work. */
 #include "backend/cuda/map.cuh"
 
 template <class T> struct sum_of {

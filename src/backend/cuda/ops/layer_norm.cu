@@ -84,7 +84,8 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_forward(operands<T> all) {
     });
 }
 
-/* Compute dx from each row's sum of g h and, if centred, sum of g. The tile holds g and h. */
+/* Compute dx from each row's sum of g h and, if `centred` is true, its sum of g. The tile holds g
+ * and h. */
 template <class T, bool centred, int ROWS>
 __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     constexpr int sums = centred ? 2 : 1;
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     });
 }
 
-/* Set `partial` [row blocks, 2 or 1, C] to the sums of dweight and, if centred, of dbias.
+/* Set `partial` [row blocks, 2 or 1, C] to the sums of dweight and, if `centred` is true, of dbias.
  * LOADED_ROWS rows are loaded before they are added. */
 template <class T, bool centred> __global__ void norm_weight(float *partial, operands<T> a) {
     __shared__ float means[ROW_BLOCK], rstds[ROW_BLOCK];
