@@ -131,7 +131,8 @@ static double *stage_costs(const cgp_plan *plan) {
     return costs;
 }
 
-/* Return true if a gradient arrives at a stage, leaves it, or is made there for the caller. */
+/* Return true if stage `j` receives a gradient, sends a gradient, or makes a gradient for the
+ * caller. */
 static bool has_gradient(const cgp_plan *plan, int j) {
     const cgp__messages *m = &plan->messages;
     for (int s = m->first_stage_edge[j]; s < m->first_stage_edge[j + 1]; s++) {
@@ -206,7 +207,7 @@ cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *
     return status;
 }
 
-/* Replace the table that gave the placement by the generated table. */
+/* Replace the table that was made for the placement with the generated table. */
 static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const double *costs) {
     cgp_schedule_destroy(plan->actions.table);
     plan->actions.table = NULL;
@@ -215,8 +216,8 @@ static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const doub
 
 /* --- schedule --- */
 
-/* Return the size of a forward group: one micro-batch per device, but at most as many as each
- * forward edge has buffers. */
+/* Return the number of micro-batches of a forward group: one per device, but at most the number of
+ * buffers of any forward edge. */
 static int forward_group(const cgp_plan *plan) {
     int group = plan->placement.n_devices;
     for (int e = 0; e < plan->messages.n_edges; e++) {
@@ -279,8 +280,8 @@ static bool is_as_fast(cgp_plan *plan, const cgp_schedule_costs *costs, const in
 }
 
 /* A stage without backward waits for no gradient, so it could run ahead of later stages by the
- * whole mini-batch. Give the edges after such a stage the fewest buffers (2, 4, 8 ..) that do not
- * make the simulated step longer. `capacity`, `most`: [edges] scratch. */
+ * whole mini-batch. Give each edge out of such a stage the smallest number of buffers (2, 4, 8 ..)
+ * that does not make the simulated step longer. `capacity`, `most`: [edges] scratch. */
 static cgp_status bound_forward_stages(cgp_plan *plan, const cgp_schedule_costs *costs,
                                        int *capacity, int *most) {
     cgp__edge_plan *edges = plan->messages.edges;

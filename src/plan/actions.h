@@ -17,11 +17,11 @@ typedef struct cgp__actions {
 /* Make a table with the placement of stages on devices. */
 cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *options);
 
-/* Return the name of the plan's schedule: the default if the options have none. */
+/* Return the name of the plan's schedule. If the options name no schedule, return the default. */
 const char *cgp__schedule_name_of(const cgp_plan_options *options);
 
-/* Generate the compute actions of a full mini-batch. costs: [4][stages] FLOPs of F, I, W and R;
- * NULL: each costs 1. */
+/* Generate the compute actions of a full mini-batch. `costs` [4][stages]: FLOPs of F, I, W and R.
+ * If `costs` is NULL, each action costs 1. */
 cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *options,
                                const double *costs, cgp_schedule **out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balance.c -- finds the balance of a plan. It gives the search (partition/balance_search.c) the
- * plan's schedule and the costs of layers for a micro-batch. */
+/* balance.c -- finds the balance of a plan. It passes the plan's schedule and the layers' costs for
+ * one micro-batch to the search (partition/balance_search.c). */
 #include "plan/balance.h"
 
 #include <stdlib.h>

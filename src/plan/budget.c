@@ -3,15 +3,15 @@
  *
  * Each device has a Pareto frontier of choices of recomputed values (segments.c). At each later
  * point of the frontier, backward recomputes more values, takes more time and needs fewer bytes.
- * The bytes of a point are an estimate, so the search makes a plan for it. The bytes that this plan
- * needs beyond the estimate are subtracted from the limit, and this gives the next point. A point
- * known to fit and a point known not to fit bound the next point from both sides, as in regula
- * falsi. The search advances on all devices at the same time, because the choice on one device
- * hardly affects the others.
+ * The bytes of a point are an estimate, so the search makes a plan for the point. The search
+ * subtracts the bytes that this plan needs beyond the estimate from the limit. The reduced limit
+ * gives the next point. A point known to fit and a point known not to fit bound the next point from
+ * both sides, as in regula falsi. The search advances on all devices at the same time, because the
+ * choice on one device hardly affects the others.
  *
- * If the smallest point of a device does not fit, the frontiers of plans with R are searched. In
- * these plans, a micro-batch keeps only its input until R recomputes the values of its slot.
- * Backward recomputes the other values. */
+ * If the point with the fewest bytes does not fit on a device, the search continues on the
+ * frontiers of plans with R. In these plans, a micro-batch keeps only its input until R recomputes
+ * the values of the micro-batch's slot. Backward recomputes the other values. */
 #include "plan/budget.h"
 
 #include <math.h>
@@ -27,17 +27,17 @@
 
 enum {
     ROUNDS = 12,
-    MOST_RAISES = 16,  /* maximum number of limits to try until one fits */
-    MOST_NODES = 2000, /* maximum number of nodes of a model whose least limit is searched; this
-                        * search makes about a thousand plans */
+    MOST_RAISES = 16,  /* maximum number of limits to try before one fits */
+    MOST_NODES = 2000, /* maximum number of nodes of a model for which the least limit is searched;
+                        * that search makes about a thousand plans */
 };
 
 typedef struct device_search {
     cgp__device_chain chain;
     /* the device's limit, and the bytes that the last plan needed beyond the estimate */
     int64_t limit, beyond;
-    /* points of the frontier: the current point, the last that is known not to fit, and the first
-     * that is known to fit */
+    /* points of the frontier: the current point, the last point known not to fit, and the first
+     * point known to fit */
     int point, fails, fits;
 } device_search;
 
@@ -84,7 +84,7 @@ static cgp_status make(budget *b, const cgp_plan_options *options, cgp_recompute
     return cgp__plan_make_with(out, b->model, &o, recomputed);
 }
 
-/* Return true if a plan recomputes anything. */
+/* Return true if a plan recomputes at least one value. */
 static bool is_recomputing(const cgp_plan *plan) {
     return plan->setup.recomputed || plan->setup.recompute != CGP_RECOMPUTE_NEVER;
 }
@@ -121,7 +121,7 @@ static void choose_point(device_search *s, bool middle) {
 }
 
 /* Choose the next point on each device's frontier. Return false if a device has no point left, or
- * if a plan with all these points was made already. */
+ * if no device's point has changed (the plan for these points exists already). */
 static bool choose(budget *b, bool middle) {
     bool open = false;
     for (int d = 0; d < b->devices; d++) {
@@ -199,8 +199,8 @@ static cgp_status search_points(budget *b, const cgp_plan *first, cgp_recompute 
     return planned ? CGP_OK : plan_points(b, first, base);
 }
 
-/* Search the frontiers of plans that have the actions of recomputation mode `base`. `first`: the
- * plan of mode `base` itself. */
+/* Search the frontiers of plans whose actions are those of recomputation mode `base`. `first` is
+ * the plan of mode `base` itself. */
 static cgp_status search_base(budget *b, const cgp_plan *first, cgp_recompute base) {
     const cgp_status status = search_points(b, first, base);
     for (int d = 0; d < b->devices; d++)

@@ -6,18 +6,20 @@
 #include <cgpipe/plan.h>
 
 /* Make the plan for CGP_RECOMPUTE_BUDGET; if no plan fits, make the plan that exceeds its limits
- * the least. `all`: the other modes, and plans with R, are candidates too. `too_slow`: give up when
- * the step of a plan that does not fit takes this many FLOPs; INFINITY: never. */
+ * the least. If `all`, plans of the other modes and plans with R are candidates too. `too_slow`:
+ * give up when a plan does not fit and its step takes at least this many FLOPs; INFINITY: never
+ * give up. */
 cgp_status cgp__plan_budget(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options,
                             bool all, double too_slow);
 
-/* Find a memory_limit with which cgp__plan_budget() finds a plan that fits, though it finds none
- * with one byte less. The options' own limit has no influence, unless it is 0. *least is 0 if a
- * limit in a device's name is too small, or if the model is too large for this search. */
+/* Find the least memory_limit: cgp__plan_budget() finds a plan that fits with this limit, but finds
+ * no such plan with a limit one byte smaller. The value of the options' own limit has no influence.
+ * *least is 0 if the options have no limit, if a limit in a device's name is too small, or if the
+ * model is too large for this search. */
 cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options *options,
                                   int64_t *least);
 
-/* Replace *plan by the plan that the search finds with a smaller memory_limit, `least`. */
+/* Replace *plan with the plan that the search finds for the smaller memory_limit `least`. */
 cgp_status cgp__plan_budget_smaller(cgp_plan **plan, const cgp_plan_options *options,
                                     int64_t least);
 

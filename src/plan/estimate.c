@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* estimate.c -- estimates the costs of layers on a device for which only the speed is given. The
- * time of a kernel is the time of its arithmetic or of its memory traffic, whichever is longer.
- * Source: Williams, Waterman and Patterson 2009, "Roofline: An Insightful Visual Performance Model
- * for Multicore Architectures". */
+/* estimate.c -- estimates the costs of layers on a device for which only the speed is given. A
+ * kernel takes as long as its arithmetic or its memory traffic, whichever is longer. Source:
+ * Williams, Waterman and Patterson 2009, "Roofline: An Insightful Visual Performance Model for
+ * Multicore Architectures". */
 #include <cgpipe/planner.h>
 
 #include <math.h>
@@ -25,8 +25,8 @@ static double value_bytes(const estimate *e, const cgp_model *model, int value, 
     return (double)cgp__type_bytes(&type, n);
 }
 
-/* Return the bytes that a kernel reads and writes. Each operand counts once, except that gradients
- * of parameters count twice: W reads them and adds to them. */
+/* Return the bytes that a kernel reads and writes. Each operand counts once. Gradients of
+ * parameters count twice, because W reads each gradient and writes the sum. */
 static double traffic(const estimate *e, const cgp_model *model, const cgp__node_kernels *kernels,
                       cgp_op_direction d) {
     const cgp__node *node = &model->nodes[kernels->node];

@@ -20,8 +20,8 @@ static size_t pattern_length(const char *list) {
     return n;
 }
 
-/* Put the parameters that match a pattern into group g, except parameters that are in an earlier
- * group. */
+/* Put the parameters that match a pattern into group `g`. A parameter that already belongs to a
+ * group stays there. */
 static cgp_status add_pattern(cgp__groups *groups, int g, const cgp_model *model,
                               const char *pattern, int *added) {
     bool matches = false;

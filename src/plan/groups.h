@@ -22,7 +22,7 @@ static inline int cgp__group_of(const cgp__groups *groups, int parameter) {
 }
 
 /* Find the parameters of each group. @retval CGP_EINVAL A pattern matches no parameter, or all
- * parameters of a group are in earlier groups. @retval CGP_ENOMEM */
+ * parameters of a group already belong to earlier groups. @retval CGP_ENOMEM */
 cgp_status cgp__groups_find(cgp__groups *groups, const cgp_model *model, const cgp_optim *optim);
 
 void cgp__groups_release(cgp__groups *groups);

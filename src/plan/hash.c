@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hash.c -- hashes everything that must be equal on all ranks before they run a plan together: what
- * each rank does, sends, keeps and checks. The hash leaves out what the code of this version
- * derives from these data, such as programs and offsets. The hash also leaves out the functions of
- * a custom op and the bytes of its attributes, because these may hold addresses. */
+ * each rank does, sends, keeps and checks. The hash excludes data that the code derives from the
+ * hashed data, such as programs and offsets. The hash also excludes the functions of a custom op
+ * and the bytes of its own attributes, because they may contain addresses. */
 #include <string.h>
 
 #include "model/model.h"
@@ -36,8 +36,8 @@ static void add_type(sum *s, cgp_dtype dtype, const cgp_shape *shape) {
 
 /* --- the graph --- */
 
-/* Add a custom op's table, which describes the op. Built-in ops need no table, because the version
- * of cgpipe determines them. */
+/* Add the fields of an op's table. They matter for custom ops; the version of cgpipe determines the
+ * tables of built-in ops. */
 static void add_op(sum *s, const cgp_op_node *use) {
     const cgp_op *op = use->op;
     const cgp_op_shapes *shapes = &use->shapes;
@@ -137,8 +137,8 @@ static void add_options(sum *s, const cgp__setup *setup) {
     add_groups(s, &setup->groups, setup->model->n_params);
 }
 
-/* Add devices, stages, edges and links. Different memory layouts give different byte counts of
- * these. */
+/* Add devices, stages, edges and links. Offsets need not be hashed: if memory layouts differ, the
+ * byte counts of devices or links differ too. */
 static void add_layout(sum *s, const cgp_plan *plan) {
     const cgp__placement *placement = &plan->placement;
     ADD_NUMBERS(s, placement->n_devices, placement->n_stages, plan->messages.n_edges,

@@ -19,24 +19,24 @@ int cgp__plan_tie(const cgp_plan *plan, int from, int to) {
     return -1;
 }
 
-/* Return whether device `to` cannot read the memory of device `from`. This is so if the memory is
- * on another rank, or is device memory of another backend. */
+/* Return true if device `to` cannot read the memory of device `from`, which is on another rank or
+ * is device memory of another backend. */
 static bool are_apart(const cgp_plan *plan, int from, int to) {
     const cgp__device_plan *a = &plan->placement.devices[from], *b = &plan->placement.devices[to];
     return a->info.rank != b->info.rank ||
            (!a->backend->host_addressable && a->backend != b->backend);
 }
 
-/* Return whether messages between two devices are worth dividing. They are if a copy between a
- * device and host memory can then overlap with the transport. */
+/* Return true if dividing the messages between two devices is worthwhile: copies between device and
+ * host memory can then overlap with the transport. */
 static bool is_divisible(const cgp_plan *plan, int from, int to) {
     const cgp__device_plan *a = &plan->placement.devices[from], *b = &plan->placement.devices[to];
     return a->info.rank != b->info.rank &&
            (!a->backend->host_addressable || !b->backend->host_addressable);
 }
 
-/* Read the environment variable CGP_PIECE_BYTES, by which tests set the maximum size of a message's
- * pieces. */
+/* Read the environment variable CGP_PIECE_BYTES. Tests use it to set the maximum size of a
+ * message's pieces. */
 static cgp_status read_piece_bytes(int64_t *bytes) {
     const char *text = getenv("CGP_PIECE_BYTES");
     char *end = NULL;
@@ -55,7 +55,8 @@ static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int 
     const bool receives = a->info.rank != b->info.rank;
     const bool to_it = a->backend->host_addressable && !b->backend->host_addressable && !receives;
     const bool from_it = !a->backend->host_addressable && are_apart(plan, from, to);
-    /* ranks exchange handles of shared memory once for all replicas, so only one may share */
+    /* ranks exchange one handle of shared memory for all replicas, so only a plan with one replica
+     * can share */
     const bool shares = receives && a->backend == b->backend && a->backend->sharing &&
                         plan->links.n < plan->messages.n_edges && bytes >= CGP__SHARED_BYTES &&
                         plan->setup.replicas == 1;
@@ -146,8 +147,9 @@ int64_t cgp__plan_lower_half(int64_t bytes) {
     return cgp__min(bytes, cgp__align_up(bytes / 2));
 }
 
-/* Add a device's links to the replicas with which it exchanges halves of pieces of gradients. A
- * device with memory of its own adds what arrives through its workspace. */
+/* Add a device's links to the replicas with which it exchanges halves of each gradient piece. If
+ * the device is not host-addressable, it copies received halves to its workspace and adds them from
+ * there. */
 static cgp_status add_exchanges(cgp_plan *plan, int device) {
     cgp__device_plan *d = &plan->placement.devices[device];
     const bool in_host = !d->backend->host_addressable;
@@ -185,7 +187,8 @@ cgp_status cgp__list_links(cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Reserve bytes in a device's memory, or in its host memory; return their offset. */
+/* Reserve bytes in a device's memory or, if `in_host`, in its host memory. Return the offset of
+ * these bytes. */
 static int64_t reserve(cgp_plan_device *info, bool in_host, int64_t bytes, int64_t *item) {
     int64_t *end = in_host ? &info->host_bytes : &info->planned_bytes;
     const int64_t offset = *end;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.h -- links, which are the buffers of messages between devices. Each edge has a link.
- * Gradients of tied parameters have additional links between devices that cannot read each other's
- * memory. A large message between ranks is cut into pieces, and each piece after the first has an
- * additional link. So the copy of one piece overlaps with the sending of another. */
+/* links.h -- links. A link is the set of buffers for messages from one device to another. Each edge
+ * has a link. Gradients of tied parameters use additional links between devices that cannot read
+ * each other's memory. A large message between ranks is cut into pieces, and each piece after the
+ * first has an additional link. So the copy of one piece overlaps with the sending of another. */
 #ifndef CGP_SRC_PLAN_LINKS_H
 #define CGP_SRC_PLAN_LINKS_H
 
@@ -10,20 +10,20 @@
 
 typedef struct cgp__link_plan {
     int from, to; /* devices */
-    /* 0: a link within a replica. k > 0: both ends are on one device, which exchanges gradients
-     * with its counterpart in replica r xor 2^(k - 1). It sends from the buffers at `offset`, and
-     * receives into those at `receive_offset`. */
+    /* 0: a link within a replica. k > 0: both ends are on one device of replica r, which exchanges
+     * gradients with its counterpart in replica r xor 2^(k - 1). The device sends from the buffers
+     * at `offset`, and receives into the buffers at `receive_offset`. */
     int level;
     /* bytes of a buffer; bytes of a whole message */
     int64_t bytes, message_bytes;
     /* Number of pieces of a message, >= 1. Piece 0 uses this link. Piece k > 0 uses link `next` + k
-     * - 1. Links for such further pieces have `pieces` = 0. */
+     * - 1, and that link has `pieces` = 0. */
     int pieces, next;
-    /* number of buffers at each end that has buffers */
+    /* number of buffers at the sender's end; also at the receiver's end if `receives` */
     int capacity;
-    /* The device that holds the sender's buffers, normally the sender. On one rank, the receiver
-     * holds these buffers if the sender shares the host's memory and the receiver does not. Such a
-     * receiver can copy only from its own host memory. */
+    /* The device that holds the sender's buffers, normally the sender. Exception: if both ends are
+     * on one rank, and the sender is host-addressable and the receiver is not, the receiver holds
+     * the buffers. Such a receiver can copy only from its own host memory. */
     int holder;
     /* The buffers are in the holder's host memory, because one device cannot access the memory of
      * the other. */
@@ -40,19 +40,19 @@ typedef struct cgp__link_plan {
     int64_t shared_offset;
 } cgp__link_plan;
 
-/* Bytes of a piece of a tied gradient; of a message that names a buffer of shared memory; of a
+/* Sizes in bytes: a piece of a tied gradient, a message that names a buffer of shared memory, and a
  * piece of a message. */
 enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4, CGP__PIECE_BYTES = 4 << 20 };
 
-/* Most bytes of a piece of the gradients that replicas add. */
+/* Maximum bytes of a piece of the gradients that replicas add. */
 enum { CGP__REDUCE_BYTES = 1 << 20 };
 
-/* Link e belongs to edge e; the links of tied gradients follow, then those of pieces, then those
- * between replicas: for each device, levels 1 .. log2 R. */
+/* Link e belongs to edge e. The links of tied gradients follow, then the links of further pieces.
+ * Last are the links between replicas: for each device, levels 1 .. log2 R. */
 typedef struct cgp__links {
     cgp__link_plan *list;
     int n, capacity;
-    int64_t reduce_bytes; /* the most bytes of a piece of gradients that replicas add */
+    int64_t reduce_bytes; /* maximum bytes of a piece of gradients that replicas add */
 } cgp__links;
 
 /* List the links. */
@@ -71,18 +71,18 @@ int cgp__plan_piece(const cgp_plan *plan, int edge, int k);
  * smaller. */
 int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge);
 
-/* Return a device's link of level 1 to other replicas; those of higher levels follow. */
+/* Return a device's link of level 1 to other replicas; its links of higher levels follow. */
 int cgp__plan_exchange(const cgp_plan *plan, int device);
 
-/* Return the bytes of a piece of a device's gradients that replicas add at once. */
+/* Return the bytes of the pieces in which replicas add a device's gradients. */
 int64_t cgp__plan_reduce_bytes(const cgp_plan *plan, int device);
 
-/* Return the bytes of the lower half of a range that two replicas divide; `bytes`: a multiple of
- * 4. */
+/* Return the size in bytes of the lower half when two replicas divide a range of `bytes` bytes, a
+ * multiple of 4. */
 int64_t cgp__plan_lower_half(int64_t bytes);
 
-/* Return the link of tied gradients from one device to another; -1: there is none, because `to` can
- * read the memory of `from`. */
+/* Return the link of tied gradients from one device to another, or -1 if there is none. Devices
+ * need no link if `to` can read the memory of `from`. */
 int cgp__plan_tie(const cgp_plan *plan, int from, int to);
 
 #endif

@@ -14,9 +14,9 @@ void cgp__list_release(cgp__list *list) {
     free(list->variants);
 }
 
-/* Return the program that F of a micro-batch runs. It is forward_nosave if nothing needs saving.
- * But a training plan that never recomputes has no forward_nosave, so F runs forward_saved even if
- * no backward follows. */
+/* Return the program that F of a micro-batch runs: forward_nosave if no values need saving,
+ * otherwise forward_saved. Exception: a training plan that never recomputes has no forward_nosave,
+ * so F always runs forward_saved. */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->setup.inference || plan->setup.recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE
@@ -24,8 +24,8 @@ static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomput
 }
 
 /* The state while a device's action list is bound. begun_forward [stages]: set when a stage's first
- * forward is bound. input_group [stages]: 1 + gradient group of the last micro-batch whose input
- * backward is bound; 0: none is bound. weight_group [stages]: the same for weight backward.
+ * forward is bound. input_group [stages]: 1 + the gradient group of the micro-batch whose input
+ * backward was bound last; 0 if none is bound. weight_group [stages]: likewise for weight backward.
  * recomputed [stages x chunks]: set if the micro-batch has an R; then its F saves nothing. */
 typedef struct binder {
     const cgp_plan *plan;
@@ -33,8 +33,8 @@ typedef struct binder {
     cgp__list *list;
     bool *begun_forward, *recomputed;
     int *input_group, *weight_group;
-    /* [stages x chunks] set if a later action of the list uses the slot; the list is walked from
-     * its end */
+    /* [stages x chunks] set if a later action of the list uses the slot; find_frees() walks the
+     * list backward */
     bool *input_used, *saved_used, *gradient_used;
     const cgp__slots *slots;
     cgp__index index; /* hash index of the bound instances */
@@ -50,15 +50,15 @@ static bool first_time(bool *begun) {
     return first;
 }
 
-/* Return true if an action is the first of its gradient group and overwrites gradients. In a step
- * that adds to the gradients of earlier steps, the first group does not overwrite these. */
+/* Return true if an action is the first of its gradient group and must overwrite the gradients. In
+ * a step that adds to the gradients of earlier steps, the first group adds instead. */
 static bool overwrites(const binder *b, int *last, int group) {
     const int before = *last;
     *last = 1 + group;
     return before != *last && !(before == 0 && b->minibatch.adds && b->minibatch.first == 0);
 }
 
-/* Bind the flags, buffer and additions of the gradients that a backward action makes. */
+/* Set the flags, buffer and additions for the gradients that a backward action makes. */
 static void bind_gradients(const binder *b, const cgp_action *action, cgp__variant *v) {
     const cgp__stage_plan *stage = &b->plan->placement.stages[v->stage];
     const bool input = action->kind != CGP_ACTION_W, weight = action->kind != CGP_ACTION_I;
@@ -75,8 +75,7 @@ static void bind_gradients(const binder *b, const cgp_action *action, cgp__varia
     }
 }
 
-/* Bind the action's range of calls, and the flags that differ between the first action of a kind
- * and later actions of this kind. */
+/* Set the action's range of calls, and the flags of an action that overwrites instead of adding. */
 static void bind_calls(const binder *b, const cgp_action *action, cgp__variant *v) {
     const cgp__program *program = &b->plan->placement.stages[v->stage].programs[v->program];
     const cgp_action_kind kind = action->kind;
@@ -160,8 +159,8 @@ static bool uses_input(const cgp__stage_plan *stage, cgp_action_kind kind) {
     }
 }
 
-/* Bind the slots of the action's micro-batch. A list that is forward only runs one micro-batch
- * after the other, all in the slots of micro-batch 0. */
+/* Set the slots of the action's micro-batch. A forward-only list runs one micro-batch after the
+ * other, each in the slots of micro-batch 0. */
 static void bind_slots(const binder *b, const cgp_action *action, cgp__variant *v) {
     const cgp__stage_plan *stage = &b->plan->placement.stages[action->stage];
     const size_t at = (size_t)stage->number * (size_t)b->slots->microbatches +

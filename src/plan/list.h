@@ -13,30 +13,30 @@
  * i - CGP__AHEAD is complete. */
 enum { CGP__AHEAD = 4 };
 
-/* A bound instance: everything that an action's calls are bound to. Equal actions of several
+/* A bound instance: everything to which an action's calls are bound. Equal actions of several
  * micro-batches share an instance. */
 typedef struct cgp__variant {
     int stage;
-    /* offsets of the slots in the device's pool; -1: the action uses no such slot */
+    /* offsets of the slots in the device's pool; -1: the action does not use the slot */
     int64_t input_slot, saved_slot, gradient_slot;
     /* program of a compute action; for SEND_F, the program that F of the same micro-batch ran */
     int program;
     /* calls of the program that the action runs: begin .. end - 1 */
     int begin, end;
-    /* If set, the action overwrites instead of adding. F overwrites its accumulators; B and I
-     * overwrite weight gradients that input backward makes. */
+    /* If set, the action overwrites its sums instead of adding to them. F overwrites its
+     * accumulators; B and I overwrite the weight gradients that input backward makes. */
     int first;
-    /* If set, B and W overwrite the weight gradients that weight backward makes, instead of adding
-     * to them. */
+    /* If set, B and W overwrite the weight gradients that weight backward makes. Otherwise they add
+     * to these gradients. */
     int first_weight;
-    /* With gradient groups: the index of the buffer in which the gradients add up, and the number
-     * of additions at the end of the action (schedule/gradient_groups.h). Both are 0 if the action
-     * writes no gradients. */
+    /* For plans with gradient groups: the index of the buffer that accumulates the gradients, and
+     * the number of additions at the end of the action (schedule/gradient_groups.h). Both are 0 if
+     * the action writes no gradients. */
     int buffer, additions;
     /* number of samples of the micro-batch */
     int64_t samples;
     /* Indices of the worker's kernel set and of the worker's captured graphs (-1: none). The
-     * pipeline fills in both. */
+     * pipeline sets both. */
     int kernels, graphs;
 } cgp__variant;
 
@@ -48,8 +48,8 @@ typedef struct cgp__bound_action {
     /* Set if the action is the last one that uses the input slot, saved slot or gradient slot of
      * its micro-batch. */
     bool frees_input, frees_saved, frees_gradient;
-    /* For each other queue: the index, in the list, of the action on that queue for which this
-     * action's queue waits; -1: none. */
+    /* wait[q]: index in the list of the action on queue q for which this action's queue waits; -1:
+     * none */
     int wait[CGP_QUEUES];
 } cgp__bound_action;
 
@@ -63,17 +63,19 @@ typedef struct cgp__list {
     int n_variants, variants_capacity;
 } cgp__list;
 
-/* The samples and micro-batches of a mini-batch, or of the share that a replica runs. An evaluation
- * or prediction is forward only. */
+/* The samples and micro-batches of a mini-batch, or of a replica's share of a mini-batch. An
+ * evaluation or prediction is forward only. */
 typedef struct cgp__minibatch {
     int64_t samples;
     bool forward_only;
-    /* The first micro-batch adds its weight gradients to the sums of earlier steps. With gradient
-     * groups, the first group alone does so; with replicas, the first group of the whole. */
+    /* The first micro-batch adds its weight gradients to the sums of earlier steps. If there are
+     * gradient groups or replicas, only the first gradient group of the whole mini-batch does
+     * so. */
     bool adds;
     int chunks;
-    /* A replica's share: the number of its first micro-batch in the whole mini-batch, and the
-     * micro-batches and samples there. `of_chunks` 0: this is the whole. */
+    /* For a replica's share: the index of its first micro-batch in the whole mini-batch, and the
+     * numbers of micro-batches and samples of the whole mini-batch. If `of_chunks` is 0, this
+     * struct describes a whole mini-batch. */
     int first, of_chunks;
     int64_t of_samples;
 } cgp__minibatch;
@@ -83,23 +85,23 @@ static inline int cgp__whole_chunks(const cgp__minibatch *minibatch) {
     return minibatch->of_chunks ? minibatch->of_chunks : minibatch->chunks;
 }
 
-/* Return a replica's share of a mini-batch of `samples`, for a training step. A share may have no
- * sample. With one replica it is the whole. */
+/* Return a replica's share of a training mini-batch of `samples` samples. A share may have no
+ * samples. If there is only one replica, its share is the whole mini-batch. */
 cgp__minibatch cgp__plan_share(const cgp_plan *plan, int64_t samples, int replica);
 
-/* Bind a device's list of a lowered schedule. */
+/* Bind the action list of a device in a lowered schedule. */
 cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                           cgp__minibatch minibatch, int device, cgp__list *list);
 void cgp__list_release(cgp__list *list);
 
-/* Return whether two bound instances, perhaps of different lists, are equal. */
+/* Return true if two bound instances are equal; they may belong to different lists. */
 bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b);
 
 /* Return the queue on which a device runs an action. */
 cgp_queue cgp__queue_of(cgp_action_kind kind);
 
-/* Return false if the action is a transfer and its message has no values in this arena of its
- * stage; return true for any other action. `program`: the program of the bound instance. */
+/* Return false if the action is a transfer whose message has no values in `arena` of the action's
+ * stage. Otherwise return true. `program` is the program of the bound instance. */
 bool cgp__transfer_touches(const cgp_plan *plan, const cgp_action *action, int program,
                            cgp__arena arena);
 

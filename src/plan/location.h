@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* location.h -- operands of kernel calls. An operand is an arena and an offset instead of a
- * pointer, so that one program serves every micro-batch and every allocation. */
+ * pointer, so one program works for every micro-batch and every allocation. */
 #ifndef CGP_SRC_PLAN_LOCATION_H
 #define CGP_SRC_PLAN_LOCATION_H
 
@@ -14,11 +14,11 @@ typedef enum cgp__arena {
     CGP__HOST,
     /* the caller's gradient of an output; offset: index of the output */
     CGP__HOST_GRADIENT,
-    /* in this arena and the following ones, offsets are in bytes */
+    /* in this arena and the arenas after it, offsets are in bytes */
     CGP__PARAMETERS,
     CGP__GRADIENTS,
     CGP__STATE,
-    /* accumulators and caches; offsets count from the first state */
+    /* accumulators and caches; offsets are relative to the first state */
     CGP__SCRATCH,
     /* the log of statistics; offsets count from the first entry of the replica */
     CGP__LOG,

@@ -43,8 +43,8 @@ static bool has_input_gradient(const cgp__node *node, int k) {
 }
 
 /* Visit each input of each node, in ascending order of nodes and hence of stages. Count the stages
- * that read each value or, if `readers` is not NULL, list these stages. `n`: [values] the counts so
- * far. */
+ * that read each value; if `readers` is not NULL, also list these stages. `n` [values] holds the
+ * counts so far. */
 static void visit_inputs(const lister *l, cgp__reader *readers, const int *first, int *n,
                          int *last_stage) {
     for (int i = 0; i < l->model->n_nodes; i++) {

@@ -41,7 +41,7 @@ typedef struct cgp__reader {
     int stage;
     /* the last of the stage's nodes that read the value */
     int last_node;
-    /* one of the stage's nodes makes a part of the value's gradient */
+    /* set if one of the stage's nodes makes a part of the value's gradient */
     bool gradient;
 } cgp__reader;
 
@@ -53,7 +53,8 @@ typedef struct cgp__messages {
     /* edges of activations come first */
     cgp__edge_plan *edges;
     int n_edges, edges_capacity;
-    /* [2 x edges] indices of the edges of stage 0, then of stage 1 ..; those of one stage ascend */
+    /* [2 x edges] indices of the edges of stage 0, then of stage 1 ..; the edges of one stage
+     * ascend */
     int *stage_edges;
     /* [stages + 1] index of each stage's first entry in stage_edges */
     int *first_stage_edge;
@@ -69,7 +70,7 @@ void cgp__messages_release(cgp__messages *messages);
 /* Return true if a stage reads a value. */
 bool cgp__stage_reads(const cgp__messages *messages, int value, int stage);
 
-/* Return the last node that reads a value; -1: none does. */
+/* Return the last node that reads a value; -1: no node reads the value. */
 int cgp__last_reader(const cgp__messages *messages, int value);
 
 /* Return an edge of a plan. */

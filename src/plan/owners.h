@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owners.h -- tells the modules that run a plan the device of a node and the rank of a device. */
+/* owners.h -- looks up the device of a node and the rank of a device, for the modules that run a
+ * plan. */
 #ifndef CGP_SRC_PLAN_OWNERS_H
 #define CGP_SRC_PLAN_OWNERS_H
 
@@ -8,8 +9,8 @@
 /* Return the device of a node. */
 int cgp__plan_device_of(const cgp_plan *plan, int node);
 
-/* Return true if the device belongs to the rank; with replicas, the counterpart of the device in
- * the rank's replica. */
+/* Return true if the device belongs to the rank. In a plan with replicas, this means the device's
+ * counterpart in the rank's replica. */
 bool cgp__plan_is_on(const cgp_plan *plan, int device, int rank);
 
 #endif

@@ -39,7 +39,7 @@ static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *
     return device->name ? CGP_OK : cgp__no_memory("plan", strlen(name.kind));
 }
 
-/* Name the devices, and list the stages of each. */
+/* Name the devices, and list the stages of each device. */
 static cgp_status make_devices(cgp__placement *p, const cgp_plan_options *o,
                                const cgp_schedule *table) {
     int placed = 0;

@@ -21,7 +21,7 @@ typedef struct cgp__placement {
     cgp__device_plan *devices;
 } cgp__placement;
 
-/* Place the nodes of the model. `table` has the stages and their devices. */
+/* Place the nodes of the model. `table` gives the device of each stage. */
 cgp_status cgp__place_nodes(cgp__placement *placement, const cgp__setup *setup,
                             const cgp_plan_options *options, const cgp_schedule *table);
 void cgp__placement_release(cgp__placement *placement);

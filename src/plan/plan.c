@@ -69,7 +69,8 @@ static cgp_status check_trainable(const cgp_model *model) {
                     model->n_params > 0 ? ", as all are frozen" : "");
 }
 
-/* Check that replicas can run the model: what they do not support yet is refused. */
+/* Check that replicas can run the model. Replicas support neither inference, nor an external loss,
+ * nor running statistics. */
 static cgp_status check_replicas(const cgp_plan_options *o, const cgp_model *model) {
     CGP_TRY(cgp__replicas_check(o->replicas, o->gradient_groups));
     if (o->replicas == 1) return CGP_OK;
@@ -129,8 +130,9 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     return cgp_optim_check(&o->optim);
 }
 
-/* Split by torchgpipe's rule: micro-batches of b = ceil(B / M) samples, ceil(B / b) of them. A
- * replica has at most ceil(1 / R) of these. */
+/* Split the mini-batch by torchgpipe's rule: B samples and M chunks give n = ceil(B / b)
+ * micro-batches of b = ceil(B / M) samples. Each of R replicas has at most ceil(n / R)
+ * micro-batches. */
 static void split_batch(cgp__setup *setup, const cgp_plan_options *o) {
     setup->batch = o->batch;
     setup->microbatch = (o->batch + o->chunks - 1) / o->chunks;
@@ -163,8 +165,8 @@ static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_pl
     return cgp__groups_find(&setup->groups, model, &o->optim);
 }
 
-/* Check that 64-bit integers hold all sums of bytes. No plan that fits a machine comes near the
- * limit. */
+/* Check that no sum of bytes overflows a 64-bit integer. No plan that fits into a real machine
+ * comes near the limit. */
 static cgp_status check_size(const cgp__setup *setup, int stages) {
     const cgp_model *model = setup->model;
     const int partials = cgp__setup_partials(setup);
@@ -181,7 +183,7 @@ static cgp_status check_size(const cgp__setup *setup, int stages) {
                     (long long)setup->batch, model->name);
 }
 
-/* Place the sections of each device's memory, in the order of the drawing in plan.h. */
+/* Place the sections of each device's memory, in the order shown in plan.h. */
 static void add_up(cgp_plan *plan) {
     cgp__placement *p = &plan->placement;
     for (int j = 0; j < p->n_stages; j++) {
@@ -293,7 +295,7 @@ cgp_status cgp__plan_check_limits(const cgp_plan *plan) {
 
 /* Count the bound instances that have calls, in the step of a full mini-batch. */
 static cgp_status count_variants(cgp_plan *plan) {
-    /* the last replica has as many micro-batches as any */
+    /* no replica has more micro-batches than the last one */
     cgp__minibatch full = cgp__plan_share(plan, plan->setup.batch, plan->setup.replicas - 1);
     full.forward_only = plan->setup.inference;
     full.chunks = plan->setup.chunks;
@@ -366,8 +368,9 @@ cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan
                : cgp__plan_make_with(out, model, options, NULL);
 }
 
-/* Write an error message for mode `budget`: what the fullest device needs even if everything that
- * helps is recomputed, and the smallest limit with which a plan fits; 0: not known. */
+/* Set the error message for mode `budget`. It names the bytes that the fullest device needs even
+ * with the most useful recomputation. It also names `least`, the smallest limit with which a plan
+ * fits, unless `least` is 0 (unknown). */
 static cgp_status refuse_budget(const cgp_plan *plan, int64_t least) {
     const cgp_plan_device *device = NULL;
     char needs[512], limit[32];
@@ -387,8 +390,8 @@ static cgp_status refuse_budget(const cgp_plan *plan, int64_t least) {
                     needs, limit, (long long)least);
 }
 
-/* No plan of mode `budget` was found within the limits. The search is not exact, so a plan for a
- * smaller limit may exist: take it, or refuse. */
+/* No plan of mode `budget` was found within the limits. The search is a heuristic, so a search with
+ * a smaller limit may still find a plan. Take that plan, or refuse. */
 static cgp_status retry_budget(cgp_plan **plan, const cgp_plan_options *o) {
     int64_t least = 0;
     CGP_TRY(cgp__plan_budget_least((*plan)->setup.model, o, &least));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h -- a plan. Each of its parts is filled by one source file of this folder; other modules
- * read a part through the header that defines it. A device has one allocation, with these sections:
+/* plan.h -- a plan. One source file of this folder fills each part of a plan. Other modules read a
+ * part through the header that defines the part. A device has one allocation, with these sections:
  *
  *     pipelines may share    parameters | gradients | optimizer | states
  *     each has its own       scratch | slots ... | workspace | step | transfer, receive | packed */
@@ -28,27 +28,29 @@ struct cgp_plan {
     cgp__results results;
     cgp__actions actions;
     cgp__links links;
-    /* Number of iterations of those loops that could grow faster than the model. A test reads
-     * it. */
+    /* Total iterations of the loops whose cost could grow faster than the model. A test reads this
+     * count. */
     int64_t steps;
 };
 
 /* Create a plan; devices may exceed their memory limits. */
 cgp_status cgp__plan_make(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options);
 
-/* Create a plan as cgp__plan_make() does; the mode must not be CGP_RECOMPUTE_BUDGET. recomputed:
- * [nodes] true if backward recomputes the node's value; NULL: the options' mode decides. */
+/* Create a plan as cgp__plan_make() does; the mode must not be CGP_RECOMPUTE_BUDGET. `recomputed`
+ * [nodes]: true if backward recomputes the node's value. If `recomputed` is NULL, the options' mode
+ * decides. */
 cgp_status cgp__plan_make_with(cgp_plan **out, const cgp_model *model,
                                const cgp_plan_options *options, const bool *recomputed);
 
-/* Write what a device needs: "device cpu:0: needs 53.58 MiB (parameters, ..)". Returns text. */
+/* Write the memory needs of a device to `text`: "device cpu:0: needs 53.58 MiB (parameters, ..)".
+ * Return `text`. */
 char *cgp__device_needs_text(const cgp_plan_device *device, char *text, size_t size);
 
-/* Return the bytes of the fullest device, as its memory limit counts them. */
+/* Return the bytes of the fullest device. They include everything that a memory limit counts. */
 int64_t cgp__plan_fullest(const cgp_plan *plan);
 
-/* Return the largest excess of a device over its memory limit; 0 or less: the plan fits. INT64_MIN:
- * there are no limits. */
+/* Return the largest excess of any device over its memory limit, in bytes. If this is 0 or less,
+ * the plan fits. Return INT64_MIN if no device has a limit. */
 int64_t cgp__plan_excess(const cgp_plan *plan);
 
 /* Return CGP_ELIMIT if a device exceeds its memory limit. */
@@ -57,12 +59,11 @@ cgp_status cgp__plan_check_limits(const cgp_plan *plan);
 /* Return the number of devices of a plan with these options. */
 int cgp__options_devices(const cgp_plan_options *options);
 
-/* Return CGP_EINVAL if a device has no row of costs. row_of: [devices] index of each device's row;
- * may be NULL. */
+/* Return CGP_EINVAL if a device has no row of costs. `row_of` [devices] holds the index of each
+ * device's row; may be NULL. */
 cgp_status cgp__check_row_of(const int *row_of, int devices);
 
-/* Find the balance, within caps on memory, of a plan with these options; see
- * cgp__find_balance(). */
+/* Find a balance within caps on memory for a plan with these options; see cgp__find_balance(). */
 cgp_status cgp__plan_balance(const cgp_model *model, const cgp_plan_options *options,
                              const int64_t *caps, const cgp__device_costs *costs, int *balance,
                              int64_t *bytes);

@@ -15,8 +15,8 @@ typedef struct cgp__setup cgp__setup;
  * "NAME: expected ...". */
 cgp_status cgp__precision_check(const char *name, cgp_precision precision);
 
-/* Check that a backend computes in a precision. @retval CGP_EINVAL It does not. The message
- * contains the text `device`. */
+/* Check that a backend computes in a precision. @retval CGP_EINVAL The backend does not. The
+ * message contains the text `device`. */
 cgp_status cgp__precision_check_backend(cgp_precision precision, const cgp_backend *backend,
                                         const char *device);
 
@@ -24,13 +24,14 @@ cgp_status cgp__precision_check_backend(cgp_precision precision, const cgp_backe
 cgp__arithmetic cgp__arithmetic_with(cgp_precision precision, cgp_convolution convolution);
 
 /* These functions return the type of activations and of their gradients, the arithmetic, the type
- * of a given value, and the bytes of a given value for n samples. */
+ * of a value, and the size in bytes of a value for n samples. */
 cgp_dtype cgp__activation_type(const cgp__setup *setup);
 cgp__arithmetic cgp__arithmetic_of(const cgp__setup *setup);
 cgp_dtype cgp__value_type(const cgp__setup *setup, int value);
 int64_t cgp__value_bytes(const cgp__setup *setup, int value, int64_t n);
 
-/* Return true for a model input that devices keep in another type than the caller does. */
+/* Return true if the value is a model input whose type on devices differs from its type in the
+ * caller's memory. */
 bool cgp__is_converted(const cgp__setup *setup, int value);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query.c -- getters of a plan: the public getters, and the getters by which other modules read the
+/* query.c -- getters of a plan: public getters, and getters that other modules use to read the
  * plan's parts. */
 #include "plan/plan.h"
 

@@ -4,16 +4,16 @@
  *
  * For one schedule, a recomputation mode is dominated by a mode that runs fewer or shorter actions.
  * With any balance, the step of the dominated mode is at least as long. So a mode is not tried if a
- * mode that dominates it fits with its fastest balance. This does not hold for zb-1p and zb-2p,
- * whose order of actions depends on their times.
+ * dominating mode fits with the dominating mode's fastest balance. Exception: this rule does not
+ * hold for zb-1p and zb-2p, because their order of actions depends on the times of the actions.
  *
  *     never  <  never+selective  <  except_last+selective  <  always+selective
  *            <  except_last      <  always
  *
- * `budget` may be as fast as any mode that recomputes, so only `never` dominates it.
+ * `budget` may be as fast as any mode that recomputes, so only `never` dominates `budget`.
  *
- * Once there are as many choices as the caller asked for, a mode may be given up after one plan.
- * This happens if the mode's fastest balance does not fit and is slower than all choices. */
+ * Once the search has as many choices as the caller asked for, it may give up a mode after one
+ * plan. It does so if the mode's fastest balance does not fit and is slower than all choices. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@
 
 enum {
     MODES = CGP_RECOMPUTE_BUDGET + 1,
-    WORK = 1 << 23, /* nodes and actions that all descents of a search plan */
+    WORK = 1 << 23, /* work of all descents of a search: total nodes and actions of their plans */
 };
 
 /* Modes in the order of trying: no mode comes before a mode that dominates it. */
@@ -42,7 +42,7 @@ static int rank_of(cgp_recompute mode) {
     return ranks[cgp_recompute_plain(mode)];
 }
 
-/* Return true if a step with mode `a` takes at most as long as with mode `b`. */
+/* Return true if a step with mode `a` takes at most as long as a step with mode `b`. */
 static bool dominates(cgp_recompute a, cgp_recompute b) {
     if (a == CGP_RECOMPUTE_BUDGET) return false;
     if (b == CGP_RECOMPUTE_BUDGET) return a == CGP_RECOMPUTE_NEVER;
@@ -58,8 +58,8 @@ bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b) 
 
 /* --- choices --- */
 
-/* Keep a choice if it is one of the best. Then the result owns the choice's balance; otherwise the
- * balance is freed. */
+/* If a choice is one of the best, add it to the result, which then owns the choice's balance.
+ * Otherwise free the balance. */
 static void keep(cgp__plan_search *s, cgp_search_result *out, const cgp_search_choice *choice) {
     int at = out->n;
     while (at > 0 && cgp__choice_better(choice, &out->choices[at - 1]))
@@ -77,7 +77,8 @@ static void keep(cgp__plan_search *s, cgp_search_result *out, const cgp_search_c
     s->slowest = last->makespan + last->update;
 }
 
-/* Store why the first plan could not be made. */
+/* Store the status and message of the first plan that could not be made. Return other failures than
+ * bad options, limits and devices. */
 static cgp_status refuse(cgp__plan_search *s, cgp_status status) {
     if (status != CGP_EINVAL && status != CGP_ELIMIT && status != CGP_EDEVICE) return status;
     if (s->refused != CGP_OK) return CGP_OK;
@@ -88,7 +89,7 @@ static cgp_status refuse(cgp__plan_search *s, cgp_status status) {
 
 /* --- what is tried --- */
 
-/* Add an entry to the list of what was tried: a plan that fits or, if none fits, the smallest
+/* Add an entry to the list of tried plans. `plan` fits or, if no plan fits, is the smallest
  * plan. */
 static cgp_status record(cgp__plan_search *s, const cgp_search_choice *plan, bool fits) {
     cgp_search_result *out = s->result;
@@ -102,7 +103,8 @@ static cgp_status record(cgp__plan_search *s, const cgp_search_choice *plan, boo
     return CGP_OK;
 }
 
-/* Tell whether the smallest plan of a mode exceeds the limit so much that no balance fits. */
+/* Return true if the smallest plan of a mode exceeds the limit so far that hardly any balance can
+ * fit. */
 static bool is_far(const cgp__plan_search *s, const cgp_plan_options *o) {
     for (int k = 0; s->first && k < s->first->n_tried; k++) {
         const cgp_search_choice *tried = &s->first->tried[k];
@@ -138,13 +140,13 @@ static cgp_status try_mode(cgp__plan_search *s, const cgp_plan_options *o,
     return status;
 }
 
-/* Tell whether two choices differ in nothing but their balances. */
+/* Return true if two choices have the same options apart from their balances. */
 static bool is_alike(const cgp_search_choice *a, const cgp_search_choice *b) {
     return a->recompute == b->recompute && a->chunks == b->chunks && a->precision == b->precision &&
            a->in_flight == b->in_flight && a->stages == b->stages && a->schedule == b->schedule;
 }
 
-/* Replace the entry of what was tried by a better plan. */
+/* Replace the entry of a tried plan with a better plan. */
 static void describe_again(cgp_search_result *result, const cgp_search_choice *choice) {
     for (int k = 0; k < result->n_tried; k++) {
         if (!is_alike(&result->tried[k], choice)) continue;
@@ -153,7 +155,8 @@ static void describe_again(cgp_search_result *result, const cgp_search_choice *c
     }
 }
 
-/* Complete a choice of mode `budget`; on failure free this choice and the best choice. */
+/* Complete a choice of mode `budget`. On failure, free the balances of this choice and of the best
+ * choice. */
 static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
                            cgp_search_choice *choice, cgp_search_choice *best) {
     const cgp_status status = cgp__search_complete(s, o, choice);
@@ -285,7 +288,8 @@ cgp_status cgp__search_all(cgp__plan_search *s, cgp_search_result *out) {
     return CGP_OK;
 }
 
-/* Write why no plan fits: what the fullest device of the smallest plan needs. */
+/* Set the error message for a search in which no plan fits: the needs of the fullest device of the
+ * smallest plan. */
 static cgp_status explain(const cgp__plan_search *s, const cgp_plan_options *options) {
     const cgp_search_choice *least = &s->least;
     cgp_plan_options o = *options;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search_balances.c -- chooses the balances for which a search makes plans, for one schedule and
- * recomputation mode.
+/* search_balances.c -- for one schedule and recomputation mode, chooses the balances for which a
+ * search makes plans.
  *
- * A balance is searched with an estimate of memory, which leaves out workspace and messages. What a
- * plan needs beyond the estimate is subtracted from its devices' limits, and gives the caps of the
- * next balance. If there are few balances, all of them are planned instead, except by budget, whose
- * plans are searched themselves. */
+ * The search for a balance uses an estimate of memory, which excludes workspace and messages. The
+ * bytes that a plan needs beyond the estimate are subtracted from the devices' limits. The results
+ * are the caps for the next balance. If few balances are possible, a plan is made for each balance
+ * instead. Mode `budget` is excepted, because each of its plans needs a search of its own. */
 #include "plan/search_trial.h"
 
 #include <math.h>
@@ -21,8 +21,8 @@
 
 enum {
     ROUNDS = 4,
-    PROGRESS = 8, /* a round that reduces the excess over the limit by less than 1/8 is the last
-                   * round */
+    PROGRESS = 8, /* the search stops after a round that reduces the excess over the limit by less
+                   * than 1/8 */
     HOPELESS = 4, /* a mode is hopeless if it exceeds the limit by more than 1/4 */
     FEW = 32,     /* if at most this many balances are possible, a plan is made for each */
 };
@@ -76,7 +76,8 @@ static cgp_status copy_balance(cgp_search_choice *choice, const cgp_plan *plan) 
     return CGP_OK;
 }
 
-/* Describe a plan. The balance of an earlier plan in *choice is freed. */
+/* Describe a plan in *choice. If *choice holds the balance of an earlier plan, that balance is
+ * freed. */
 static cgp_status describe(const cgp__plan_search *s, const cgp__trial *t, const cgp_plan *plan,
                            cgp_search_choice *choice) {
     const cgp_search_choice described = {
@@ -112,11 +113,11 @@ static bool set_caps(cgp__trial *t, const cgp_plan *plan) {
     return true;
 }
 
-/* Return the makespan at which a search for a plan of mode `budget` gives up. For one balance, more
- * recomputation until the plan fits hardly ever makes the plan faster, so a slow plan can be given
- * up. Another balance may be faster. */
+/* Return the makespan at which a search for a plan of mode `budget` gives up. A slow plan that does
+ * not fit needs more recomputation, which hardly ever makes the plan faster. So the balance can be
+ * given up; another balance may be faster. */
 static double too_slow(const cgp__plan_search *s) {
-    /* Mode `budget` computes makespans in FLOPs, which measured costs cannot be compared with. */
+    /* Mode `budget` computes makespans in FLOPs, which cannot be compared with measured times. */
     return s->costs ? INFINITY : s->slowest * 1.05;
 }
 
@@ -124,7 +125,7 @@ static bool is_by_budget(const cgp__trial *t) {
     return t->options.recompute == CGP_RECOMPUTE_BUDGET;
 }
 
-/* Set the excess of a plan. */
+/* Set the trial's largest and second largest excess from a plan. */
 static void measure(cgp__trial *t, const cgp_plan *plan) {
     t->excess = t->second = INT64_MIN;
     for (int d = 0; d < t->devices; d++) {
@@ -173,13 +174,13 @@ static const cgp__device_costs *costs_of(const cgp__plan_search *s) {
     return s->costs ? &s->by_device : NULL;
 }
 
-/* Descend also from the current balance. */
+/* Add the current balance to the starts of descents. */
 static void add_start(cgp__trial *t) {
     const size_t n = (size_t)t->stages;
     memcpy(t->starts + (size_t)t->n_starts++ * n, t->balance, n * sizeof *t->balance);
 }
 
-/* Plan the fastest balance. */
+/* Make a plan for the fastest balance. */
 static cgp_status try_fastest(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
                               cgp__fit *fit, bool *room) {
     bool fits = false;
@@ -194,7 +195,7 @@ static cgp_status try_fastest(cgp__plan_search *s, cgp__trial *t, cgp_search_cho
     return CGP_OK;
 }
 
-/* Plan balances within caps. */
+/* Make plans for balances within the caps. */
 static cgp_status within_caps(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
                               cgp__fit *fit) {
     bool room = true, fits = false;
@@ -212,7 +213,7 @@ static cgp_status within_caps(cgp__plan_search *s, cgp__trial *t, cgp_search_cho
     return CGP_OK;
 }
 
-/* Tell whether the last plan exceeds a limit by far. */
+/* Return true if the last plan exceeds a limit by far. */
 static bool exceeds_by_far(const cgp__trial *t) {
     for (int d = 0; d < t->devices; d++) {
         if (t->limits[d] > 0 && t->excess > t->limits[d] / HOPELESS) return true;
@@ -225,8 +226,8 @@ static cgp_status find_least_memory(const cgp__plan_search *s, cgp__trial *t) {
     return cgp__plan_balance(s->model, &t->options, t->zeros, costs_of(s), t->balance, t->bytes);
 }
 
-/* Set *yes if the balance with the least memory exceeds a limit by far: by its estimate, and what
- * the last plan needed beyond its own. */
+/* Set *yes if the balance with the least memory exceeds a limit by far. Its bytes are its estimate
+ * plus the bytes that the last plan needed beyond the last estimate. */
 static cgp_status is_hopeless(const cgp__plan_search *s, cgp__trial *t, bool *yes) {
     *yes = false;
     if (!exceeds_by_far(t)) return CGP_OK;
@@ -250,7 +251,7 @@ static bool advance(int *balance, int stages) {
     return false;
 }
 
-/* Plan all balances; keep the best one that fits. */
+/* Make a plan for each balance; keep the best plan that fits. */
 static cgp_status try_each(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *best,
                            cgp__fit *fit) {
     double fastest = INFINITY;
@@ -274,7 +275,8 @@ static cgp_status try_each(cgp__plan_search *s, cgp__trial *t, cgp_search_choice
     return status;
 }
 
-/* Plan the fastest balance and then, unless it fits, balances with less memory. */
+/* Make a plan for the fastest balance. If it does not fit, make plans for balances with less
+ * memory. */
 static cgp_status try_estimated(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
                                 cgp__fit *fit) {
     const bool budget = is_by_budget(t);
@@ -295,7 +297,7 @@ static cgp_status try_estimated(cgp__plan_search *s, cgp__trial *t, cgp_search_c
     return CGP_OK;
 }
 
-/* Tell whether no balance is faster than what is to be beaten. */
+/* Set *slow if no balance can be faster than the fastest mode so far. */
 static cgp_status is_slow(cgp__plan_search *s, cgp__trial *t, bool *slow) {
     if (is_by_budget(t) && isfinite(s->to_beat)) {
         memcpy(t->balance, t->starts, (size_t)t->stages * sizeof *t->balance);
@@ -305,7 +307,7 @@ static cgp_status is_slow(cgp__plan_search *s, cgp__trial *t, bool *slow) {
     return CGP_OK;
 }
 
-/* Improve on balances from estimates. */
+/* Improve the balances that were found by estimates. */
 static cgp_status descend(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
                           cgp__fit *fit) {
     const bool exact = *fit == CGP__FITS_FASTEST && !is_by_budget(t) && !s->options->messages;
@@ -323,7 +325,7 @@ static cgp_status descend(cgp__plan_search *s, cgp__trial *t, cgp_search_choice 
     return CGP_OK;
 }
 
-/* Search the balance with the least memory. */
+/* Search for the balance with the least memory. */
 static cgp_status try_smallest(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice) {
     bool room, fits;
     cgp_search_choice none = {0};

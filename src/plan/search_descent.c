@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search_descent.c -- first-improvement descents among balances whose values come from plans.
+/* search_descent.c -- first-improvement descents among balances. The value of a balance comes from
+ * its plan.
  *
- * The balances of search_balances.c come from estimates of memory, without workspace, messages and
- * what a budget recomputes. Here each balance is planned. Less is better, and the first key that
- * differs decides:
+ * search_balances.c finds balances by estimates of memory, which exclude workspace, messages and
+ * the recomputation of mode `budget`. A descent makes a plan for each balance instead. A value has
+ * three keys. Less is better, and the first key that differs decides:
  *
- *     it does not fit    the largest excess over a limit, the second largest, the time
- *     it fits            0, the time, the bytes
- *     least memory       the bytes of the fullest device, those of the second fullest, the time
+ *     plan does not fit  largest excess over a limit, second largest excess, time
+ *     plan fits          0, time, bytes
+ *     least memory       bytes of the fullest device, bytes of the second fullest device, time
  *
- * So a descent leads to balances that fit, and then to faster ones. At the end no boundary can move
- * by a layer with gain. The number of plans is limited by the size of a plan, so the same search
- * makes the same plans on every machine. */
+ * So a descent leads to balances that fit, and then to faster balances. At the end, moving any
+ * boundary by one layer gives no improvement. The number of plans depends on the size of a plan and
+ * not on time, so the same search makes the same plans on every machine. */
 #include "plan/search_trial.h"
 
 #include <stdlib.h>
@@ -21,12 +22,15 @@
 #include "partition/local_search.h"
 
 enum {
-    MOST = 2000,              /* plans of a mode */
-    FEWEST = 2,               /* plans for each boundary; a descent with fewer is not begun */
-    KICKS = 100,              /* descents from random changes of the best balance */
-    MOST_TO_SETTLE = 1 << 18, /* work of a plan for each boundary */
-    BY_BUDGET = 8,            /* plans that one by budget counts as */
-    PLAN = 400,               /* work of a plan without nodes and actions */
+    MOST = 2000,              /* maximum number of plans for a mode */
+    FEWEST = 2,               /* minimum number of plans for each boundary; with fewer plans, no
+                               * descent begins */
+    KICKS = 100,              /* number of descents that start from a random change of the best
+                               * balance */
+    MOST_TO_SETTLE = 1 << 18, /* cgp__search_settle(): maximum work of a plan, times the number of
+                               * boundaries */
+    BY_BUDGET = 8,            /* work of a plan of mode `budget`, in other plans */
+    PLAN = 400,               /* fixed work of a plan, beside its nodes and actions */
 };
 
 typedef struct descent {
@@ -37,11 +41,11 @@ typedef struct descent {
     int *balances;
     cgp__value *values;
     int n, balances_capacity, values_capacity;
-    /* only move boundaries of the first start */
+    /* set if the descent only moves boundaries of the first start */
     bool settle;
 } descent;
 
-/* Return the bits of a time, which are in the order of times from 0. */
+/* Return the bits of a time. For times >= 0, the bits have the same order as the times. */
 static int64_t bits_of(double time) {
     int64_t bits;
     memcpy(&bits, &time, sizeof bits);
@@ -56,7 +60,7 @@ static bool is_by_budget(const descent *d) {
     return d->trial->options.recompute == CGP_RECOMPUTE_BUDGET;
 }
 
-/* Return the work of a plan, about as many nodes and actions. */
+/* Return the work of making a plan, in nodes and actions. */
 static int64_t work_of(const cgp__plan_search *s, const cgp__trial *t) {
     const int64_t actions = 4 * (int64_t)t->stages * t->options.chunks;
     return (PLAN + s->model->n_nodes + actions) *
@@ -65,7 +69,7 @@ static int64_t work_of(const cgp__plan_search *s, const cgp__trial *t) {
 
 /* --- values --- */
 
-/* Return the value of a balance that was planned before, or NULL. */
+/* Return the known value of the trial's balance, or NULL if no plan was made for it. */
 static const cgp__value *find(const descent *d) {
     const size_t n = (size_t)d->trial->stages;
     for (int k = 0; k < d->n; k++) {
@@ -85,7 +89,7 @@ static cgp_status remember(descent *d, const cgp__value *value) {
     return CGP_OK;
 }
 
-/* Keep a choice if it fits and is the best one; else free its balance. */
+/* Keep a choice if it fits and is the best choice; otherwise free its balance. */
 static void consider(descent *d, cgp_search_choice *choice, bool fits) {
     cgp_search_choice worse = *choice;
     if (fits && (!d->best->balance || cgp__choice_better(choice, d->best))) {
@@ -95,7 +99,7 @@ static void consider(descent *d, cgp_search_choice *choice, bool fits) {
     free(worse.balance);
 }
 
-/* Plan the trial's balance. */
+/* Make a plan for the trial's balance, and set *value. */
 static cgp_status plan(descent *d, cgp__value *value) {
     const cgp__trial *t = d->trial;
     cgp_search_choice choice = {0};
@@ -120,7 +124,7 @@ static cgp_status is_slow(const descent *d, bool *slow) {
     return CGP_OK;
 }
 
-/* A cgp__evaluate. */
+/* Evaluate a balance. This function is a cgp__evaluate. */
 static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit, cgp__value *value,
                            int64_t *spent) {
     descent *d = self;
@@ -142,14 +146,15 @@ static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit,
 
 /* --- descents --- */
 
-/* Set cuts[stages + 1] to those of a balance. */
+/* Set cuts[stages + 1] to the cuts of a balance. */
 static void set_cuts(int *cuts, const int *balance, int stages) {
     for (int j = 0; j < stages; j++)
         cuts[j + 1] = cuts[j] + balance[j];
 }
 
-/* Descend from the starts, the last one first. If it does not lead to a plan that fits, the others
- * hardly do. Then try all cuts if there is work left for them, else random changes. */
+/* Descend from each start, the last start first. If a descent does not lead to a plan that fits,
+ * the remaining starts are skipped, because they are unlikely to lead to one. Then try all cuts if
+ * the remaining work allows it; otherwise try random changes. */
 static cgp_status from_starts(cgp__cut_search *cuts, const descent *d, int *start) {
     const cgp__trial *t = d->trial;
     for (int k = t->n_starts - 1; k >= 0; k--) {
@@ -162,8 +167,8 @@ static cgp_status from_starts(cgp__cut_search *cuts, const descent *d, int *star
     return t->stages > 2 ? cgp__perturb(cuts, KICKS) : CGP_OK;
 }
 
-/* Descend with plans by budget for which the other modes are no candidates, and take the result as
- * the only start. */
+/* Descend with quick plans of mode `budget`, for which the other modes are no candidates. The
+ * result becomes the only start. */
 static cgp_status descend_quickly(cgp__cut_search *cuts, descent *d, int *start) {
     cgp__trial *t = d->trial;
     cgp_search_choice *best = d->best, quick = {0};

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search_least.c -- the least memory with which a search finds a plan.
+/* search_least.c -- finds the least memory with which a search finds a plan.
  *
- *     1. every schedule and mode: descents to the balance with the smallest fullest device
- *     2. the smallest plan, by budget: bisection of the limit, then descents within a byte less
- *     3. a search with a byte less than that. If it finds a plan, that plan goes to 2
+ *     1. For every schedule and mode, descend to the balance whose fullest device is smallest.
+ *     2. Make the smallest of these plans smaller: in mode `budget`, bisect its limit. Then move
+ *        layers within a limit one byte smaller, and repeat while this succeeds.
+ *     3. Search all schedules and modes within a limit one byte smaller. If this search finds a
+ *        plan, go to 2 with that plan.
  *
- * The first two steps do not depend on the limit with which nothing fits. So a search with the
- * least limit itself finds the same plan, at the latest here. */
+ * The first two steps do not depend on the caller's limit. So a search whose limit is the least
+ * limit finds the same plan, at the latest in these steps. */
 #include "plan/search.h"
 
 #include <stdlib.h>
@@ -14,8 +16,8 @@
 
 #include "plan/plan.h"
 
-/* Search with a memory limit; *fits says whether a plan was found. `first`: what was tried for the
- * least memory; NULL: it is searched now, and *tried is set. */
+/* Search with a memory limit, and set *fits if a plan was found. `first`: the plans tried by the
+ * search for the least memory. If `first` is NULL, this call is that search, and sets *tried. */
 static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
                                 const cgp_search_result *first, cgp_search_result *tried,
                                 cgp__plan_search *out, bool *fits) {
@@ -38,7 +40,8 @@ static cgp_status search_within(const cgp__plan_search *s, int64_t limit,
     return status;
 }
 
-/* Take what another search counted, and its smallest plan if `smaller`. */
+/* Take the counts and the message of another search. If `smaller`, also take its smallest plan;
+ * otherwise free that plan's balance. */
 static void take(cgp__plan_search *s, cgp__plan_search *other, bool smaller) {
     s->plans = other->plans;
     s->refused = other->refused;
@@ -66,8 +69,9 @@ static cgp_status fits_within(cgp__plan_search *s, int64_t limit, bool *fits) {
     return CGP_OK;
 }
 
-/* Set the bytes of the smallest plan to the least limit that its balance keeps by budget. A plan
- * within its own bytes may take other values again, and need more. most: a limit that is kept. */
+/* Set the bytes of the smallest plan to the least limit within which its balance fits in mode
+ * `budget`. With its own bytes as the limit, the plan may recompute other values and need more
+ * bytes. `most`: a limit within which the plan fits. */
 static cgp_status bisect(cgp__plan_search *s, int64_t most) {
     int64_t refused = 0, fitting = s->least.bytes;
     bool fits = false;
@@ -86,7 +90,8 @@ static cgp_status bisect(cgp__plan_search *s, int64_t most) {
     return CGP_OK;
 }
 
-/* Move layers of the smallest plan until no move makes it smaller. most: a limit that it keeps. */
+/* Move layers of the smallest plan until no move makes the plan smaller. `most`: a limit within
+ * which the plan fits. */
 static cgp_status settle(cgp__plan_search *s, int64_t most) {
     for (bool smaller = true; smaller;) {
         cgp__plan_search other = *s;
@@ -106,8 +111,8 @@ static cgp_status settle(cgp__plan_search *s, int64_t most) {
     return CGP_OK;
 }
 
-/* Take the limits out of the devices' names: the least memory is one limit for all devices. *names
- * is allocated at once, and freed by the caller. */
+/* Remove the limits from the devices' names, because the least memory is one limit for all devices.
+ * *names is one allocation, which the caller frees. */
 static cgp_status drop_limits(cgp__plan_search *s, char **names) {
     const size_t n = (size_t)cgp__options_devices(&s->given);
     size_t bytes = n * sizeof(char *);

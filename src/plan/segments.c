@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segments.c -- lists the segments of nodes that a device's backward may run again. A segment is a
+/* segments.c -- lists the segments of nodes that backward may run again on a device. A segment is a
  * sequence of consecutive nodes of a stage. Values that only the segment's nodes read are
- * recomputed, right before their first read in backward. The segment's other values are kept if
+ * recomputed right before backward first reads them. The segment's other values are kept if
  * backward reads them:
  *
  *     linear ── h ── gelu ── g ── linear          segment gelu, linear:          recomputes g
@@ -27,11 +27,9 @@
 enum {
     SHORT = 24,      /* maximum number of nodes of a segment that begins or ends within a layer */
     LONG = 512,      /* maximum number of nodes of any segment */
-    WORK = 1 << 21,  /* maximum product of the number of states of a frontier and the number of
-                      * segments */
+    WORK = 1 << 21,  /* maximum of (number of states of a frontier) x (number of segments) */
     FRONT = 512,     /* maximum number of states of a frontier */
-    LEAST_FRONT = 8, /* minimum number of states of a frontier, kept even if there are many
-                      * segments */
+    LEAST_FRONT = 8, /* limit on the states of a frontier if there are very many segments */
 };
 
 /* Phases of backward: I or B, and W of a split backward. */
@@ -48,7 +46,7 @@ typedef struct lister {
     /* [values] the last segment that keeps the value for the second run of the segment */
     int *charged;
     int n_tried;
-    /* number of slots that the current stage has in use at one time */
+    /* largest number of saved slots that the current stage uses at one time */
     int slots;
 } lister;
 
@@ -78,8 +76,8 @@ static bool is_inner(const cgp_plan *plan, int value, int last) {
            cgp__last_reader(&plan->messages, value) <= last;
 }
 
-/* Record what the second run of a node reads. The bytes of a value that is kept only for this run
- * are counted here. */
+/* Record the values that the second run of a node reads. Count the bytes of a value that is kept
+ * only for this run. */
 static void note_inputs(lister *l, const cgp__node *node, int first, int last, uint8_t phases,
                         cgp__segment *segment) {
     const int stage = l->plan->placement.node_stage[first];
@@ -95,8 +93,8 @@ static void note_inputs(lister *l, const cgp__node *node, int first, int last, u
     }
 }
 
-/* Return the time of a node's second run: its FLOPs plus the number of elements that it writes, so
- * that copies take time too. */
+/* Return the time of a node's second run. The time is the node's FLOPs plus the number of elements
+ * it writes, so copies take time too. */
 static double run_time(const lister *l, const cgp__node *node) {
     const cgp_shape *shape = &l->model->values[node->output].type.shape;
     return (cgp__node_flops(l->model, node, CGP_OP_FORWARD) + (double)cgp_shape_count(shape)) *
@@ -129,8 +127,8 @@ static bool measure(lister *l, int first, int last, cgp__segment *segment) {
     return segment->work > 0;
 }
 
-/* Return true if a segment is no better than the same segment without its first or last step. In
- * this comparison, the value of the removed step is kept. */
+/* Return true if a segment is no better than the same segment without its first or its last node.
+ * The comparison assumes that the removed node's value is kept. */
 static bool is_dominated(lister *l, int at, const cgp__segment *segment) {
     const int first = l->chain->nodes[at];
     const int last = first + segment->end - segment->begin - 1;

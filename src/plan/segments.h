@@ -8,10 +8,11 @@
 
 typedef struct cgp_plan cgp_plan;
 
-/* The nodes of a device's stages, ascending: a chain, and the choices for it. */
+/* A chain of the nodes of a device's stages, in ascending order, and the choices of recomputed
+ * values for this chain. */
 typedef struct cgp__device_chain {
-    /* Two arrays [n] over the steps of the chain. They have the step's node, and the bytes that the
-     * node's value takes, if kept, in all slots in use at one time. */
+    /* [n] the node of each step of the chain, and the bytes that its value takes if it is kept: in
+     * all slots that are in use at one time */
     int *nodes;
     int64_t *kept;
     int n;
@@ -25,7 +26,8 @@ typedef struct cgp__device_chain {
 cgp_status cgp__device_chain_create(cgp__device_chain *chain, const cgp_plan *plan, int device);
 void cgp__device_chain_release(cgp__device_chain *chain);
 
-/* Mark the nodes of a device whose values backward recomputes: recomputed [nodes]. */
+/* For each node of the device, set recomputed[node] if backward recomputes the node's value at this
+ * point of the frontier. */
 void cgp__device_chain_mark(const cgp__device_chain *chain, const cgp_plan *plan, int point,
                             bool *recomputed);
 

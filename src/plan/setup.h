@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* setup.h -- what a plan is made for: its model and options, and what follows from them alone. */
+/* setup.h -- the setup of a plan: its model and options, and the values that depend only on
+ * them. */
 #ifndef CGP_SRC_PLAN_SETUP_H
 #define CGP_SRC_PLAN_SETUP_H
 
@@ -12,7 +13,8 @@ typedef struct cgp__setup {
     cgp_optim optim; /* without its groups, which are in `groups` */
     cgp__groups groups;
     bool inference, external_loss, deferred_batch_norm;
-    /* the recomputation mode; for mode `budget`, the mode that the budget search has found */
+    /* the recomputation mode; if the options ask for `budget`, the mode that the budget search has
+     * chosen */
     cgp_recompute recompute;
     /* [nodes] true if backward recomputes the node's value; NULL: the field `recompute` decides.
      * Owned by this struct. */
@@ -22,23 +24,24 @@ typedef struct cgp__setup {
     /* The schedule has R, because `recompute` asks for it or the caller's table has it. Set by
      * plan.c, then by actions.c. */
     bool recomputes;
-    /* The schedule has I and W, so all input backward comes before all weight backward. Set by
-     * actions.c. */
+    /* The schedule has I and W, so programs run all input backward before all weight backward. Set
+     * by actions.c. */
     bool splits;
     /* numbers of samples in a mini-batch and in a micro-batch */
     int64_t batch, microbatch;
-    /* micro-batches of a full mini-batch: over all replicas; at most, of one replica */
+    /* micro-batches of a full mini-batch: of all replicas together, and of the replica that has the
+     * most */
     int whole_chunks, chunks;
-    /* ranks of a replica */
+    /* number of ranks of each replica; number of replicas */
     int ranks, replicas;
-    /* over all replicas; 1 with `inference` */
+    /* number of gradient groups of all replicas together; 1 if `inference` */
     int gradient_groups;
 } cgp__setup;
 
 /* Return the number of buffers of partial sums of gradients. */
 int cgp__setup_partials(const cgp__setup *setup);
 
-/* Return what a plan was made for. */
+/* Return the setup of a plan. */
 const cgp__setup *cgp__plan_setup(const cgp_plan *plan);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulate.c -- the step of a plan, simulated with costs of layers and messages. */
+/* simulate.c -- simulates a step of a plan with given costs of layers and messages. */
 #include <cgpipe/planner.h>
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "optim/optim.h"
 #include "plan/plan.h"
 
-/* Return the costs of the layers on the device of a stage, [layers]. */
+/* Return the costs [layers] of all layers on the device of a stage. */
 static const cgp_layer_cost *row_of_stage(const cgp_plan *plan, const cgp__device_costs *costs,
                                           int stage) {
     const int device = plan->placement.stages[stage].info.device;
@@ -17,8 +17,9 @@ static const cgp_layer_cost *row_of_stage(const cgp_plan *plan, const cgp__devic
     return costs->rows + row * (size_t)plan->setup.model->n_layers;
 }
 
-/* Add the time of recomputation within a stage's backward to the times of I and W: for each layer,
- * its forward time in proportion to the FLOPs that run again. all: [layers] FLOPs of forward. */
+/* Add the time of recomputation within a stage's backward to the times of I and W. For each layer,
+ * this is the forward time times the share of forward FLOPs that run again. `all` [layers]: FLOPs
+ * of forward. */
 static void add_recomputed(const cgp_plan *plan, int j, const cgp_layer_cost *costs,
                            const double *all, double *times) {
     const cgp_model *model = plan->setup.model;
@@ -67,7 +68,7 @@ static void add_times(const cgp_plan *plan, const cgp__device_costs *costs, doub
     }
 }
 
-/* Set times[2][stages] to the times of an addition of partial sums after I and after W. Additions
+/* Set times[2][stages] to the times of an addition of partial sums: after I, and after W. Additions
  * and updates both move data at the speed of memory, so one time follows from the other. An
  * addition reads two numbers and writes one; cgp__update_passes() counts the numbers that an update
  * reads and writes. */
@@ -104,7 +105,7 @@ static void add_messages(const cgp_plan *plan, const cgp_message_costs *costs, d
     }
 }
 
-/* Return the seconds of the update on the slowest device. */
+/* Return the update time of the slowest device, in seconds. */
 static double slowest_update(const cgp_plan *plan, const cgp__device_costs *costs) {
     double slowest = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++) {

@@ -7,14 +7,15 @@
  *     OUT       ......... SEND_B of 1 ...
  *
  * An action touches the workspace and its slots; a transfer touches the slots in which its message
- * has values. Slots of other stages and micro-batches may have had the same bytes (slots.c), so
- * bytes are compared: the ends of all slots divide the pool into segments. Only COMPUTE touches
- * parameters, gradients and states.
+ * has values. Slots of different stages and micro-batches may use the same bytes at different times
+ * (slots.c). So bytes are compared instead of slots: the bounds of all slots divide the pool into
+ * segments. Only COMPUTE touches parameters, gradients and states.
  *
  * A wait for an action is elided if the host has already synchronized past this action
  * (CGP__AHEAD). It is also elided if the waiting queue has already waited for this action or a
- * later action on the same queue. OUT never waits for IN: an F, B or I of the same micro-batch
- * wrote what is sent. That action runs after the stage's receives, and OUT waits for it. */
+ * later action on the same queue. OUT never waits for IN, because an F, B or I of the same
+ * micro-batch wrote the values that OUT sends. That action runs after the stage's receives, and OUT
+ * waits for that action. */
 #include "plan/list.h"
 #include "plan/memory/devices.h"
 #include "plan/plan.h"
@@ -34,7 +35,7 @@ cgp_queue cgp__queue_of(cgp_action_kind kind) {
     }
 }
 
-/* A span of segments, begin .. end - 1. */
+/* Segments begin .. end - 1. */
 typedef struct span {
     int begin, end;
 } span;
@@ -47,7 +48,7 @@ typedef struct slots {
 typedef struct finder {
     const cgp_plan *plan;
     const cgp__list *list;
-    /* [n_bounds] offsets at which segments of the pool begin and end, ascending; segment s lies
+    /* [n_bounds] ascending offsets of the bounds between segments of the pool; segment s lies
      * between bounds[s] and bounds[s + 1] */
     int64_t *bounds;
     int n_bounds;
@@ -118,7 +119,7 @@ static void divide(finder *f) {
 
 /* --- waits --- */
 
-/* List the segments of an action; return their number. */
+/* List the spans of segments that an action touches; return the number of spans. */
 static int list_touched(const finder *f, const cgp__bound_action *bound, span touched[4]) {
     const cgp__variant *v = &f->list->variants[bound->variant];
     touched[0] = f->slots[bound->variant].input;

@@ -15,15 +15,15 @@ typedef struct cgp__device_plan {
     cgp_plan_device info;
     const cgp_backend *backend;
     cgp_device_options options;
-    /* True: the device's ordinal differs by rank. */
+    /* Set if the device's ordinal differs by rank. */
     bool local;
     char *name;
     /* Offsets of sections in the device's memory, set by plan.c; packings.c sets `packed`. */
     int64_t parameters, gradients, optimizer, state, partial_gradients, packed, pool, workspace;
     /* Set by parameters.c: bytes of one optimizer state. */
     int64_t optimizer_state_bytes;
-    /* Set by parameters.c: bytes of the gradient buffers that backward writes, which come first in
-     * the section of gradients. Each section of partial sums has the same size. */
+    /* Set by parameters.c: bytes of the gradient buffers that backward writes. These buffers come
+     * first in the section of gradients. Each section of partial sums has this size. */
     int64_t written_gradient_bytes;
     /* Set by states.c: bytes of op state, without accumulators and caches. */
     int64_t states_bytes;
@@ -39,12 +39,12 @@ typedef struct cgp__device_plan {
 /* Return a device of a plan. */
 const cgp__device_plan *cgp__plan_device(const cgp_plan *plan, int device);
 
-/* Return the bytes at the beginning of a device's memory that pipelines may share. */
+/* Return the size in bytes of the first part of a device's memory, which pipelines may share. */
 static inline int64_t cgp__plan_shared_bytes(const cgp__device_plan *device) {
     return device->state + device->states_bytes;
 }
 
-/* Return a hint for messages on how to make the plan smaller. */
+/* Return a hint on how to make the plan smaller, for messages. */
 const char *cgp__plan_advice(const cgp_plan *plan);
 
 #endif

@@ -4,9 +4,8 @@
  *
  * All saved ranges are in use at the same time, between forward and backward. So the slot is as
  * large as the sum of these ranges, and they lie in the slot in order of time. All other ranges are
- * packed around the saved ranges, since the upper part of the slot is still unwritten in early
- * forward and already dead in late backward. The part of the slot in use grows and shrinks like a
- * stack:
+ * packed around the saved ranges, because the upper part of the slot is free early in forward and
+ * late in backward. The part of the slot in use grows and shrinks like a stack:
  *
  *     offset                                     saved ranges, and others that fit around them
  *       ^      . . . . . . . ####|#### . . . .
@@ -15,12 +14,12 @@
  *       +------------ forward ---+-- backward --> time
  *
  * If backward is split into I and W, other actions run between the two. Then the gradients that I
- * leaves for W live in the slot as well. Forward's values for W lie at the bottom. Above them lie
- * the values for I only, longest-lived first. The gradients for W form a second stack, which hangs
- * from the top of the slot; they are stacked in the order in which they are made. The lower stack
- * shrinks as the hanging stack grows. There is no room yet for the first gradients, so they lie in
- * a gradient slot, which is in use from I to W. So the saved slot is only as large as forward's
- * values.
+ * leaves for W also live in the slot. The forward values that W reads lie at the bottom. Above them
+ * lie the values that only I reads, longest-lived first. The gradients for W form a second stack,
+ * which hangs from the top of the slot and grows downwards in the order in which I makes the
+ * gradients. The lower stack shrinks as the hanging stack grows. The slot has no room for the first
+ * gradients, so they lie in a gradient slot, which is in use from I to W. So the saved slot is only
+ * as large as the forward values.
  *
  *       ^      . . . . . . . . . |oooooooooooo      o gradients for W
  *       |      . . . . . ####|## |. ooooooooo
@@ -28,9 +27,9 @@
  *       |      . ============|===============       = W reads it
  *       +------------ F -----+-- I --+-- W -> time
  *
- * Unsaved ranges are placed one by one. Each takes the lowest free offset in the slot if it fits
- * there, else in the workspace. The best order depends on the graph, so several orders are tried,
- * and the order with the smallest workspace is kept.
+ * Unsaved ranges are placed one by one. Each range takes the lowest free offset in the slot if it
+ * fits there; otherwise it takes the lowest free offset in the workspace. The best order depends on
+ * the graph, so several orders are tried, and the order with the smallest workspace is kept.
  *
  * The search for the lowest free offset visits only ranges that live at the same time as the new
  * range. It finds saved ranges in a tree over the stack (struct stack), and unsaved ranges in an
@@ -129,9 +128,9 @@ static void build_tree(stack *s) {
     }
 }
 
-/* Among the ranges of a stack with index >= i, return the first that lives at the same time as
- * `with`. If `lives` is false, return the first that does not live at that time. Return n if there
- * is no such range. */
+/* Search the ranges of a stack from index `i` on. If `lives`, return the index of the first range
+ * that lives at the same time as `with`; otherwise, of the first range that does not. Return n if
+ * there is no such range. */
 static int find(const stack *s, int i, const cgp__live_range *with, bool lives, int64_t *steps) {
     int p = s->leaves + i;
     while (i < s->n) {
@@ -180,9 +179,9 @@ static int64_t lift_over_stack(const stack *s, const cgp__live_range *range, int
 
 #define LEVELS 31
 
-/* An index of ranges by time. Level l has the ranges that live for 2^l to 2^(l+1) - 1 units of
- * time. Each bucket of level l covers 2^l units of time, and has the ranges that start in this
- * time. */
+/* An index of ranges by time. Level l holds the ranges that live for 2^l to 2^(l+1) - 1 units of
+ * time. Each bucket of level l covers 2^l units of time, and holds the ranges that start within
+ * these units. */
 typedef struct lifetimes {
     /* [LEVELS + 2 x times] first range of each bucket: the buckets of level 0, then of level 1 ..;
      * -1: the bucket is empty */
@@ -274,8 +273,8 @@ static int by_begin(const void *a, const void *b) {
     return (p->begin > q->begin) - (p->begin < q->begin);
 }
 
-/* Return the lowest offset at which a range overlaps no interval of `taken` and, if it lies in the
- * slot, no saved range. */
+/* Return the lowest offset at which a range overlaps no interval of `taken`. If `slot`, the range
+ * must also overlap no saved range. */
 static int64_t lowest_gap(attempt *a, const intervals *taken, const cgp__live_range *range,
                           bool slot) {
     int64_t offset = 0, before;
@@ -365,7 +364,7 @@ static void hang(attempt *a, cgp__layout_starts starts, int n, int64_t excess) {
 }
 
 /* Hang the gradients from the top of the slot, first to last. The first gradients go to the
- * gradient slot instead, as many as is necessary to keep the others from overlapping the stack
+ * gradient slot instead: as many as necessary, so that the other gradients do not overlap the stack
  * below. order[] is in order of time. One pass is enough for two reasons. The whole lower stack is
  * live before the first gradient, and a range that ends before one gradient also ends before all
  * later gradients. */

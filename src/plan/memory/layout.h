@@ -7,7 +7,7 @@
 
 #include "plan/location.h"
 
-/* A block of a stage's memory while the stage's programs are laid out. program/builder.h defines
+/* A block of a stage's memory, and the time in which the block is in use. program/builder.h defines
  * the times. */
 typedef struct cgp__live_range {
     int64_t bytes;
@@ -27,9 +27,9 @@ typedef struct cgp__layout_starts {
 
 /* Assign a location to every live range. Saved ranges lie in the saved slot; gradients that do not
  * fit there lie in the gradient slot. Unsaved ranges lie in parts of the saved slot that are free
- * while these ranges live, else in the workspace. The number of loop iterations is added to *steps.
- * The cost is O(ranges log ranges) if few unsaved ranges live at one time, and at most quadratic in
- * the number of unsaved ranges. */
+ * while these ranges live; if no such part is large enough, they lie in the workspace. The number
+ * of loop iterations is added to *steps. The cost is O(n log n) if few unsaved ranges live at one
+ * time. At worst, the cost is quadratic in the number of unsaved ranges. */
 cgp_status cgp__layout_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts,
                             int64_t *slot_bytes, int64_t *gradient_bytes, int64_t *workspace_bytes,
                             int64_t *steps);

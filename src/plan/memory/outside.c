@@ -17,8 +17,8 @@
 
 #include <inttypes.h>
 
-/* Return the largest number of forwards that a stage keeps for their backwards. For a stage without
- * slots this number is unknown, so all micro-batches are counted. */
+/* Return the largest number of forwards whose data a stage keeps for backward at one time. For a
+ * stage without slots this number is unknown, so all micro-batches are counted. */
 static int64_t in_flight(const cgp__setup *setup, const cgp__stage_plan *stage) {
     const int slots = (int)cgp__max(stage->info.saved_slots, stage->info.input_slots);
     const int64_t kept = slots > 0 ? slots : setup->chunks;

@@ -39,7 +39,7 @@ static cgp_status place(cgp__packings *packings, cgp_plan_device *info, cgp__pac
     return CGP_OK;
 }
 
-/* Return whether a device's kernels get packed parameters. Kernels that can run without packed
+/* Return true if a device's kernels get packed parameters. Kernels that can run without packed
  * parameters get them on two conditions: several runs may read the parameters before they change,
  * and the device has a memory limit. The limit is checked later. */
 static bool is_wanted(const cgp__setup *setup, const cgp__device_plan *d) {

@@ -29,8 +29,8 @@ typedef struct cgp__packings {
     cgp__index index;
 } cgp__packings;
 
-/* For the parameters call->param, find or place the packed copy that the call's kernel reads on a
- * device. Set call->packed to this copy. */
+/* Find or place the packed copy of the parameters call->param that the call's kernel reads on a
+ * device. Set call->packed to the location of this copy. */
 cgp_status cgp__find_packing(const cgp__program_parts *parts, int device, cgp__call *call);
 
 /* Place packed parameters at the end of a device's memory. Drop them if they exceed the device's

@@ -118,7 +118,7 @@ int cgp__setup_partials(const cgp__setup *setup) {
     return cgp__gradient_partials(setup->chunks, setup->gradient_groups / setup->replicas);
 }
 
-/* Reserve the buffers of zeros, and the partial sums of all other buffers. */
+/* Reserve the buffers of zeros, and the partial sums for the buffers that backward writes. */
 static void place_other_gradients(placer *r) {
     const int partials = cgp__setup_partials(r->setup);
     for (int d = 0; d < r->placement->n_devices; d++) {

@@ -22,8 +22,8 @@ typedef struct cgp__copy {
 } cgp__copy;
 
 typedef struct cgp__parameters {
-    /* The copies of all parameters, sorted by parameter. The copies of one parameter are in the
-     * order of their first use that backward reaches. */
+    /* The copies of all parameters, sorted by parameter. Copies of one parameter that backward
+     * reaches come first, in the order of their first such use; the other copies follow. */
     cgp__copy *copies;
     int n_copies, copies_capacity;
     /* [params + 1] index of each parameter's first copy, which is on the device that owns the
@@ -46,8 +46,8 @@ const cgp__copy *cgp__copy_on(const cgp__parameters *parameters, int parameter, 
 /* Return true if several uses of a parameter make a gradient, or several devices have a copy. */
 bool cgp__is_tied(const cgp__parameters *parameters, const cgp_model *model, int parameter);
 
-/* The first function returns the parameters of a plan. The second returns the copy at a parameter's
- * first use; the worker of this copy's device owns the parameter. */
+/* The first function returns the parameters of a plan. The second function returns a parameter's
+ * first copy; the worker of this copy's device owns the parameter. */
 const cgp__parameters *cgp__plan_parameters(const cgp_plan *plan);
 const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter);
 

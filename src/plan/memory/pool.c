@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- places ranges of memory in one pool; the time in which each range is used is known.
+/* pool.c -- places ranges of memory in one pool. The lifetime of each range is known.
  *
  * Segregated storage (Wilson et al. 1995, "Dynamic storage allocation: a survey and critical
  * review"): the pool has groups of blocks, and all blocks of a group have one size. A group serves
- * the ranges of one size, or of neighbouring sizes. The kind of a range has no effect:
+ * the ranges of one size, or of several neighbouring sizes, whatever their kinds:
  *
  *     block  ^
  *            |  . . . 0 0 0 0 1 1 . .      kinds 0 and 1 use three blocks each at most, but four
@@ -12,33 +12,33 @@
  *            |  0 0 0 . 0 0 0 . . . .
  *            +----------------------> list
  *
- * A group has as many blocks as its ranges use at one time. Dynamic programming finds the division
- * of the sorted sizes into groups that needs the fewest bytes.
+ * The number of blocks of a group is the largest number of its ranges in use at one time. Dynamic
+ * programming finds the division of the sorted sizes into groups that needs the fewest bytes.
  *
  * Each block has an owner, which is the kind of the range that first took the block. A range takes
- * the first free block that its kind owns, else a new block, else a block that another kind owns.
- * So the ranges of one kind lie at few different offsets.
+ * the first free block that its kind owns. If there is none, the range takes a new block; if there
+ * is none either, it takes a block that another kind owns. So the ranges of one kind lie at few
+ * different offsets.
  *
  * The other method is first fit by decreasing size. Ranges are placed one by one: the largest
- * first, and ranges of one size in order of time. A range takes the lowest offset that its kind has
- * had before and that is free as long as the range lives. If there is no such offset, the range
- * takes the lowest free offset. This method gives smaller pools if sizes differ, and takes more
- * time. */
+ * first, and ranges of one size in order of time. A range prefers offsets at which other ranges of
+ * its kind lie: it takes the lowest of these that is free during the range's whole lifetime. If
+ * there is no such offset, the range takes the lowest free offset. If sizes differ, this method
+ * gives smaller pools, but it takes more time. */
 #include "plan/memory/pool.h"
 
 #include "base/base.h"
 
 #include <stdlib.h>
 
-/* Limits. MOST_SIZES: number of sizes up to which groups of several sizes are considered.
- * MOST_BORROWED: number of an owner's free blocks that are considered for another kind.
- * MOST_ADDRESSES: number of offsets in first fit. MOST_WORK: number of offsets times number of
- * ranges in first fit. */
+/* Limits. MOST_SIZES: if there are more sizes, a group never serves several sizes. MOST_BORROWED:
+ * number of free blocks of an owner that are considered for another kind. MOST_ADDRESSES: number of
+ * offsets in first fit. MOST_WORK: (number of offsets) x (number of ranges) in first fit. */
 enum { MOST_SIZES = 16, MOST_BORROWED = 64, MOST_ADDRESSES = 256, MOST_WORK = 1 << 24 };
 
 /* --- segregated storage --- */
 
-/* The number of ranges in use at the current time, and the largest number in use at any time. */
+/* The number of ranges in use at the current time, and the largest such number so far. */
 typedef struct usage {
     int count, most;
 } usage;
@@ -65,7 +65,7 @@ typedef struct pool {
     int n;
     kind *kinds;
     int n_kinds;
-    /* kinds share no blocks, as if no two kinds had the same size */
+    /* set if kinds share no blocks; each kind then counts as a size of its own */
     bool apart;
     /* [kinds] the sizes, largest first */
     int64_t *sizes;
@@ -78,11 +78,11 @@ typedef struct pool {
     /* [blocks] kind that owns each block; the kinds' heaps follow in the same memory */
     int *owners;
     int n_blocks;
-    /* [kinds x blocks] whether the kind has had the block */
+    /* [kinds x blocks] set if a range of the kind has had the block */
     bool *had;
 } pool;
 
-/* A step of a sweep over time, in which a range begins or has ended. */
+/* A step of a sweep over time. In each step a range begins, or has ended. */
 typedef void visit(pool *p, cgp__pool_range *range, bool begins);
 
 /* Sort the ranges by their ends, with a counting sort. */
@@ -164,9 +164,9 @@ static void list_sizes(pool *p) {
     }
 }
 
-/* Divide the sizes into groups that need the fewest bytes; return these bytes. least[a]: the fewest
- * bytes for size a and all smaller sizes. end[a]: the first size after the group that begins with
- * size a. */
+/* Divide the sizes into groups so that the blocks need the fewest bytes; return the number of
+ * bytes. least[a]: the fewest bytes for size a and all smaller sizes. end[a]: the first size after
+ * the group that begins with size a. */
 static int64_t make_groups(pool *p, int64_t *least, int *end) {
     const int n = p->n_sizes;
     least[n] = 0;
@@ -221,8 +221,8 @@ static bool *had_by(const pool *p, int taker, int block) {
     return &p->had[(size_t)taker * (size_t)p->n_blocks + (size_t)block];
 }
 
-/* Take a free block that another kind of the group owns. If possible, take a block that the taker's
- * kind has had before. */
+/* Take a free block that another kind of the group owns. If possible, take a block that a range of
+ * kind `taker` has had before. */
 static int borrow(pool *p, int taker, const group *g) {
     kind *from = NULL;
     int at = 0;
@@ -239,7 +239,7 @@ static int borrow(pool *p, int taker, const group *g) {
     return pop(from, at);
 }
 
-/* Take a block for a range that begins, or give back the block of a range that has ended. */
+/* If the range begins, take a block for it; if it has ended, return its block. */
 static void place(pool *p, cgp__pool_range *range, bool begins) {
     kind *k = &p->kinds[range->kind];
     if (k->size < 0) return;
@@ -337,7 +337,7 @@ typedef struct fitter {
     /* disjoint spans of bytes that are in use while the current range lives, ascending */
     span busy[MOST_ADDRESSES];
     int n_busy;
-    /* [kinds x MOST_ADDRESSES] whether the kind has had the address */
+    /* [kinds x MOST_ADDRESSES] set if a range of the kind lies at the address */
     bool *had;
 } fitter;
 
@@ -369,7 +369,7 @@ static void find_busy(fitter *f, const cgp__pool_range *range) {
     }
 }
 
-/* Return the lowest address that the kind has had and that is free; -1: none. */
+/* Return the lowest free address at which a range of the kind lies; -1: there is none. */
 static int lowest_had(const fitter *f, const bool *had, int64_t bytes) {
     for (int i = 0, k = 0; i < f->n; i++) {
         const int64_t at = f->list[f->by_offset[i]].at;

@@ -7,13 +7,14 @@
  *                     without W); none on a stage without backward
  *     gradient slot   from the first RECV_B, or B or I, to B or W
  *
- * SEND stands right after the action that makes its message, so no action takes a slot between the
- * two. If the lifetimes of a stage's input slots and saved slots always end together, the two may
- * be placed as one range. The same holds for its saved slots and gradient slots.
+ * A SEND immediately follows the action that makes its message, so no action takes a slot between
+ * the two. If the lifetimes of a stage's input slots and saved slots always end together, the two
+ * may be placed as one range. The same holds for its saved slots and gradient slots.
  *
- * The smallest of several placements is taken (pool.h). Each different offset of an action's slots
- * needs another bound instance and another captured graph. So a placement is accepted only if it
- * has at most twice as many bound instances as a placement in which stages share no blocks. */
+ * The smallest of several placements is used (pool.h). Each different combination of offsets of an
+ * action's slots needs another bound instance and another captured graph. So a placement is
+ * accepted only if it has at most twice as many bound instances as a placement in which stages
+ * share no blocks. */
 #include "plan/memory/slots.h"
 
 #include <stdlib.h>
@@ -25,8 +26,8 @@
 #include "plan/placement.h"
 #include "plan/program/program.h"
 
-/* Facts about a micro-batch, used at its F: whether it is recomputed, has a backward, has a
- * backward that begins with I, and has a W. */
+/* Facts about a micro-batch on a stage, collected before the lifetimes are: whether the micro-batch
+ * is recomputed, has a backward, has a split backward (I), and has a W. */
 typedef struct facts {
     bool recomputed, backward, split, weight;
 } facts;
@@ -44,9 +45,10 @@ typedef struct walker {
     const cgp_plan_device *device;
     const cgp_action *actions;
     int n, microbatches;
-    /* [stages of the device] whether the input slot is placed together with the saved slot */
+    /* [stages of the device] set if the stage's input slots are placed together with its saved
+     * slots */
     bool *joins_input;
-    /* whether the gradient slot is placed together with the saved slot */
+    /* set if gradient slots are placed together with saved slots */
     bool joins_gradient;
     /* [stages x microbatches], indexed by cell() */
     facts *facts;
@@ -78,7 +80,7 @@ static void gather(const walker *w) {
     }
 }
 
-/* Return the kind of the last action of a backward. */
+/* Return the kind of the last action of a micro-batch's backward. */
 static cgp_action_kind last_kind(const facts *f) {
     if (f->weight) return CGP_ACTION_W;
     return f->split ? CGP_ACTION_I : CGP_ACTION_B;
@@ -104,8 +106,8 @@ static int64_t bytes_of(const cgp__stage_plan *stage, int kind) {
                            : stage->gradient_slot_bytes;
 }
 
-/* Begin the range of a slot, if the micro-batch has no such slot yet. Slots that are placed
- * together have one range. */
+/* Begin the range of a slot of kind `kind`, unless the micro-batch already has one. Slots that are
+ * placed together have one range. */
 static void take(walker *w, const cgp__stage_plan *stage, triple *t, int kind, int i) {
     const bool joined[KINDS] = {w->joins_input[stage->number], true, w->joins_gradient};
     int64_t bytes = 0;
@@ -148,8 +150,8 @@ static void list_ranges(walker *w) {
     }
 }
 
-/* Mark the stages on which the lifetimes of input slot and saved slot always end together. Return
- * true if there is such a stage. */
+/* Mark the stages on which the lifetimes of a micro-batch's input slot and saved slot always end
+ * together. Return true if there is at least one such stage. */
 static bool find_joined(walker *w) {
     bool any = false;
     for (int j = 0; j < w->device->stages; j++) {
@@ -176,7 +178,8 @@ static int by_offsets(const void *a, const void *b) {
     return 0;
 }
 
-/* Return the number of bound instances of a stage's action that uses these kinds of slots. */
+/* Return the number of bound instances of one action kind of a stage. The flags say which kinds of
+ * slots the action uses. */
 static int count_different(const walker *w, int number, bool input, bool saved, bool gradient) {
     const bool uses[KINDS] = {input, saved, gradient};
     int n = 1;
@@ -205,8 +208,8 @@ static int count_instances(const walker *w) {
     return n;
 }
 
-/* Fill in the offsets of all slots: first the saved slot's, then those of the slots that are placed
- * together with it. */
+/* Set the offsets of all slots. In a joint range, the saved slot comes first, then the input slot,
+ * then the gradient slot. */
 static void find_offsets(const walker *w) {
     for (int c = 0; c < w->n_triples; c++) {
         triple *t = &w->triples[c];
@@ -278,7 +281,8 @@ static cgp_status try_methods(walker *w, cgp__slots *slots) {
 
 /* --- a device --- */
 
-/* Count a range that begins with action i, or a range that ends with action i. */
+/* If `begins`, add a range that begins with action `i` to the counts; otherwise, subtract a range
+ * that ends with action `i`. */
 static void change(const walker *w, int range, int i, bool begins, int *count, int64_t *bytes) {
     const cgp__pool_range *r = range < 0 ? NULL : &w->ranges[range];
     if (!r || (begins ? r->first : r->last) != i) return;
@@ -286,8 +290,8 @@ static void change(const walker *w, int range, int i, bool begins, int *count, i
     *bytes += begins ? r->bytes : -r->bytes;
 }
 
-/* Find the largest number of slots of each stage, and the largest number of bytes of all slots, in
- * use at one time. */
+/* Find the largest number of slots of each stage in use at one time, and the largest number of
+ * bytes of all slots in use at one time. */
 static void count_slots(walker *w, cgp__placement *of, int *counts) {
     const int stages = w->device->stages;
     int64_t bytes = 0;

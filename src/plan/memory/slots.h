@@ -7,8 +7,8 @@
 
 typedef struct cgp__placement cgp__placement;
 
-/* The offsets of a device's slots, counted from the beginning of the pool. They hold for the action
- * list of a full mini-batch, and for every list that leaves out some of its micro-batches. */
+/* The offsets of a device's slots, relative to the pool. They are valid for the action list of a
+ * full mini-batch, and for each list that has only some of its micro-batches. */
 typedef struct cgp__slots {
     /* [stages of the device x micro-batches] offsets; -1: no such slot */
     int64_t *input, *saved, *gradient;
@@ -16,8 +16,8 @@ typedef struct cgp__slots {
     int64_t bytes;
 } cgp__slots;
 
-/* Place the slots of a device's actions. Fill in the device's `slots`, and the largest number of
- * slots that each stage of the device has in use at one time. */
+/* Place the slots of a device's actions, and set the device's `slots`. Also set, for each stage of
+ * the device, the largest numbers of its slots in use at one time. */
 cgp_status cgp__place_slots(cgp__placement *placement, const cgp_schedule *schedule, int device);
 void cgp__slots_release(cgp__slots *slots);
 

@@ -14,22 +14,23 @@
  * pieces. */
 enum { LEAST_BYTES = 65536, MOST_BYTES = 1048576, MOST_PIECES = 256 };
 
-/* The parts of a plan from which the size of its staging memory is computed. */
+/* The parts of a plan that determine the size of its staging memory. */
 typedef struct sizer {
     const cgp__setup *setup;
     const cgp__stage_plan *stages;
     const cgp__results *results;
 } sizer;
 
-/* Return the bytes that a call copies if it copies the caller's data; 0 for any other call. */
+/* Return the bytes that a call copies from the caller's memory; 0 if the call copies no such
+ * data. */
 static int64_t caller_bytes(const sizer *s, const cgp__call *call) {
     const cgp__arena from = call->dy.arena;
     if (call->node >= 0 || (from != CGP__HOST && from != CGP__HOST_GRADIENT)) return 0;
     return call->copy_count * s->setup->microbatch * (int64_t)cgp_dtype_bytes(call->from_type);
 }
 
-/* Return the bytes of output k if a program of the stage gives this output to the caller; otherwise
- * return 0. */
+/* Return the bytes of output `k` if this program of the stage writes the output for the caller;
+ * otherwise return 0. */
 static int64_t output_bytes(const sizer *s, int stage, int program, int k) {
     if (program != CGP__FORWARD_NOSAVE && program != CGP__FORWARD_SAVED) return 0;
     if (s->results->outputs[k].stage != stage ||
@@ -39,8 +40,8 @@ static int64_t output_bytes(const sizer *s, int stage, int program, int k) {
                            s->setup->microbatch);
 }
 
-/* Return the bytes of the gradient of input k if a program of the stage gives this gradient to the
- * caller; otherwise return 0. */
+/* Return the bytes of the gradient of input `k` if this program of the stage writes the gradient
+ * for the caller; otherwise return 0. */
 static int64_t gradient_bytes(const sizer *s, int stage, int program, int k) {
     if (program != CGP__BACKWARD || s->results->input_gradients[k].stage != stage) return 0;
     return cgp__type_bytes(&s->setup->model->values[s->setup->model->input_values[k]].type,
@@ -52,7 +53,7 @@ static int64_t rows_bytes(const cgp__device_plan *device) {
 }
 
 /* Return the size in bytes of a piece of staging memory: the size of the device's largest copy,
- * kept within the limits. */
+ * clamped to the limits above. */
 static int64_t piece_bytes(const sizer *s, const cgp__device_plan *device) {
     int64_t most = cgp__max(rows_bytes(device), LEAST_BYTES);
     for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {

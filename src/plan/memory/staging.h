@@ -10,12 +10,12 @@ typedef struct cgp__placement cgp__placement;
 typedef struct cgp__results cgp__results;
 typedef struct cgp__setup cgp__setup;
 
-/* Staging memory: a ring of pieces, at an offset in the device's host memory. It has room for the
- * inputs and gradients of all actions in flight, and for the rows of per-step constants. Large
- * outputs, which are rarely wanted, go through the ring piece by piece. */
+/* Staging memory: a ring buffer of pieces, at an offset in the device's host memory. The ring has
+ * room for the inputs and gradients of all actions in flight, and for the rows of per-step
+ * constants. Large outputs, which callers rarely need, pass through the ring piece by piece. */
 typedef struct cgp__staging {
     int64_t offset, piece_bytes;
-    /* number of pieces; 0: the device shares the host's memory and needs none */
+    /* number of pieces; 0 for a device that shares the host's memory */
     int pieces;
 } cgp__staging;
 

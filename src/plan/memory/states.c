@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.c -- places the ops' states (such as batch norm's running statistics), and the
- * accumulators from which a step updates the states:
+/* states.c -- places the ops' states (such as the running statistics of batch norm), and the
+ * accumulators from which a step updates these states:
  *
  *     states of all nodes: running_mean | running_var | num_batches_tracked ...
  *     scratch: accumulators (training), caches of keys and values (inference)

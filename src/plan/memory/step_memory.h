@@ -11,16 +11,16 @@ typedef struct cgp__placement cgp__placement;
 typedef struct cgp__setup cgp__setup;
 typedef struct cgp__states cgp__states;
 
-/* Maximum number of micro-batches that an evaluation runs at a time. A longer evaluation runs in
- * several pieces, so that action lists stay short. */
+/* Maximum number of micro-batches of one piece of an evaluation. A longer evaluation runs in
+ * several pieces, so action lists stay short. */
 enum { CGP__PIECE = 256 };
 
 /* Offsets of the sections of step memory in the memory of a device that does not share the host's
  * memory:
  *
  *     values    the row of the running action: a cgp_step_values and its loss scales
- *     rows      [micro-batches] such rows, written by the host once per step
- *     update    [1 + groups] cgp_update_values: of parameters in no group, then of each group
+ *     rows      [micro-batches] rows of all micro-batches, written by the host once per step
+ *     update    [1 + groups] cgp_update_values: for parameters in no group, then for each group
  *     losses    [micro-batches x losses] double
  *     words     [n_words] double or int64: sums of squares, indices of values that are not finite
  *
