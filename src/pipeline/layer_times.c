@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_times.c -- measures the costs of layers in a run. Each worker adds up the times of its
- * kernels for each node. Unlike partition/profile.c, it measures with the data, caches and
- * concurrent devices of training. */
+ * kernels for each node. These times include the effects of real data, caches and concurrent
+ * devices, unlike the times of partition/profile.c. */
 #include "pipeline/layer_times.h"
 
 #include "pipeline/alive.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- compares what a plan needs with the memory that is available, before anything is
+/* memory.c -- compares the memory that a plan needs with the available memory, before anything is
  * allocated. Host memory is checked for all ranks of a machine together, and for all ranks of a
  * container together, because Linux overcommits memory. Memory of other hardware, such as GPUs, is
  * checked for each rank separately, because one ordinal may mean different devices on different
@@ -18,14 +18,14 @@
 
 #include <string.h>
 
-/* Return the bytes that a pipeline allocates on a device. `shares`: another pipeline owns the
- * shared sections, so exclude them. */
+/* Return the bytes that a pipeline allocates on a device. If `shares`, exclude the shared sections,
+ * which another pipeline owns. */
 static int64_t device_bytes(const cgp__device_plan *device, bool shares) {
     return device->info.planned_bytes - (shares ? cgp__plan_shared_bytes(device) : 0);
 }
 
-/* Return the bytes of host memory that a rank needs. These are the host buffers of all its devices,
- * and the whole memory of devices that share host memory. */
+/* Return the bytes of host memory that a rank needs: the host buffers of all its devices, and all
+ * memory of those devices that share host memory. */
 static int64_t host_bytes(const cgp_plan *plan, int rank, bool shares) {
     int64_t bytes = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
@@ -91,7 +91,7 @@ cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan
 
 /* --- other hardware --- */
 
-/* If device d is the rank's first device on its hardware, check that this hardware has enough
+/* If device `d` is the rank's first device on its hardware, check that the hardware has enough
  * memory for all of the rank's devices on it. */
 static cgp_status check_hardware(const cgp_plan *plan, int rank, bool shares, int d) {
     const cgp__device_plan *first = cgp__plan_device(plan, d);

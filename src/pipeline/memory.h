@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h -- compares what a plan needs with the memory that is available. */
+/* memory.h -- compares the memory that a plan needs with the available memory. */
 #ifndef CGP_SRC_PIPELINE_MEMORY_H
 #define CGP_SRC_PIPELINE_MEMORY_H
 
@@ -10,9 +10,8 @@
 typedef struct cgp__ranks cgp__ranks;
 
 /* For each host, check that the available memory is enough for all ranks on this host together. The
- * result is the same on all ranks. `shares`: another pipeline owns the shared sections, so exclude
- * them.
- * @retval CGP_ELIMIT */
+ * result is the same on all ranks. If `shares`, another pipeline owns the shared sections, so they
+ * do not count. @retval CGP_ELIMIT */
 cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan, bool shares);
 
 /* Check that hardware other than the host, such as a GPU, has enough memory for this rank's devices

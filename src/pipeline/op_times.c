@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_times.c -- adds up, for each kind of op, the kernel times (layer_times.c), FLOPs and bytes of
+/* op_times.c -- for each kind of op, adds up the kernel times (layer_times.c), FLOPs and bytes of
  * all calls. */
 #include "pipeline/alive.h"
 #include "pipeline/layer_times.h"
@@ -19,7 +19,7 @@
 
 _Static_assert(CGP_OP_KINDS < CGP_OP_TIMES, "cgp_pipeline_op_times() has room for all kinds");
 
-/* The sum of the bytes that a call moves, over its operands. */
+/* Sum of the bytes of a call's operands. */
 typedef struct operands {
     const cgp__setup *setup;
     double bytes;
@@ -37,8 +37,8 @@ static double call_bytes(const cgp__setup *setup, const cgp__call *call) {
     const cgp_model *model = setup->model;
     const cgp__node *node = &model->nodes[call->node];
     const cgp_op_shapes *shapes = &node->use.shapes;
-    /* The mean number of passes over a gradient buffer in a step. Each write but the first also
-     * reads the buffer. */
+    /* Mean number of passes over a gradient buffer per micro-batch. Each micro-batch writes the
+     * buffer, and each one except the first also reads it. */
     const double passes = 2 - 1.0 / (double)setup->chunks;
     operands o = {setup, 0};
     for (int k = 0; k < node->n_inputs; k++) {
@@ -58,7 +58,7 @@ static double call_bytes(const cgp__setup *setup, const cgp__call *call) {
     return o.bytes;
 }
 
-/* Allocate a table [nodes x directions]: the bytes that one run of each kernel moves. */
+/* Allocate and fill a table [nodes x directions] of the bytes that one run of each kernel moves. */
 static cgp_status make_bytes(const cgp_plan *plan, double **bytes) {
     static const int programs[] = {CGP__FORWARD_SAVED, CGP__BACKWARD};
     const cgp__setup *setup = cgp__plan_setup(plan);

@@ -30,7 +30,7 @@
 #include "plugin/find.h"
 #include "transport/heartbeat.h"
 
-#define LONGEST_TIMEOUT 1e9 /* in seconds; a timeout longer than this means no timeout */
+#define LONGEST_TIMEOUT 1e9 /* in seconds; a timeout of this length or longer means no timeout */
 
 /* A pipeline and its parts, in one allocation. It stays allocated if a worker hangs, because the
  * worker may still touch any of the parts. */
@@ -52,8 +52,8 @@ static cgp_status make(cgp_pipeline **out) {
     return CGP_OK;
 }
 
-/* Allocate what a pipeline needs. `owner`: the pipeline whose memory this pipeline shares; NULL:
- * none. */
+/* Allocate the parts of a pipeline. `owner` is the pipeline whose memory this pipeline shares, or
+ * NULL. */
 static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t seed,
                            const cgp_transport *transport, cgp_communicator *communicator,
                            cgp_pipeline *owner) {
@@ -75,7 +75,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     return cgp__memory_check_hardware(plan, pipeline->rank, owner != NULL);
 }
 
-/* Exchange, unless a rank has failed, how many bytes each device has allocated. */
+/* Unless a rank has failed, exchange the number of bytes that each device has allocated. */
 static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     const cgp_plan *plan = executor->plan;
     int64_t *bytes = executor->ranks->figures;
@@ -126,8 +126,8 @@ cgp_status cgp_transport_find(const cgp_transport **out, const char *name) {
     return cgp__transport_find(name, out);
 }
 
-/* Before any rank waits for another, all ranks agree on the results of steps that can fail on a
- * single rank. */
+/* If an operation can fail on a single rank, all ranks agree on its result before any rank waits
+ * for another. */
 cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
                                   const cgp_transport *transport, cgp_communicator *communicator) {
     if (transport) CGP__NEED(communicator);
@@ -229,11 +229,13 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     pipeline->team->timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
     pipeline->team->look_ns = cgp__heartbeat_interval(timeout_ns);
-    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* wait for all ranks, so that they start together */
+    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* wait for all ranks, so that all start to watch at
+                                               * the same time */
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->failures.watch(ranks->communicator, timeout_ns));
     if (status != CGP_OK)
-        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* runs on all ranks */
+        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* all ranks get here
+                                                                         * together */
     return status;
 }
 

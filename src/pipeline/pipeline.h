@@ -23,20 +23,22 @@ typedef struct cgp__setup cgp__setup;
 typedef struct cgp__step cgp__step;
 typedef struct cgp__team cgp__team;
 
-/* Written by the caller's thread. One allocation holds the struct and its parts (pipeline.c). */
+/* Only the caller's thread writes this struct. One allocation holds the struct and its parts
+ * (pipeline.c). */
 struct cgp_pipeline {
     pid_t process; /* process that created the pipeline and runs its workers */
     const cgp_plan *plan;
     const cgp__setup *setup; /* the plan's setup */
     const cgp_model *model;
     cgp__ranks *ranks;
-    int rank, n_ranks; /* this process's rank, and the number of ranks, of all replicas */
+    int rank, n_ranks; /* this process's rank, and the number of ranks; both count over all
+                        * replicas */
     cgp__team *team;
     cgp__executor *executor;
     cgp__measured *measured; /* [devices] owned by the executor */
     cgp__step *step;
-    int sharers; /* number of pipelines created so far that share this pipeline's memory; each gets
-                  * its own seed */
+    int sharers; /* number of pipelines created so far that share this pipeline's memory; each of
+                  * them has a different seed */
 };
 
 #endif

@@ -5,8 +5,8 @@
  *     caller's thread     plans[0]    warm-up │ step  step  step   medians
  *     a thread for each   plans[1]    warm-up │ step  step  step  step ...  until the caller ends
  *
- * It would mislead to time one kernel in a loop, because its operands would stay in a cache and its
- * device would have all of the memory bandwidth. */
+ * Timing one kernel in a loop would give misleading results: the operands would stay in a cache,
+ * and the device would have the whole memory bandwidth. */
 #include "pipeline/profile.h"
 
 #include <pthread.h>
@@ -18,13 +18,13 @@
 #include "plan/memory/devices.h"
 #include "plan/setup.h"
 
-/* Number of different random numbers; longer inputs repeat these numbers. */
+/* Number of different random numbers; inputs with more elements repeat these numbers. */
 #define BLOCK 65536
 
 typedef struct trainer trainer;
 
-/* State that all trainers share. Each trainer trains one pipeline on a separate thread, except that
- * the first trainer uses the caller's thread. */
+/* State that all trainers share. Each trainer trains one pipeline. The first trainer uses the
+ * caller's thread, and each other trainer has its own thread. */
 typedef struct profile {
     int n;
     trainer *trainers; /* [n] trainers; the caller's thread runs the first */
@@ -144,8 +144,8 @@ static void release(trainer *t) {
 
 /* --- steps --- */
 
-/* Run a step and an update. Set *seconds to the time of the update, or to 0 if the update was
- * refused because the random numbers led to a loss that is not finite. */
+/* Run a step and an update. Set *seconds to the time of the update. If the random numbers led to a
+ * loss that is not finite, the update is refused, and *seconds is 0. */
 static cgp_status step(const trainer *t, double *seconds) {
     const cgp_model *model = t->setup->model;
     *seconds = 0;
@@ -231,9 +231,9 @@ static double *seconds_of(cgp_layer_cost *cost, int part) {
 }
 enum { PARTS = 5 };
 
-/* Replace the first row of `rows` [steps][layers] by the medians of the times over all steps. Split
- * the time of the update among the layers in proportion to their parameter bytes. `column`: scratch
- * [steps]. */
+/* Replace the first row of `rows` [steps][layers] with the medians of the times over all steps.
+ * Split the time of the update among the layers in proportion to their parameter bytes. `column`:
+ * scratch [steps]. */
 static void summarize(cgp_layer_cost *rows, int steps, int layers, double update, double *column) {
     double bytes = 0;
     for (int i = 0; i < layers; i++) {
@@ -248,7 +248,8 @@ static void summarize(cgp_layer_cost *rows, int steps, int layers, double update
         rows[i].update_seconds = bytes > 0 ? update * (double)rows[i].parameter_bytes / bytes : 0;
 }
 
-/* Fill `costs` [layers] unless another trainer fails. */
+/* Measure `steps` steps and set `costs` [layers]. If another trainer fails, stop and leave `costs`
+ * unchanged. */
 static cgp_status measure(trainer *t, int steps, cgp_layer_cost *costs) {
     const int layers = t->setup->model->n_layers;
     cgp_layer_cost *rows = NULL;
@@ -301,8 +302,8 @@ static cgp_status start_others(profile *all) {
     return CGP_OK;
 }
 
-/* End the other trainers. Return `status` if it is a failure. Otherwise return the first failure of
- * another trainer and set its message. */
+/* End the other trainers. If `status` is a failure, return `status`. Otherwise, if another trainer
+ * has failed, set the message of the first such failure and return its status. */
 static cgp_status end_others(profile *all, cgp_status status) {
     tell(all, false, true);
     for (int i = 1; i < all->n; i++) {

@@ -5,9 +5,9 @@
 
 #include <cgpipe/profile.h>
 
-/* Train all plans [n_plans] at the same time, each for one rank, and measure the layers of the
- * first plan. Costs are medians over `steps` steps, for micro-batches of cgp_plan_microbatch()
- * samples. A plan may occur several times.
+/* Train all plans [n_plans] at the same time, and measure the layers of the first plan. Each plan
+ * is for one rank; a plan may occur several times. Costs are medians over `steps` steps, for
+ * micro-batches of cgp_plan_microbatch() samples.
  *
  * costs: [layers of the first plan's model], unchanged on failure.
  *

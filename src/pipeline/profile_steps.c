@@ -71,8 +71,8 @@ static cgp_status make_plan(cgp_plan **out, const cgp_model *model, const cgp_pr
     const char *device = device_at(o, d);
     cgp_plan_options options = cgp_plan_options_default();
     options.devices = &device;
-    /* The first micro-batch writes gradients, and the others add to them, which takes longer. With
-     * few samples this difference matters, so use more micro-batches. */
+    /* The first micro-batch writes the gradients. The other micro-batches add to the gradients,
+     * which takes longer. With few samples this difference matters, so use more micro-batches. */
     options.chunks = samples < 3 ? 4 : 2;
     options.batch = samples * options.chunks;
     options.optim = o->optim;
@@ -112,8 +112,9 @@ static cgp_status measure_kernels(const cgp_model *model, const cgp_profile_opti
     return cgp__profile_kernels(model, &options, row);
 }
 
-/* Measure all sizes in the same way. Begin with the last size, which is most likely the largest. If
- * steps of this size fit into memory, so do steps of the other sizes. */
+/* Measure all sizes by the same method: in steps, or kernel by kernel. Begin with the last size,
+ * which is usually the largest. If steps of the largest size fit into memory, so do steps of the
+ * other sizes. */
 static cgp_status measure(const cgp_model *model, const cgp_profile_options *o,
                           cgp_layer_cost *rows, bool *in_steps) {
     cgp_status status = CGP_OK;

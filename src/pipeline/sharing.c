@@ -37,7 +37,7 @@ static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
     return CGP_OK;
 }
 
-/* Check the sections that only training has: gradients and optimizer state. */
+/* Check the sections that exist only in training: gradients and optimizer state. */
 static cgp_status check_training(const cgp__setup *setup, const cgp__setup *owner) {
     if (setup->inference) return CGP_OK;
     if (owner->inference)

@@ -18,8 +18,8 @@ static cgp_status none(const char *why) {
     return cgp_fail(CGP_ESTATE, "timeline: expected a step of a full mini-batch last, got %s", why);
 }
 
-/* Check that the last run was a step of a full mini-batch. The run's context tells this; the
- * context is zero before the first run. */
+/* Check that the last run was a step of a full mini-batch. The executor's context describes the
+ * last run; before the first run, the context is zero. */
 static cgp_status check_run(const cgp_pipeline *pipeline) {
     const cgp__run_context *last = &pipeline->executor->context;
     if (pipeline->setup->replicas > 1)
@@ -64,7 +64,7 @@ static int64_t first_start(const cgp_pipeline *pipeline) {
     return first;
 }
 
-/* Return the seconds from first_ns to a time, or 0 if the time lies before the step. */
+/* Return the seconds from `first_ns` to `ns`, or 0 if `ns` is earlier. */
 static double seconds_from(int64_t first_ns, int64_t ns) {
     return ns > first_ns ? 1e-9 * (double)(ns - first_ns) : 0.0;
 }

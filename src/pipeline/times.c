@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* times.c -- times of the last run, from the workers' traces. A rank's own events are on its own
- * clock; events of other ranks arrive on rank 0's clock. With replicas, the times on the ranks of
- * replica 0 are that replica's. */
+/* times.c -- computes times of the last run from the workers' traces. A rank's own events use its
+ * own clock; events received from other ranks use the clock of rank 0. In a plan with replicas, the
+ * ranks of replica 0 return the times of replica 0. */
 #include "pipeline/times.h"
 
 #include "pipeline/alive.h"
@@ -52,10 +52,10 @@ double cgp__pipeline_clock_uncertainty(const cgp_pipeline *pipeline) {
 
 typedef enum overhead { GAPS, WAKEUPS } overhead;
 
-/* Return the overhead in event k of a trace, in ns; -1: the event has none. GAPS: time from the end
- * of the previous action until this action is ready, if its message had already arrived at that
- * end. WAKEUPS: time from the arrival of the message until the receive is ready, if the message
- * arrived after the receive's start. */
+/* Return the overhead of event `k` of a trace, in ns; -1: the event has none. GAPS: time from the
+ * end of the previous action until this action is ready; counted only if this action's message
+ * arrived before the previous action ended. WAKEUPS: time from the arrival of a message until its
+ * receive is ready; counted only if the message arrived after the receive started. */
 static int64_t overhead_of(const cgp_pipeline *pipeline, int device, int64_t k, overhead which) {
     const cgp__event event = cgp__pipeline_event(pipeline, device, k);
     const bool receives = event.kind == CGP_ACTION_RECV_F || event.kind == CGP_ACTION_RECV_B;
@@ -68,7 +68,7 @@ static int64_t overhead_of(const cgp_pipeline *pipeline, int device, int64_t k, 
 }
 
 /* Return the median overhead of the events of all devices, in seconds. Return NaN if no event has
- * an overhead, or if out of memory. */
+ * an overhead, or if memory runs out. */
 static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     const int devices = cgp_plan_devices(pipeline->plan);
     int64_t events = 0, n = 0;
@@ -103,7 +103,7 @@ static cgp_status reserve_events(const cgp_pipeline *pipeline, cgp__event **even
     return CGP_OK;
 }
 
-/* Broadcast the events of a device, in replica 0, to all ranks. */
+/* Broadcast the events of device `d` of replica 0 to all ranks. */
 static cgp_status share_events(const cgp_pipeline *pipeline, cgp__event *events, int d) {
     cgp__measured *measured = &pipeline->measured[d];
     const cgp__ranks *ranks = pipeline->ranks;

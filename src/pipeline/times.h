@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* times.h -- events of the last run, on all ranks. */
+/* times.h -- access to the events of the last run of all ranks. */
 #ifndef CGP_SRC_PIPELINE_TIMES_H
 #define CGP_SRC_PIPELINE_TIMES_H
 
@@ -14,7 +14,7 @@ cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline);
  * cgp__pipeline_share_events(). */
 cgp__event cgp__pipeline_event(const cgp_pipeline *pipeline, int device, int64_t k);
 
-/* Return the maximum error of a time of another rank, in seconds. */
+/* Return the maximum error of times on other ranks' clocks, in seconds. */
 double cgp__pipeline_clock_uncertainty(const cgp_pipeline *pipeline);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agreements.c -- lets ranks agree (agreements.h). In an agreement, each rank sends one report to
- * all others. */
+/* agreements.c -- implements agreements.h. In an agreement, each rank sends one report to all other
+ * ranks. */
 #include "pipeline/run/agreements.h"
 
 #include "pipeline/run/gathers.h"
@@ -42,7 +42,7 @@ static cgp_status exchange(const cgp__ranks *ranks, cgp_status status, const cha
     return CGP_OK;
 }
 
-/* Return the first rank whose text differs from rank 0's text; 0: none. */
+/* Return the lowest rank whose text differs from the text of rank 0; 0 if all texts are equal. */
 static int first_other(const cgp__ranks *ranks) {
     const report *all = ranks->reports;
     for (int r = 1; r < ranks->n; r++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bind.c -- binds the devices' action lists to mini-batches of N samples on first use, and keeps
- * the bound lists for later runs. In a bound list, slots, samples and kernels are filled in. */
+ * the bound lists for later runs. A bound list has the slots, samples and kernels of each
+ * action. */
 #include "pipeline/run/bind.h"
 
 #include "model/model.h"

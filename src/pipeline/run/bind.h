@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bind.h -- the plan's action lists for mini-batches of one size, bound to slots, samples and
- * kernels. */
+/* bind.h -- a plan's action lists, bound to slots, samples and kernels for mini-batches of one
+ * size. */
 #ifndef CGP_SRC_PIPELINE_RUN_BIND_H
 #define CGP_SRC_PIPELINE_RUN_BIND_H
 
@@ -9,15 +9,16 @@
 typedef struct cgp__executor cgp__executor;
 
 /* The action lists of all devices for mini-batches of one size. The caller's thread creates and
- * writes everything but the kernels, and each worker writes the kernels of its device. */
+ * writes all fields. Exception: each worker writes the kernels of its device. */
 typedef struct cgp__run {
     cgp__minibatch minibatch;
     cgp_schedule *schedule;
     cgp__list *lists; /* [devices] */
 } cgp__run;
 
-/* Find the lists for a mini-batch, or make them on first use; they depend on all fields but
- * `chunks`. The share of a replica without micro-batches has no lists. Collective. */
+/* Find the lists for a mini-batch, or make them on first use. The lists depend on all fields of
+ * `minibatch` except `chunks`. If a replica's share has no micro-batches, its lists are empty.
+ * Collective. */
 cgp_status cgp__run_find(cgp__executor *executor, cgp__minibatch minibatch, const cgp__run **out);
 
 /* Free all action lists. */

@@ -7,8 +7,9 @@
  *
  * In runs of one kind, all actions of a bound instance launch the same calls. Only the calls' tags
  * and the contents of device memory change, because operands have fixed addresses or are slots of
- * the instance. The operands of a job have fixed addresses. Copies and events are not captured. In
- * runs whose kernels are measured, nothing is captured. */
+ * the instance. The operands of a job have fixed addresses. Graphs contain neither events nor
+ * copies of constants, of the caller's data and of outputs. Runs that measure kernels capture
+ * nothing. */
 #include "pipeline/run/captured_graphs.h"
 
 #include "base/base.h"
@@ -20,7 +21,7 @@
 
 struct cgp__captured {
     enum { UNUSED, USED, CAPTURED } state;
-    cgp_captured_graph *graph; /* NULL: the launches are not captured, or there are none */
+    cgp_captured_graph *graph; /* NULL: the launches are not captured, or there are no launches */
     int64_t launches;          /* number of launches, counted at the first use */
 };
 
@@ -31,7 +32,7 @@ typedef struct instance {
 } instance;
 
 struct cgp__captured_graphs {
-    bool captures; /* true: further graphs may be captured */
+    bool captures; /* set if further graphs may be captured */
     instance *instances;
     int n, capacity;
     cgp__captured jobs[CGP__CAPTURED_JOBS];
@@ -49,9 +50,9 @@ cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures) {
     return CGP_OK;
 }
 
-/* Find the entry with the captured graphs of a bound instance, or add an entry. Action lists may
- * share an instance, so the search covers the entries that other lists have added, which come
- * before `known`. */
+/* Find the entry with the captured graphs of a bound instance, or add an entry. Several action
+ * lists may share an instance, so search the entries that other lists have added; these come before
+ * index `known`. */
 static cgp_status find(struct cgp__captured_graphs *r, int known, cgp__variant *variant) {
     for (int i = 0; i < known; i++) {
         variant->graphs = i;
@@ -145,7 +146,7 @@ static cgp_status launch_first(cgp__worker *worker, cgp__captured *r, cgp__launc
     return CGP_OK;
 }
 
-/* Capture a graph; check that it has as many launches as the first use had. */
+/* Capture a graph. Check that it has as many launches as the first use. */
 static cgp_status capture_counted(cgp__worker *worker, cgp__captured *r, cgp__launch *launch,
                                   const void *what) {
     const cgp_backend_graphs *graphs = worker->backend->graphs;
@@ -165,7 +166,7 @@ cgp_status cgp__run_captured(cgp__worker *worker, cgp__captured *r, int64_t tag,
         CGP_TRY(check(worker, launch, what, r->graph));
     } else if (r->state == USED && worker->graphs->captures) {
         CGP_TRY(capture_counted(worker, r, launch, what));
-        /* The graph is only a part, and the plan may be freed. */
+        /* The run was given up, so the graph is incomplete, and the plan may be freed. */
         if (cgp__is_stopped(worker)) return CGP_OK;
         if (worker->graphs->captures) r->state = CAPTURED;
     } else if (r->state == UNUSED) {

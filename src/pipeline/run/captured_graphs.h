@@ -15,12 +15,12 @@ typedef struct cgp__captured cgp__captured;
 /* The jobs that have a captured graph. */
 enum { CGP__CAPTURED_UPDATE, CGP__CAPTURED_PACKS, CGP__CAPTURED_SQUARES, CGP__CAPTURED_JOBS };
 
-/* A function that enqueues launches one by one. `captures`: the launches are being captured into a
+/* A function that enqueues launches one by one. If `captures`, the launches are captured into a
  * graph. The run may be given up during the call. */
 typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool captures);
 
-/* These functions make and free the worker's captured graphs. `captures`: capture graphs if the
- * backend can. Call the second function before the device is destroyed. */
+/* These functions create and free the worker's captured graphs. If `captures`, graphs are captured
+ * if the backend supports it. Call the second function before the device is destroyed. */
 cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures);
 void cgp__captured_graphs_destroy(cgp__worker *worker);
 
@@ -28,12 +28,13 @@ void cgp__captured_graphs_destroy(cgp__worker *worker);
  * the graphs of this instance. */
 cgp_status cgp__captured_graphs_bind(cgp__worker *worker, cgp__list *list);
 
-/* These functions return the graph of bound instance i in a kind of run, and the graph of a job. */
+/* The first function returns the graph of bound instance `i` for a kind of run. The second function
+ * returns the graph of a job. */
 cgp__captured *cgp__captured_run(const cgp__worker *worker, int i, bool training, bool with_loss);
 cgp__captured *cgp__captured_job(const cgp__worker *worker, int job);
 
-/* At the first use, enqueue launches one by one. At the second use, capture a graph and run it. At
- * later uses, run the graph. `tag`: added to the tags of the graph's kernels. */
+/* At the first use, enqueue the launches one by one. At the second use, capture a graph and run it.
+ * At later uses, run the graph. `tag` is added to the tags of the graph's kernels. */
 cgp_status cgp__run_captured(cgp__worker *worker, cgp__captured *captured, int64_t tag,
                              cgp__launch *launch, const void *what);
 

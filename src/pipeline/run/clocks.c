@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clocks.c -- aligns clocks (clocks.h). All ranks answer in the same round trip, so the slowest
- * rank determines the duration of the round trip. */
+/* clocks.c -- implements clocks.h. One round trip covers all ranks, so the slowest rank determines
+ * its duration. */
 #include "pipeline/run/clocks.h"
 
 #include "pipeline/run/gathers.h"
@@ -56,8 +56,8 @@ static cgp_status round_trip(const cgp__ranks *ranks, cgp__reading *reading) {
     return CGP_OK;
 }
 
-/* Rank 0's reading is broadcast, and all ranks use it. A rank that shares rank 0's clock has offset
- * 0. */
+/* All ranks use the reading of rank 0, which is broadcast. A rank that shares the clock of rank 0
+ * has offset 0. */
 cgp_status cgp__clocks_read(const cgp__ranks *ranks) {
     cgp__clocks *clocks = ranks->clocks;
     cgp__reading *reading = clocks->first;

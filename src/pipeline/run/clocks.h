@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clocks.h -- Cristian's algorithm: aligns the clocks of ranks on several hosts. The monotonic
+/* clocks.h -- aligns the clocks of ranks on several hosts by Cristian's algorithm. The monotonic
  * clock of each host has its own origin and drifts by some parts per million. Two readings map the
  * times of all ranks to the clock of rank 0:
  *
@@ -11,8 +11,8 @@
  *                        .  '            linear between the readings, constant outside
  *              first.  '
  *
- * A reading keeps the shortest of 16 round trips. Source: Cristian 1989, Probabilistic clock
- * synchronization. */
+ * Each reading uses the shortest of 16 round trips. Source: Cristian 1989, "Probabilistic clock
+ * synchronization". */
 #ifndef CGP_SRC_PIPELINE_CLOCKS_H
 #define CGP_SRC_PIPELINE_CLOCKS_H
 
@@ -27,9 +27,9 @@ typedef struct cgp__reading {
 } cgp__reading;
 
 typedef struct cgp__clocks {
-    bool differ;                /* false: all ranks share a clock, so there are no readings */
+    bool differ;                /* if false, all ranks share a clock, and there are no readings */
     cgp__reading *first, *last; /* first->at_ns <= last->at_ns */
-    int64_t *times;             /* [ranks] the times on the clocks of all ranks in a round trip */
+    int64_t *times;             /* [ranks] scratch: the clock of each rank in one round trip */
 } cgp__clocks;
 
 /* Create the clocks. Even after a failure, *out may be set, so pass it to cgp__clocks_destroy(),
@@ -44,8 +44,8 @@ cgp_status cgp__clocks_read(const cgp__ranks *ranks);
 /* Read the clocks if, on rank 0's clock, the last reading is over 10 s old. Collective. */
 cgp_status cgp__clocks_refresh(const cgp__ranks *ranks);
 
-/* Store a round trip in the reading if it is the shortest so far. Before the first round trip,
- * uncertainty_ns is INT64_MAX. */
+/* Store a round trip in the reading if it is the shortest round trip so far. Set uncertainty_ns to
+ * INT64_MAX before the first round trip. */
 void cgp__reading_take(cgp__reading *reading, int ranks, int64_t sent_ns, int64_t received_ns,
                        const int64_t *times);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.c -- runs a compute action. It enqueues the calls of the action's program, which are
- * kernels and copies, one after the other. */
+/* compute.c -- runs a compute action: enqueues the calls of the action's program one after the
+ * other. A call is a kernel or a copy. */
 #include "pipeline/run/compute.h"
 
 #include "model/model.h"
@@ -51,8 +51,8 @@ static double *losses_of(const cgp__execution *s) {
         worker, cgp__plan_device(executor->plan, worker->index)->step.losses));
 }
 
-/* Return true if a call goes to the device's branch. If kernels are measured, no call does, so that
- * calls run one after the other. */
+/* Return true if a call goes to the device's branch. While kernels are measured, no call goes
+ * there, so the calls run one after the other. */
 static bool uses_branch(const cgp__execution *s, const cgp__call *call) {
     return call->branch && s->worker->executor->branches && !s->worker->measured->node_times;
 }
@@ -86,8 +86,9 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     return s->worker->backend->kernels.run(kernel, &args);
 }
 
-/* Copy values, and convert their type if necessary. A device with its own memory gets the caller's
- * data by staging (staging.c). If the type changes, this data goes to the workspace first. */
+/* Copy values, and convert their type if necessary. The caller's data reaches a device with its own
+ * memory through staging memory (staging.c). If the type changes, staging copies the data to the
+ * workspace first. */
 static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_backend *backend = s->worker->backend;
@@ -96,7 +97,7 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     void *to = cgp__address(s, call->dx[0]);
     if (call->dy.arena == CGP__HOST &&
         !cgp__input_is_read(s->worker->executor, (int)call->dy.offset, s->context->with_loss))
-        return CGP_OK; /* without samples, the tensor may be NULL */
+        return CGP_OK; /* the tensor of an input that is not read may be NULL */
     if (host && !backend->host_addressable) {
         const bool converts = call->workspace.arena != CGP__NOWHERE;
         void *copy = converts ? cgp__address(s, call->workspace) : to;
@@ -109,7 +110,7 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
                                     count);
 }
 
-/* Add the caller's gradient of an output to the gradient from its uses in the model. */
+/* Add the caller's gradient of an output to the gradient from the output's uses in the model. */
 static cgp_status run_sum(const cgp__execution *s, int i, const cgp__call *call,
                           cgp_kernel *kernel) {
     cgp_kernel_args args = {
@@ -201,8 +202,8 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
     return CGP_OK;
 }
 
-/* On a device with its own memory, copy the action's row of per-step constants to the address that
- * kernels read. */
+/* On a device with its own memory, copy the per-step constants of the action's micro-batch to the
+ * address from which kernels read them. */
 static cgp_status copy_row(const cgp__execution *s) {
     const cgp_backend *backend = s->worker->backend;
     const cgp__step_memory *step = &cgp__plan_device(s->plan, s->worker->index)->step;
@@ -294,8 +295,8 @@ static cgp_status add_partial(const cgp__execution *s, int buffer) {
     return CGP_OK;
 }
 
-/* After the last micro-batch of a gradient group, do the additions of the binary tree that end with
- * this group. */
+/* After the last micro-batch of a gradient group, do the additions of the binary tree for which
+ * this group is the last operand. */
 static bool add_partials(const cgp__execution *s) {
     const int buffer = s->variant->buffer, additions = s->variant->additions;
     for (int k = 0; k < additions; k++) {
@@ -333,8 +334,8 @@ static bool run_rest(const cgp__execution *s, int begin) {
         cgp__captured_run(worker, i, s->context->training, s->context->with_loss);
     const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
     if (cgp__run_captured(worker, captured, tag, launch_rest, &r) != CGP_OK)
-        return cgp__fail_on_device(s, -1); /* this has no effect if the failure is already
-                                            * reported */
+        return cgp__fail_on_device(s, -1); /* a failure that is already reported keeps its
+                                            * message */
     return !cgp__is_stopped(worker);
 }
 

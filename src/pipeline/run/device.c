@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- jobs that create and free a worker's device and the device's memory. */
+/* device.c -- jobs that create and free the device of a worker and the device's memory. */
 #include "pipeline/run/device.h"
 
 #include "pipeline/run/captured_graphs.h"
@@ -18,8 +18,8 @@
 
 #include <stdlib.h>
 
-/* Return the device's options. The devices of one backend are numbered consecutively across all
- * ranks that share cores, so that these devices divide the cores among themselves. */
+/* Return the device's options. Ranks that share cores number their devices of one backend
+ * consecutively, so these devices divide the cores among themselves. */
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
     const cgp__ranks *ranks = worker->ranks;
@@ -67,7 +67,7 @@ static cgp_status create_memory(cgp__worker *worker) {
     return cgp__staging_create(worker);
 }
 
-/* Log the allocated memory, and what the driver uses before any kernel has run. */
+/* Log the allocated memory, and the memory that the driver uses before any kernel has run. */
 static void log_memory(const cgp__worker *worker) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     char planned[32], host[32], driver[32] = "not known";
@@ -83,8 +83,8 @@ static void log_memory(const cgp__worker *worker) {
             cgp_bytes_text(device->info.host_bytes, host, sizeof host), driver);
 }
 
-/* Allocate the words in which kernels write results, and the host's copy of these words. If the
- * device shares host memory, the two are the same memory. */
+/* Allocate the words to which kernels write results, and the host's copy of these words. If the
+ * device shares host memory, words and copy are the same memory. */
 static cgp_status create_words(cgp__worker *worker) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
     CGP_TRY(CGP__NEW(worker->fetched, device->step.n_words, "worker"));

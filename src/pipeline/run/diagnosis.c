@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- makes a JSON object that describes what the devices of this rank do and wait for,
- * and the last known state of the other ranks. */
+/* diagnosis.c -- makes a JSON object with the state of this rank's devices (what each device runs
+ * or waits for), and the last known state of the other ranks. */
 #include "pipeline/run/diagnosis.h"
 
 #include "model/model.h"
@@ -24,7 +24,7 @@ static json_t *seconds_json(int64_t then_ns, int64_t now_ns) {
     return then_ns > 0 ? json_real(cgp__seconds_since(then_ns, now_ns)) : json_null();
 }
 
-/* Return a text as a JSON string; escape it if it is not UTF-8. */
+/* Return a text as a JSON string. If the text is not UTF-8, escape it. */
 static json_t *text_json(const char *text) {
     json_t *plain = json_string(text);
     char shown[1024];
@@ -33,8 +33,8 @@ static json_t *text_json(const char *text) {
 
 /* --- devices --- */
 
-/* Return true while a job without a time limit is running. Meanwhile traces must not be read,
- * because such a job may change them, for example when it binds kernels. */
+/* Return true while a job without a time limit is running. Such a job may change traces, for
+ * example when it binds kernels, so traces must not be read meanwhile. */
 static bool prepares(const cgp__executor *executor) {
     return executor->team->remaining > 0 && !executor->team->timed;
 }
@@ -43,14 +43,15 @@ static const char *state_of(const cgp__view *v) {
     const cgp__team *team = v->executor->team;
     if (!v->busy) return team->remaining > 0 ? "done" : "idle";
     if (!v->bound) return team->job == cgp__job_run ? "done" : "updates";
-    /* if another rank has failed, the worker has just stopped waiting for it */
+    /* if another rank has failed, a worker in a transfer has just stopped waiting, but counts as
+     * waiting */
     const bool waits = v->waits || (team->first_status == CGP_EPEER && v->bound->action.edge >= 0);
     return waits ? "waits" : "runs";
 }
 
-/* Add the matching transfer of the peer device, as an index into the peer's action list. Also add
- * the peer's action that makes or needs the message. A peer that does not answer is at this action
- * or at an earlier one. */
+/* Add the index of the matching transfer in the peer device's action list. Also add the peer's
+ * action that must run before the message or buffer is available. A peer that does not answer is at
+ * this action or at an earlier action. */
 static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_action *action,
                             int peer) {
     int n = 0, i = 0;
@@ -116,8 +117,8 @@ static int peer_rank_of(const cgp__executor *executor, const cgp_action *action)
                            cgp_plan_stage_at(plan, cgp__peer_of(plan, action))->device);
 }
 
-/* Add the last messages that this rank has sent to other ranks in the run, even if the run has
- * ended on this rank. */
+/* Add the last messages that this rank has sent to other ranks in the current run. The run may
+ * already have ended on this rank. */
 static void add_sent(json_t *list, const cgp__view *v) {
     const cgp__executor *executor = v->executor;
     int begin = 0, end = 0, found = 0;
@@ -167,8 +168,8 @@ static json_t *rank_json(const cgp_rank_state *s, int r, int64_t now) {
                      "agreeing", seconds_json(s->agreeing_ns, now), "left", s->left);
 }
 
-/* Return the later of two times: when the current wait began, and when the last action of any rank
- * ended. Return 0 if this rank is in no call that waits. */
+/* Return the later of two times: the start of the current wait, and the end of the last action on
+ * any rank. Return 0 if this rank is in no call that waits. */
 static int64_t waits_since(const cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
     const cgp__team *team = executor->team;

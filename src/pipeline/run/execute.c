@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* execute.c -- a worker's inner loop: enqueues one action after the other. */
+/* execute.c -- the inner loop of a worker, which enqueues one action after the other. */
 #include "pipeline/run/execute.h"
 
 #include "model/model.h"
@@ -141,7 +141,7 @@ static bool apply_injected_faults(const cgp__execution *s) {
     return cgp__fail_in_action(s->worker, s->bound, s->variant, first_kernel(s));
 }
 
-/* Tell the device to discard the contents of the slots that the action is the last to use. */
+/* Tell the device to discard the contents of each slot whose last use is this action. */
 static bool discard_freed(const cgp__execution *s) {
     const cgp_backend_streams *streams = s->worker->backend->streams;
     const cgp_queue queue = cgp__queue_of(s->bound->action.kind);
@@ -214,12 +214,12 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
     return cgp__in_flight_finish(worker, list);
 }
 
-/* Run an action list. All enqueued work completes before this job ends, even after a failure, so
- * after the job the device touches neither the plan nor the caller's memory. After a timeout,
- * however, the caller does not wait for the job. If a hanging device that shares the host's memory
- * resumes later, it may still access the tensors of that call. */
+/* Run an action list. All enqueued work completes before this job ends, even after a failure. So
+ * after the job, the device touches neither the plan nor the caller's memory. After a timeout,
+ * however, the caller does not wait for this job. If a hanging device shares the host's memory and
+ * later resumes, it may still access the caller's tensors of this run. */
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
-    /* a copy of the context, because the caller may change the original while this worker hangs */
+    /* copy the context, because the caller may change it while this worker hangs */
     const cgp__run_context context = *(const cgp__run_context *)argument;
     const cgp_backend *backend = worker->backend;
     if (cgp__is_stopped(worker)) return CGP_OK;

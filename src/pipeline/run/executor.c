@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* executor.c -- creates and frees workers, and runs the workers' action lists. */
+/* executor.c -- creates and frees workers, and runs their action lists. */
 #include "pipeline/run/executor.h"
 
 #include "model/model.h"
@@ -140,8 +140,8 @@ static void fill_rows(cgp__executor *executor, const cgp__run_context *context) 
 
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context) {
     fill_rows(executor, context);
-    pthread_mutex_lock(&executor->team->lock); /* take the lock, because cgp__diagnosis_of() reads
-                                                * these fields on another thread */
+    pthread_mutex_lock(&executor->team->lock); /* take the lock, because another thread may read
+                                                * these fields (cgp__diagnosis_of()) */
     executor->context = *context;
     executor->run_start_ns = cgp__now_ns();
     for (int d = 0; d < cgp_plan_devices(executor->plan); d++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* executor.h -- the workers of this rank, and runs of the workers' action lists. */
+/* executor.h -- the executor, which has the workers of this rank and runs their action lists. */
 #ifndef CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 #define CGP_SRC_PIPELINE_RUN_EXECUTOR_H
 
@@ -24,18 +24,18 @@ typedef struct cgp__run_context {
     const cgp_tensor *const *inputs;
     int64_t offset; /* index of the run's first sample in the caller's inputs and outputs */
     bool training, with_loss;
-    bool may_count_nothing;   /* the caller needs no mean loss, so the loss may have no targets to
-                               * count */
-    uint64_t seed, step;      /* seed and step number, from which dropout makes its key */
+    bool may_count_nothing;   /* set if the caller needs no mean loss, so all targets of the loss
+                               * may be ignored */
+    uint64_t seed, step;      /* seed and step number, from which the key of dropout is derived */
     const float *loss_scales; /* [losses] */
-    /* [outputs] the caller's tensors for outputs. An entry is NULL if the caller does not want that
-     * output; the pointer is NULL if the caller wants no output. */
+    /* [outputs] the caller's tensors for outputs. An entry is NULL if the caller does not need that
+     * output; the pointer is NULL if the caller needs no output. */
     const cgp_tensor *const *outputs;
     int n_outputs;
-    /* [outputs] with an external loss: the caller's gradients of the outputs */
+    /* [outputs] the caller's gradients of the outputs, if the loss is external */
     const cgp_tensor *const *gradients;
-    /* [inputs] tensors for gradients of inputs. An entry is NULL if the caller does not want that
-     * gradient; the pointer is NULL if the caller wants none. */
+    /* [inputs] the caller's tensors for gradients of inputs. An entry is NULL if the caller does
+     * not need that gradient; the pointer is NULL if the caller needs no gradient. */
     const cgp_tensor *const *input_gradients;
 } cgp__run_context;
 
@@ -50,23 +50,25 @@ struct cgp__executor {
     cgp__ranks *ranks;
     cgp__worker *workers;    /* [devices] workers of other ranks have no thread and no device */
     cgp__measured *measured; /* [devices] */
-    bool *reads;             /* [inputs][with_loss] true: a node of this rank reads the input */
+    bool *reads;             /* [inputs][with_loss] set if a node of this rank reads the input */
     cgp_communicator *inproc;
     cgp__end *ends; /* [links][2] the sender's and the receiver's end of each link */
-    bool *shares;   /* [links] true: the receiver copies from the sender's device memory */
-    bool exports;   /* true: other ranks may have imported memory and events of this rank */
-    bool keeps;     /* true: do not free this rank's memory, because other ranks may still use it */
-    bool captures;  /* true: capture graphs if the backend can */
-    bool branches;  /* true: run weight gradients on the branch of a device, if the plan does */
-    bool ipc;       /* true: share edges between processes if the backend can */
+    bool *shares;   /* [links] set if the receiver copies from the sender's device memory */
+    bool exports;   /* set if other ranks may have imported memory and events of this rank */
+    bool keeps;     /* set if this rank's memory must not be freed, because other ranks may still
+                     * use it */
+    bool captures;  /* set to capture graphs if the backend supports it */
+    bool branches;  /* set to run weight backward on a device's branch if the plan does so */
+    bool ipc;       /* set to share edges between processes if the backend supports it */
     struct cgp__injected_faults *faults; /* faults of CGP_FAULT; NULL: none */
 
     /* Written by the caller's thread between jobs. */
     struct cgp__runs *runs; /* bound action lists (bind.c); NULL: there are none yet */
     int losses_capacity, rows_capacity;
-    char *rows; /* for each micro-batch of the largest run, a row of per-step constants */
-    /* [micro-batches of the largest mini-batch][losses of the model] loss sums; written by the
-     * worker of the last stage and, for those from other ranks, by the caller's thread */
+    char *rows; /* per-step constants: one row for each micro-batch of the largest run */
+    /* [micro-batches of the largest mini-batch][losses of the model] loss sums. The worker of the
+     * last stage writes its sums; the caller's thread writes the sums that arrive from other
+     * ranks. */
     double *losses;
 
     /* Written by the caller's thread under the team's lock. */
@@ -90,8 +92,8 @@ cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *co
 /* Return the loss sums of a run's micro-batches. */
 double *cgp__executor_losses(const cgp__executor *executor, const cgp__run *run);
 
-/* Return whether a node that will run on this rank reads input k. Losses run only if `with_loss` is
- * true. */
+/* Return true if a node that runs on this rank reads input `k`. Loss nodes run only if
+ * `with_loss`. */
 static inline bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss) {
     return executor->reads[2 * k + with_loss];
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flips.c -- flips bits of results (flips.h). The fault's number selects one result of the action,
- * a byte of the result and a bit, so that a flip can be repeated. These are the results of an
- * action:
+ * a byte of the result and a bit of the byte, so a test can repeat a flip. These are the results of
+ * an action:
  *
  *     F, R    outputs of the action's calls        W    gradients of parameters
  *     I       gradients of inputs                  B    both */
@@ -31,8 +31,9 @@ static void add_value(const cgp__execution *s, cgp__flip_search *found, cgp__loc
     cgp__flip_add(found, cgp__address(s, location), bytes);
 }
 
-/* Return the gradient of a parameter. With gradient groups, the action has already added its buffer
- * of partial sums to the buffers below it, so the gradient is in the lowest of these buffers. */
+/* Return the address of a parameter's gradient. If there are gradient groups, the action has
+ * already added its buffer of partial sums to the buffers below. So the gradient is in the lowest
+ * of these buffers. */
 static char *gradient_at(const cgp__execution *s, cgp__location location) {
     if (location.arena != CGP__GRADIENTS) return cgp__address(s, location);
     cgp__execution sum = *s;

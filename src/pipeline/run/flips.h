@@ -9,14 +9,15 @@
 typedef struct cgp__execution cgp__execution;
 typedef struct cgp__worker cgp__worker;
 
-/* For each flip fault of an action, flip one bit of one result. The action's calls must be enqueued
- * already. */
+/* For each flip fault of an action, flip one bit of one result. The action's calls must already be
+ * enqueued. */
 cgp_status cgp__flip_result(const cgp__execution *execution);
 
 /* A search for the result in which to flip a bit. The search counts the results, and finds the
  * result with number `wanted`. */
 typedef struct cgp__flip_search {
-    int n, wanted; /* number of results so far; number of the wanted result (-1: only count) */
+    int n, wanted; /* n: number of results so far. wanted: number of the result to find; -1: only
+                    * count the results. */
     char *at;
     int64_t bytes;
 } cgp__flip_search;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gathers.c -- exchanges data (gathers.h). Every exchange is a gather of the transport, which
- * delivers data in the order of the ranks. So the timing does not change the bits of results. */
+/* gathers.c -- implements gathers.h. Every exchange is a gather of the transport, which delivers
+ * data in the order of the ranks. So timing does not change the bits of results. */
 #include "pipeline/run/gathers.h"
 
 #include "pipeline/run/agreements.h"
@@ -12,7 +12,7 @@
 static cgp_status gather(const cgp__ranks *ranks, const void *mine, void *all) {
     const cgp_status status =
         ranks->transport->agreement.gather(ranks->communicator, mine, all, ranks->bytes);
-    /* Notify the other ranks, which ends their waits. */
+    /* Notify the other ranks. This ends their waits. */
     if (status != CGP_OK) cgp__ranks_fail(ranks, status);
     return status;
 }

@@ -14,13 +14,13 @@ typedef struct cgp__ranks cgp__ranks;
 /* Broadcast `bytes` of data from rank `root`. */
 cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, size_t bytes);
 
-/* Gather per-device data on all ranks: `data` has `bytes` bytes for each device, and each rank
- * fills in the data of its devices. */
+/* Gather per-device data on all ranks. `data` has `bytes` bytes for each device. Before the call,
+ * each rank fills in the data of its own devices. */
 cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,
                                     size_t bytes);
 
-/* Gather blocks of equal size on all ranks: `all` is [n][bytes], and each rank fills in its own
- * block. */
+/* Gather blocks of equal size on all ranks. `all` is [n][bytes]. Before the call, each rank fills
+ * in its own block. */
 cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
 
 /* Gather blocks of different sizes on all ranks: `mine` is this rank's block, and `all` receives
@@ -30,8 +30,8 @@ size_t *cgp__ranks_sizes(const cgp__ranks *ranks);
 cgp_status cgp__ranks_share_blocks(const cgp__ranks *ranks, const void *mine, void *all);
 
 /* Gather the texts of all ranks. *all receives the texts one after the other, and lengths [n]
- * receives their lengths. The caller owns both. `mine`: this rank's text; NULL if this rank ran out
- * of memory. */
+ * receives their lengths. The caller owns both. `mine` is this rank's text, or NULL if this rank
+ * ran out of memory. */
 cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char **all,
                                  int64_t **lengths);
 

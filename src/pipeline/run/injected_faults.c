@@ -10,12 +10,14 @@
  *                          exits with code 1
  *     lost:1SEND_F5        the message never arrives; corrupt: a bit flips; twice: it arrives twice
  *     late:1SEND_F5:0.8    the message arrives, but is treated as missing for 0.8 s
- *     flip:2W5             a bit of its results flips; flip:2U: of parameters or optimizer state on
- *                          the device of stage 2, in the update; flip:2W5:123 has the number 123
+ *     flip:2W5             a bit of the action's results flips; flip:2W5:123: the number 123
+ *                          selects the bit
+ *     flip:2U              in the update, a bit of parameters or optimizer state flips on the
+ *                          device of stage 2
  *
- * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is action 3B5 only in the step that
- * follows 7 other steps. `kill:rank=2,at=3B5` applies only on rank 2, if this rank has the action.
- * The list is read when a pipeline is created, and it is printed at every log level. */
+ * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 means action 3B5 in the step after the
+ * first 7 steps. `kill:rank=2,at=3B5` applies only on rank 2, if this rank has the action. The
+ * list is read when a pipeline is created, and is printed at every log level. */
 #include "pipeline/run/injected_faults.h"
 
 #include "base/json.h"
@@ -47,7 +49,7 @@ typedef enum effect {
     EFFECTS
 } effect;
 
-/* `sends`: the fault applies to SEND actions only. */
+/* If `sends`, the fault applies only to SEND actions. */
 static const struct {
     const char *name, *text;
     bool has_seconds, sends;
@@ -69,7 +71,7 @@ static const struct {
 typedef struct fault {
     effect effect;
     cgp_action action; /* action to which the fault applies; DELAY_ALL has none */
-    bool update;       /* FLIP: the bit flips in the update of the action's stage */
+    bool update;       /* FLIP: set if the bit flips in the update of the action's stage */
     int rank, step;    /* -1: any */
     int number;        /* FLIP: selects the bit */
     double seconds;    /* delay of DELAY and LATE; longest delay of DELAY_ALL */
@@ -81,14 +83,15 @@ struct cgp__injected_faults {
     int n, capacity;
 };
 
-/* Read a number of at most nine digits and return the rest; NULL if there is none. */
+/* Read a number of at most nine digits and return the rest of the text; NULL if there is no such
+ * number. */
 static const char *read_number(const char *text, int *number) {
     const size_t digits = strspn(text, "0123456789");
     *number = (int)strtol(text, NULL, 10);
     return digits > 0 && digits < 10 ? text + digits : NULL;
 }
 
-/* Read an action such as "2B5" and return the rest; NULL if the text is not an action. */
+/* Read an action such as "2B5" and return the rest of the text; NULL if there is no action. */
 static const char *read_action(const char *text, cgp_action *action) {
     *action = (cgp_action){.edge = -1};
     text = read_number(text, &action->stage);
@@ -99,7 +102,8 @@ static const char *read_action(const char *text, cgp_action *action) {
     return read_number(text + length, &action->microbatch);
 }
 
-/* Read what a flip applies to: "2W5", "2U", or "U", which means stage 0. Return the rest. */
+/* Read the target of a flip: "2W5", "2U", or "U", which means stage 0. Return the rest of the
+ * text. */
 static const char *read_flip(const char *text, fault *f) {
     const size_t digits = strspn(text, "0123456789");
     f->update = text[digits] == 'U';
@@ -109,14 +113,15 @@ static const char *read_flip(const char *text, fault *f) {
     return text + digits + 1;
 }
 
-/* Read a decimal number, in units of `unit` seconds, after which `text` must end. */
+/* Read a decimal number, in units of `unit` seconds. The text must end after the number. */
 static bool read_seconds(const char *text, double unit, double *seconds) {
     char *end = NULL;
     *seconds = cgp__read_real(text, &end) * unit;
     return end != text && !*end && *seconds >= 0 && *seconds <= LONGEST_DELAY;
 }
 
-/* Read an optional prefix such as "rank=2,at=" and return the rest; NULL if it is malformed. */
+/* Read an optional prefix such as "rank=2,at=" and return the rest of the text; NULL if the prefix
+ * is malformed. */
 static const char *read_rank(const char *text, int *rank) {
     if (strncmp(text, "rank=", 5) != 0) return text;
     text = read_number(text + 5, rank);
@@ -149,8 +154,8 @@ static bool read_fault(const char *text, fault *f) {
     return read_seconds(text + length + 1, 1e-3, &f->seconds);
 }
 
-/* Return whether this rank prints the fault: the rank that has the action prints it; if no rank has
- * the action, rank 0 does. */
+/* Return true if this rank prints the fault. The rank that the fault names or that has the action
+ * prints it. If there is no such rank, rank 0 prints it. */
 static bool is_ours(const cgp__executor *executor, const fault *f) {
     const cgp_plan *plan = executor->plan;
     const cgp__ranks *ranks = executor->ranks;
@@ -224,7 +229,7 @@ static int64_t delayed_until(const cgp__executor *executor, const cgp_action *ac
     return cgp__now_ns() + (int64_t)(seconds * 1e9);
 }
 
-/* Return whether a fault applies to this rank and this step. */
+/* Return true if a fault applies to this rank and this step. */
 static bool is_here(const cgp__executor *executor, const fault *f) {
     return (f->rank < 0 || f->rank == executor->ranks->rank) &&
            (f->step < 0 || (uint64_t)f->step == executor->context.step);

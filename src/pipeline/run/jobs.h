@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jobs.h -- jobs of an executor's workers other than runs of action lists. */
+/* jobs.h -- runs jobs on an executor's workers. (executor.h runs action lists.) */
 #ifndef CGP_SRC_PIPELINE_RUN_JOBS_H
 #define CGP_SRC_PIPELINE_RUN_JOBS_H
 
@@ -13,7 +13,8 @@ typedef cgp_status cgp__job(cgp__worker *worker, void *argument); /* same type a
 /* Return the worker of a device. */
 cgp__worker *cgp__executor_worker(const cgp__executor *executor, int device);
 
-/* Run a job on the worker of one of this rank's devices. The argument is borrowed for the call. */
+/* Run a job on the worker of one of this rank's devices. `argument` must be valid until the call
+ * returns. */
 cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
                                  void *argument);
 
@@ -21,13 +22,13 @@ cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp_
  * with all ranks immediately. */
 cgp_status cgp__executor_run_all(const cgp__executor *executor, cgp__job *job, void *argument);
 
-/* Run a job on all workers of all ranks, within the time limit. A rank that fails notifies the
- * others, which ends the waits and exchanges of these ranks. After a failure, the team is marked as
- * failed. Collective. */
+/* Run a job on all workers of all ranks, within the time limit. If a rank fails, it notifies the
+ * other ranks, which ends their waits and exchanges. After a failure, the team is marked as failed.
+ * Collective. */
 cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
 
-/* Return `status`, which is the result of an exchange within a step. If it is a failure, mark the
- * team as failed. */
+/* If `status`, the result of an exchange within a step, is a failure, mark the team as failed.
+ * Return `status`. */
 cgp_status cgp__executor_exchanged(cgp__executor *executor, cgp_status status);
 
 #endif

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernels of a device's stages for micro-batches of one size:
+/* The kernels of a device's stages for micro-batches of one size. The kernel of a call is
  * kernels[first_call[stage][program] + call]. */
 typedef struct kernel_set {
     int64_t samples;
@@ -68,7 +68,7 @@ static cgp_status add_stage(spec_list *list, const cgp_plan *plan, const cgp__st
     return CGP_OK;
 }
 
-/* List the kernel specs of the worker's stages, then the specs of the same backend's other
+/* List the kernel specs of the worker's stages, then the kernel specs of the backend's other
  * devices. */
 static cgp_status list_specs(const cgp__worker *worker, spec_list *list, int *n_own) {
     const cgp_plan *plan = worker->plan;

@@ -8,11 +8,11 @@
 typedef struct cgp__variant cgp__variant;
 typedef struct cgp__worker cgp__worker;
 
-/* Tell the worker's device, before memory is allocated, which kernels the plan needs. */
+/* Tell the worker's device which kernels the plan needs. Call it before memory is allocated. */
 cgp_status cgp__kernels_prepare(cgp__worker *worker);
 
-/* These functions make and free the worker's kernels. Call the second before the device is
- * destroyed. */
+/* These functions create and free the worker's kernels. Call the second function before the device
+ * is destroyed. */
 cgp_status cgp__kernels_create(cgp__worker *worker);
 void cgp__kernels_destroy(cgp__worker *worker);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* landings.c -- hands over messages whose copies are complete (landings.h). A queue completes its
- * copies in order. So each of the queues IN and OUT has a ring of messages, and only the oldest
- * message of a ring is checked. */
+/* landings.c -- implements landings.h. A queue completes its copies in order. So each of the queues
+ * IN and OUT has a ring of messages, and only the oldest message of a ring is checked. */
 #include "pipeline/run/landings.h"
 
 #include "base/base.h"
@@ -19,7 +18,7 @@ typedef struct landing {
     cgp_link_message message;
 } landing;
 
-/* A ring of messages. Messages with the numbers first .. next - 1 are pending. */
+/* A ring of messages. Messages first .. next - 1 are pending. */
 typedef struct ring {
     landing *list; /* [capacity] */
     int64_t first, next;
@@ -27,7 +26,7 @@ typedef struct ring {
 } ring;
 
 struct cgp__landings {
-    ring rings[2]; /* rings[0] has the receives on queue IN, rings[1] the sends on queue OUT */
+    ring rings[2]; /* rings[0]: receives, on queue IN; rings[1]: sends, on queue OUT */
 };
 
 /* Return the largest number of pieces of a message that this device sends or receives. */
@@ -91,7 +90,8 @@ void cgp__landings_check(const cgp__worker *worker) {
             bool done = false;
             if (worker->backend->streams->event_done(l->event, &done) != CGP_OK || !done ||
                 cgp__is_stopped(worker))
-                break; /* a failure of the device is reported with the action in flight */
+                break; /* a failure of the device is reported when the action in flight is
+                        * retired */
             r->first++;
             if (k == 1)
                 l->end->transport->links.post(l->end->link, &l->message);

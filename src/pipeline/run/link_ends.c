@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link_ends.c -- opens and closes the ends of links on this rank. */
+/* link_ends.c -- opens and closes the link ends on this rank. */
 #include "pipeline/run/link_ends.h"
 
 #include "pipeline/run/executor.h"
@@ -11,12 +11,11 @@
 
 #include <stdlib.h>
 
-/* A blocked thread takes 50 us or more to wake, which is often longer than its message takes to
- * arrive. So if every device has separate cores, a waiting thread spins for this time, in ns,
- * before it blocks. */
+/* A blocked thread takes 50 us or more to wake. A message often arrives sooner. So if every device
+ * has separate cores, a waiting thread spins for this time, in ns, before it blocks. */
 #define SPIN_NS 20000000
 
-/* Return whether no two threads of the devices share a core. */
+/* Return true if no two threads of this rank's devices share a core. */
 static bool all_have_cores(const cgp__executor *executor) {
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
         const cgp__worker *worker = &executor->workers[d];
@@ -36,7 +35,8 @@ static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *lin
 }
 
 /* Set the number of an edge and the rank of its other end. Numbers are unique over all replicas.
- * Two replicas exchange gradients over two edges, which the lower replica numbers. */
+ * Two replicas exchange gradients over two edges, one for each direction; both are numbered by the
+ * lower replica. */
 static void name_edge(const cgp__executor *executor, int l, bool sends, cgp_link_options *out) {
     const cgp_plan *plan = executor->plan;
     const cgp__links *links = cgp__plan_links(plan);

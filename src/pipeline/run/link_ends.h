@@ -17,27 +17,28 @@ typedef struct cgp__end {
     cgp_communicator *communicator;
     cgp_link *link; /* NULL: the end is on another rank */
     char *memory;   /* address of the end's buffers */
-    /* [buffers] events of an asynchronous device, recorded after each copy to or from a buffer;
-     * NULL: the link needs no events. The worker of the end's device makes them. */
+    /* [buffers] events of an asynchronous device: event b is recorded after each copy to or from
+     * buffer b. NULL: the link needs no events. The worker of the end's device creates them. */
     cgp_event **events;
-    /* Number of pieces sent or received so far, on a link of tied gradients. Written by the
+    /* For a link of tied gradients: number of pieces sent or received so far. Written by the
      * worker. */
     int64_t pieces;
-    /* True on an edge between ranks on which the receiver copies from the sender's device memory,
-     * and each message is the number of a buffer there. `shared` may be set even if `shares` is
-     * false. */
+    /* Set for a shared edge between ranks. Then the receiver copies from the sender's device
+     * memory, and each message is the number of a buffer in this memory. `shared` may be non-NULL
+     * even if `shares` is false. */
     bool shares;
     cgp__shared_end *shared;
 } cgp__end;
 
-/* Open all links that have an end on this rank. The links may be used only after all ranks have
- * opened their ends. */
+/* Open all links that have an end on this rank. Use the links only after all ranks have opened
+ * their ends. */
 cgp_status cgp__link_ends_open(cgp__executor *executor);
 
 /* Close all links. No message arrives afterwards, so devices may be destroyed. */
 void cgp__link_ends_close(cgp__executor *executor);
 
-/* Make and free the events of the ends on the worker's device; called by the worker. */
+/* These functions create and free the events of the link ends on the worker's device. Called by the
+ * worker. */
 cgp_status cgp__link_ends_create_events(const cgp__worker *worker);
 void cgp__link_ends_destroy_events(const cgp__worker *worker);
 

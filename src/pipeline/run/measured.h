@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* measured.h -- measurements of a device: its memory, the events of its trace and the times of its
- * kernels. Each rank measures its own devices, and gets the results of other ranks by exchanges. */
+ * kernels. Each rank measures its own devices, and exchanges the results with other ranks. */
 #ifndef CGP_SRC_PIPELINE_RUN_MEASURED_H
 #define CGP_SRC_PIPELINE_RUN_MEASURED_H
 
@@ -12,11 +12,11 @@ typedef struct cgp__node_time {
 } cgp__node_time;
 
 typedef struct cgp__measured {
-    /* Bytes allocated on the device. Written by the device's worker when it creates the device; for
-     * a device of another rank, by the caller's thread. */
+    /* Bytes allocated on the device. The device's worker writes this field when it creates the
+     * device. For a device of another rank, the caller's thread writes it. */
     int64_t bytes;
-    /* Events of the device's actions. Written by the worker (for a device of another rank, by the
-     * caller's thread), read by any thread. */
+    /* Events of the device's actions. The worker writes this trace; for a device of another rank,
+     * the caller's thread does. Any thread may read it. */
     cgp__trace trace;
     int64_t trace_start; /* value of trace.written when the last run began */
     /* [nodes x directions] Times of kernels, allocated by the caller's thread between runs; the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* packings.c -- keeps prepacked weights up to date. Parameters are repacked before the first run
- * after a change, which is their initialization, an update, or a write by the caller. */
+ * after each change. Changes are initialization, updates, and writes by the caller. */
 #include "pipeline/run/packings.h"
 
 #include "pipeline/run/captured_graphs.h"

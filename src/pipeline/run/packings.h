@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packings.h -- prepacked weights. */
+/* packings.h -- keeps prepacked weights up to date. */
 #ifndef CGP_SRC_PIPELINE_RUN_PACKINGS_H
 #define CGP_SRC_PIPELINE_RUN_PACKINGS_H
 

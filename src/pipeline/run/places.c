@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* places.c -- finds and compares the placement of ranks (places.h).
+/* places.c -- implements places.h: finds and compares the placement of ranks.
  *
  * The boot ID of the OS kernel identifies a machine: containers of one machine may have different
  * host names, and two machines may have the same host name. Ranks that may run on the same cores
@@ -34,8 +34,8 @@ static uint64_t machine_of_this(const char *host) {
     return cgp__hash(known, strlen(known));
 }
 
-/* Return the identifier of this process's namespace of a kind; 0: the system has no such
- * namespace. */
+/* Return the identifier of a namespace of this process; `path` selects the kind of namespace.
+ * Return 0 if the system has no such namespace. */
 static uint64_t namespace_of_this(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
@@ -76,8 +76,8 @@ static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
     return CGP_OK;
 }
 
-/* Warn if the `numerics` texts of two ranks differ: results may then differ in bits. This is no
- * error, because users may mix GPUs on purpose. */
+/* Warn if two `numerics` texts, of ranks or devices, differ, because results may then differ in
+ * bits. This is no error, because users may mix GPUs on purpose. */
 static void warn_of_numerics(const char *text, const char *of, const char *first,
                              const char *of_first) {
     if (*text && *first && strcmp(text, first) != 0)
@@ -109,7 +109,7 @@ static void find_hardware(cgp__place *place, const cgp_plan *plan, int rank) {
         const cgp__device_plan *device = cgp__plan_device(plan, d);
         char text[96] = "";
         if (!cgp__plan_is_on(plan, d, rank) || !device->backend->device.identity) continue;
-        /* Skip an ordinal for which there is no hardware here; creating the device fails later. */
+        /* Skip an ordinal that this host does not have; creating the device fails later. */
         if (device->backend->device.identity(device->info.ordinal, text, sizeof text) == CGP_OK &&
             *text)
             place->hardware[n++] = cgp__hash(text, strlen(text)) | 1;
@@ -136,7 +136,7 @@ cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank) {
 
 /* --- all ranks --- */
 
-/* Return whether two ranks share a core. */
+/* Return true if two ranks share a core. */
 static bool overlaps(const cgp__place *a, const cgp__place *b) {
     bool common = false;
     for (size_t i = 0; i < sizeof a->mask; i++)

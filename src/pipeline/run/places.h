@@ -16,9 +16,9 @@ typedef struct cgp__place {
     char cores[120];         /* cores that the rank may use, as text such as "0-3,8" */
     unsigned char mask[128]; /* cores that the rank may use, as a cpu_set_t; all zero: not known */
     uint64_t machine;        /* ranks with equal values run on one OS kernel and share its memory */
-    uint64_t container;      /* among ranks on one machine: those with equal values share a memory
+    uint64_t container;      /* among ranks on one machine, ranks with equal values share a memory
                               * limit */
-    uint64_t clock;          /* among ranks on one machine: those with equal values share a clock */
+    uint64_t clock;          /* among ranks on one machine, ranks with equal values share a clock */
     int64_t machine_bytes;   /* available memory of the machine, in bytes; INT64_MAX: not known */
     int64_t container_bytes; /* memory available within the container's limit, in bytes; INT64_MAX:
                               * no limit */
@@ -34,7 +34,7 @@ typedef struct cgp__place {
  * backend's isa() or numerics() failed. */
 cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank);
 
-/* These functions return whether two ranks share a machine, a container or a clock. */
+/* These functions return true if two ranks share a machine, a container or a clock. */
 static inline bool cgp__same_machine(const cgp__place *a, const cgp__place *b) {
     return a->machine == b->machine;
 }
@@ -45,10 +45,10 @@ static inline bool cgp__same_clock(const cgp__place *a, const cgp__place *b) {
     return cgp__same_machine(a, b) && a->clock == b->clock;
 }
 
-/* Exchange the places of all ranks. Find the neighbours, the lowest instruction set, and whether
- * clocks differ. Rank 0 warns if GPUs or their libraries differ, or if ranks share a GPU.
- * Collective; all ranks return the same status.
- * @retval CGP_EINVAL The results of libm differ. */
+/* Exchange the places of all ranks. Set ranks->neighbours, ranks->may_pin, ranks->isa (the lowest
+ * instruction set), and whether clocks differ. Rank 0 warns if GPUs or their libraries differ, or
+ * if ranks share a GPU. Collective; all ranks return the same status. @retval CGP_EINVAL The
+ * results of libm differ. */
 cgp_status cgp__ranks_exchange_places(cgp__ranks *ranks);
 
 #endif

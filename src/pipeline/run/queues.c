@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queues.c -- the queues of a worker's device, and the actions in flight: enqueued but not
- * complete.
+/* queues.c -- manages the queues of a worker's device and the actions in flight. An action in
+ * flight is enqueued but not complete.
  *
  *     list       0  1  2  3  4  5  6  7 ..
  *     complete   ─────────┘                  complete: their times are in the trace
@@ -56,8 +56,8 @@ void cgp__queues_reset(cgp__worker *worker, int begin) {
 }
 
 /* Give up the run after a failure of the device. The device may name the failed kernel, which may
- * belong to an earlier action. If it does not, blame this action and call. If the run was already
- * given up, only the first error counts, and the plan may be freed. */
+ * belong to an earlier action. If the device names no kernel, blame this action and call. If the
+ * run was already given up, only the first error counts, and the plan may be freed. */
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
     if (cgp__is_stopped(worker)) return false;
@@ -76,7 +76,8 @@ bool cgp__fail_on_device(const cgp__execution *s, int call) {
 }
 
 /* Retire the oldest action in flight and add its times to the trace. Actions on several queues
- * overlap, but in the trace each action starts after the end of the previous action in the list. */
+ * overlap. In the trace, however, no action starts before the end of the previous action in the
+ * list. */
 static void retire(cgp__worker *worker) {
     const cgp_backend_streams *streams = worker->backend->streams;
     cgp__in_flight *f = at(worker, worker->queues->complete++);
@@ -93,8 +94,8 @@ static void retire(cgp__worker *worker) {
     cgp__landings_check(worker);
 }
 
-/* Retire the oldest action in flight, which is complete. But if `status` is a failure of the
- * device, give up the run. */
+/* If `status` is a failure of the device, give up the run. Otherwise retire the oldest action in
+ * flight, which is complete. */
 static bool retire_or_fail(cgp__worker *worker, const cgp__list *list, cgp_status status) {
     const cgp__in_flight *f = at(worker, worker->queues->complete);
     if (cgp__is_stopped(worker)) return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queues.h -- the actions in flight on the queues of a worker's device, which are enqueued but not
- * complete. Only the worker calls these functions. If a call returns false or NULL, the action was
- * cut short because this or another worker gave up the run. After that the worker must not touch
- * the caller's memory. */
+/* queues.h -- the actions in flight on the queues of a worker's device. An action in flight is
+ * enqueued but not complete. Only the worker calls these functions. If a call returns false or
+ * NULL, this or another worker has given up the run, and the action ends early. After that the
+ * worker must not touch the caller's memory. */
 #ifndef CGP_SRC_PIPELINE_RUN_QUEUES_H
 #define CGP_SRC_PIPELINE_RUN_QUEUES_H
 
@@ -21,11 +21,11 @@ typedef struct cgp__in_flight {
     const cgp__bound_action *bound;
     cgp__event event;
     cgp_event *start, *end;
-    int64_t pieces; /* number of staging pieces taken in the run up to the action's end */
+    int64_t pieces; /* total number of staging pieces taken up to the end of this action */
 } cgp__in_flight;
 
 /* These functions allocate and free the worker's entries for actions in flight, with their events.
- * Call the second before the device is destroyed. */
+ * Call the second function before the device is destroyed. */
 cgp_status cgp__queues_create(cgp__worker *worker);
 void cgp__queues_destroy(cgp__worker *worker);
 
@@ -66,7 +66,8 @@ static inline int cgp__tag_call(int64_t tag) {
     return (int)(tag & INT32_MAX);
 }
 
-/* Points of synchronization. A test build can disable each point, to check that a test then fails:
+/* Points of synchronization. A test build can disable any one point, to check that a test then
+ * fails:
  *
  *     QUEUES     [queue][other queue] a queue waits for another queue
  *     MESSAGE    the receiver waits for the copy into a buffer

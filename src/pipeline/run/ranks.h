@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.h -- a pipeline's rank among the ranks that run the plan together. With R replicas, rank
- * r P + p is rank p of the P ranks that run the plan in replica r. All ranks agree together. What
- * is alike in all replicas comes from replica 0, whose ranks have the numbers of the plan. */
+/* ranks.h -- a pipeline's rank among the ranks that run the plan together. If there are R replicas,
+ * P ranks run the plan in each replica: rank r P + p is the plan's rank p in replica r. Agreements
+ * include the ranks of all replicas. Data that are equal in all replicas are taken from replica 0,
+ * where a rank and the plan's rank have the same number. */
 #ifndef CGP_SRC_PIPELINE_RANKS_H
 #define CGP_SRC_PIPELINE_RANKS_H
 
@@ -18,23 +19,23 @@ struct cgp__ranks {
     const cgp_transport *transport; /* transport between the ranks; NULL: there is only one rank */
     cgp_communicator *communicator;
     int rank, n;
-    int replica, base;      /* the rank's replica, and the lowest rank there */
-    int first, end;         /* the devices of this rank */
-    size_t *bytes;          /* [n] sizes of a gather */
-    void *reports;          /* [n] statuses and texts of an agreement */
+    int replica, base;      /* this rank's replica, and the lowest rank of this replica */
+    int first, end;         /* this rank has the devices first .. end - 1 */
+    size_t *bytes;          /* [n] block sizes of a gather, in bytes */
+    void *reports;          /* [n] reports of an agreement (agreements.c) */
     int64_t *figures;       /* [devices] scratch for exchanges */
     cgp_rank_state *states; /* [n] each rank's last heartbeat, protected by the team's lock */
     /* Valid after cgp__ranks_exchange_places(): */
     cgp__place *places; /* [n] */
-    bool *neighbours;   /* [n] true: the rank is this rank, or shares cores with this rank */
-    bool may_pin;       /* all neighbours may use exactly the same cores */
+    bool *neighbours;   /* [n] set if the rank is this rank or shares cores with this rank */
+    bool may_pin;       /* set if all neighbours may use exactly the same cores */
     cgp_isa isa;        /* lowest instruction set among all ranks, used for all kernels; NONE: no
-                         * device has a choice */
+                         * device supports a choice */
     cgp__clocks *clocks;
 };
 
 /* Check that the plan has as many ranks as the transport, and find the place of this rank
- * (places.h). `transport`: NULL for one rank. */
+ * (places.h). `transport` is NULL if there is only one rank. */
 cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_transport *transport,
                            cgp_communicator *communicator);
 void cgp__ranks_deinit(cgp__ranks *ranks);

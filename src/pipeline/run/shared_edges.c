@@ -11,9 +11,9 @@
  *     compare the complement
  *                       ── exchange of reports ──
  *
- * If a report for an edge says that a step failed, the edge passes its messages through host
+ * If a report says that a step failed for an edge, the messages of this edge pass through host
  * memory. Each exchange is a gather, so all ranks get the result for every edge. The device work of
- * each step ends before the next exchange, so no wait for a peer's event blocks here. */
+ * each step ends before the next exchange, so waiting for a peer's event never blocks. */
 #include "pipeline/run/shared_edges.h"
 
 #include "base/json.h"
@@ -33,8 +33,9 @@
 
 enum { PATTERN = 64 }; /* the test uses at most this many bytes of a buffer */
 
-/* A message from an end of an edge to the other ranks. It tells whether the end can share the
- * edge, and has the handles of its events. The sender's end also sends the handle of its memory. */
+/* The message of one end of an edge to the other ranks. `ok` says whether this end can share the
+ * edge; `why` is the reason if it cannot. `events` are the handles of this end's events. `memory`
+ * is the handle of the sender's memory, set only by the sender's end. */
 typedef struct report {
     int32_t ok;
     char why[124];
@@ -102,8 +103,8 @@ static bool both_ok(const exchange *x, int l) {
 
 typedef cgp_status step(cgp__worker *worker, const exchange *x, int l, int side);
 
-/* Run a step of the protocol for each end of an edge on the worker's device, if the edge can still
- * be shared. */
+/* Run a step of the protocol for each edge end on the worker's device, unless the edge has already
+ * failed. */
 static cgp_status for_ends(cgp__worker *worker, const exchange *x, step *run) {
     for (int k = 0; k < 2 * cgp__plan_links(worker->plan)->n; k++) {
         const cgp__link_plan *link = link_at(worker->executor, k / 2);
@@ -120,8 +121,8 @@ static cgp__shared_end *shared_of(const cgp__worker *worker, int l, int side) {
     return worker->executor->ends[2 * l + side].shared;
 }
 
-/* Return the host memory for the pattern of buffer b. It is a part of the link's host memory for
- * messages. */
+/* Return the host memory for the pattern of buffer `b`. This memory is a part of the link's host
+ * memory for messages. */
 static unsigned char *host_at(const cgp__worker *worker, int l, int side, int b) {
     const cgp__link_plan *link = link_at(worker->executor, l);
     const int64_t offset = side == 0 ? link->offset : link->receive_offset;
@@ -143,7 +144,7 @@ static cgp_status copy_pattern(cgp__worker *worker, int l, int side, int b, bool
                                         (size_t)pattern_bytes(worker, l));
 }
 
-/* Return byte i of the pattern of buffer b or, if `reply`, the complement of this byte. */
+/* Return byte `i` of the pattern of buffer `b`. If `reply`, return the complement of this byte. */
 static unsigned char pattern(int l, int b, int i, bool reply) {
     const int byte = 1 + (l * 31 + b * 7 + i * 13) % 250;
     return (unsigned char)(reply ? ~byte : byte);
@@ -182,8 +183,8 @@ static cgp_status check_patterns(cgp__worker *worker, int l, int side) {
     return CGP_OK;
 }
 
-/* Check, before anything is tried, whether the edge may be shared. If it may not, the returned
- * failure gives the reason. */
+/* Before any attempt, check that the edge may be shared. If it may not, return a failure whose
+ * message gives the reason. */
 static cgp_status check_hosts(const cgp__worker *worker, const cgp__link_plan *link, int side) {
     const cgp__ranks *ranks = worker->ranks;
     const int peer = cgp_plan_device_at(worker->plan, device_of(link, 1 - side))->rank;
@@ -253,8 +254,8 @@ static void close_imports(cgp__worker *worker, const cgp__link_plan *link, cgp__
     shared->imported = NULL;
 }
 
-/* Close the imported memory and events of ends that are not shared or, if `all`, of all ends. First
- * wait for the device, because a copy of a failed attempt may still be enqueued. */
+/* Close the imported memory and events of each end that is not shared. If `all`, do this for all
+ * ends. First wait for the device, because a copy of a failed attempt may still be enqueued. */
 static void close_ends(cgp__worker *worker, bool all) {
     (void)cgp__worker_finish(worker);
     for (int k = 0; k < 2 * cgp__plan_links(worker->plan)->n; k++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* staging.c -- copies between the host and a device with its own memory, through a ring of pieces
- * of planned host memory. The worker fills and empties the pieces, so no queue reads or writes the
+ * of planned host memory. The worker fills and empties the pieces. So no queue reads or writes the
  * caller's memory, and no copy blocks the host.
  *
  *     put    host ── memcpy ──► piece ── COMPUTE ──► device      the source may change on return
@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A piece in use. `to`: the address in host memory to which its bytes go; NULL: its bytes came from
- * the host. */
+/* A piece in use. `to` is the host address to which the bytes of the piece go. If `to` is NULL, the
+ * bytes came from the host. */
 typedef struct piece {
     char *to;
     size_t bytes;
@@ -33,7 +33,7 @@ typedef struct piece {
  * `taken` - 1 are in use. */
 struct cgp__ring {
     int64_t taken, returned;
-    cgp_event *end; /* event to wait for when all pieces are in use; NULL: the device is
+    cgp_event *end; /* the worker waits for this event if all pieces are in use; NULL: the device is
                      * synchronous */
     piece pieces[];
 };
@@ -94,7 +94,8 @@ static cgp_status wait_for_piece(cgp__worker *worker) {
     return CGP_OK;
 }
 
-/* Copy piece by piece between host and device memory. `puts`: copy to the device. */
+/* Copy piece by piece between host and device memory. If `puts`, copy to the device; otherwise, to
+ * the host. */
 static cgp_status copy_pieces(cgp__worker *worker, char *host, char *device, size_t bytes,
                               bool puts) {
     struct cgp__ring *ring = worker->ring;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* staging.h -- copies between the host and a device with its own memory, on queue COMPUTE, through
- * a ring of pieces of planned host memory. Only the worker calls these functions. A worker without
- * a ring has a device that shares the host's memory, and takes no pieces. */
+ * a ring of pieces of planned host memory. Only the worker calls these functions. If the device
+ * shares the host's memory, its worker has no ring and takes no pieces. */
 #ifndef CGP_SRC_PIPELINE_RUN_STAGING_H
 #define CGP_SRC_PIPELINE_RUN_STAGING_H
 
@@ -9,8 +9,8 @@
 
 typedef struct cgp__worker cgp__worker;
 
-/* These functions make and free the worker's ring, if the plan has one. Call the second before the
- * device is destroyed. */
+/* These functions create and free the worker's ring, if the plan has staging memory for the device.
+ * Call the second function before the device is destroyed. */
 cgp_status cgp__staging_create(cgp__worker *worker);
 void cgp__staging_destroy(cgp__worker *worker);
 
@@ -21,14 +21,14 @@ void cgp__staging_destroy(cgp__worker *worker);
 cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes);
 cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes);
 
-/* Return how many pieces were taken so far. */
+/* Return the number of pieces taken so far. */
 int64_t cgp__staging_taken(const cgp__worker *worker);
 
-/* Give back the pieces with numbers below `end`, when queue COMPUTE has finished with these pieces.
- * Data for the host is copied to its destination. */
+/* Return the pieces with numbers below `end` to the ring. Queue COMPUTE must have finished with
+ * these pieces. Data for the host is copied to its destination. */
 void cgp__staging_return(cgp__worker *worker, int64_t end);
 
-/* Give back all pieces. Data for the host is discarded. */
+/* Return all pieces to the ring. Data for the host is discarded. */
 void cgp__staging_drop(cgp__worker *worker);
 
 #endif

@@ -6,15 +6,16 @@
  *     RECV_F    take the message; IN waits for the sender's copy into the buffer; copy; release the
  *               buffer
  *
- * Within a rank, a buffer is handed over at once, with an event recorded after the copy. Between
- * ranks, a buffer is handed over when the copy is complete (landings.h). A large message between
- * ranks is split into pieces, each with its own link: while one piece is sent, the next is copied.
+ * Within a rank, a buffer is handed over immediately, with an event that is recorded after the
+ * copy. Between ranks, a buffer is handed over when the copy is complete (landings.h). A large
+ * message between ranks is split into pieces, each with its own link. So the copy of one piece
+ * overlaps with the sending of the piece before it.
  *
- * A shared edge (shared_edges.h) also joins two ranks. On a shared edge, the transport's message is
- * only the number of a buffer in the sender's device memory. The sender posts the message when the
- * call that records the buffer's event has returned. The receiver's device waits for this event,
- * copies from the buffer, and records an event of its own. The sender's device waits for the
- * receiver's event. */
+ * A shared edge (shared_edges.h) also connects two ranks. On a shared edge, the transport's message
+ * is only the number of a buffer in the sender's device memory. The sender posts the message
+ * immediately after it has recorded the buffer's event. The receiver's device waits for this event,
+ * copies from the buffer, and records its own event. Before the sender's device writes to the
+ * buffer again, it waits for the receiver's event. */
 #include "pipeline/run/transfer.h"
 
 #include "pipeline/run/execute.h"
@@ -44,7 +45,7 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     return cgp_fail(CGP_EPEER, "rank %d: was stopped", worker->ranks->rank);
 }
 
-/* Give up the run after an unlimited wait has ended without a message. Return false. */
+/* Give up the run after a wait without a time limit has ended without a message. Return false. */
 static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
     cgp__team *team = s->worker->executor->team;
     const cgp_status status = cgp__wait_status(s->worker, end);
@@ -85,8 +86,8 @@ static cgp_status wait_for_event(const cgp__execution *s, const cgp__end *end, c
     return CGP_OK;
 }
 
-/* Copy the parts of a message that lie between the message's bytes `begin` and `end`. `buffer`: the
- * place of byte `begin`. */
+/* Copy the parts of a message that lie between bytes `begin` and `end` of the message. `buffer` is
+ * the place of byte `begin`. */
 static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge, bool sends,
                              cgp_place buffer, int64_t begin, int64_t end) {
     const cgp_backend *backend = s->worker->backend;
@@ -103,15 +104,15 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
         CGP_TRY(backend->device.copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
                                      sends ? there : here, sends ? here : there,
                                      (size_t)(last - first)));
-        /* transfer_piece() returns false in this case. */
+        /* transfer_piece() checks this too, and returns false. */
         if (cgp__is_stopped(s->worker)) return CGP_OK;
     }
     return CGP_OK;
 }
 
-/* On a shared edge, set *number to the number of the message's buffer, and message->event to the
- * event of the peer's last use of that buffer. If the edge is not shared, set *number to -1. A
- * buffer has the same number in the sender's memory and in the transport. */
+/* If the edge is shared, set *number to the number of the message's buffer, and message->event to
+ * the event of the peer's last use of that buffer. Otherwise set *number to -1. A buffer has the
+ * same number in the sender's device memory and in the transport. */
 static cgp_status find_shared(const cgp__link_plan *link, const cgp__end *end, bool sends,
                               cgp_link_message *message, int32_t *number) {
     *number = -1;
@@ -128,7 +129,8 @@ static cgp_status find_shared(const cgp__link_plan *link, const cgp__end *end, b
     return CGP_OK;
 }
 
-/* Return the place of a link's buffer: on a device of this backend, or on the host. */
+/* Return the place of a link's buffer, which is on a device of the worker's backend or on the
+ * host. */
 static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, bool sends,
                           void *buffer) {
     const bool own = sends || link->receives;

@@ -10,13 +10,13 @@ typedef struct cgp__execution cgp__execution;
 typedef struct cgp__in_flight cgp__in_flight;
 typedef struct cgp__worker cgp__worker;
 
-/* Send or receive a message. Return false if the action was cut short because this or another
- * worker gave up the run. */
+/* Send or receive a message. Return false if the action ended early because this or another worker
+ * gave up the run. */
 bool cgp__transfer(const cgp__execution *execution, cgp__in_flight *action);
 
-/* Return why an unlimited wait ended without a message. CGP_OK: the run was given up. CGP_EPEER:
- * another rank has failed, or this rank's communicator was stopped; in the latter case the other
- * ranks are notified. */
+/* Return the reason why a wait without a time limit ended without a message. CGP_OK: the run was
+ * given up. CGP_EPEER: another rank has failed, or this rank's communicator was stopped. If the
+ * communicator was stopped, also notify the other ranks. */
 cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* views.c -- takes the snapshots that views.h describes. */
+/* views.c -- implements views.h. */
 #include "pipeline/run/views.h"
 
 #include "model/model.h"
@@ -51,8 +51,7 @@ int cgp__peer_of(const cgp_plan *plan, const cgp_action *action) {
     return cgp__is_send(action->kind) ? edge->to : edge->from;
 }
 
-/* Return whether a worker waits for a buffer or a message of an edge, or for a piece of a
- * message. */
+/* Return true if a worker waits for a buffer, a message or a piece of a message on an edge. */
 static bool waits_for_buffer(const cgp__executor *executor, int edge, int side) {
     const int pieces = cgp__plan_links(executor->plan)->list[edge].pieces;
     for (int k = 0; k < pieces; k++) {

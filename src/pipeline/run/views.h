@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* views.h -- views, which are snapshots of what each worker does or waits for.
+/* views.h -- views. A view is a snapshot of one worker: the action that it runs, or the device for
+ * which it waits.
  *
  * A worker's trace shows the worker's progress: the number of this run's events equals the list
  * index of the action in progress. The trace is read while it grows, up to the last complete event.
@@ -7,8 +8,8 @@
  * of gradients counts as one action of each device.
  *
  * A busy worker either waits for a link or runs an action. The worker that has run its action
- * longest is blamed. If all workers wait, the chain of waiting devices is a cycle or leads to
- * another rank. Every function is called with the team's lock held. */
+ * longest is blamed for the hang. If all workers wait, the chain of waiting devices is a cycle or
+ * leads to another rank. Call every function with the team's lock held. */
 #ifndef CGP_SRC_PIPELINE_VIEWS_H
 #define CGP_SRC_PIPELINE_VIEWS_H
 
@@ -24,16 +25,16 @@ typedef struct cgp__node cgp__node;
 typedef struct cgp__view {
     const cgp__executor *executor;
     int device;
-    bool is_here;                   /* the worker is on this rank */
-    bool busy;                      /* the worker has not ended the job */
+    bool is_here;                   /* set if the worker is on this rank */
+    bool busy;                      /* set if the worker has not ended its job */
     const cgp__bound_action *bound; /* action in progress; NULL: the worker runs no action of a
                                      * list */
     bool waits;
-    int waits_for;    /* device that the worker waits for */
+    int waits_for;    /* if `waits`: the device for which the worker waits */
     int64_t since_ns; /* start of the action in progress, or of the job */
     int64_t written;  /* number of events in the worker's trace */
-    int64_t next;     /* number of events that are not in the report yet; the report takes them from
-                       * the last to the first */
+    int64_t next;     /* number of events that the report has not taken; the report takes events
+                       * from the last to the first */
 } cgp__view;
 
 /* Take a snapshot of a device's worker. If the worker is on another rank, the snapshot is empty. */
@@ -47,22 +48,23 @@ bool cgp__views_take(const cgp__executor *executor, cgp__view *views);
  * device that has waited longest. NULL: no device is busy. */
 const cgp__view *cgp__views_blamed(const cgp__view *views, int n);
 
-/* For each device, take the last event before the index `next` of the device's view. Return the
- * device for which this event ended last; -1: no device has such an event. */
+/* Compare the events before index `next` of each device's view. Return the device whose last such
+ * event ended latest; -1: no device has such an event. */
 int cgp__views_latest_event(const cgp__view *views, int n);
 
-/* Return when the last action of a worker ended, given that its trace has `written` events. If no
- * action has ended, return when the job began. */
+/* Return the end time of a worker's last action, given that its trace has `written` events. If no
+ * action has ended, return the start time of the job. */
 int64_t cgp__last_end(const cgp__executor *executor, int device, int64_t written);
 
 /* Return the number of actions that have ended on this rank since the pipeline was created. */
 int64_t cgp__ended_here(const cgp__executor *executor);
 
-/* Return the action in progress after `written` events; NULL: there is none, or it is not from an
+/* Return the action in progress after `written` events; NULL: the worker runs no action of an
  * action list. */
 const cgp__bound_action *cgp__action_at(const cgp__executor *executor, int device, int64_t written);
 
-/* Return the node whose kernel the view's action currently runs; NULL: none, or not known. */
+/* Return the node whose kernel the view's action currently runs; NULL: no kernel runs, or the node
+ * is not known. */
 const cgp__node *cgp__view_node(const cgp__view *view);
 
 /* Return the stage at the other end of a transfer. */

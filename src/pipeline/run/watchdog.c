@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watchdog.c -- gives up a run that makes no progress, and reports which action hangs.
  *
- * Heartbeats tell all ranks when the last action of each rank ended, so no rank gives up while
- * another makes progress. A rank whose own worker hangs gives up first, because this rank can name
- * the action that hangs; the other ranks then receive its message. Ranks that only wait for
- * messages would give up a little later. */
+ * Heartbeats carry the end time of each rank's last action, so no rank gives up while another rank
+ * makes progress. A rank whose own worker hangs gives up first, because this rank can name the
+ * action that hangs. The other ranks then receive its message. Ranks that only wait for messages
+ * have a slightly longer time limit. */
 #include "pipeline/run/watchdog.h"
 
 #include "base/json.h"
@@ -25,17 +25,17 @@
 
 #define EVENTS 50 /* maximum number of events in a report */
 
-/* Progress information is at most 3 heartbeat intervals old, one for each thread that passes it on.
- * These are the other rank's user thread, its heartbeat thread, and this rank's heartbeat
- * thread. */
+/* Progress information is at most 3 heartbeat intervals old. It passes through three threads, and
+ * each of them adds up to one interval: the other rank's user thread, its heartbeat thread, and
+ * this rank's heartbeat thread. */
 #define HEARTBEATS_LATE 3
-/* Time, in ns, that is added to the time limit of ranks that only wait, so that a rank that hangs
- * gives up before them. Among the ranks that wait, the rank that has waited longest gives up first,
- * because most likely its message was lost. */
+/* Extra time limits, in ns. Ranks that only wait get WAITS_LATE_NS, so a rank that hangs gives up
+ * before them. If another rank has waited longer, a waiting rank gets OTHERS_LATE_NS too. So the
+ * rank that has waited longest gives up first; most likely its message was lost. */
 #define WAITS_LATE_NS 500000000
 #define OTHERS_LATE_NS 400000000
 
-/* Return when the last action of a worker on this rank ended. */
+/* Return the end time of the last action on this rank. */
 static int64_t last_end_here(const cgp__executor *executor) {
     int64_t last = executor->team->last_end_ns;
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
@@ -45,8 +45,8 @@ static int64_t last_end_here(const cgp__executor *executor) {
     return last;
 }
 
-/* Return whether no worker on this rank runs an action: all wait for messages or have ended their
- * jobs. */
+/* Return true if no worker on this rank runs an action: each worker waits for a message or has
+ * ended its job. */
 static bool all_wait(const cgp__executor *executor) {
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
         const cgp__view v = cgp__view_of(executor, d);
@@ -55,7 +55,7 @@ static bool all_wait(const cgp__executor *executor) {
     return true;
 }
 
-/* Return whether there is another rank whose last action in this step ended before this rank's last
+/* Return true if the last action of another rank in this step ended before this rank's last
  * action. */
 static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     for (int r = 0; r < ranks->n; r++) {
@@ -67,8 +67,8 @@ static bool another_waits_longer(const cgp__ranks *ranks, int64_t here) {
     return false;
 }
 
-/* Report this rank's progress, read the progress of the other ranks, and return when the job times
- * out. The interval between heartbeats is look_ns. */
+/* Report this rank's progress, read the progress of the other ranks, and return the time at which
+ * the job times out. The interval between heartbeats is look_ns. */
 static int64_t deadline(const void *self) {
     const cgp__executor *executor = self;
     const cgp__ranks *ranks = executor->ranks;
@@ -80,8 +80,8 @@ static int64_t deadline(const void *self) {
     return limit + WAITS_LATE_NS + (another_waits_longer(ranks, here) ? OTHERS_LATE_NS : 0);
 }
 
-/* Return whether device d certainly touches no memory of other devices. An asynchronous device may
- * touch their memory in actions after the action in progress. */
+/* Return true if device `d` certainly touches no memory of other devices. An asynchronous device
+ * may already run later actions, which may touch such memory. */
 static bool computes(const void *self, int d) {
     const cgp__executor *executor = self;
     const int64_t written = cgp__trace_written(&executor->measured[d].trace);
@@ -90,7 +90,8 @@ static bool computes(const void *self, int d) {
            !cgp__plan_device(executor->plan, d)->backend->streams;
 }
 
-/* For a compute action, return a text such as ", in layer X, linear". */
+/* If the view's action runs a known kernel, return a text such as ", in layer X, linear"; otherwise
+ * return "". */
 static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     const cgp__node *node = cgp__view_node(v);
     text[0] = 0;
@@ -100,7 +101,7 @@ static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     return text;
 }
 
-/* Write a worker's line of the report, after the worker's name. */
+/* Write the rest of a worker's line of the report; the line begins with the worker's name. */
 static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     const cgp__executor *executor = v->executor;
     const double seconds = cgp__seconds_since(v->since_ns, now);
@@ -124,8 +125,8 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     }
 }
 
-/* Return the length of the chain of waits that begins at device d; if it is more than n, the chain
- * is a cycle. */
+/* Return the length of the chain of waits that begins at device `d`. A length above n means that
+ * the chain has a cycle. */
 static int chain_length(const cgp__view *views, int n, int d) {
     int length = 0;
     for (; views[d].waits && length <= n; length++)
@@ -191,7 +192,7 @@ static void write_events(FILE *file, cgp__view *views, int n_views) {
 }
 
 /* Return the view of the device to blame. If that device waits, follow its chain of waits to the
- * last device, which may wait for another rank. */
+ * last device of this rank, which may wait for another rank. */
 static const cgp__view *find_blamed(const cgp__view *views, int n) {
     const cgp__view *v = cgp__views_blamed(views, n);
     for (int i = 0; i < n && v && v->waits && views[v->waits_for].busy; i++)
@@ -199,12 +200,13 @@ static const cgp__view *find_blamed(const cgp__view *views, int n) {
     return v;
 }
 
-/* Return whether the worker of a view waits for another rank. */
+/* Return true if the worker of a view waits for another rank. */
 static bool waits_for_rank(const cgp__view *v) {
     return v->waits && !cgp__ranks_own(v->executor->ranks, v->waits_for);
 }
 
-/* Write what an action waits for: another rank, or ", all wait for each other". */
+/* Return a text that names the rank for which an action waits, or ", all wait for each other".
+ * Return "" if the action does not wait. */
 static const char *wait_text(const cgp__view *v, char *text, size_t size) {
     const cgp_plan *plan = v->executor->plan;
     text[0] = 0;
@@ -266,8 +268,8 @@ static bool give_up_with_peer(cgp__executor *executor) {
     return true;
 }
 
-/* Give up with a description of what hangs. `elsewhere`: the action hangs on another rank, whose
- * message does not arrive. */
+/* Give up with `what`, a description of the action that hangs. `elsewhere`: this rank waits for a
+ * message of another rank that does not arrive. */
 static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     const cgp_status status = elsewhere ? CGP_EPEER : CGP_EDEVICE;
     (void)cgp_fail(status, "%s; cgp_pipeline_report() shows what each device waits for", what);

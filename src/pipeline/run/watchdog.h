@@ -5,7 +5,7 @@
 
 typedef struct cgp__supervisor cgp__supervisor;
 
-/* The supervisor of an executor's team; its `self` is the executor. */
+/* The supervisor of an executor's team. Its callbacks receive the executor as `self`. */
 extern const cgp__supervisor cgp__watchdog;
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker.c -- waits for a worker's device, and copies between the device and the host. */
+/* worker.c -- implements worker.h: waits for a worker's device, and copies between the device and
+ * the host. */
 #include "pipeline/run/worker.h"
 
 #include "pipeline/run/landings.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* worker.h -- workers. A worker has a device of this rank, and all data that only the device's
- * thread touches. The functions copy between the device and the host.
+ * thread touches. The functions wait for the device, and copy between the device and the host.
  *
  * Each struct to which a worker points is defined in the source file of the same name. */
 #ifndef CGP_SRC_PIPELINE_RUN_WORKER_H
@@ -20,7 +20,7 @@ typedef struct cgp__worker cgp__worker;
 typedef struct cgp__progress {
     atomic_int call;       /* index of the last call enqueued, in the running program */
     _Atomic int64_t begun; /* number of actions of the current list enqueued so far */
-    atomic_bool syncs;     /* the thread waits for an event of another backend's device */
+    atomic_bool syncs;     /* set while the thread waits for an event of another backend's device */
 } cgp__progress;
 
 /* The number of changes of the parameters on a device. Written by the worker, and by the caller's
@@ -41,28 +41,28 @@ struct cgp__worker {
     const cgp_backend *backend;
     cgp__measured *measured;
     int index; /* number of the device */
-    /* *timed: whether the current job has a time limit; written by this worker's thread. *stopped:
-     * whether jobs with a time limit are given up; written by any thread. */
+    /* *timed is set if the current job has a time limit; this worker's thread writes it. *stopped
+     * is set if jobs with a time limit are given up; any thread may write it. */
     const bool *timed;
     const atomic_bool *stopped;
 
     /* Set by the worker when it creates the device (device.c). */
     cgp_device *device;
-    char *memory;    /* the device's planned memory, from byte `skipped` to the end */
+    char *memory;    /* the device's planned memory, without its first `skipped` bytes */
     int64_t skipped; /* bytes at the start of the planned memory that another pipeline owns */
     char *parameters, *gradients, *optimizer, *states;
     char *host;      /* planned host memory, for copies; NULL: none */
     double *words;   /* [step.n_words] results that kernels write, in device memory */
     double *fetched; /* [step.n_words] the host's copy of words */
 
-    /* The worker makes these together with the device; until that time these pointers are NULL.
-     * Only the worker reads or writes them. */
+    /* The worker creates these structs together with the device; before that, the pointers are
+     * NULL. Only the worker reads or writes the structs. */
     struct cgp__kernels *kernels;
     struct cgp__captured_graphs *graphs;
     struct cgp__ring *ring; /* ring of staging.c; NULL: the device shares the host's memory */
     struct cgp__queues *queues;
-    struct cgp__landings *landings; /* messages that wait for a copy (landings.c); NULL: none ever
-                                     * do */
+    struct cgp__landings *landings; /* messages whose copies are pending (landings.c); NULL: the
+                                     * device needs no such list */
 
     cgp__progress progress;
     cgp__changes changes;
@@ -75,16 +75,17 @@ static inline char *cgp__worker_at(const cgp__worker *worker, int64_t offset) {
     return worker->memory + (offset - worker->skipped);
 }
 
-/* Return whether an address lies in memory of the backend's hardware, no matter who allocated this
- * memory. */
+/* Return true if an address lies in memory of the backend's hardware, whether or not this library
+ * allocated the memory. */
 static inline bool cgp__is_device_memory(const cgp__worker *worker, const void *address) {
     const cgp_backend *backend = worker->backend;
     return backend->device.ordinal_of && backend->device.ordinal_of(worker->device, address) >= 0;
 }
 
-/* Return whether the worker's job has a time limit and the caller has stopped waiting for it. If
- * so, the job must not touch the plan or the caller's memory. For a job without a time limit, such
- * as a getter after a failure, the caller always waits until the job ends. */
+/* Return true if the worker's job has a time limit and the run was given up. The job must then not
+ * touch the plan or the caller's memory, because the caller may have stopped waiting. For a job
+ * without a time limit, such as a getter after a failure, the caller always waits until the job
+ * ends. */
 static inline bool cgp__is_stopped(const cgp__worker *worker) {
     return *worker->timed && atomic_load_explicit(worker->stopped, memory_order_acquire);
 }

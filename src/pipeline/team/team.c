@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.c -- threads, their jobs, and the jobs' time limit.
+/* team.c -- implements team.h: threads, their jobs, and the time limit of jobs.
  *
- * The time limit needs no separate thread. The caller waits anyway, and wakes when no worker has
- * ended an action for as long as the timeout.
+ * The time limit needs no separate thread: the caller waits for the job anyway. The caller wakes if
+ * no worker has ended an action for as long as the timeout.
  *
- * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it one last
- * time (GRACE_NS), then detaches it. Memory that the thread may still touch is never freed: the
- * pipeline itself, its lists and channels, and the memory and kernels of its device. The memory of
- * the other devices is kept too, unless the thread hangs in an action that only computes. If the
- * thread resumes, it reads `stopped` and ends. The plan and the caller's tensors and stack frame
- * may be gone by that time, and the thread does not touch them; a job's argument lies in the
- * pipeline. The thread's device may still read and write the tensors of that one call, in the
- * kernel that hangs and, if the device runs ahead, in later actions. */
+ * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits once more for the
+ * thread (GRACE_NS), then detaches it. Memory that the thread may still touch is never freed: the
+ * pipeline itself, its lists and channels, and the memory and kernels of the thread's device. The
+ * memory of the other devices is kept too, unless the thread hangs in an action that only computes.
+ * If the thread resumes, it reads `stopped` and ends. By then the plan, the caller's tensors and
+ * the caller's stack frame may be gone, and the thread does not touch them; a job's argument lies
+ * in the pipeline. The thread's device, however, may still read and write the tensors of that one
+ * call: in the kernel that hangs and, if the device is asynchronous, in later actions. */
 #include "pipeline/team/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GRACE_NS 300000000     /* ns that workers have to end their jobs after a failure */
-#define OVERSLEPT_NS 500000000 /* ns; a runnable thread wakes with less delay than this */
+#define GRACE_NS 300000000     /* time in ns that workers have to end their jobs after a failure */
+#define OVERSLEPT_NS 500000000 /* in ns; longer than the delay with which a runnable thread wakes */
 
 static void *thread_main(void *argument) {
     cgp__thread *thread = argument;
@@ -40,8 +40,8 @@ static void *thread_main(void *argument) {
             snprintf(thread->message, sizeof thread->message, "%s", cgp_message());
         pthread_mutex_lock(&team->lock);
         if (thread->status != CGP_OK && timed && !thread->stuck)
-            cgp__team_give_up(team, thread->status); /* end the waits of other threads, which may
-                                                      * wait for this thread */
+            cgp__team_give_up(team, thread->status); /* other threads may wait for this thread, so
+                                                      * end their waits */
         team->last_end_ns = cgp__now_ns();
         thread->busy = false;
         if (!thread->stuck) team->remaining--;
@@ -132,7 +132,8 @@ static void leave_stuck(cgp__team *team) {
     team->remaining = 0;
 }
 
-/* Return the time at which the job times out unless an action ends first; INT64_MAX: never. */
+/* Return the time at which the job times out, unless an action ends before; INT64_MAX: the job
+ * never times out. */
 static int64_t deadline_of(const cgp__team *team) {
     if (team->timeout_ns == 0 || !team->timed) return INT64_MAX;
     return team->supervisor->deadline(team->self);

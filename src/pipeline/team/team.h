@@ -15,7 +15,8 @@
 
 typedef struct cgp__team cgp__team;
 
-/* The worker on which a job runs (run/worker.h). The team only passes its address on. */
+/* The worker on which a job runs (run/worker.h). The team only passes the worker's address to the
+ * job. */
 typedef struct cgp__worker cgp__worker;
 
 typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
@@ -26,7 +27,7 @@ typedef struct cgp__thread {
     int number; /* number of the device whose worker runs on the thread */
     pthread_t thread;
     /* State of the thread's job, protected by the team's lock. assigned: the job has not started.
-     * busy: it runs. stuck: it still ran when the caller stopped waiting. */
+     * busy: the job runs. stuck: the job still ran when the caller stopped waiting. */
     bool assigned, busy, stuck;
     /* True if the thread's current job has a time limit. Set by the thread. */
     bool timed;
@@ -37,15 +38,15 @@ typedef struct cgp__thread {
 
 /* Callbacks for the time limit, called under the team's lock. */
 typedef struct cgp__supervisor {
-    /* End every wait of a worker for another worker. */
+    /* End all waits of workers for other workers. */
     void (*stop)(void *self);
-    /* Return the time at which the job times out unless an action ends first. Called at least every
-     * look_ns. */
+    /* Return the time at which the job times out, unless an action ends before. Called at least
+     * every look_ns. */
     int64_t (*deadline)(const void *self);
-    /* Report which action hangs and give up the run. Return false, without effect, if an action has
-     * ended after the timeout was noticed. */
+    /* Report which action hangs, give up the run, and return true. If an action has ended since the
+     * timeout was noticed, do nothing and return false. */
     bool (*time_out)(void *self);
-    /* Return whether thread `number` runs an action that touches no other device's memory. */
+    /* Return true if thread `number` runs an action that touches no other device's memory. */
     bool (*computes)(const void *self, int number);
 } cgp__supervisor;
 
@@ -56,8 +57,8 @@ struct cgp__team {
     int n;
 
     pthread_mutex_t lock;
-    pthread_cond_t work, done, released; /* signalled for threads, for the caller, and to end
-                                          * injected faults, respectively */
+    pthread_cond_t work, done, released; /* work: wakes threads. done: wakes the caller. released:
+                                          * ends injected faults. */
     cgp__job *job;
     void *argument;
     int remaining; /* number of threads that the caller waits for */
@@ -65,16 +66,16 @@ struct cgp__team {
     /* Set when a run has failed. Then no job with a time limit touches the plan or the caller's
      * memory. */
     atomic_bool stopped;
-    /* A stuck worker may touch memory of other devices. */
+    /* Set if a stuck worker may touch memory of other devices. */
     bool stuck_shares_memory;
 
-    bool timed;         /* the job has a time limit */
+    bool timed;         /* set if the job has a time limit */
     int64_t timeout_ns; /* time limit, counted from the end of the last action; 0: none */
-    /* Interval between calls of deadline(), equal to the interval between heartbeats; 0: deadline()
-     * is called at the deadline only. */
+    /* Interval between calls of deadline(), equal to the interval between heartbeats. If 0,
+     * deadline() is called only at the deadline. */
     int64_t look_ns;
     int64_t job_start_ns;
-    /* Time at which a thread last ended its job or, if later, at which the process resumed. */
+    /* The later of two times: a thread last ended its job, or the process last resumed. */
     int64_t last_end_ns;
 
     /* The first error of the run in progress. */
@@ -103,15 +104,15 @@ cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 
-/* Run a job without a time limit on thread i alone. The argument is borrowed for the call. @retval
- * CGP_ESTATE The thread is stuck. */
+/* Run a job without a time limit only on thread `i`. `argument` must be valid until the call
+ * returns. @retval CGP_ESTATE The thread is stuck. */
 cgp_status cgp__team_run_one(cgp__team *team, int i, cgp__job *job, void *argument);
 
 /* Mark the team as failed, and store cgp_message() as the reason. */
 void cgp__team_fail(cgp__team *team);
 
-/* Store cgp_message() as the run's error if there is no earlier error, and end all waits for
- * messages. Called with the team's lock held. */
+/* Store cgp_message() as the run's error, unless there is an earlier error. End all waits for
+ * messages. Call it with the team's lock held. */
 void cgp__team_give_up(cgp__team *team, cgp_status status);
 
 /* cgp__team_release() releases stalled workers, and returns false if a worker stays stuck. After

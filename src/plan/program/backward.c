@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c -- makes the kernel calls of a stage's backward, nodes in descending order. Weight
- * backward comes before input backward. Once the weight gradient of a linear is made, the linear's
- * input is dead, and the gradient of this input may take over the input's memory.
+/* backward.c -- makes the kernel calls of a stage's backward, in descending order of the nodes. For
+ * each node, weight backward comes before input backward. So when input backward of a linear runs,
+ * the linear's input is dead, and the gradient of this input may take over the input's memory.
  *
- * If the schedule has I and W, all input backward comes first. The operands of weight backward,
- * namely the node's input and the gradient of its result, then stay in the saved slot until W. So
- * the input's gradient must not take over the input's memory, and nothing may overwrite the
- * result's gradient.
+ * If the schedule has I and W, all input backward comes first. Weight backward reads the node's
+ * input and the gradient of its result, so both stay in the saved slot until W. So the input's
+ * gradient must not take over the input's memory, and nothing may overwrite the result's gradient.
  *
- * If the device has a branch and backward is not split, weight backward runs on the branch, beside
- * the calls up to the next weight backward:
+ * If the device has a branch and backward is not split, weight backward runs on the branch. It
+ * overlaps with the calls up to the next weight backward:
  *
  *     COMPUTE   .. fork ── I of node k ── .. ── I of node j+1 ── join, fork ── I of node j ..
  *     branch         └──── W of node k ──────────────────────────┘         └── W of node j ..
  *
- * No call between fork and join may overwrite what the W on the branch uses. So the operands and
- * the workspace of this W live until the next W, or until the end of backward.
+ * No call between fork and join may overwrite the operands or the workspace of the W on the branch.
+ * So both live until the next W, or until the end of backward.
  *
  * The gradient of a value is a sum over its uses, last to first. If a later stage uses the value,
- * the sum starts with the gradient that this stage sent. Otherwise the last use starts the sum in
- * new memory or, where the op allows, in the memory of the gradient of the op's result (see
- * cgp__dx). The other uses add to the sum. The gradients of two values may share memory, because
- * ADD passes the gradient of its result on to its inputs. If one of the two gradients is to be
- * written while the other is still to be read, the memory is copied first. */
+ * the sum starts with the gradient that this stage sent. Otherwise the last use starts the sum. The
+ * sum lies in new memory or, if the op allows it, in the memory of the gradient of the op's result
+ * (see cgp__dx). The other uses add to the sum. The gradients of two values may share memory,
+ * because ADD passes the gradient of its result on to its inputs. If a call must write one of the
+ * two gradients before the other has been read, the gradient is copied first. */
 #include "model/backward.h"
 #include "op/op.h"
 #include "plan/program/builder.h"
@@ -31,14 +30,16 @@ static int64_t value_bytes(const cgp__stage_builder *b, int value) {
     return cgp__value_bytes(b->setup, value, b->setup->microbatch);
 }
 
-/* Return true if W reads the gradient of a node's result during or after I. (Among ops whose dx may
- * overwrite dy, only custom ops have such a W.) */
+/* Return true if weight backward of a node may read the gradient of the node's result during or
+ * after input backward. (Among ops whose dx may overwrite dy, only custom ops have a weight
+ * backward.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
     return (b->setup->splits || b->branches) &&
            cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
 }
 
-/* Return true if the gradient of a value lies in a live range and is still to be read. */
+/* Return true if the gradient of a value lies in a live range and has not been read for the last
+ * time. */
 static bool is_in_use(const cgp__stage_builder *b, int value) {
     return !b->of[value].gradient_dead && b->of[value].gradient.arena == CGP__LIVE_RANGE;
 }
@@ -55,8 +56,8 @@ static void retire_gradient(cgp__stage_builder *b, int value) {
     b->of[value].gradient_dead = true;
 }
 
-/* Return true if the gradient of another value lies in the same live range as the gradient of
- * `value`, and is still to be read. */
+/* Return true if the live range at `location` also holds an unread gradient of a value other than
+ * `value`. */
 static bool is_aliased(const cgp__stage_builder *b, cgp__location location, int value) {
     if (location.arena != CGP__LIVE_RANGE) return false;
     const bool itself = is_in_use(b, value) && b->of[value].gradient.offset == location.offset;
@@ -96,9 +97,9 @@ static bool has_gradient_readers(const cgp__messages *m, int value) {
     return false;
 }
 
-/* With an external loss, copy the caller's gradients of outputs, because backward may add to them
- * or overwrite them. If ops read an output too, the caller's gradient is added last, after the sum
- * over the uses (add_external). */
+/* If the loss is external, copy the caller's gradients of outputs, because backward may add to
+ * these gradients or overwrite them. If ops also read an output, the caller's gradient is added
+ * last, after the sum over the uses (add_external). */
 static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
     const int time = cgp__time_arrival(b->stage);
     for (int k = 0; b->setup->external_loss && k < b->model->n_outputs; k++) {
@@ -132,8 +133,8 @@ static void place_departures(cgp__stage_builder *b) {
     }
 }
 
-/* Before a call adds to a gradient that shares memory with another gradient, copy it to memory of
- * its own. */
+/* If the gradient of `value` shares memory with another gradient, copy it to new memory. This
+ * happens before a call adds to the gradient. */
 static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int value, int time) {
     const cgp__location old = b->of[value].gradient;
     if (!is_aliased(b, old, value)) return CGP_OK;
@@ -148,8 +149,8 @@ static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int valu
     return CGP_OK;
 }
 
-/* Before an output's node runs backward, add the caller's gradient of the output to the gradient
- * from its uses. */
+/* Add the caller's gradient of an output to the sum over the output's uses. This happens right
+ * before backward of the node that makes the output. */
 static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int i,
                                cgp_op_direction direction) {
     const int value = b->model->nodes[b->stage->first_node + i].output;
@@ -170,10 +171,9 @@ static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int
     return CGP_OK;
 }
 
-/* Return true if the gradient of input k may take over the memory of the input itself. The input
- * must be a saved value, and this node's backward must be the last to read it. Input backward
- * itself must not read the input, unless the op may overwrite the input that it reads
- * (CGP__DX_OVER_X). */
+/* Return true if the gradient of input `k` may take over the memory of the input itself. The input
+ * must be a saved value, and no later call may read the input. Input backward of this node may read
+ * the input only if the op may overwrite an input that it reads (CGP__DX_OVER_X). */
 static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
                                int time) {
     const cgp__location x = b->of[node->inputs[k]].location;
@@ -188,8 +188,8 @@ static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *nod
            (!read_now && b->ranges[x.offset].end == time - 1);
 }
 
-/* Locate the gradient of input k. This node's call is the first in backward that makes a part of
- * this gradient. */
+/* Locate the gradient of input `k`. This node's call is the first call of backward that makes a
+ * part of this gradient. */
 static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k, int time) {
     const int value = node->inputs[k], y = node->output;
     const cgp__location dy = y < 0 ? (cgp__location){CGP__NOWHERE, 0} : b->of[y].gradient;
@@ -219,7 +219,8 @@ static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
     return false;
 }
 
-/* Locate the gradients of a node's inputs. Sets *work if a kernel must compute one of them. */
+/* Locate the gradients of a node's inputs. Set *work if a kernel must compute at least one of these
+ * gradients. */
 static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node,
                            int time, cgp__location *dx, uint32_t *add, bool *work) {
     for (int k = node->n_inputs - 1; k >= 0; k--) {
@@ -298,8 +299,8 @@ static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, i
     return CGP_OK;
 }
 
-/* Place the gradients of inputs. They go to the caller as outputs do (forward.c), and keep their
- * memory until the action ends. */
+/* Place the gradients of the model's inputs. The caller receives these gradients in the same way as
+ * outputs (forward.c). Their memory stays in use until the action ends. */
 static cgp_status place_input_gradients(cgp__stage_builder *b, cgp__program *program) {
     const int time = cgp__time_backward_end(b->stage);
     for (int k = 0; k < b->model->n_inputs; k++) {

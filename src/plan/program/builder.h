@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.h -- the state while the programs of a stage are made: the stage's live ranges, and the
- * location of each value. */
+/* builder.h -- the stage builder, which makes the programs of a stage. Its state has the stage's
+ * live ranges, and the location of each value. */
 #ifndef CGP_SRC_PLAN_BUILDER_H
 #define CGP_SRC_PLAN_BUILDER_H
 
@@ -16,25 +16,25 @@ typedef struct cgp__device_plan cgp__device_plan;
 /* A node that backward recomputes at `time`, and the time of the last read of its output. */
 typedef struct cgp__recomputation {
     int node, time, last;
-    /* true: backward reads the output at `time` or later; false: only other recomputations read the
-     * output */
+    /* set if backward itself reads the output at `time` or later; clear if only other
+     * recomputations read the output */
     bool kept;
 } cgp__recomputation;
 
 /* Uses and locations of a value of the model in the current stage. */
 typedef struct cgp__stage_value {
-    /* the builder's list `values` contains this value */
+    /* set if the builder's list `values` contains this value */
     bool listed;
-    /* backward recomputes the value, which is not stored */
+    /* set if the value is not stored, so backward recomputes it */
     bool recomputed;
-    /* the value's gradient has been read for the last time */
+    /* set when the value's gradient has been read for the last time */
     bool gradient_dead;
     /* index of the value's last recomputation, set while recomputations are listed; -1: none */
     int recomputation;
     /* location of the value's recomputed copy, in the arena LIVE_RANGE */
     cgp__location recomputed_location;
     /* made_by: index of the recomputation that made the recomputed copy. read_by: index of the last
-     * recomputation, at the same time, that reads the value. */
+     * recomputation that reads the value, among the recomputations at one time. */
     int made_by, read_by;
     /* location of the value in this stage, in arena HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the
      * value is not in this stage */
@@ -42,11 +42,11 @@ typedef struct cgp__stage_value {
     /* location of the value's gradient, in arena LIVE_RANGE; NOWHERE before the first use of the
      * gradient */
     cgp__location gradient;
-    /* location of the copy of the caller's gradient, for an output of the model that ops read
-     * too */
+    /* for an output of the model that ops also read: location of the copy of the caller's
+     * gradient */
     cgp__location external;
-    /* the part of a message in which the value's gradient arrives from a later stage; NULL: none
-     * arrives */
+    /* the part of a message that brings the value's gradient from a later stage; NULL: no later
+     * stage sends this gradient */
     cgp__part *arriving;
 } cgp__stage_value;
 
@@ -58,18 +58,18 @@ typedef struct cgp__stage_builder {
     cgp__stage_plan *stage;
     /* index of the stage */
     int index;
-    /* forward saves values for backward */
+    /* set if forward saves values for backward */
     bool training;
-    /* stored results do not take over the memory of their op's inputs */
+    /* set if stored results must not take over the memory of their op's inputs */
     bool separate;
-    /* weight backward runs on the device's branch (backward.c) */
+    /* set if weight backward runs on the device's branch (backward.c) */
     bool branches;
 
     cgp__live_range *ranges;
     int n_ranges, ranges_capacity;
 
-    /* the recomputations in order of execution; the calls of the entries before next_recomputation
-     * are already made */
+    /* the recomputations in order of execution; entries before next_recomputation already have
+     * their calls */
     cgp__recomputation *recomputations;
     int n_recomputations, recomputations_capacity, next_recomputation;
 
@@ -83,7 +83,7 @@ typedef struct cgp__stage_builder {
      * in the list `values` */
     int *last_read;
 
-    /* [nodes] last time at which weight backward of a node uses its operands (reads.c) */
+    /* [nodes] last time at which weight backward of the node uses its operands (reads.c) */
     int *weight_end;
     /* index of the value whose gradient is read by the last call on the branch; -1: none */
     int branch_reads;
@@ -109,8 +109,8 @@ typedef struct cgp__stage_builder {
  *     W of node i, if split      3n + 3 + (n-1-i)
  *     B sends, if split          4n + 3
  *
- * (A schedule with I and W may have B as well. Then B runs the calls of both and sends
- * afterwards.) */
+ * (A schedule with I and W may also have B. B then runs the calls of I and of W, and sends at the
+ * end.) */
 static inline int cgp__time_forward_end(const cgp__stage_plan *stage) {
     return stage->n_nodes;
 }
@@ -165,8 +165,8 @@ cgp_status cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int ti
 /* Extend a live range to `time`. Do nothing if the location is not a live range. */
 void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, int time);
 
-/* Append a node's call to a program. The operands for parameters, state, workspace and saved values
- * are set; all other operands are NOWHERE. */
+/* Append a node's call to a program. Set the call's operands for parameters, state, workspace and
+ * saved values; all other operands are NOWHERE. */
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
                              cgp_op_direction direction, uint32_t add, int time, cgp__call **out);
 
@@ -178,14 +178,15 @@ cgp_status cgp__builder_copy(cgp__stage_builder *builder, cgp__program *program,
                              cgp_op_direction direction, int time, int value, cgp__location from,
                              cgp__location to);
 
-/* forward.c: locate a value or gradient that the caller gets at `time`. If the device cannot write
- * the caller's memory, the data are first converted to the caller's type. */
+/* forward.c: set *at to the location from which the caller gets a value or gradient at `time`. If
+ * the device cannot write the caller's memory, append a call that converts the data to the caller's
+ * type. */
 cgp_status cgp__builder_for_caller(cgp__stage_builder *builder, cgp__program *program,
                                    cgp_op_direction direction, int time, int value,
                                    cgp__location from, cgp__location *at);
 
-/* reads.c: the first function fills last_read, recomputed and recomputations. The second appends
- * the calls of the recomputations at `time`. */
+/* reads.c: the first function sets the fields last_read, recomputed and recomputations. The second
+ * function appends the calls of the recomputations at `time`. */
 cgp_status cgp__builder_find_reads(cgp__stage_builder *builder);
 cgp_status cgp__builder_recompute(cgp__stage_builder *builder, cgp__program *program, int time);
 
@@ -207,8 +208,8 @@ void cgp__program_fuse(const cgp_model *model, cgp__program *program);
 /* gradients.c: list the gradient buffers that backward writes. All programs must be complete. */
 cgp_status cgp__list_gradients(const cgp_model *model, cgp__stage_plan *stage);
 
-/* prefetch.c: fill the calls' prefetch lists. `saved`: an earlier action wrote the saved values
- * that the calls read. */
+/* prefetch.c: fill the calls' prefetch lists. If `saved`, an earlier action wrote the saved values
+ * that the calls read, so the lists include these values. */
 void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool saved);
 
 #endif

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c -- makes the kernel calls of a stage's forward, in order of the nodes. The first calls
- * copy inputs from the caller's memory if the device keeps them in another type or cannot read them
- * in place.
+ * copy model inputs from the caller's memory, if the device keeps an input in another type or
+ * cannot read the input in place.
  *
  * An op's result takes over the memory of one of the op's inputs, if the op may overwrite this
  * input and no later call reads it. So in x + dropout(linear(y)), the linear writes into the sum's
- * memory. But then a stored sum occupies memory earlier than necessary, which can need more memory
- * in total. So `separate` turns this off for stored results. In training, values that backward
- * reads are marked as saved. */
+ * memory. But then a sum that is stored occupies its memory earlier than necessary, which can
+ * increase the total. So if `separate` is set, stored results take over no memory. In training,
+ * values that backward reads are marked as saved. */
 #include "model/backward.h"
 #include "plan/memory/states.h"
 #include "plan/program/builder.h"
 
-/* Return true if backward of this stage reads the value that forward stored. */
+/* Return true if forward stores the value for backward of this stage. */
 static bool is_stored(const cgp__stage_builder *b, int value) {
     return b->last_read[value] >= 0 && !b->of[value].recomputed;
 }
@@ -36,7 +36,7 @@ static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, in
     return true;
 }
 
-/* Return the live range that the result of node i may take over from one of the node's inputs; -1:
+/* Return the live range of an input that the result of node `i` may take over; -1: there is
  * none. */
 static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
@@ -75,7 +75,7 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* Place the values that an op itself saves, such as means and log-sum-exps. */
+/* Place the values that the op of node `i` itself saves, such as means and log-sum-exps. */
 static cgp_status place_stats(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     for (int k = 0; k < node->use.shapes.n_saved; k++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuse.c -- kernel fusion. It merges an ADD or a channel norm, and a RELU that overwrites the
- * result of this op, into one call. This saves a pass over memory; results are bit-identical.
+/* fuse.c -- kernel fusion. An ADD or a channel norm, and a RELU that overwrites its result, become
+ * one call. This saves a pass over memory; results are bit-identical.
  *
  *     norm   x -> y                    norm, relu   x -> y
  *     relu   y -> y

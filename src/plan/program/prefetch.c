@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch.c -- fills prefetch lists. By its list, a linear's GEMM prefetches the operands of the
- * next calls that were evicted from the cache.
+/* prefetch.c -- fills prefetch lists. While the GEMM of a linear runs, it prefetches the operands
+ * on its list: operands of the next calls that were evicted from the cache.
  *
  *     forward                       backward
  *     linear  <- W, bias below      linear, weight  <- W
@@ -8,8 +8,8 @@
  *     linear                        gelu
  *                                   linear, weight
  *
- * The list of a linear covers the calls up to and including the next linear. Its GEMM keeps the
- * vector units busy and leaves load ports free. The list leaves out results of the previous call,
+ * The list of a linear covers the calls up to and including the next linear. A GEMM keeps the
+ * vector units busy, but leaves load ports free. The list leaves out results of the previous call,
  * which are in cache already, and the GEMM's own results, which the GEMM prefetches anyway. */
 #include "op/op.h"
 #include "plan/program/builder.h"
@@ -48,7 +48,7 @@ void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool 
     int linear = -1; /* index of the last linear call */
     for (int i = 0; i < program->n; i++) {
         const cgp__call *next = &program->calls[i];
-        /* The calls of W begin here, and W is another action. */
+        /* At this call W begins, which is another action. */
         if (i == program->n_input) linear = -1;
         if (linear >= 0 && next->node >= 0)
             add_operands(setup, &program->calls[linear], next, saved);

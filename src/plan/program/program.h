@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.h -- the programs of stages: kernel calls, with locations as operands.
+/* program.h -- the programs of stages. A program is a list of kernel calls, whose operands are
+ * locations.
  *
  *     program         runs for                         results that backward needs go to
  *     forward_nosave  F of a recomputed micro-batch,   nowhere: all in the workspace
@@ -11,11 +12,11 @@
  *                     first `n_input` calls are I,
  *                     the others W
  *
- * Op state changes only at the end of a step, by what forward_nosave and forward_saved collected in
- * the state's accumulator. Recomputation collects nothing.
+ * Forward programs collect statistics in accumulators; recomputation collects none. Op state
+ * changes only at the end of a step, when the accumulators update it.
  *
- * Gradients of values live in the workspace, and in parts of the saved slot that are still
- * unwritten or already dead. Gradients that I leaves for W may also live in the gradient slot. */
+ * Gradients of values live in the workspace, and in parts of the saved slot that hold no saved
+ * value at that time. Gradients that I leaves for W may also live in the gradient slot. */
 #ifndef CGP_SRC_PLAN_PROGRAM_H
 #define CGP_SRC_PLAN_PROGRAM_H
 
@@ -45,7 +46,8 @@ typedef struct cgp__call {
     cgp_op_direction direction;
     uint32_t add;
     bool sums;
-    /* the call runs on the device's branch, beside the calls after it; see backward.c */
+    /* set if the call runs on the device's branch, concurrently with the calls after it; see
+     * backward.c */
     bool branch;
     int64_t copy_count;
     cgp_dtype from_type, to_type;
@@ -84,12 +86,13 @@ typedef struct cgp__stage_plan {
      * placement.c. The loss is a node of the last stage. */
     int number, first_node, n_nodes;
     cgp__program programs[CGP__PROGRAMS];
-    /* three flags: whether I, W or R reads the input slot */
+    /* set if I, W or R reads the input slot, respectively */
     bool input_reads_slot, weight_reads_slot, recompute_reads_slot;
     int64_t workspace_bytes;
-    /* bytes of a gradient slot, which I fills for W where the saved slot has no room (layout.c) */
+    /* bytes of a gradient slot; it holds gradients that I leaves for W and that do not fit into the
+     * saved slot (layout.c) */
     int64_t gradient_slot_bytes;
-    /* the gradient buffers that backward writes, ascending */
+    /* the gradient buffers that backward writes, by ascending offset */
     cgp__written_gradient *gradients;
     int n_gradients, gradients_capacity;
     /* numbers of elements in the buffers that I writes, and in the buffers that W writes; B writes
@@ -105,8 +108,8 @@ typedef struct cgp__output_plan {
     cgp__location at[2];
 } cgp__output_plan;
 
-/* The gradient of a model input. It is complete after B or I of the first stage that makes a part
- * of the gradient. */
+/* The gradient of a model input. B or I of the first stage that makes a part of the gradient
+ * completes the gradient. */
 typedef struct cgp__input_gradient {
     /* The stage that completes the gradient; -1: the input has no gradient. Set by messages.c. */
     int stage;
@@ -121,7 +124,7 @@ typedef struct cgp__results {
     cgp__input_gradient *input_gradients;
 } cgp__results;
 
-/* The parts of a plan from which programs are made. Making the programs also completes some of
+/* The parts of a plan that are used to make programs. Making the programs also completes some of
  * these parts: stages, locations of the messages' values, packed parameters, and results. */
 typedef struct cgp__program_parts {
     const cgp__setup *setup;
@@ -131,7 +134,7 @@ typedef struct cgp__program_parts {
     cgp__messages *messages;
     cgp__packings *packings;
     cgp__results *results;
-    /* counter of the iterations of those loops that could grow faster than the model */
+    /* total iterations of the loops whose cost could grow faster than the model */
     int64_t *steps;
 } cgp__program_parts;
 

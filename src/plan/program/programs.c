@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* programs.c -- makes the programs of a stage. Their operands are live ranges at first; when all
- * ranges of the stage are known, their locations replace them. The caller's inputs and the input
- * slot have locations from the start. */
+/* programs.c -- makes the programs of a stage. At first, the operands of calls are live ranges.
+ * Once all live ranges of the stage are known, each range gets a location, and the locations
+ * replace the ranges in the operands. The caller's inputs and the input slot have locations from
+ * the start. */
 #include "model/backward.h"
 #include "op/op.h"
 #include "plan/memory/devices.h"
@@ -158,7 +159,7 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
                : CGP_OK;
 }
 
-/* Replace a live range in an operand by the location of this range. */
+/* If an operand is a live range, replace the range with its location. */
 static void rewrite(const cgp__stage_builder *b, cgp__location *operand) {
     if (operand->arena == CGP__LIVE_RANGE) *operand = b->ranges[operand->offset].location;
 }
@@ -178,8 +179,8 @@ static void rewrite_program(const cgp__stage_builder *b, cgp__program *program) 
     }
 }
 
-/* Replace live ranges by locations in the results that leave the stage, which are parts of messages
- * and outputs of the model. */
+/* Replace live ranges with locations in the results that leave the stage: parts of messages,
+ * outputs of the model, and gradients of its inputs. */
 static void rewrite_results(cgp__stage_builder *b, int variant) {
     const cgp__messages *m = b->parts->messages;
     const cgp__results *results = b->parts->results;
@@ -209,7 +210,8 @@ static void rewrite_results(cgp__stage_builder *b, int variant) {
     }
 }
 
-/* Locate the values that this stage does not make: the caller's inputs, and its input slot. */
+/* Locate the values that other stages or the caller make: the caller's inputs, and the values in
+ * the input slot. */
 static void place_incoming(cgp__stage_builder *b) {
     for (int k = 0; k < b->model->n_inputs; k++)
         b->of[b->model->input_values[k]].location = (cgp__location){CGP__HOST, k};
@@ -237,7 +239,7 @@ static bool reads_input_slot(const cgp__program *program, int begin, int end) {
     return false;
 }
 
-/* Return the FLOPs of a program, or only the FLOPs of the program's weight backward. */
+/* Return the FLOPs of a program; if `weight`, only the FLOPs of its weight backward. */
 static double program_flops(const cgp__setup *setup, const cgp__program *program, bool weight) {
     double flops = 0;
     for (int i = 0; i < program->n; i++) {
@@ -321,8 +323,8 @@ static void rewind_stage(cgp__stage_builder *b) {
 }
 
 /* Return the index after the last program of a variant. A variant is a set of programs with one
- * forward: forward_nosave alone, or the three programs of training. A variant is numbered by the
- * index of its forward program. */
+ * forward program: forward_nosave alone, or the three programs of training. The number of a variant
+ * is the index of its forward program. */
 static int end_of(int variant) {
     return variant == CGP__FORWARD_NOSAVE ? CGP__FORWARD_SAVED : CGP__PROGRAMS;
 }
@@ -349,7 +351,7 @@ static cgp_status build(cgp__stage_builder *b, int variant, slot_sizes *slot, in
                             work_bytes, b->parts->steps);
 }
 
-/* In the final programs of a variant, replace all live ranges by their locations. */
+/* In the final programs of a variant, replace all live ranges with their locations. */
 static void apply_layout(cgp__stage_builder *b, int variant, slot_sizes slot, int64_t work_bytes) {
     cgp__stage_plan *stage = b->stage;
     for (int k = variant; k < end_of(variant); k++)
@@ -364,9 +366,9 @@ static bool has_branch(const cgp_backend *backend) {
     return backend->streams && backend->streams->fork;
 }
 
-/* Make the programs of a variant, which share live ranges. Stored results may take over the memory
- * of their op's inputs, or have memory of their own. In training, try both ways and keep the layout
- * with the smaller workspace. */
+/* Make the programs of a variant. These programs share live ranges. Stored results may take over
+ * the memory of their op's inputs, or have memory of their own. In training, try both ways and keep
+ * the layout with the smaller workspace. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     slot_sizes slot = {0, 0};
     int64_t in_place = 0, separate = INT64_MAX;
@@ -388,7 +390,8 @@ static bool is_callers(cgp__location location) {
 
 /* Count the calls that copy the caller's data; these come first in a program. The later calls may
  * be captured in a graph, so on a device with its own memory they must not read the caller's
- * memory. A call that does so is a bug of the library, and it is reported before anything runs. */
+ * memory. A later call that reads this memory is a bug in this library, and is reported before any
+ * call runs. */
 static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *program) {
     program->n_caller = 0;
     while (program->n_caller < program->n && program->calls[program->n_caller].node < 0 &&
@@ -453,7 +456,8 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
     stage->info.recomputed_flops = recomputed_flops(setup, backward);
     if (!setup->inference) count_values(b);
     for (int k = 0; k < CGP__PROGRAMS; k++) {
-        /* backward is fused too, because it has forward calls that recompute values */
+        /* calls of backward are fused too, because backward has forward calls that recompute
+         * values */
         if (b->device->backend->fuses) cgp__program_fuse(b->model, &programs[k]);
         if (b->device->backend->prefetches)
             cgp__program_prefetch(setup, &programs[k], k == CGP__BACKWARD);

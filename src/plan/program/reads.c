@@ -7,29 +7,30 @@
  * of a cheap op is not stored if all of the op's inputs are available anyway. An input is available
  * if it is stored for another reader, sent by another stage or the caller, or recomputed. The op
  * then runs again right before the first reader of its output, and writes to memory that is free at
- * that time. The recomputed output lives until its last reader:
+ * that time. The recomputed output lives until its last reader has run:
  *
  *     forward     x ── layer_norm ── y ── linear            stored: x (layer_norm's backward
  *     backward    y = layer_norm(x)   linear's dweight      reads it), not y
  *
- * If W runs later than I, W recomputes values again, because the values that I recomputed are gone.
+ * If backward is split, W recomputes values that I has already recomputed, because I's copies are
+ * gone.
  *
- * Nodes are visited in the order in which backward runs them, so that the times are known before
+ * The functions visit nodes in the order in which backward runs them, so the times are known before
  * any live range is made. */
 #include "model/backward.h"
 #include "plan/program/builder.h"
 
 #include <stdlib.h>
 
-/* Return the index, among the stage's nodes, of the node that makes a value; -1 if another stage
- * makes the value. */
+/* Return the index, within the stage, of the node that makes a value; -1 if the caller or another
+ * stage makes the value. */
 static int producer_of(const cgp__stage_builder *b, int value) {
     const int i = b->model->values[value].node - b->stage->first_node;
     return i >= 0 && i < b->stage->n_nodes ? i : -1;
 }
 
-/* Called for each read of a value. The call that reads it begins at `time` and has ended at
- * `last`. */
+/* Function that is called for each read of a value. The kernel call that reads the value begins at
+ * `time` and ends no later than `last`. */
 typedef void visit(cgp__stage_builder *b, int value, int time, int last, bool *failed);
 
 /* Visit every read of backward, in order of time. */
@@ -157,8 +158,8 @@ cgp__location cgp__builder_operand(const cgp__stage_builder *b, int value) {
 
 enum { MOST_FREE = 32 };
 
-/* Memory of one batch of recomputations: the free ranges, whose temporary results no later
- * recomputation reads, and the workspace that all calls share. */
+/* Memory of one batch of recomputations. It has a list of free ranges, whose temporary results no
+ * later recomputation reads, and one workspace for all calls of the batch. */
 typedef struct batch_memory {
     int64_t free[MOST_FREE];
     int n_free;
@@ -193,9 +194,9 @@ static void free_inputs(cgp__stage_builder *b, batch_memory *batch, int k) {
     }
 }
 
-/* Make all calls of a batch share one workspace, which is as large as the largest that a call
- * needs. If the batch has a workspace already, drop the last live range, which is the separate
- * workspace of `call`. */
+/* Let `call` use the shared workspace of its batch, and make this workspace large enough for the
+ * call. If the batch has no workspace yet, it takes the call's workspace. Otherwise drop the call's
+ * own workspace, which is the last live range. */
 static void share_workspace(cgp__stage_builder *b, batch_memory *batch, cgp__call *call) {
     if (call->workspace.arena != CGP__LIVE_RANGE) return;
     if (batch->workspace < 0) {

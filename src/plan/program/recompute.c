@@ -16,7 +16,7 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
         for (int k = 0; k < node->use.shapes.n_saved; k++)
             needed[i] = needed[i] || b->ranges[calls[i].saved[k].offset].saved;
         /* The last node that writes a saved range makes the saved value. Earlier nodes that write
-         * this range make inputs of that node. */
+         * this range make inputs of the last node. */
         if (calls[i].y.arena == CGP__LIVE_RANGE) {
             const int64_t range = calls[i].y.offset;
             needed[i] = needed[i] || (b->ranges[range].saved && !written[range]);
@@ -26,7 +26,7 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
     cgp__mark_ancestors(b->model, stage->first_node, stage->n_nodes, needed);
 }
 
-/* Return true if backward or a needed node reads the input that a call copies. */
+/* Return true if backward or a needed node reads the model input that `call` copies. */
 static bool converts_needed(const cgp__stage_builder *b, const cgp__call *call,
                             const cgp__call *calls, const bool *needed) {
     bool reads = b->ranges[call->dx[0].offset].saved;
