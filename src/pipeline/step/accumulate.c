@@ -2,13 +2,14 @@
 /* accumulate.c -- gradient accumulation: adds up the gradients of several steps before an update,
  * and clips their norm.
  *
- *     step      accumulation off: overwrites gradients, adds up tied gradients, computes the norm
- *               if on: overwrites after an update, otherwise adds; the gradients stay open
- *     close     before an update or a read: adds up tied gradients, computes the norm
+ *     step      accumulation off: overwrite gradients, add up tied gradients, compute the norm
+ *               accumulation on: overwrite gradients after an update, otherwise add to them; leave
+ *               the gradients open
+ *     close     before an update or a read: add up tied gradients, compute the norm
  *
  * While gradients are open, each use of a tied parameter has its own sum over all micro-batches. So
- * the sums are bit-identical to the sums of one step with all these micro-batches. Pipelines that
- * share gradient buffers also share the state of these buffers (cgp__shared), so any of these
+ * the sums are bit-identical to the sums of a single step with the same micro-batches. Pipelines
+ * that share gradient buffers also share the state of these buffers (cgp__shared), so any of these
  * pipelines may run the next call. */
 #include "model/model.h"
 #include "pipeline/alive.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_tensors.c -- checks of the caller's tensors that lie in device memory, on devices with
- * their own memory.
+/* device_tensors.c -- for devices with their own memory: checks the caller's tensors that lie in
+ * device memory.
  *
- * A backend can find out whether an address lies in the memory of the backend's hardware. If the
- * address of a tensor does, staging (staging.c) copies the tensor's data on the device. */
+ * A backend can find out whether an address lies in the memory of its hardware. If the address of a
+ * tensor does, staging (staging.c) copies the tensor's data within device memory. */
 #include "pipeline/step/device_tensors.h"
 
 #include <cgpipe/parameters.h>
@@ -21,7 +21,8 @@
 
 #include <stdio.h>
 
-/* Return a worker of this rank whose backend recognizes an address as device memory; NULL: none. */
+/* Return a worker of this rank whose backend recognizes an address as device memory; NULL: there is
+ * none. */
 static const cgp__worker *find_owner(const cgp__executor *executor, const void *address) {
     const cgp_backend *asked = NULL;
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
@@ -33,8 +34,8 @@ static const cgp__worker *find_owner(const cgp__executor *executor, const void *
     return NULL;
 }
 
-/* Check that a device of this rank can read and write a tensor. A tensor in device memory needs a
- * device of the same backend. */
+/* Check that a device of this rank can read and write a tensor. If the tensor is in device memory,
+ * the device must have the same backend. */
 static cgp_status check_tensor(const cgp__executor *executor, const char *what, const char *name,
                                const cgp_tensor *tensor, int device) {
     const cgp__worker *owner = find_owner(executor, tensor->data);
@@ -45,7 +46,7 @@ static cgp_status check_tensor(const cgp__executor *executor, const char *what, 
         what, name, cgp_plan_device_at(executor->plan, device)->name, owner->backend->name);
 }
 
-/* Return whether the host reads input k to sum up the weights of a loss. */
+/* Return true if the host reads input `k` to sum up the weights of a loss. */
 static bool is_weights(const cgp_model *model, int k) {
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++) {
         const cgp__node *loss = &model->nodes[i];

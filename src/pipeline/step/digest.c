@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digest.c -- the digest of a step, see cgpipe/digest.h.
+/* digest.c -- computes the digest of a step; see cgpipe/digest.h.
  *
  *     worker    for each tensor: NH of each block ──► SHA-256 of all NH values ──► 16 bytes
  *     caller    gathers the tensors' hashes in the order of the ranks, adds losses and root
@@ -28,22 +28,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 64 * CGP__NH_BLOCK }; /* number of bytes that are copied from a device at a time */
+enum { PIECE = 64 * CGP__NH_BLOCK }; /* number of bytes that one copy from a device transfers */
 
 typedef unsigned char tensor_hash[CGP_DIGEST_TENSOR_BYTES];
 
-/* The part of the digest that belongs to one device. Written by the device's worker. `piece` is
- * NULL if the device shares the host's memory. */
+/* Memory for the part of a digest that one device computes. Written by the device's worker. `piece`
+ * is NULL if the device shares the host's memory. */
 typedef struct device_part {
     cgp__sha256 *hash;
     char *piece;
 } device_part;
 
-/* Memory of the digests, allocated for the first digest. */
+/* Memory for digests, allocated when the first digest is computed. */
 struct cgp__digests {
     cgp__nh_key key;
     int n_devices;
-    device_part *devices; /* [devices] one part per device; empty for devices of other ranks */
+    device_part *devices; /* [devices] the part of each device; zero for devices of other ranks */
     tensor_hash *hashes;  /* [tensors] hash of each tensor, written by the worker of the tensor's
                            * device */
     tensor_hash *packed;  /* [tensors] the hashes, ordered by the rank of each tensor's owner */
@@ -203,7 +203,7 @@ static cgp_status hash_device(cgp__worker *worker, void *argument) {
 
 /* --- the caller's part --- */
 
-/* Gather the hashes of all owners, those in replica 0, on all ranks. */
+/* Gather the hashes from the owners in replica 0 on all ranks. */
 static cgp_status share(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const struct cgp__digests *digests = pipeline->step->digests;

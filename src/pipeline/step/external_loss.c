@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* external_loss.c -- runs a step in two calls, between which the caller computes the loss.
+/* external_loss.c -- runs a step in two calls. Between the calls, the caller computes the loss.
  *
  *     cgp_pipeline_forward    runs the action lists up to the last forward; slots stay full
  *     caller                  computes the loss and the gradients of the outputs
  *     cgp_pipeline_backward   runs the rest; each B or I first copies its gradient rows to the
  *                             workspace
  *
- * The caller may call cgp_pipeline_skip_backward instead of cgp_pipeline_backward. It discards the
- * contents of the slots, and the next forward fills them again. */
+ * Instead of cgp_pipeline_backward(), the caller may call cgp_pipeline_skip_backward(), which
+ * discards the contents of the slots. The next forward fills the slots again. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
@@ -27,7 +27,8 @@ static cgp_status check_plan(const cgp_pipeline *pipeline) {
                     pipeline->setup->inference ? "predict" : "step");
 }
 
-/* Store the tensors of the inputs, because backward reads their data again. */
+/* Store the descriptions of the input tensors, because backward reads the data of the inputs
+ * again. */
 static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs) {
     for (int k = 0; k < pipeline->model->n_inputs; k++) {
         cgp_tensor *kept = &pipeline->step->external_inputs[k];

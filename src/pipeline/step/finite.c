@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* finite.c -- checks that a step's numbers are finite, once for all devices, after the last
+/* finite.c -- checks that a step's numbers are finite. One check covers all devices, after the last
  * backward.
  *
  *     check     each worker checks the accumulators of its device's states; with clip_norm, it also
@@ -8,10 +8,10 @@
  *               gradients. The norm is summed in parameter order, so it is the same for every
  *               balance.
  *
- * If this check refuses a step, the step commits no state, and cgp_optim_step() fails with the
- * reason. The norm is computed before the states change, so the states keep their values if the
- * norm is not finite. After a forward whose backward is skipped, only the states are checked,
- * because the gradients belong to other steps. */
+ * If a number is not finite, the step commits no state, and cgp_optim_step() fails with the reason.
+ * The norm is computed before the states change, so the states keep their values if the norm is not
+ * finite. If the caller skips the backward after a forward, only the states are checked, because
+ * the gradients belong to other steps. */
 #include "pipeline/step/finite.h"
 
 #include "model/model.h"
@@ -34,7 +34,7 @@ bool cgp__finite_checks(const cgp_plan *plan) {
     return setup->model->n_states > 0 || setup->optim.clip_norm > 0;
 }
 
-/* Return whether the worker's device owns the gradient of parameter p. */
+/* Return true if the worker's device owns the gradient of parameter `p`. */
 static bool owns_gradient(const cgp__worker *worker, int p) {
     return worker->model->params[p].requires_grad &&
            cgp__owner_of(worker->plan, p)->device == worker->index;
@@ -81,7 +81,7 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     return CGP_OK;
 }
 
-/* Gather the squares of all owners, those in replica 0, on all ranks. */
+/* Gather the sums of squares from the owners in replica 0 on all ranks. */
 static cgp_status share_squares(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__step *step = pipeline->step;
@@ -119,7 +119,7 @@ static cgp_status check_all(cgp_pipeline *pipeline) {
     return cgp__executor_exchanged(pipeline->executor, status);
 }
 
-/* Return the value, but clear the sign of a NaN, because printf() would print this sign. */
+/* Return `value`. If it is NaN, clear its sign, because printf() would print the sign. */
 static double plain(double value) {
     return isnan(value) ? fabs(value) : value;
 }
@@ -134,7 +134,7 @@ const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
 }
 
 /* Set the norm of all gradients. If a gradient is not finite, set a refusal that names the first
- * such parameter. `unchanged`: what the refusal's text says about the states. */
+ * such parameter. `unchanged` is the part of the refusal's text about states. */
 static void sum_norm(const cgp_pipeline *pipeline, const char *unchanged) {
     cgp__step *step = pipeline->step;
     int first = -1;
@@ -169,8 +169,8 @@ cgp_status cgp__finite_states(cgp_pipeline *pipeline, bool *finite) {
     return CGP_OK;
 }
 
-/* Keep only the first reason to refuse the update. If the gradients of several steps are added up,
- * keep the first reason of all these steps. */
+/* Keep only the first reason to refuse the update. If several steps accumulate gradients, this is
+ * the first reason in any of these steps. */
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
     cgp__step *step = pipeline->step;
     const char *due = cgp__step_due(pipeline);

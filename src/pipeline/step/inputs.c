@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.c -- checks the caller's tensors before anything runs. Each rank checks the tensors that
- * its stages read. By one exchange, all ranks then agree on the number of samples, the counts of
- * the losses, rank 0's constants of the update, and the settings. */
+ * its stages read. Then one exchange lets all ranks agree on the number of samples, the counts of
+ * the losses, the constants of the update (from rank 0), and the settings. */
 #include "pipeline/step/inputs.h"
 
 #include "pipeline/alive.h"
@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return whether a tensor has the element type `dtype` and samples of shape `shape`. */
+/* Return true if a tensor has the element type `dtype` and samples of shape `shape`. */
 static bool fits(const cgp_tensor *tensor, cgp_dtype dtype, const cgp_shape *shape) {
     bool same = tensor->dtype == dtype && tensor->shape.rank == shape->rank + 1;
     for (int i = 0; same && i < shape->rank; i++)
@@ -81,7 +81,7 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
 }
 
 /* Check the number of samples before any data is read. A training step may have at most the planned
- * number, and no run may have more than memory can address. */
+ * number of samples. No run may have more samples than memory can address. */
 static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t samples) {
     const cgp__setup *setup = cgp__plan_setup(plan);
     const cgp_model *model = setup->model;
@@ -100,7 +100,8 @@ static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t sam
                     (long long)most, (long long)samples);
 }
 
-/* Check the inputs that the run will read. *samples: the number of samples in the inputs. */
+/* Check the inputs that the run will read. Set *samples to the number of samples in these
+ * inputs. */
 static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *const *inputs,
                                bool training, bool with_loss, int64_t *samples) {
     const cgp_model *model = executor->model;
@@ -226,14 +227,14 @@ cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *pipeline,
     return CGP_OK;
 }
 
-/* Return the index of the model input that has the targets of a loss; -1: the graph computes the
- * targets, or there are none. */
+/* Return the index of the model input that holds the targets of a loss; -1: the graph computes the
+ * targets, or the loss has no targets. */
 static int targets_of(const cgp_model *model, const cgp__node *loss) {
     return loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
 }
 
-/* Count the targets of a loss. If the graph computes the targets, derive the count from the number
- * of samples. */
+/* Count the targets of a loss. If no model input holds the targets, derive the count from the
+ * number of samples. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp__run_context *context, int64_t samples, int64_t *count) {
     const cgp_op *op = loss->use.op;
@@ -253,8 +254,8 @@ bool cgp__inputs_has_targets(const cgp_pipeline *pipeline) {
     return pipeline->model->n_losses > 0 && pipeline->step->accumulation.targets[0] > 0;
 }
 
-/* Set the divisor of a loss that counts `count` targets. The divisor is 1 for a summed loss, the
- * sum of the weights if the op divides by this sum, and otherwise the count. */
+/* Set the divisor of a loss that counts `count` targets. The divisor is 1 for a summed loss. It is
+ * the sum of the weights if the op divides by this sum. Otherwise it is the count. */
 static cgp_status divide_loss(const cgp_model *model, const cgp__node *loss,
                               const cgp__run_context *context, int64_t samples, int64_t count,
                               double *divisor) {
@@ -275,7 +276,7 @@ static cgp_status divide_loss(const cgp_model *model, const cgp__node *loss,
                     model->inputs[weights], *divisor);
 }
 
-/* Count the targets of the losses that run on this rank, if model inputs have these targets. Set
+/* Count the targets of each loss that runs on this rank and whose targets are a model input. Set
  * all other counts to 0. */
 static cgp_status count_inputs(const cgp_pipeline *pipeline, const cgp__run_context *context,
                                int64_t samples, int64_t *counts, double *divisors) {
@@ -386,8 +387,8 @@ static cgp_status agree(const cgp_pipeline *pipeline, bool training, int64_t *sa
     return CGP_OK;
 }
 
-/* Check that the replicas have counted the same targets: each has the whole mini-batch. `rank`: of
- * the loss. */
+/* Check that all replicas have counted the same targets, because each replica gets the whole
+ * mini-batch. `rank` is the rank of the loss in replica 0. */
 static cgp_status compare_replicas(const cgp_pipeline *pipeline, int loss, int rank) {
     part *first = part_at(pipeline, rank);
     for (int r = rank + pipeline->setup->ranks; r < pipeline->n_ranks;
@@ -405,8 +406,8 @@ static cgp_status compare_replicas(const cgp_pipeline *pipeline, int loss, int r
     return CGP_OK;
 }
 
-/* Set the counts of all losses. If an input has the targets, the rank of the loss has counted them.
- * All other counts follow from the number of samples. */
+/* Set the counts, divisors and scales of all losses. If a model input holds the targets, the rank
+ * of the loss has counted them. All other counts follow from the number of samples. */
 static cgp_status take_counts(const cgp_pipeline *pipeline, const cgp__run_context *context,
                               int64_t samples) {
     const cgp_plan *plan = pipeline->plan;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inputs.h -- checks of the caller's tensors before anything runs. */
+/* inputs.h -- checks the caller's tensors before anything runs. */
 #ifndef CGP_SRC_PIPELINE_STEP_INPUTS_H
 #define CGP_SRC_PIPELINE_STEP_INPUTS_H
 
@@ -9,33 +9,34 @@ typedef struct cgp__run_context cgp__run_context;
 typedef struct cgp__setup cgp__setup;
 typedef struct cgp__step cgp__step;
 
-/* Check the caller's tensors of a run, and find its number of samples. If with_loss is true, fill
- * loss_counts, loss_divisors and loss_scales. Collective. */
+/* Check the caller's tensors for a run, and set *samples to the run's number of samples. If
+ * context->with_loss, also set the step's loss_counts, loss_divisors and loss_scales.
+ * Collective. */
 cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context, int n_inputs,
                              int64_t *samples);
 
-/* Return the caller's list of inputs or, if it is NULL, a list of NULLs. A rank that reads no input
- * may pass NULL. */
+/* Return the caller's list of inputs. If this list is NULL, return a list of NULLs, because a rank
+ * that reads no input may pass NULL. */
 const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
                                              const cgp_tensor *const *inputs);
 
-/* Return whether the caller sets the divisors of the losses (cgp_pipeline_set_targets()). */
+/* Return true if the caller has set the divisors of the losses (cgp_pipeline_set_targets()). */
 bool cgp__inputs_has_targets(const cgp_pipeline *pipeline);
 
 /* Return the bytes of a rank's part of the exchange in cgp__inputs_check(). */
 size_t cgp__inputs_part_bytes(const cgp__setup *setup);
 
-/* Check the caller's tensors for gradients of inputs. After the run, zero the gradients that no
- * stage computes. */
+/* The first function checks the caller's tensors for gradients of inputs. After the run, the second
+ * function sets those gradients to zero that no stage computes. */
 cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t samples);
 void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline);
 
-/* The tensors that the caller passes: tensors for all outputs, tensors for the outputs that it
- * wants, or gradients for the outputs that have a gradient. */
+/* The tensors that the caller passes: a tensor for each output, tensors for some outputs, or a
+ * gradient for each output that has a gradient. */
 typedef enum cgp__wanted { CGP__ALL_OUTPUTS, CGP__SOME_OUTPUTS, CGP__OUTPUT_GRADIENTS } cgp__wanted;
 
-/* Check tensors against the model's outputs whose stages are on this rank. *samples: the expected
- * number of samples; if it is 0, it is set from the first tensor. */
+/* Check tensors against the model's outputs whose stages are on this rank. *samples is the expected
+ * number of samples. If *samples is 0, it is set from the first tensor. */
 cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted wanted,
                                      const cgp_tensor *const *tensors, int n, int64_t *samples);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c -- loads a checkpoint, which any number of ranks may have written. Each rank verifies a
- * part of the bytes, and reads the tensors that its devices use, one at a time. The pipeline does
- * not change before all ranks have checked everything. */
+/* load.c -- loads a checkpoint. Any number of ranks may have written it. Each rank verifies a part
+ * of the bytes, and reads the tensors that its devices use, one tensor at a time. The pipeline does
+ * not change until all ranks have checked everything. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
@@ -34,8 +34,9 @@ static bool has_weights_only(const cgp__checkpoint *checkpoint) {
     return strcmp(cgp__checkpoint_info_of(checkpoint)->optimizer, CGP__SAVED_NO_OPTIMIZER) == 0;
 }
 
-/* Compare the checkpoint's optimizer with the plan's optimizer by their descriptions. These are
- * unambiguous, because the names in a plan are short and have no commas. */
+/* Check that the checkpoint's optimizer and the plan's optimizer are the same. Their descriptions
+ * are compared. Descriptions are unambiguous, because the names in a plan are short and have no
+ * commas. */
 static cgp_status check_optimizer(const cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info planned = cgp__saved_info(pipeline->plan, pipeline->step, NULL);
     char there[256], here[256];
@@ -62,7 +63,7 @@ typedef struct source {
     int kind, shards;
     cgp__saved_range range;
     cgp_safetensors **files; /* [shards] */
-    place *places;           /* [tensors of the range] where each tensor is */
+    place *places;           /* [tensors of the range] the place of each tensor */
 } source;
 
 static void close_source(source *from) {
@@ -72,8 +73,7 @@ static void close_source(source *from) {
     free(from->places);
 }
 
-/* Find the file of a tensor by the tensor's name. The result has index -1 if no file has the
- * tensor. */
+/* Find a tensor by its name. The result has index -1 if no file has the tensor. */
 static place find(const source *from, const char *name) {
     for (int s = 0; s < from->shards; s++) {
         const int index = cgp_safetensors_find(from->files[s], name);
@@ -107,7 +107,7 @@ static cgp_status check_tensor(const source *from, int i, const char *name, plac
 }
 
 /* Return true if a tensor of the checkpoint is optimizer state of a parameter that is frozen in
- * this model. Such a state is not read. */
+ * this model. This state is not read. */
 static bool is_state_of_frozen(const source *from, const char *name) {
     const cgp_model *model = cgp__plan_setup(from->plan)->model;
     const char *suffix = strrchr(name, '.');
@@ -120,7 +120,8 @@ static bool is_state_of_frozen(const source *from, const char *name) {
     return found;
 }
 
-/* Report each tensor of a file that the model does not have, or that an earlier file has too. */
+/* Fail if a file has a tensor that the model does not have, or a tensor that another file also
+ * has. */
 static cgp_status check_shard(const source *from, int shard) {
     const char *path = cgp__checkpoint_path(from->checkpoint);
     const cgp__saved_file_name file = cgp__saved_file(from->kind, shard, from->shards);
@@ -142,7 +143,8 @@ static cgp_status check_shard(const source *from, int shard) {
     return CGP_OK;
 }
 
-/* Look for surplus tensors in the files. All tensors of the model must have been found already. */
+/* Check that the files have no surplus tensors. All tensors of the model must already have been
+ * found. */
 static cgp_status check_surplus(const source *from) {
     int there = 0;
     for (int s = 0; s < from->shards; s++)
@@ -171,8 +173,8 @@ static cgp_status find_tensors(source *from, cgp__weight_map *map) {
     return check_surplus(from);
 }
 
-/* Find the weights in the files, and check that the index file names the same file for each
- * tensor. */
+/* Find the weights in the files. Check that the index file of the checkpoint names the same file
+ * for each tensor. */
 static cgp_status find_weights(source *from) {
     cgp__weight_map *map = NULL;
     CGP_TRY(cgp__weight_map_create(&map));
@@ -195,8 +197,8 @@ static cgp_status open_source(source *from) {
     return indexed ? find_weights(from) : find_tensors(from, NULL);
 }
 
-/* Check the number of files. A checkpoint that several ranks wrote has, for each rank, one file of
- * each kind, and also an index. */
+/* Check the number of files. If several ranks wrote the checkpoint, it has one file of each kind
+ * for each rank, and an index. */
 static cgp_status check_count(const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     const int kinds = info->n_states > 0 ? CGP__SAVED_KINDS : 1;
@@ -240,8 +242,8 @@ static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *da
     return CGP_OK;
 }
 
-/* Set all optimizer states to zero, as at the start of a training run. `data`: `bytes` of scratch,
- * enough for any tensor of this rank. */
+/* Set all optimizer states to zero, as at the start of a training run. `data` [bytes] is scratch
+ * for the largest tensor of this rank. */
 static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size_t bytes) {
     const cgp__saved_range states = cgp__saved_range_of(pipeline->plan, CGP__SAVED_OPTIMIZER);
     memset(data, 0, bytes);
@@ -291,7 +293,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
         text ? allocate_for_one(pipeline, &data, &bytes) : cgp__no_memory("checkpoint", 64);
     if (status == CGP_OK) status = check_all(pipeline, checkpoint, from, kinds);
     status = cgp__ranks_agree(ranks, status);
-    const bool checked = status == CGP_OK; /* the pipeline has not changed up to here */
+    const bool checked = status == CGP_OK; /* nothing in the pipeline has changed up to this line */
     for (int k = 0; k < kinds && status == CGP_OK; k++)
         status = read_data(pipeline, &from[k], data);
     if (status == CGP_OK && weights_only) status = clear_optimizer(pipeline, data, bytes);
@@ -310,7 +312,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     return status;
 }
 
-/* Check that all ranks have opened the same checkpoint and found no damage. `status`: this rank's
+/* Check that all ranks have opened the same checkpoint and found no damage. `status` is this rank's
  * result. */
 static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status,
                                       const cgp__checkpoint *checkpoint) {
@@ -324,8 +326,8 @@ static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status
     return cgp__ranks_agree_on(ranks, status, "checkpoint", text, "shared storage?");
 }
 
-/* Open the checkpoint. If all ranks see the same directory, each rank verifies a part of it. If
- * hosts have copies of the directory, every rank verifies all of it. */
+/* Open the checkpoint. If all ranks use the same directory, each rank verifies a part of the files.
+ * If hosts have copies of the directory, every rank verifies all files. */
 static cgp_status open_checkpoint(const cgp_pipeline *pipeline, const char *directory,
                                   cgp_status status, cgp__checkpoint **out) {
     const cgp__ranks *ranks = pipeline->ranks;

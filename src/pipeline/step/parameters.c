@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parameters.c -- initializes parameters, and copies parameters, gradients and optimizer state to
- * and from the host. The workers of the devices that own these tensors do this as jobs. */
+ * and from the host. The workers of the devices that hold these tensors run this work as jobs. */
 #include "pipeline/step/parameters.h"
 
 #include "model/model.h"
@@ -142,8 +142,8 @@ static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int s
                     state);
 }
 
-/* Copy a tensor to the caller's memory on all ranks on which `data` is not NULL. `status`: result
- * of the checks so far. */
+/* Copy a tensor to the caller's memory on each rank where `data` is not NULL. `status` is the
+ * result of earlier checks. */
 static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              float *data) {
     float *unwanted = NULL;
@@ -157,8 +157,8 @@ static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int para
     return status;
 }
 
-/* Copy the caller's tensor to all devices' copies of the parameter. Each rank writes the copies on
- * its devices. `status`: result of the checks so far. */
+/* Copy the caller's tensor to all copies of the parameter. Each rank writes the copies on its
+ * devices. `status` is the result of earlier checks. */
 static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
                              const float *data, const char *function) {
     const cgp__ranks *ranks = pipeline->ranks;
@@ -220,7 +220,7 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
                       __func__);
 }
 
-/* Add all parameters to the hash. `data`: scratch for the largest parameter. */
+/* Add all parameters to the hash. `data` is scratch for the largest parameter. */
 static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *hash, float *data) {
     cgp_status status = CGP_OK;
     for (int p = 0; p < pipeline->model->n_params && status == CGP_OK; p++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pieces.c -- see pieces.h. */
+/* pieces.c -- implements pieces.h. */
 #include "pipeline/step/pieces.h"
 
 #include "pipeline/run/worker.h"

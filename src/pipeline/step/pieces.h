@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pieces.h -- copies between gradients and the buffers of messages. Called by the worker. */
+/* pieces.h -- copies pieces of gradients to and from the buffers of messages. Only the worker calls
+ * these functions. */
 #ifndef CGP_SRC_PIPELINE_STEP_PIECES_H
 #define CGP_SRC_PIPELINE_STEP_PIECES_H
 
@@ -10,8 +11,9 @@ typedef struct cgp__worker cgp__worker;
 /* Copy a piece of a gradient into a message's buffer, and wait for the copy. */
 cgp_status cgp__piece_fill(cgp__worker *worker, cgp_place to, const float *from, size_t bytes);
 
-/* Copy the n numbers of a message's buffer to `to`, or add them, and wait. A device with memory of
- * its own adds through its workspace, which has room for them. */
+/* Copy `n` numbers from a message's buffer to `to`, and wait for the copy. If `add`, add the
+ * numbers instead. A device with its own memory first copies them to its workspace, which must have
+ * room for `n` numbers. */
 cgp_status cgp__piece_drain(cgp__worker *worker, float *to, cgp_place from, int64_t n, bool add);
 
 #endif

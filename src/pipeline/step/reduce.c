@@ -2,25 +2,24 @@
 /* reduce.c -- all-reduce of gradients over replicas by recursive halving and doubling (Thakur,
  * Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH").
  *
- * At level k a replica r exchanges half of what it still has with replica r xor 2^k, and adds what
- * arrives. The sum of two replicas at level k is the node of the tree of gradient groups above
- * them. So each part of the gradients is added in the order of one pipeline. Four replicas, with
- * the quarters a b c d of a piece:
+ * At level k, replica r halves its current part of the gradients. It sends one half to replica r
+ * xor 2^k, receives the other half from that replica, and adds the received half to its own. This
+ * sum is the node of the tree of gradient groups above the two replicas. So each part of the
+ * gradients is added in the same order as without replicas. Example: four replicas, and the
+ * quarters a b c d of a piece:
  *
  *     replica     0             1             2             3
  *     before      a0 b0 c0 d0   a1 b1 c1 d1   a2 b2 c2 d2   a3 b3 c3 d3
  *     level 0     a01 b01       c01 d01       a23 b23       c23 d23
  *     level 1     a0123         c0123         b0123         d0123
- *     doubling    level 1, then level 0: all have a b c d of 0123
+ *     doubling    level 1, then level 0: every replica gets a0123 b0123 c0123 d0123
  *
- * A replica without micro-batches has no gradients. What its buffers have is neither sent nor
- * added; what arrives replaces it.
+ * A replica without micro-batches has no gradients. The contents of its buffers are neither sent
+ * nor added; received data replace them. The sums overwrite the gradient buffers of all uses. The
+ * padding between tensors is added too, but is never read.
  *
- * The statistics of batch norms are not added. All replicas gather those of each micro-batch by
- * recursive doubling, and merge them in the order of the whole mini-batch.
- *
- * The sums overwrite the gradient buffers of all uses. The bytes
- * between tensors are added too; nothing reads them. */
+ * The statistics of batch norms are not added. All replicas gather the statistics of each
+ * micro-batch by recursive doubling, and merge them in the order of the whole mini-batch. */
 #include "pipeline/step/reduce.h"
 
 #include "pipeline/run/execute.h"
@@ -50,11 +49,11 @@ typedef struct range {
 typedef struct piece {
     cgp__worker *worker;
     char *at;
-    int replica, replicas, chunks; /* chunks: of the whole mini-batch */
+    int replica, replicas, chunks; /* chunks: micro-batches of the whole mini-batch */
     int link;                      /* the device's link of level 0 */
 } piece;
 
-/* Return whether the node above a replica, with 2^level replicas, has a micro-batch. */
+/* Return true if the tree node above `replica` that covers 2^level replicas has a micro-batch. */
 static bool has_any(const piece *p, int replica, int level) {
     const int first = replica >> level << level;
     return cgp__replica_first(first + (1 << level), p->chunks, p->replicas) >
@@ -84,7 +83,8 @@ static cgp_status send_part(const piece *p, int level, range part) {
     return CGP_OK;
 }
 
-/* Receive a part of the piece, and add it to what is there or replace that. */
+/* Receive a part of the piece. If `add`, add the received part to the gradients; otherwise replace
+ * the gradients. */
 static cgp_status receive_part(const piece *p, int level, range part, bool add) {
     cgp__worker *worker = p->worker;
     const int l = p->link + level;
@@ -105,8 +105,8 @@ static cgp_status receive_part(const piece *p, int level, range part, bool add) 
     return CGP_OK;
 }
 
-/* Divide a range between this replica and its peer at a level: the lower replica has the lower
- * half. */
+/* Divide a range between this replica and its peer at a level. The lower of the two replicas gets
+ * the lower half. */
 static void divide(const piece *p, int level, range whole, range *own, range *other) {
     const int64_t middle = whole.begin + cgp__plan_lower_half(whole.end - whole.begin);
     const range lower = {whole.begin, middle}, upper = {middle, whole.end};
@@ -115,7 +115,7 @@ static void divide(const piece *p, int level, range whole, range *own, range *ot
     *other = is_upper ? lower : upper;
 }
 
-/* Exchange halves at a level, and add. */
+/* Exchange halves at a level, and add the received half. */
 static cgp_status halve(const piece *p, int level, range own, range other) {
     const bool here = has_any(p, p->replica, level),
                there = has_any(p, p->replica ^ 1 << level, level);

@@ -8,9 +8,9 @@
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__minibatch cgp__minibatch;
 
-/* Replace the gradients of every replica by their sum over all replicas, in the tree of gradient
- * groups. Compute the accumulators of batch norms from the statistics of all replicas. `minibatch`:
- * the share of this rank's replica. With one replica it does nothing. Collective. */
+/* Replace the gradients of every replica with the sum over all replicas, added in the tree of
+ * gradient groups. `minibatch` is the share of this rank's replica. If there is only one replica,
+ * do nothing. Collective. */
 cgp_status cgp__reduce(cgp__executor *executor, const cgp__minibatch *minibatch);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.c -- saves a pipeline's state as a checkpoint. Each rank writes the tensors that it owns,
- * and holds only one of them at a time in host memory.
+/* save.c -- saves a pipeline's state as a checkpoint. Each rank writes the tensors that it owns.
+ * Only one tensor at a time is in host memory.
  *
- *     rank 0                                          the others
+ *     rank 0                                          other ranks
  *     create the temporary directory   ──ticket──►    join it: is it the same directory?
  *     write files, sync                               write files, sync
  *                                      ◄──entries──   sizes, SHA-256
@@ -29,13 +29,13 @@
 
 /* --- the files of a rank --- */
 
-/* Return whether this rank writes files: all replicas have the same tensors, and replica 0 writes
- * them. */
+/* Return true if this rank writes files. All replicas have the same tensors, and only replica 0
+ * writes them. */
 static bool writes(const cgp_pipeline *pipeline) {
     return pipeline->ranks->replica == 0;
 }
 
-/* Return whether this rank writes a tensor. */
+/* Return true if this rank writes a tensor. */
 static bool is_own(const cgp_pipeline *pipeline, const cgp__saved_tensor *tensor) {
     return writes(pipeline) && cgp__plan_is_on(pipeline->plan, tensor->device, pipeline->rank);
 }
@@ -97,8 +97,8 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
     for (int i = 0; i < cgp__saved_range_of(plan, CGP__SAVED_WEIGHTS).end; i++) {
         const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
         if (is_own(pipeline, &tensor) && cgp__saved_bytes(&tensor) > bytes)
-            bytes = cgp__saved_bytes(&tensor); /* a parameter's optimizer states have the same size
-                                                * as the parameter */
+            bytes = cgp__saved_bytes(&tensor); /* optimizer states need no check: each has the size
+                                                * of its parameter */
     }
     cgp_status status = CGP__NEW(data, bytes, "checkpoint");
     for (int kind = 0; kind < cgp__saved_kinds(plan) && status == CGP_OK; kind++)
@@ -109,15 +109,15 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
 
 /* --- before and after the files --- */
 
-/* Return the data of a tensor that the worker checks before a save; NULL: the tensor is on another
- * device, or is not checked. */
+/* Return the data of a tensor that the worker must check before a save. NULL: the tensor is on
+ * another device, or is not checked. */
 static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *t) {
     if (t->state >= 0) return cgp__state_data(worker, t->state);
     if (t->device != worker->index) return NULL;
     return cgp__copy_data(worker, cgp__owner_of(worker->plan, t->parameter), t->number);
 }
 
-/* Find the first tensor of the worker's device that is not finite. */
+/* Find the first tensor of the worker's device that has a value that is not finite. */
 static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
@@ -178,8 +178,8 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
     return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 
-/* Refuse to save a plan for inference next to checkpoints of a training run, because link `latest`
- * would then name this checkpoint of step 0. */
+/* If the plan is for inference, refuse to save into a directory with checkpoints of a training run.
+ * Otherwise link `latest` would point to the new checkpoint, which has step 0. */
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
                                     const cgp__checkpoint_writer *writer, const char *directory) {
     int64_t newest = -1;
@@ -206,7 +206,7 @@ static cgp_status join(const cgp_pipeline *pipeline, const char *directory,
 }
 
 /* Begin the checkpoint on rank 0, and join it on the other ranks. Afterwards either all ranks have
- * a writer, or none has. */
+ * a writer, or no rank has one. */
 static cgp_status open_writer(const cgp_pipeline *pipeline, const char *directory, int64_t step,
                               cgp__checkpoint_writer **out) {
     cgp__checkpoint_ticket ticket = {"", "", ""};
@@ -223,7 +223,7 @@ static cgp_status open_writer(const cgp_pipeline *pipeline, const char *director
     return status;
 }
 
-/* Add the sizes and SHA-256 of all ranks' files to rank 0's writer. */
+/* Add the sizes and SHA-256 digests of all ranks' files to the writer of rank 0. */
 static cgp_status collect_entries(const cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
     const cgp__ranks *ranks = pipeline->ranks;
     const int n = pipeline->n_ranks;
@@ -270,7 +270,7 @@ static cgp_status write_index(const cgp_plan *plan, cgp__checkpoint_writer *writ
     return status;
 }
 
-/* When all files are written, commit the checkpoint on rank 0. Free the writer. */
+/* Commit the checkpoint on rank 0, after all files are written. Free the writer. */
 static cgp_status end(const cgp_plan *plan, const cgp__checkpoint_info *info, int keep,
                       cgp__checkpoint_writer *writer) {
     const cgp_status status = info->shards > 1 ? write_index(plan, writer) : CGP_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saved.c -- lists the tensors and files of a checkpoint (saved.h). */
+/* saved.c -- implements saved.h. */
 #include "pipeline/step/saved.h"
 
 #include "model/model.h"

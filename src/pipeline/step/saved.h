@@ -5,10 +5,10 @@
  *     weights      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
  *     optimizer    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
  *
- * A frozen parameter has no optimizer state. All tensors are numbered in this order. One process
- * writes each kind to one file. With several ranks, each rank writes the tensors that it owns. A
- * parameter belongs to the rank of its first use, and an op's state to the rank of the op's stage.
- * A rank may own no tensors.
+ * A frozen parameter has no optimizer state. All tensors are numbered in this order. If there is
+ * only one process, it writes one file of each kind. If there are several ranks, each rank writes
+ * the tensors that it owns. A parameter belongs to the rank of its first use, and an op's state
+ * belongs to the rank of the op's stage. A rank may own no tensors.
  *
  *     one process   weights.safetensors                 optimizer.safetensors
  *     rank 0 of 2   model-00001-of-00002.safetensors    optimizer-00001-of-00002.safetensors
@@ -24,15 +24,15 @@
 typedef struct cgp__step cgp__step;
 
 typedef struct cgp__saved_tensor {
-    int parameter, number; /* index of the parameter; number of its optimizer state, or CGP__VALUES
-                            * for its values */
+    int parameter, number; /* parameter: index of the parameter. number: number of its optimizer
+                            * state, or CGP__VALUES for its values. */
     int state;             /* number of an op's state; -1: the tensor belongs to a parameter */
     int device;            /* device of the tensor's owner */
     cgp_dtype type;
     const cgp_shape *shape;
 } cgp__saved_tensor;
 
-/* The kinds of files. A plan without optimizer state has only the kind for weights. */
+/* The kinds of files. A plan without optimizer state has only files of weights. */
 enum { CGP__SAVED_WEIGHTS, CGP__SAVED_OPTIMIZER, CGP__SAVED_KINDS };
 
 /* A range of tensors of a kind: `begin` .. `end` - 1. */
@@ -49,7 +49,7 @@ size_t cgp__saved_bytes(const cgp__saved_tensor *tensor);
 /* Return the name of an optimizer state of the plan, such as "exp_avg". The string is static. */
 const char *cgp__saved_state_name(const cgp_plan *plan, int number);
 
-/* Return the name of tensor i; NULL when out of memory. Owned by the caller. */
+/* Return the name of tensor `i`, which the caller frees; NULL if memory runs out. */
 char *cgp__saved_name(const cgp_plan *plan, int i);
 
 typedef struct cgp__saved_file_name {
@@ -60,8 +60,8 @@ typedef struct cgp__saved_file_name {
  * names, for messages. */
 cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards);
 
-/* Return what a checkpoint stores in addition to tensors. A plan for inference saves only weights
- * and states, from which training can start with any optimizer. */
+/* Return the data that a checkpoint stores in addition to tensors. A plan for inference saves only
+ * weights and states; training with any optimizer can start from such a checkpoint. */
 #define CGP__SAVED_NO_OPTIMIZER "none"
 cgp__checkpoint_info cgp__saved_info(const cgp_plan *plan, const cgp__step *step, const char *note);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* settings.c -- compares the settings that a program makes on each rank separately. The calls that
- * make these settings do not communicate. Each rank sends its settings in the exchange before a
- * training step (inputs.c). If settings differed, the parameters of the ranks would diverge without
- * an error. */
+ * make settings do not communicate. Instead, each rank sends its settings in the exchange before a
+ * training step (inputs.c). Without this comparison, different settings would silently make the
+ * ranks' parameters diverge. */
 #include "pipeline/step/settings.h"
 
 #include "model/model.h"
@@ -72,7 +72,7 @@ static void describe(char *text, size_t size, int k, int64_t word) {
 cgp_status cgp__settings_compare(const cgp__setup *setup, int rank, const int64_t *words,
                                  const int64_t *of_rank_0) {
     char got[64], expected[64];
-    const int end = LR + 1 + setup->groups.n; /* index after the words of the learning rates */
+    const int end = LR + 1 + setup->groups.n; /* index of the first word after the learning rates */
     for (int i = 0; i < cgp__settings_words(setup); i++) {
         if (words[i] == of_rank_0[i]) continue;
         const int k = i < LR ? i : i < end ? LR : TARGETS;

@@ -14,7 +14,7 @@ int cgp__settings_words(const cgp__setup *setup);
 void cgp__settings_write(const cgp_pipeline *pipeline, int64_t *words);
 
 /* Compare the settings of a rank with the settings of rank 0. @retval CGP_EINVAL A setting differs;
- * the message has both values. */
+ * the message contains both values. */
 cgp_status cgp__settings_compare(const cgp__setup *setup, int rank, const int64_t *words,
                                  const int64_t *of_rank_0);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.c -- the state that ops keep across steps: initial values, the commit at the end of a
- * step, and copies to and from the host.
+/* states.c -- handles the state that ops keep across steps: sets initial values, commits changes at
+ * the end of a step, and copies states to and from the host.
  *
  *     F of each micro-batch    adds to the accumulator, in the order of the action list
  *     end of a step            commit: state = f(state, accumulator)
  *
- * A step that fails, or whose numbers are not finite (finite.c), commits nothing. */
+ * A step commits nothing if it fails, or if its numbers are not finite (finite.c). */
 #include "pipeline/step/states.h"
 
 #include "model/model.h"
@@ -67,7 +67,8 @@ cgp_status cgp__states_initialize(cgp__worker *worker) {
 
 /* --- the end of a step --- */
 
-/* Return the arguments of a node's commit and of the check before it. */
+/* Return the arguments of a node's commit, which are also the arguments of the check before the
+ * commit. */
 static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_spec *spec) {
     const cgp__setup *setup = cgp__plan_setup(worker->plan);
     const cgp__node *node = &setup->model->nodes[i];
@@ -83,7 +84,7 @@ static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_
     return args;
 }
 
-/* Return whether node i accumulates changes of its state on the worker's device. */
+/* Return true if node `i` accumulates changes of its state on the worker's device. */
 static bool collects(const cgp__worker *worker, int i) {
     const cgp_plan *plan = worker->plan;
     return cgp__plan_states(plan)->accumulator[i] >= 0 &&
@@ -177,7 +178,7 @@ static cgp_status check(const cgp_pipeline *pipeline, int state) {
     return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
 }
 
-/* Arguments of move_state(): copy a state to `out`, or from `in`. */
+/* Arguments of move_state(), which copies a state to `out`, or from `in` if `out` is NULL. */
 typedef struct move {
     int state;
     void *out;
@@ -205,7 +206,7 @@ cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, c
     return cgp__executor_run_one(pipeline->executor, device_of(pipeline, state), move_state, &m);
 }
 
-/* Copy a state from the rank that has it to `out` on all ranks. */
+/* Copy a state from the rank that has the state to `out` on all ranks. */
 static cgp_status bring(const cgp_pipeline *pipeline, int state, void *out) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__ranks *ranks = pipeline->ranks;
@@ -233,8 +234,8 @@ cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data)
     return status;
 }
 
-/* Check the arguments of a call that sets a state. `data`: may be NULL on ranks that do not have
- * the state. */
+/* Check the arguments of a call that sets a state. `data` may be NULL on ranks that do not have the
+ * state. */
 static cgp_status check_set(const cgp_pipeline *pipeline, int state, const void *data,
                             const char *function) {
     CGP_TRY(check(pipeline, state));
@@ -254,7 +255,7 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
     return status;
 }
 
-/* Add all states to the hash. `data`: scratch for the largest state. */
+/* Add all states to the hash. `data` is scratch for the largest state. */
 static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, char *data) {
     cgp_status status = CGP_OK;
     for (int s = 0; s < pipeline->model->n_states && status == CGP_OK; s++) {

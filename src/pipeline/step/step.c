@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c -- runs the action lists for training steps, evaluation and prediction, and updates losses
- * and counters. */
+/* step.c -- runs the action lists of training steps, evaluations and predictions, and updates
+ * losses and counters. */
 #include "pipeline/step/step.h"
 
 #include "model/model.h"
@@ -73,7 +73,8 @@ void cgp__step_deinit(cgp__step *step) {
     free(step->lr);
 }
 
-/* Gather the loss sums of all replicas' micro-batches on all ranks. `rank`: of the last stage. */
+/* Gather the loss sums of all replicas' micro-batches on all ranks. `rank` is the plan's rank of
+ * the last stage. */
 static cgp_status gather_losses(const cgp_pipeline *pipeline, const cgp__minibatch *m, int rank) {
     const cgp__setup *setup = pipeline->setup;
     const size_t row = (size_t)pipeline->model->n_losses * sizeof(double);
@@ -89,7 +90,8 @@ static cgp_status gather_losses(const cgp_pipeline *pipeline, const cgp__minibat
                                    losses + (int64_t)m->first * pipeline->model->n_losses, losses);
 }
 
-/* Share the loss sums with all ranks. Each replica evaluates all samples, with the same sums. */
+/* Share the loss sums with all ranks. In an evaluation, each replica runs all samples and has the
+ * same sums, so the sums of replica 0 are broadcast. */
 static cgp_status share_losses(const cgp_pipeline *pipeline, const cgp__minibatch *m) {
     const cgp_plan *plan = pipeline->plan;
     const int last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device,
@@ -100,14 +102,15 @@ static cgp_status share_losses(const cgp_pipeline *pipeline, const cgp__minibatc
                                 sums * sizeof(double));
 }
 
-/* Run the lists. A replica without micro-batches runs nothing, but agrees with the others. */
+/* Run the action lists. A replica without micro-batches runs no list, but takes part in the
+ * agreement. */
 static cgp_status run_lists(const cgp_pipeline *pipeline, const cgp__run_context *context) {
     cgp__executor *executor = pipeline->executor;
     if (context->run->minibatch.chunks > 0) return cgp__executor_run(executor, context);
     return cgp__executor_exchanged(executor, cgp__ranks_agree(pipeline->ranks, CGP_OK));
 }
 
-/* Run the lists, then share the loss sums. */
+/* Run the action lists, then share the loss sums. */
 cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
     cgp__executor *executor = pipeline->executor;
     const cgp__minibatch *m = &context->run->minibatch;
@@ -118,7 +121,7 @@ cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
     return cgp__executor_exchanged(executor, share_losses(pipeline, m));
 }
 
-/* For each loss, add up the sums of all micro-batches, in ascending order. */
+/* For each loss, add up the sums of all micro-batches, in ascending order of micro-batches. */
 static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
     const int n = pipeline->model->n_losses;
     for (int i = 0; i < cgp__whole_chunks(&run->minibatch); i++) {
@@ -219,7 +222,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     return CGP_OK;
 }
 
-/* Run forward over any number of samples, in several pieces so that action lists stay short. */
+/* Run forward over any number of samples. Several pieces keep the action lists short. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
     const int64_t piece = CGP__PIECE * pipeline->setup->microbatch;
     int64_t samples = 0;

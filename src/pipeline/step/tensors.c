@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.c -- gives the caller views of parameters, gradients and states in their place in memory,
- * and records writes through these views. */
+/* tensors.c -- gives the caller views of the memory of parameters, gradients and states, and
+ * records writes through these views. */
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
@@ -17,10 +17,11 @@
 
 #include <stdlib.h>
 
-/* A view, and where its memory is: in host memory, or in a device's own memory. */
+/* A view of a tensor's memory. `on_host`: the memory must be host memory; otherwise it must be a
+ * device's own memory. */
 typedef struct view {
     bool on_host;
-    int device; /* number of the device in the plan; set when the device is found */
+    int device; /* number of the tensor's device in the plan */
     cgp_tensor tensor;
 } view;
 
@@ -122,7 +123,7 @@ cgp_status cgp_pipeline_device_tensor(cgp_pipeline *pipeline, cgp_tensor_kind ki
     return CGP_OK;
 }
 
-/* Copy the owner's values to the parameter's other copies, through the host. */
+/* Copy the owner's values of a parameter to the parameter's other copies, through the host. */
 static cgp_status spread(const cgp_pipeline *pipeline, int parameter) {
     float *values = NULL;
     CGP_TRY(

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tied.c -- adds up the gradients of tied parameters, which are parameters with several uses. This
- * happens when all action lists have ended.
+/* tied.c -- adds up the gradients of tied parameters, after all action lists have ended. A tied
+ * parameter has several uses.
  *
  *     gather    the owner, which is the device of the first use, adds the buffers of the other uses
  *               in order
@@ -30,15 +30,16 @@ static float *gradient_at(const cgp__executor *executor, int device, int64_t off
     return (float *)(void *)(executor->workers[device].gradients + offset);
 }
 
-/* Return the place of another worker's buffer: on a device of this backend, or on the host. */
+/* Return the place of another device's buffer. The place is on that device if it has the same
+ * backend, otherwise on the host. */
 static cgp_place place_of(const cgp__worker *worker, int device, float *buffer) {
     const cgp__executor *executor = worker->executor;
     const bool same = cgp__plan_device(executor->plan, device)->backend == worker->backend;
     return (cgp_place){same ? executor->workers[device].device : NULL, buffer};
 }
 
-/* Copy from a cgp_place to the worker's device. Data from the host reaches a device with its own
- * memory by staging. */
+/* Copy from a cgp_place to the worker's device. If the device has its own memory, data from the
+ * host passes through staging memory. */
 static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size_t bytes) {
     const cgp_backend *backend = worker->backend;
     if (!from.device && !backend->host_addressable)
@@ -64,8 +65,8 @@ static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int
     return CGP_OK;
 }
 
-/* Send a tensor over a link, piece by piece. Pieces in flight have different numbers, as
- * micro-batches do. */
+/* Send a tensor over a link, piece by piece. Pieces in flight have different numbers, as the
+ * transport requires of micro-batches. */
 static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, int64_t count) {
     cgp__end *end = &worker->executor->ends[2 * tie];
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[tie];
@@ -85,8 +86,8 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
     return CGP_OK;
 }
 
-/* Receive a tensor over a link. `add`: add the tensor, through the workspace, instead of copying
- * it. */
+/* Receive a tensor over a link. If `add`, add the tensor to `to` through the workspace; otherwise
+ * copy it to `to`. */
 static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count, bool add) {
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[tie];
     cgp__end *end = &worker->executor->ends[2 * tie + 1];
@@ -106,8 +107,9 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
     return CGP_OK;
 }
 
-/* Add a use's gradient buffer to the owner's sum. If this is the owner, add the buffer; if this is
- * the use's device and it has a link to the owner, send the buffer. */
+/* Add the gradient buffer of use `u` to the owner's sum. The owner's worker adds or receives the
+ * buffer. If the use's device has a link to the owner, the worker of the use's device sends the
+ * buffer. */
 static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *sum) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
@@ -152,8 +154,9 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
     return cgp__worker_finish(worker);
 }
 
-/* Copy the sum to the gradient of another device's copy of the parameter. That device copies or
- * receives the sum. If the owner has a link to that device, the owner sends the sum. */
+/* Copy the sum from the owner to `copy`, the parameter's copy on another device. That device's
+ * worker copies or receives the sum. If the owner has a link to that device, the owner's worker
+ * sends the sum. */
 static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
     const cgp__executor *executor = worker->executor;
     const int64_t count = cgp_shape_count(&executor->model->params[copy->parameter].shape);
@@ -198,8 +201,8 @@ cgp_status cgp__tied_sum(cgp__executor *executor, bool exchanged) {
     return cgp__executor_job(executor, scatter_all, NULL);
 }
 
-/* Set a use's gradient buffer to zero if the buffer is on this device and does not hold the owner's
- * sum. */
+/* Set the gradient buffer of use `u` to zero if the buffer is on the worker's device and does not
+ * hold the owner's sum. */
 static cgp_status separate(cgp__worker *worker, int u) {
     static const float zeros[4096];
     const cgp__use *use = &worker->model->uses[u];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- the optimizer's update: each worker updates all copies on its device. Before the
- * step, the ranks have agreed on the optimizer's learning rate and corrections (inputs.c), and have
- * compared the learning rates that the program set (settings.c). A rate that the program sets later
- * is compared in the next step. The end of the step has checked the numbers and computed the norm
- * for clipping (finite.c). */
+/* update.c -- runs the optimizer's update. Each worker updates all copies of parameters on its
+ * device. Before the step, the ranks have agreed on the optimizer's learning rate and corrections
+ * (inputs.c), and have compared the learning rates that the program set (settings.c). If the
+ * program sets a rate after that, the next step compares it. The end of the step has checked the
+ * numbers and computed the norm for clipping (finite.c). */
 #include "model/model.h"
 #include "optim/optim.h"
 #include "pipeline/alive.h"
@@ -23,8 +23,8 @@
 
 #include <math.h>
 
-/* Copy the values of the update that change in each step, [1 + groups], to the device. Set *out to
- * their address there. */
+/* Copy values [1 + groups], which change in each step, to the device. Set *out to their address on
+ * the device. */
 static cgp_status write_values(cgp__worker *worker, const cgp_update_values *values,
                                const cgp_update_values **out) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
@@ -36,7 +36,7 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
     return cgp__staging_put(worker, to, values, (size_t)n * sizeof *values);
 }
 
-/* Return the description of one copy's update, made from the constants `what`. */
+/* Return the description of the update of one copy. `what` has the constants of the update. */
 static cgp_update update_of(cgp__worker *worker, const cgp__copy *copy, const cgp_update *what) {
     const cgp__setup *setup = cgp__plan_setup(worker->plan);
     const cgp__parameter *param = &setup->model->params[copy->parameter];
@@ -56,8 +56,8 @@ static cgp_update update_of(cgp__worker *worker, const cgp__copy *copy, const cg
     return update;
 }
 
-/* Update all copies of parameters on the worker's device, up to UPDATES copies per launch. `what`:
- * the constants of the update. */
+/* Update all copies of parameters on the worker's device, up to UPDATES copies per launch. `what`
+ * points to the constants of the update. */
 static cgp_status launch_updates(cgp__worker *worker, const void *what, bool captures) {
     enum { UPDATES = 64 };
     const cgp__setup *setup = cgp__plan_setup(worker->plan);
@@ -79,7 +79,8 @@ static cgp_status launch_updates(cgp__worker *worker, const void *what, bool cap
     return n > 0 ? worker->backend->kernels.update(worker->device, updates, n) : CGP_OK;
 }
 
-/* Find a parameter or an optimizer state that an update has changed on the worker's device. */
+/* Find parameter or optimizer state number `wanted` among the tensors that an update changes on the
+ * worker's device. */
 static cgp__flip_search find_updated(const cgp__worker *worker, int wanted) {
     const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
     const int states = cgp_optim_states(&cgp__plan_setup(worker->plan)->optim);
@@ -122,9 +123,9 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-/* Return the learning rate of group g; groups count from 1. It is the rate that the caller set, if
- * any. Otherwise it is the group's planned rate times the LR schedule's factor. If the group has no
- * planned rate, it is the rate of the parameters in no group. */
+/* Return the learning rate of group `g`; groups count from 1. If the caller has set a rate for the
+ * group, return that rate. Otherwise return the group's planned rate times the LR schedule's
+ * factor. If the group has no planned rate, return the rate of the parameters in no group. */
 static double group_lr(const cgp_pipeline *pipeline, int g) {
     const cgp__step *step = pipeline->step;
     const double planned = pipeline->setup->groups.lr[g - 1];
@@ -132,9 +133,9 @@ static double group_lr(const cgp_pipeline *pipeline, int g) {
     return isnan(planned) ? step->update_values[0].lr : planned * step->lr_factor;
 }
 
-/* Set the values that change with each update. With several ranks, the exchange of the step has
- * delivered rank 0's values. With one rank, the values are computed here, because another pipeline
- * that shares the gradients may have run the step. */
+/* Set the values that change with each update. If there are several ranks, the exchange of the step
+ * has delivered the values of rank 0. If there is one rank, compute the values here, because
+ * another pipeline that shares the gradients may have run the step. */
 static void set_values(cgp_pipeline *pipeline) {
     const cgp_optim *optim = &pipeline->setup->optim;
     cgp__step *step = pipeline->step;
@@ -146,7 +147,7 @@ static void set_values(cgp_pipeline *pipeline) {
     }
     if (!isnan(step->lr[0])) values[0].lr = step->lr[0];
     values[0].gradient_scale = scale;
-    if (optim->clip_norm > 0) /* scale gradients as PyTorch's clip_grad_norm_ does */
+    if (optim->clip_norm > 0) /* scale gradients like clip_grad_norm_() of PyTorch */
         values[0].gradient_scale *=
             fmin(1, optim->clip_norm / (scale * step->gradient_norm + 1e-6));
     for (int g = 1; g <= pipeline->setup->groups.n; g++) {
