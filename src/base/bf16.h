@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bf16.h -- bf16 in memory: the upper half of an f32, as 16 bits. Arithmetic is in f32. */
+/* bf16.h -- converts between f32 and bf16, which is the upper 16 bits of an f32. Only memory holds
+ * bf16; arithmetic uses f32. */
 #ifndef CGP_SRC_BASE_BF16_H
 #define CGP_SRC_BASE_BF16_H
 
@@ -13,8 +14,8 @@ static inline float cgp__bf16_to_float(uint16_t x) {
     return value;
 }
 
-/* Round to nearest, ties to even; values that are too large become infinite. A NaN becomes a quiet
- * NaN, because its upper half alone could be an infinity. */
+/* Round to nearest, ties to even. Values that are too large become infinite. A NaN becomes a quiet
+ * NaN, because the upper half of a NaN may be the bits of an infinity. */
 static inline uint16_t cgp__bf16_from_float(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chrome.c -- writes trace events as JSON. */
+/* chrome.c -- implements chrome.h: writes trace events as JSON. */
 #include "base/chrome.h"
 
 #include <jansson.h>
 
-/* Largest number of bytes of an event. Events are short, because all names in them come from the
+/* Maximum size of an event, in bytes. Events are short, because all names in them come from the
  * library. */
 enum { MAX_EVENT = 1024 };
 
@@ -13,7 +13,7 @@ void cgp__chrome_begin(cgp__chrome *trace, FILE *file) {
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", file);
 }
 
-/* Write an event and release it. NULL: memory was short. */
+/* Write an event and release it. `event` is NULL if memory was short. */
 static void write_event(cgp__chrome *trace, json_t *event) {
     char text[MAX_EVENT];
     const size_t size =

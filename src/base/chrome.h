@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chrome.h -- trace events as JSON, for ui.perfetto.dev and chrome://tracing.
+/* chrome.h -- writes trace events as JSON, for ui.perfetto.dev and chrome://tracing.
  *
  *     {"displayTimeUnit":"ms","traceEvents":[
  *     {"ph":"M","pid":0,"tid":0,"name":"process_name","args":{"name":"device 0"}},
@@ -7,8 +7,8 @@
  *     ...
  *     ]}
  *
- * Each line has one event; times are in microseconds. Calls after a failure do nothing;
- * cgp__chrome_end() returns the failure.
+ * Each line has one event; times are in microseconds. After a failure, further calls write no
+ * events, and cgp__chrome_end() returns the failure.
  *
  * Source: "Trace Event Format", the Chromium project. */
 #ifndef CGP_SRC_BASE_CHROME_H
@@ -24,7 +24,7 @@ typedef struct cgp__chrome {
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file);
 
-/* Give process `pid` a name; viewers sort processes by pid. */
+/* Name process `pid`. Viewers sort processes by pid. */
 void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 
 /* Write a slice of thread `tid` in process `pid`. Viewers show the arguments when the user clicks
@@ -32,15 +32,15 @@ void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name, const char *category,
                        double start, double duration, int stage, int microbatch, bool critical);
 
-/* Write a flow event from a slice of one process to a slice of another. Each timestamp lies within
- * its slice. */
+/* Write a flow event: an arrow from a slice of one process to a slice of another process. `from`
+ * and `to` are times within these slices. */
 void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid, double to);
 
 /* Write the value that a counter of process `pid` takes at `time`. */
 void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time, int value);
 
-/* End the text. Unless `key` is NULL, add it with the value `json` to the outermost object; viewers
- * ignore unknown keys. Return the first failure of all calls. */
+/* End the JSON text. If `key` is not NULL, add `key` with the value `json` to the outermost object;
+ * viewers ignore unknown keys. Return the first failure of all calls. */
 cgp_status cgp__chrome_end(cgp__chrome *trace, const char *key, const char *json);
 
 #endif

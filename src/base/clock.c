@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock.c -- one clock for events, measurements and deadlines. */
+/* clock.c -- the clock for events, measurements and deadlines. */
 #include "base/base.h"
 
 #include <time.h>

@@ -36,7 +36,7 @@ static cgp_status digest(const char *path, int fd, char hex[65]) {
 
 cgp_status cgp__file_sha256(const char *path, char hex[65]) {
     struct stat info;
-    /* O_NONBLOCK: open() does not block on a pipe */
+    /* with O_NONBLOCK, open() does not block on a pipe */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return unreadable(path);
     cgp_status status = CGP_OK;

@@ -5,7 +5,7 @@
 
 #include <cgpipe/base.h>
 
-/* The implementation of cgp_file_sha256(), see cgpipe/checkpoint.h. */
+/* Implements cgp_file_sha256(); see cgpipe/checkpoint.h. */
 cgp_status cgp__file_sha256(const char *path, char hex[65]);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.c -- a hash index: open addressing with linear probing, at most half full. Entries are the
- * caller's numbers, and the caller compares their keys. The table stores the hashes, so it can grow
- * without the keys. The hash is FNV-1a on words of 8 bytes, with added shifts. */
+/* index.c -- a hash index with open addressing and linear probing; the table is at most half full.
+ * Entries are the caller's numbers, and the caller compares the keys. The table stores the hashes,
+ * so it can grow without the keys. The hash function is FNV-1a on words of 8 bytes, with additional
+ * shifts. */
 #include "base/base.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ uint64_t cgp__hash(const void *bytes, size_t n) {
         uint64_t word;
         memcpy(&word, at, sizeof word);
         hash = (hash ^ word) * FNV_PRIME;
-        hash ^= hash >> 32; /* a multiplication moves bits upwards only */
+        hash ^= hash >> 32; /* needed, because a multiplication moves bits only upwards */
     }
     for (; n > 0; n--, at++)
         hash = (hash ^ *at) * FNV_PRIME;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c -- reads and writes JSON with jansson.
  *
- * Jansson ignores some failed allocations, and drops what does not fit its buffers (the end of a
- * string, or a key). So a text is read twice: if the results differ, memory was short. The length
- * of a text is known before it is written.
+ * Jansson ignores some failed allocations, and then drops data (the end of a string, or a key). So
+ * each text is read twice: if the results differ, memory was short. When a text is written, its
+ * length is computed first, so a missing part is detected.
  *
- * Under a memory limit, both readings would drop the same bytes. And after a string without its
- * closing quote, jansson 2.14 reads past the buffer. So an allocation for the longest string is
- * tried first. */
+ * Under a memory limit, both readings could drop the same bytes. Also, jansson 2.14 reads past its
+ * buffer after a string that has lost its closing quote. So before reading, the library tries to
+ * allocate as much memory as the longest string could need. */
 #include "base/json.h"
 
 #include "base/limits.h"
@@ -21,14 +21,14 @@ static bool has_reason(const json_error_t *error) {
     return error->text[0] && json_error_code(error) != json_error_out_of_memory;
 }
 
-/* Return true if two attempts to read a text found the same error in it. */
+/* Return true if two attempts to read a text found the same error in the text. */
 static bool are_equal(const json_error_t *a, const json_error_t *b) {
     return has_reason(a) && has_reason(b) && a->position == b->position &&
            strcmp(a->text, b->text) == 0;
 }
 
-/* Return true if there is memory for one string: its buffer, the buffer of twice the size that
- * replaces it, and the value. */
+/* Return true if there is memory for one string of `length` bytes: the string's buffer, the larger
+ * buffer of twice the size that replaces it, and the string's value. */
 static bool can_allocate(size_t length) {
     void *memory = cgp__calloc(length, 4);
     const bool enough = memory != NULL;
@@ -49,8 +49,8 @@ static size_t string_length(const char *text, size_t length, size_t at) {
     return (end < length ? end : length - 1) - at;
 }
 
-/* Return an upper bound for the bytes of memory that both readings take. *depth is the largest
- * number of brackets that are open at one time. */
+/* Return an upper bound for the bytes of memory that both readings take. Set *depth to the largest
+ * number of brackets open at one time. */
 static int64_t memory_of(const char *text, size_t length, int64_t *depth) {
     int64_t bytes = 0, open = 0;
     *depth = 0;
@@ -114,7 +114,8 @@ json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error) 
 
 char *cgp__json_text(const json_t *json, size_t flags) {
     cgp__c_locale_begin();
-    const size_t length = json_dumpb(json, NULL, 0, flags); /* the length is 0 if memory is short */
+    const size_t length = json_dumpb(json, NULL, 0, flags); /* if memory is short, the length is
+                                                             * 0 */
     char *text = length > 0 ? cgp__calloc(length + 1, 1) : NULL;
     const bool written = text && json_dumpb(json, text, length, flags) == length;
     cgp__c_locale_end();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libm.c -- computes a digest of libm's results. It shows whether two processes compute the same
- * bits. The last bit of a result depends on the C library, and on the variant that it chose for the
- * processor. Initial weights, learning rates and the `ref` kernels depend on these functions. */
+/* libm.c -- computes a digest of libm's results. Equal digests show that two processes compute the
+ * same bits. The last bit of a result depends on the C library, and on the variant of the function
+ * that the library selects for the processor. Initial weights, learning rates and the `ref` kernels
+ * depend on these functions. */
 #include "base/base.h"
 
 #include <inttypes.h>
@@ -11,7 +12,8 @@
 
 enum { SAMPLES = 1024 };
 
-/* x is in (0, 1), as for initial weights; the other arguments cover the ranges in use. */
+/* Compute the results of nine functions. `x` is in (0, 1), as for initial weights; the other
+ * arguments cover the ranges that the library uses. */
 static void results_of(double x, double y, double out[9]) {
     out[0] = log(x);
     out[1] = cos(6.283185307179586 * x);

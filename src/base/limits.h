@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits.h -- upper bounds for untrusted files. The environment raises or lowers them:
+/* limits.h -- limits for untrusted files. An environment variable raises or lowers them:
  *
  *     CGP_LIMITS=header=100000000,pixels=1000000000 */
 #ifndef CGP_SRC_BASE_LIMITS_H
@@ -16,7 +16,7 @@ typedef enum cgp__limit {
     CGP__LIMIT_SCANS,        /* scans of a JPEG */
 } cgp__limit;
 
-/* Set *max to a limit. CGP_EINVAL: CGP_LIMITS is invalid. */
+/* Set *max to the value of a limit. Return CGP_EINVAL if CGP_LIMITS is invalid. */
 cgp_status cgp__limit_get(cgp__limit limit, int64_t *max);
 
 /* Return the end of a message, such as " (CGP_LIMITS=scans=N allows more)". The string is

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* locale.c -- formats and parses numbers with a decimal point. printf(), strtod() and jansson use
- * the program's locale, which may write 0,5. So the calling thread has the C locale while this
- * library writes or reads a text.
+ * the program's locale, which may have a decimal comma. So the calling thread uses the C locale
+ * while this library writes or reads a text.
  *
- * newlocale() returns a constant of glibc or musl for "C", so it neither fails nor allocates. */
+ * For "C", newlocale() of glibc and musl returns a constant, so it neither fails nor allocates. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* uselocale() */
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.c -- finds a name in a list. If the list does not have it, finds the nearest name, for "did
- * you mean" in a message. */
+/* names.c -- finds a name in a list. If the name is not in the list, finds the nearest name, for
+ * "did you mean" in a message. */
 #include "base/base.h"
 
 #include <limits.h>
@@ -8,18 +8,18 @@
 
 #define LONGEST 48
 
-/* Not tolower(), which depends on the locale. Also maps _ to -. */
+/* Return `c` in lower case, and - for _. (tolower() depends on the locale.) */
 static char lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '_' ? '-' : c;
 }
 
-/* Compare without case, and read _ as -. */
+/* Return true if two characters are equal apart from case; _ and - count as equal. */
 static bool alike(char a, char b) {
     return lower(a) == lower(b);
 }
 
-/* Return the edit distance, with insertions, deletions, replacements and swaps of neighbours
- * (optimal string alignment). Three rows of its table are kept at a time. */
+/* Return the edit distance between `a` and `b`, with insertions, deletions, replacements and swaps
+ * of neighbours (optimal string alignment). Only three rows of the table are kept. */
 static int distance(const char *a, const char *b) {
     const int n = (int)strlen(a), m = (int)strlen(b);
     if (n > LONGEST || m > LONGEST) return INT_MAX;
@@ -43,8 +43,8 @@ static int distance(const char *a, const char *b) {
     return rows[n % 3][m];
 }
 
-/* Return the largest accepted distance: a third of the length of the longer word; 1 for 2 or 3
- * characters. */
+/* Return the largest accepted distance: a third of the length of the longer word, but 1 for words
+ * of 2 or 3 characters. */
 static int near_enough(const char *text, const char *name) {
     const int n = (int)strlen(text), m = (int)strlen(name);
     const int longer = n > m ? n : m;

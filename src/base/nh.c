@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nh.c -- the universal hash NH (UMAC, CRYPTO 1999), see nh.h. With AVX2, four pairs of words are
- * multiplied at a time. Other processors run a plain loop that follows the definition. */
+/* nh.c -- implements nh.h, the universal hash NH (UMAC, CRYPTO 1999). With AVX2, it multiplies four
+ * pairs of words at a time. Other processors run a plain loop that follows the definition. */
 #include "base/nh.h"
 
 #include "base/base.h"
@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-enum { GROUP = 32 }; /* bytes of a vector; data are padded to a multiple of it */
+enum { GROUP = 32 }; /* bytes of a vector; data are padded to a multiple of this size */
 
 void cgp__nh_key_fill(cgp__nh_key *key) {
     const uint32_t words = sizeof key->words / sizeof key->words[0];
@@ -19,7 +19,8 @@ void cgp__nh_key_fill(cgp__nh_key *key) {
         cgp__philox(&key->words[4 * i], (const uint32_t[4]){i, 0, 0, 0}, (cgp__rng_key){0x4E48, 0});
 }
 
-/* Add the pairs of `bytes` bytes, a multiple of GROUP, to the sums. */
+/* Function type: add the products of all pairs in `bytes` bytes, a multiple of GROUP, to the
+ * sums. */
 typedef void add_pairs(const uint32_t *key, const unsigned char *data, size_t bytes,
                        uint64_t sums[CGP__NH_PASSES]);
 
@@ -36,7 +37,8 @@ static void add_plain(const uint32_t *key, const unsigned char *data, size_t byt
 }
 
 #if defined(__x86_64__)
-/* Distance of the prefetch in bytes. (The processor's own prefetch ends at the end of a page.) */
+/* Distance, in bytes, between a read and the prefetch ahead of it. (The processor's own prefetch
+ * stops at the end of a page.) */
 #define AHEAD 1536
 
 /* Add the products of four pairs to the lanes of a sum. */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nh.h -- NH, a universal hash that reads data at memory speed.
+/* nh.h -- NH, a universal hash function that is as fast as memory delivers the data.
  *
- * A block has words m[0], m[1], ... of 32 bits, little-endian. Pass p = 0 .. 3 sums over pairs of
- * words, modulo 2^64, where words are added modulo 2^32:
+ * A block has 32-bit words m[0], m[1], ..., little-endian. Pass p = 0 .. 3 computes a sum over
+ * pairs of words. The sum is modulo 2^64; key words are added to data words modulo 2^32:
  *
  *     NH_p(m) = sum over i of  (m[2i] + k[2i + 4p]) (m[2i + 1] + k[2i + 1 + 4p])
  *
- * Two different blocks of one length, chosen without looking at the key, agree in all four passes
- * with a probability of at most 2^-128. The key is fixed, so this guards against faults, and not
+ * If two different blocks of equal length do not depend on the key, all four passes agree with a
+ * probability of at most 2^-128. The key is fixed, so the hash guards against faults, but not
  * against an adversary.
  *
- * The sum does not depend on the order of its terms, so threads and vectors of any length give the
- * same bits.
+ * The sum does not depend on the order of its terms, so the bits depend neither on the number of
+ * threads nor on the vector length.
  *
  * Source: Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast and secure message
  * authentication" (CRYPTO 1999). The key has UMAC's Toeplitz extension with four passes and a shift
@@ -32,8 +32,8 @@ typedef struct cgp__nh_key {
 
 void cgp__nh_key_fill(cgp__nh_key *key);
 
-/* Hash a block of at most CGP__NH_BLOCK bytes, as if zeros followed up to a multiple of 32 bytes.
- * Words of `out` are little-endian. */
+/* Hash a block of at most CGP__NH_BLOCK bytes, as if it were padded with zeros to a multiple of 32
+ * bytes. `out` receives the four sums, as little-endian words. */
 void cgp__nh(const cgp__nh_key *key, const void *data, size_t bytes, uint64_t out[CGP__NH_PASSES]);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include <cgpipe/op.h>
 
-/* Operands of forward that a direction of backward reads. Bit k stands for x[k] or saved[k]. */
+/* The operands of forward that a direction of backward reads. Bit k of `x` stands for x[k], and bit
+ * k of `saved` for saved[k]. */
 typedef struct cgp__op_needs {
     uint32_t x, saved;
     bool y;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rng.c -- Philox4x32-10: random numbers as a function of (key, counter), after Salmon, Moraes,
- * Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). It has no state, so a dropout
+/* rng.c -- Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1,
+ * 2, 3"). Random numbers are a function of (key, counter). The generator has no state, so a dropout
  * mask can be recomputed anywhere. Bounded integers use multiply-shift without rejection (Lemire
  * 2019, arXiv:1805.10941). */
 #include "base/base.h"

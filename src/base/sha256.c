@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sha256.c -- SHA-256 by libcrypto. */
+/* sha256.c -- computes SHA-256 with libcrypto. */
 #include "base/base.h"
 
 #include <openssl/evp.h>

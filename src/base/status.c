@@ -9,7 +9,7 @@
 #include <string.h>
 
 static _Thread_local char message[1024];
-static atomic_int log_level = -1; /* -1: CGP_LOG must still be read */
+static atomic_int log_level = -1; /* -1: CGP_LOG has not been read */
 
 const char *cgp_message(void) {
     return message;

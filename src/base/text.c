@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.c -- a text in memory, written like a file. */
+/* text.c -- a text in memory that is written like a file. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* declares open_memstream() also under -std=c11 */
 #endif

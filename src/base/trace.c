@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.c -- allocates the ring of events of a worker. */
+/* trace.c -- implements trace.h: allocates a worker's ring of events. */
 #include "base/trace.h"
 
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.h -- the times of actions: one ring of events per worker. The worker writes its ring
- * without a lock. Other threads read the ring while the owner is idle. At any other time they may
- * read events below `written`, but use them only if none was overwritten meanwhile. */
+/* trace.h -- traces, which hold the times of actions. A trace is a ring buffer of events; each
+ * worker writes its own trace without a lock. Other threads may read all events while the worker is
+ * idle. At any other time they may read events below `written`, but must not use an event that was
+ * overwritten meanwhile. */
 #ifndef CGP_SRC_BASE_TRACE_H
 #define CGP_SRC_BASE_TRACE_H
 
@@ -11,24 +12,26 @@
 
 typedef struct cgp__event {
     int64_t start_ns, end_ns; /* times of cgp__now_ns() */
-    /* For a transfer: times at which the other side released the buffer (0: it was always free),
-     * and at which this side had the buffer. For any other action: 0 and start_ns. */
+    /* For a transfer: the time at which the other side released the buffer (0: the buffer was never
+     * in use), and the time at which this side had the buffer. For any other action: 0 and
+     * start_ns. */
     int64_t released_ns, ready_ns;
     int kind, stage, microbatch;
 } cgp__event;
 
 typedef struct cgp__trace {
     cgp__event *events;
-    int64_t capacity;        /* events in the ring, a power of two; older events are overwritten */
-    _Atomic int64_t written; /* events since creation; event k is events[k % capacity] */
+    int64_t capacity;        /* number of events that the ring holds, a power of two; new events
+                              * overwrite the oldest */
+    _Atomic int64_t written; /* number of events since creation; event k is events[k % capacity] */
 } cgp__trace;
 
-/* Allocate at least `capacity` events. The ring never shrinks; when it grows, its events are lost
- * but still counted. */
+/* Let the ring hold at least `capacity` events. The ring never shrinks. When it grows, its events
+ * are lost, but `written` still counts them. */
 cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity);
 void cgp__trace_release(cgp__trace *trace);
 
-/* Return the number of events so far; all are complete. */
+/* Return the number of events so far, all of which are complete. */
 static inline int64_t cgp__trace_written(const cgp__trace *trace) {
     return atomic_load_explicit(&trace->written, memory_order_acquire);
 }

@@ -6,10 +6,10 @@
 
 #include <stdio.h>
 
-enum { MAX_CHARACTER = 4 }; /* a 0 byte ends a text, so no character extends past it */
+enum { MAX_CHARACTER = 4 }; /* a text ends with a 0 byte, so no character extends past its end */
 
-/* Refuse overlong forms, surrogates and code points above U+10FFFF: they are not well-formed (The
- * Unicode Standard, table 3-7). */
+/* Return 0 for overlong forms, surrogates and code points above U+10FFFF, because they are not
+ * well-formed (The Unicode Standard, table 3-7). */
 int cgp__utf8_character(const unsigned char *c, int64_t left) {
     if (c[0] < 0x80) return 1;
     if (c[0] < 0xc2 || c[0] > 0xf4) return 0;
@@ -34,8 +34,8 @@ bool cgp__is_utf8(const char *text) {
     return true;
 }
 
-/* Return true for a control character of terminals: U+0000 .. U+001F, U+007F, or U+0080 .. U+009F,
- * which are two bytes. */
+/* Return true for a control character: U+0000 .. U+001F, U+007F, or U+0080 .. U+009F. (Characters
+ * of the last range are two bytes long.) */
 static bool is_control(const unsigned char *c) {
     return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* utf8.h -- checks names, which reach terminals and files. */
+/* utf8.h -- checks names, because names are written to terminals and files. */
 #ifndef CGP_SRC_UTF8_H
 #define CGP_SRC_UTF8_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enter.c -- defines the host's functions for plug-ins, and checks a plug-in's table. */
+/* enter.c -- defines the functions that the library offers to plug-ins, calls a plug-in's entry
+ * function, and checks the plug-in's table. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -56,7 +57,8 @@ static cgp_status check_table(const cgp_plugin *table) {
     return CGP_OK;
 }
 
-/* Add all valid backends and transports; return the first failure. */
+/* Add all valid backends and transports of a plug-in. Return the first failure; `reason` is scratch
+ * for its message. */
 static cgp_status add_parts(const cgp_plugin *table, char *reason, size_t size) {
     cgp_status first = CGP_OK;
     for (int i = 0; i < table->n_backends + table->n_transports; i++) {
@@ -80,7 +82,8 @@ cgp_status cgp__plugin_enter(cgp__plugin *plugin) {
     cgp_plugin_entry_function *entry = NULL;
     void *symbol = dlsym(plugin->object, "cgp_plugin_entry");
     if (!symbol) return cgp_fail(CGP_EINVAL, "expected a function cgp_plugin_entry, got none");
-    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast to a function pointer */
+    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from an object pointer to a function
+                                            * pointer */
     (void)cgp_fail(CGP_OK, "%s", "");
     const cgp_plugin *table = entry(&host);
     if (!table)

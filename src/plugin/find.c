@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* find.c -- looks for a name in a registry. If the name is not there, opens the plug-ins and looks
- * again. */
+/* find.c -- looks up a name among the known backends or transports. If the name is unknown, opens
+ * the plug-ins and looks it up again. */
 #include "plugin/find.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static const void *transport_at(int i, const char **name) {
     return transport;
 }
 
-/* Return the entry of a name; NULL: there is none. */
+/* Return the entry with this name; NULL: there is none. */
 static const void *find_now(entry_at *at, const char *name) {
     const void *entry;
     const char *there = NULL;
@@ -35,7 +35,8 @@ static const void *find_now(entry_at *at, const char *name) {
     return NULL;
 }
 
-/* Fail because there is no object of this name. */
+/* Return CGP_EINVAL, because no backend or transport has this name. The message has all names, the
+ * nearest name, and reasons about plug-ins. */
 static cgp_status fail(const char *object, entry_at *at, const char *name) {
     const char *names[MAX_NAMES];
     char list[512] = "", reasons[2048];

@@ -7,10 +7,9 @@
 
 #include "backend/device_names.h"
 
-/* Find the backend or transport with a name ("cpu", "inproc"). An unknown name makes the call open
- * the plug-ins.
- * @retval CGP_EINVAL There is no such name. The message has all names, the nearest name, and the
- * reasons why plug-ins were left out. Threads: any. */
+/* Find the backend or transport with a name ("cpu", "inproc"). If the name is unknown, open the
+ * plug-ins and try again. @retval CGP_EINVAL There is no such name. The message has all names, the
+ * nearest name, and the reason for each plug-in that was left out. Threads: any. */
 cgp_status cgp__backend_find(const char *name, const cgp_backend **out);
 cgp_status cgp__transport_find(const char *name, const cgp_transport **out);
 

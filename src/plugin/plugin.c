@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- opens the plug-ins once, and keeps the reason if a plug-in is left out. Implements
- * the calls of cgpipe/devices.h that list backends, transports and plug-ins. */
+/* plugin.c -- opens all plug-ins once. If a plug-in is left out, keeps the reason. Implements the
+ * functions of cgpipe/devices.h that list backends, transports and plug-ins. */
 #include "plugin/plugin.h"
 
 #include <dlfcn.h>
@@ -19,11 +19,11 @@
 #include "plugin/find.h"
 #include "transport/transport.h"
 
-/* Written under `once`, then only read. */
+/* Written once, under `once`; only read after that. */
 static cgp__plugin *plugins;
 static int n_plugins, capacity;
 static char places[512]; /* the searched directories */
-static bool is_secure;   /* set-user-ID program or similar: it opens no plug-ins */
+static bool is_secure;   /* set in a set-user-ID program or similar, which opens no plug-ins */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool is_open(const void *object) {
@@ -33,8 +33,9 @@ static bool is_open(const void *object) {
     return false;
 }
 
-/* Reject files on which the loader would block, such as a pipe. Also reject files on which it would
- * crash: an object whose end is missing, for example while the object is being written. */
+/* Reject a file on which the loader would block, such as a pipe. Also reject a file on which the
+ * loader would crash: an object whose end is missing, for example because the object is being
+ * written. */
 static cgp_status check_file(const char *path) {
     Elf64_Ehdr header = {.e_shoff = 0};
     struct stat info;
@@ -55,8 +56,8 @@ static cgp_status check_file(const char *path) {
                     path, (long long)size);
 }
 
-/* Open a file. On a failure, the error message is the reason. The file's SHA-256 must be the same
- * before and after opening, so that it is the digest of the code that runs. */
+/* Open a plug-in file. On failure, the error message is the reason. The file must have the same
+ * SHA-256 before and after it is opened, so the recorded SHA-256 is that of the code that runs. */
 static cgp_status open_object(const char *path, cgp__plugin *plugin) {
     char again[65];
     CGP_TRY(check_file(path));
@@ -75,11 +76,12 @@ static cgp_status open_object(const char *path, cgp__plugin *plugin) {
     return is_open(object) ? CGP_OK : cgp__plugin_enter(plugin);
 }
 
-/* Open a file and list it, with the reason if the file or a part of it is left out. */
+/* Open a plug-in file and add it to `plugins`. If the file or a part of it is left out, also store
+ * the reason. */
 static void open_file(const char *path) {
     cgp__plugin plugin = {0};
     const cgp_status status = open_object(path, &plugin);
-    if (status == CGP_OK && is_open(plugin.object)) return; /* opened before */
+    if (status == CGP_OK && is_open(plugin.object)) return; /* the same object is already open */
     if (status != CGP_OK) plugin.reason = cgp__strdup(cgp_message());
     plugin.path = cgp__strdup(path);
     if (!plugin.path || !cgp__grow(&plugins, &capacity, n_plugins + 1, sizeof *plugins)) {
@@ -108,7 +110,7 @@ const cgp__plugin *cgp__plugin_at(int index) {
     return index >= 0 && index < n_plugins ? &plugins[index] : NULL;
 }
 
-/* Return whether there is a file libcgpipe-NAME.so, opened or left out. */
+/* Return true if there is a file libcgpipe-NAME.so, even if it was left out. */
 static bool is_there(const char *name) {
     const cgp__plugin *plugin;
     const size_t length = strlen(name);
@@ -120,7 +122,7 @@ static bool is_there(const char *name) {
     return false;
 }
 
-/* Return a suggestion on how to get the plug-in of a name. The string is static. */
+/* Return a suggestion on how to get the plug-in with this name. The string is static. */
 static const char *way_out(const char *name) {
     if (strcmp(name, "mpi") == 0)
         return "install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or name "
@@ -150,14 +152,14 @@ void cgp__plugins_reasons(const char *name, const char *nearest, char *text, siz
 
 /* --- lists for the caller --- */
 
-/* Return whether a table is the library's own. */
+/* Return true if a table belongs to the library itself. */
 static bool is_own(const void *table) {
     return table == &cgp__backend_cpu || table == &cgp__backend_ref ||
            table == &cgp__transport_inproc;
 }
 
-/* Return the path of the plug-in that has a table of a backend or transport; NULL: the library has
- * it. */
+/* Return the path of the plug-in to which the table of a backend or transport belongs; NULL: the
+ * table belongs to the library. */
 static const char *plugin_of(const void *table) {
     const cgp__plugin *plugin;
     for (int i = 0; !is_own(table) && (plugin = cgp__plugin_at(i)); i++) {

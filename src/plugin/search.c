@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search.c -- finds the files `libcgpipe-*.so` that may be plug-ins. It searches the directories of
- * CGP_PLUGIN_PATH, then `cgpipe` and `plugins` beside the program, then the same two beside the
- * shared library. The static library searches the installation's directory instead of the last
- * two. */
+/* search.c -- finds the files `libcgpipe-*.so`, which may be plug-ins. It searches three places:
+ * the directories in CGP_PLUGIN_PATH; `cgpipe` and `plugins` beside the program; `cgpipe` and
+ * `plugins` beside the shared library. If the library is static, the third place is the
+ * installation's plug-in directory. */
 #define _GNU_SOURCE /* dladdr(), secure_getenv() */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 #define CGP_PROGRAM_FILE "/proc/self/exe"
 #endif
 
-/* Names of files, owned. */
+/* A list of file names, which owns the strings. */
 typedef struct names {
     char **at;
     int n, capacity;
@@ -38,7 +38,7 @@ static int ascending(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* List the plug-ins in a directory; return false if out of memory. */
+/* List the plug-ins in a directory. Return false if memory runs out. */
 static bool list_files(DIR *directory, names *list) {
     for (struct dirent *entry; (entry = readdir(directory));) {
         if (!is_plugin(entry->d_name)) continue;
@@ -49,7 +49,8 @@ static bool list_files(DIR *directory, names *list) {
     return true;
 }
 
-/* A search: what it does with each file, and the searched directories, separated by ", ". */
+/* A search: the function to call for each file, and the searched directories so far, separated by
+ * ", ". */
 typedef struct search {
     cgp__plugin_visit *visit;
     char *places;
@@ -66,7 +67,7 @@ static void note_place(search *s, const char *path) {
         s->used = s->size;
 }
 
-/* Visit the plug-ins of an open directory in the order of their names; close it. */
+/* Visit the plug-ins of an open directory in the order of their names. Close the directory. */
 static void visit_files(const search *s, DIR *directory, const char *path) {
     names list = {0};
     if (!list_files(directory, &list))
@@ -106,8 +107,9 @@ static void search_list(search *s, const char *text) {
 
 /* --- the directories beside program and library --- */
 
-/* Return whether a file is missing, or is owned by root, the user or `owner`. The same must hold
- * for the target of a link. (Beside a program in /tmp, anyone may make a directory.) */
+/* Return true if a file does not exist, or is owned by root, the user or `owner`. If the file is a
+ * link, the target must be owned in the same way. (In /tmp, anyone can create a directory beside a
+ * program.) */
 static bool is_trusted(const char *path, uid_t owner) {
     struct stat link, target;
     if (lstat(path, &link) != 0 || stat(path, &target) != 0) return true;
@@ -119,12 +121,14 @@ static bool is_trusted(const char *path, uid_t owner) {
 /* Search a directory, if it exists. */
 static void search_place(search *s, const char *path) {
     DIR *directory = opendir(path);
-    if (!directory && errno == ENOTDIR) return; /* a file, such as the program `cgpipe` */
+    if (!directory && errno == ENOTDIR)
+        return; /* the path is a file, such as the program
+                                                 * `cgpipe` */
     note_place(s, path);
     if (directory) visit_files(s, directory, path);
 }
 
-/* Search `cgpipe` and `plugins` in the directory of a file. NULL: do nothing. */
+/* Search `cgpipe` and `plugins` in the directory of `file`. If `file` is NULL, do nothing. */
 static void search_beside(search *s, const char *file) {
     static const char *const directories[] = {"cgpipe", "plugins"};
     struct stat status;
@@ -141,9 +145,9 @@ static void search_beside(search *s, const char *file) {
     }
 }
 
-/* Return the path of the shared library that contains this code. The caller frees it. Return NULL
- * if a program contains this code. Also return NULL if the path is relative, because the working
- * directory may have changed. */
+/* Return the path of the shared library that contains this code; the caller frees the path. Return
+ * NULL if the code is not in libcgpipe.so, for example because it is linked into a program. Also
+ * return NULL if the path is relative, because the working directory may have changed. */
 static char *library_file(void) {
     Dl_info info;
     static const char here;
@@ -155,7 +159,7 @@ static char *library_file(void) {
     return NULL;
 }
 
-/* Return whether two files are in the same directory. */
+/* Return true if two files are in the same directory. */
 static bool is_beside(const char *a, const char *b) {
     const ptrdiff_t length = strrchr(a, '/') - a;
     return strrchr(b, '/') - b == length && strncmp(a, b, (size_t)length) == 0;

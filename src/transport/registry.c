@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c -- finds transports by name, and makes the checks that all transports share. */
+/* registry.c -- keeps the list of transports, and makes the checks that all transports share. */
 #include "transport/transport.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* no other lock is tak
 static const cgp_transport *transports[MAX_TRANSPORTS] = {&cgp__transport_inproc};
 static int n_transports = 1;
 
-/* Return the transport of a name; NULL: none. Called with the lock held. */
+/* Return the transport with this name; NULL: there is none. Called with the lock held. */
 static const cgp_transport *find(const char *name) {
     for (int i = 0; i < n_transports; i++) {
         if (strcmp(transports[i]->name, name) == 0) return transports[i];
@@ -37,7 +37,7 @@ static bool has_all_functions(const cgp_transport *t) {
            f->watch && f->report_progress && f->rank_states && f->stop && f->abort;
 }
 
-/* Called with the lock held. */
+/* Add a transport to the list. Called with the lock held. */
 static cgp_status add(const cgp_transport *transport) {
     const cgp_transport *same = find(transport->name);
     if (same == transport) return CGP_OK;

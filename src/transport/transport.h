@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.h -- finds transports by name. All of them keep the contract of
+/* transport.h -- the list of transports. Each transport follows the contract of
  * cgpipe/ext/transport.h. */
 #ifndef CGP_SRC_TRANSPORT_H
 #define CGP_SRC_TRANSPORT_H
@@ -8,13 +8,13 @@
 
 #include "base/base.h"
 
-/* The transport between the devices of one rank, which are threads of one process. */
+/* The transport between the devices of one rank. These devices are threads of one process. */
 extern const cgp_transport cgp__transport_inproc;
 
 /* Create an inproc communicator with one rank. @retval CGP_ENOMEM */
 cgp_status cgp__inproc_create(cgp_communicator **out);
 
-/* Return transport i; NULL after the last. Threads: any. */
+/* Return transport `i`; NULL after the last transport. Threads: any. */
 const cgp_transport *cgp__transport_at(int i);
 
 /* Add a transport for the life of the process; adding the same table again is no error. Threads:
@@ -24,8 +24,8 @@ const cgp_transport *cgp__transport_at(int i);
  * @retval CGP_ELIMIT  16 transports were added already. */
 cgp_status cgp__transport_add(const cgp_transport *transport);
 
-/* Make the checks that every link_open must make. Return CGP_EINVAL if an option is out of
- * range. */
+/* Make the checks that links.open() of every transport must make. Return CGP_EINVAL if an option is
+ * out of range. */
 cgp_status cgp__link_check(const cgp_transport *transport, const cgp_link_options *options,
                            int ranks);
 

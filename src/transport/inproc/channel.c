@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel.c -- implements an edge between two threads of one process: buffers, their states, and
- * one lock. */
+/* channel.c -- implements channel.h: an edge between two threads of one process, which has buffers,
+ * their states, and one lock. */
 #include "transport/inproc/channel.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { FREE = CGP__CHANNEL_FREE, HELD = -2 }; /* a posted buffer's state is its micro-batch */
+enum { FREE = CGP__CHANNEL_FREE, HELD = -2 }; /* the state of a posted buffer is its micro-batch */
 
 typedef struct slot {
-    int64_t released_ns; /* time of the last post or release; 0: none */
+    int64_t released_ns; /* time of the last post or release; 0: there was none */
     int64_t bytes;       /* size of the posted message */
     void *event;
     int state;
@@ -25,7 +25,7 @@ struct cgp__channel {
     int64_t spin_ns;
     bool stopped;
     atomic_uint changes; /* number of changes; written with the lock held, read without it */
-    bool waits[2];       /* whether the receiver, and the sender, waits */
+    bool waits[2];       /* set if the receiver [0] or the sender [1] waits */
     slot slots[];        /* [capacity] */
 };
 
@@ -74,7 +74,7 @@ static bool has_changed(cgp__channel *channel, unsigned before) {
 }
 
 /* Wait for a change: spin until `spin_end_ns`, then block until `deadline_ns`. Return false if
- * there was no change. The lock is held on entry and on return. */
+ * there was no change. The caller holds the lock; it is released during the wait. */
 static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t deadline_ns) {
     const unsigned before = atomic_load_explicit(&channel->changes, memory_order_relaxed);
     pthread_mutex_unlock(&channel->lock);
@@ -87,7 +87,8 @@ static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t 
     return has_changed(channel, before);
 }
 
-/* The lock is held on entry and on return. */
+/* Wait until a buffer has the state `wanted`, and hold that buffer. Return false after the timeout,
+ * or if the channel is stopped. The caller holds the lock; it is released during the wait. */
 static bool wait_for(cgp__channel *channel, int wanted, int64_t timeout_ns, cgp_link_message *out) {
     const int side = wanted == FREE;
     const int64_t now = cgp__now_ns();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inproc.c -- implements the transport between the devices of one rank. Both links of an edge are
- * opened on the rank's communicator and share a channel. The channel uses the sender's memory. */
+/* inproc.c -- implements the transport between the devices of one rank. The two links of an edge
+ * are opened on the rank's communicator, and share a channel. The channel uses the sender's
+ * memory. */
 #include "transport/inproc/channel.h"
 #include "transport/transport.h"
 
@@ -22,7 +23,7 @@ typedef struct edge {
     int64_t bytes;
     cgp__channel *channel;
     cgp_link *ends[2]; /* receiver's link, sender's link; NULL: not open */
-    bool opened[2];    /* whether the end has been opened at any time */
+    bool opened[2];    /* set if the end has ever been opened */
 } edge;
 
 struct cgp_communicator {
@@ -31,7 +32,7 @@ struct cgp_communicator {
     edge *edges;
     int n, capacity;
     bool stopped;
-    char failure[1024]; /* the first failure of this rank; "": none */
+    char failure[1024]; /* the first failure of this rank; "": there was none */
 };
 
 cgp_status cgp__inproc_create(cgp_communicator **out) {
@@ -42,7 +43,7 @@ cgp_status cgp__inproc_create(cgp_communicator **out) {
     return CGP_OK;
 }
 
-/* Refuse a handle, because there are no processes to name. */
+/* Refuse a handle, because the transport has no processes that a handle could name. */
 static cgp_status communicator_create(const void *handle, cgp_communicator **out) {
     if (handle) return cgp_fail(CGP_EINVAL, "inproc: expected NULL, got a handle");
     return cgp__inproc_create(out);
@@ -74,7 +75,8 @@ static edge *find_edge(cgp_communicator *communicator, int number) {
     return NULL;
 }
 
-/* Return the edge of an end that is about to open: a new edge if the other end is not open. */
+/* Return the edge of an end that is about to open. If the other end is not open, make a new
+ * edge. */
 static cgp_status edge_for(cgp_communicator *communicator, const cgp_link_options *options,
                            edge **out) {
     edge *e = find_edge(communicator, options->edge);

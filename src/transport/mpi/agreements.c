@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agreements.c -- implements barrier and gather with messages between every two ranks. If a rank
- * fails, a wait for a message can be abandoned. A collective call of MPI cannot. */
+/* agreements.c -- implements barrier and gather with messages between every two ranks. A rank can
+ * abandon a wait for a message if another rank fails. It could not abandon a collective MPI
+ * call. */
 #include "transport/mpi/world.h"
 
 #include <string.h>
 
-/* Time that an agreement polls without a pause. Ranks with their own cores arrive within this
- * time. */
+/* Time, in ns, that an agreement polls without a pause. Ranks with their own cores arrive within
+ * this time. */
 #define SPIN_NS 200000
 
-/* Larger blocks are sent in several messages, because MPI counts bytes in an int. */
+/* Largest message, in bytes. Larger blocks are sent in several messages, because MPI counts bytes
+ * in an int. */
 #define LARGEST_PART ((size_t)1 << 30)
 
 static cgp_status end_of_rank(cgp_communicator *c) {
@@ -21,7 +23,7 @@ static cgp_status end_of_rank(cgp_communicator *c) {
                          c->own.status != CGP_OK ? c->own.message : "was stopped");
 }
 
-/* Wait for all requests. If a rank fails, cancel the receives, and leave the sends to MPI. */
+/* Wait for all requests. If a rank fails, cancel the receives, but do not cancel the sends. */
 static cgp_status wait_for_all(cgp_communicator *c) {
     const cgp__mpi_wait wait = cgp__mpi_wait_begin(SPIN_NS, INT64_MAX);
     int done = 0;
@@ -44,8 +46,8 @@ static size_t part_of(size_t bytes, size_t offset) {
     return left < LARGEST_PART ? left : LARGEST_PART;
 }
 
-/* Exchange the next part of every rank's block, which begins at `offset`. If `bytes` is NULL,
- * exchange empty messages. */
+/* Exchange one part of every rank's block; each part begins at `offset` in its block. If `bytes` is
+ * NULL, exchange empty messages. */
 static cgp_status exchange(cgp_communicator *c, const char *mine, char *all, const size_t *bytes,
                            size_t offset) {
     const size_t own = bytes ? part_of(bytes[c->rank], offset) : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* communicator.c -- starts and ends MPI, and handles failures of ranks.
+/* communicator.c -- starts and ends MPI, creates communicators, and handles failures of ranks.
  *
  * At the beginning, every rank posts a receive for a failure message from each other rank. So a
  * rank that fails only has to send its message. */
@@ -10,18 +10,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Time that fail() waits for its messages to leave, in nanoseconds. */
+/* Time, in ns, that fail() waits until its messages are sent. */
 #define LEAVE_NS 200000000
 
-/* Time that a rank waits after a failure until all others end too, in nanoseconds. A launcher ends
- * all processes when the first process exits with a code that is not 0. */
+/* Time, in ns, that a rank waits after a failure for all other ranks to end too. The wait is needed
+ * because a launcher ends all processes as soon as one process exits with a nonzero code. */
 #define END_NS 1000000000
 
 /* Tags of messages after a failure. */
 enum { FAILURE, END };
 
-/* The number of communicators that are not destroyed, and the number of communicators that failed.
- * MPI_Finalize() is called only if both are 0; otherwise it could wait for other ranks. */
+/* living: number of communicators that are not destroyed. failed_ones: number of communicators that
+ * failed. MPI_Finalize() is called only if both are 0, because otherwise it might wait for other
+ * ranks. */
 static atomic_int living, failed_ones;
 
 /* --- MPI's start and end --- */
@@ -33,7 +34,8 @@ static void finalize(void) {
         (void)MPI_Finalize();
 }
 
-/* Start MPI, unless the program has started it. Check that it supports several threads. */
+/* Start MPI, unless the program has started MPI. Check that MPI supports calls from several threads
+ * at the same time. */
 static cgp_status initialize(void) {
     int initialized = 0, finalized = 0, provided = 0;
     CGP_TRY(cgp__mpi_check(MPI_Initialized(&initialized), "MPI_Initialized"));
@@ -137,7 +139,8 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     return status;
 }
 
-/* Wait until the other ranks end too. The wait has a timeout, because other ranks may be gone. */
+/* Wait until the other ranks end too. The wait has a time limit, because other ranks may have
+ * ended. */
 static void end_together(cgp_communicator *c) {
     for (int r = 0; r < 2 * c->ranks; r++)
         c->requests[r] = MPI_REQUEST_NULL;
@@ -150,7 +153,7 @@ static void end_together(cgp_communicator *c) {
 }
 
 /* MPI_Comm_free() is collective. After a failure, other ranks may have ended, so MPI's objects are
- * not freed. */
+ * not freed then. */
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
     cgp__mpi_detector_destroy(c); /* the detector's thread may set `ended` until it is destroyed */
@@ -188,7 +191,7 @@ void cgp__mpi_stop(cgp_communicator *c) {
     atomic_store(&c->ended, true);
 }
 
-/* The lock is held. */
+/* Look for a failure message from another rank. The caller holds the lock. */
 static void look_for_failures(cgp_communicator *c) {
     int there = 0, r = MPI_UNDEFINED;
     if (MPI_Testany(c->ranks, c->receives, &r, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
@@ -200,7 +203,7 @@ static void look_for_failures(cgp_communicator *c) {
 }
 
 void cgp__mpi_progress(cgp_communicator *c) {
-    /* If another thread holds the lock, that thread does the work. */
+    /* If another thread holds the lock, it is doing this work. */
     if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0) return;
     look_for_failures(c);
     const cgp_status status = c->delay_ns > 0 ? cgp__mpi_note_arrivals(c) : CGP_OK;
@@ -208,7 +211,7 @@ void cgp__mpi_progress(cgp_communicator *c) {
     if (status != CGP_OK) cgp__mpi_break(c, status);
 }
 
-/* The lock is held. */
+/* Send this rank's failure to all other ranks. The caller holds the lock. */
 static void tell_others(cgp_communicator *c) {
     for (int r = 0; r < c->ranks; r++) {
         if (r != c->rank)
@@ -237,7 +240,7 @@ void cgp__mpi_fail(cgp_communicator *c, cgp_status status, const char *message) 
 void cgp__mpi_lose(cgp_communicator *c, int rank, cgp_status status) {
     const char *message = cgp__mpi_host->message();
     pthread_mutex_lock(&c->lock);
-    if (c->first < 0) { /* this rank's entry in `others` is unused */
+    if (c->first < 0) { /* the entry of this rank in `others` is otherwise unused */
         cgp__mpi_failure *found = &c->others[c->rank];
         found->status = (int64_t)status;
         found->rank = rank;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* entry.c -- defines the entry function of the plug-in libcgpipe-mpi.so, which has one
- * transport. */
+/* entry.c -- defines the entry function of the plug-in libcgpipe-mpi.so, which has one transport.
+ * Also defines the waits of world.h. */
 #include "transport/mpi/world.h"
 
 #include <stddef.h>
@@ -42,7 +42,7 @@ __attribute__((visibility("default"))) const cgp_plugin *cgp_plugin_entry(const 
     static const cgp_transport *const transports[] = {&cgp__mpi_table};
     static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = "mpi", .transports = transports,
                                       .n_transports = 1};
-    if (host->struct_size < sizeof *host) return NULL; /* an older library */
+    if (host->struct_size < sizeof *host) return NULL; /* the library is older than this plug-in */
     cgp__mpi_host = host;
     return &plugin;
 }

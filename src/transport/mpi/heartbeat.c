@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heartbeat.c -- detects failures by heartbeats (Chandra and Toueg 1996, unreliable failure
- * detectors for reliable distributed systems). A thread wakes every cgp__heartbeat_interval(). It
- * sends a heartbeat to each other rank, and reads the heartbeats that arrived.
+/* heartbeat.c -- detects failures by heartbeats (Chandra and Toueg 1996, "Unreliable failure
+ * detectors for reliable distributed systems"). A thread wakes every cgp__heartbeat_interval(). It
+ * sends a heartbeat to each other rank, and reads the heartbeats that have arrived.
  *
- *     rank 0   ─h─────h─────h─────h─────h──         a rank that was killed, was stopped by a
- *     rank 1   ──h─────h──╳                         signal, or cannot be reached sends none
+ *     rank 0   ─h─────h─────h─────h─────h──         a rank sends no heartbeats if it was killed,
+ *     rank 1   ──h─────h──╳                         was stopped by a signal, or is unreachable
  *     rank 0                │◄── timeout ──►│ silent
  *
- * The thread also runs while the others compute, wait for a file, or execute the program's own
- * code. So a silent rank is dead, stopped or unreachable. Only this thread uses the requests.
- * `lock` guards the states of the other ranks, which this thread receives. */
+ * The heartbeat thread also runs while other threads of the process compute, wait for a file, or
+ * execute the program's own code. So a silent rank is dead, stopped or unreachable. Only the
+ * heartbeat thread uses the requests. `lock` guards the states of the other ranks, which the
+ * heartbeat thread receives. */
 #include "transport/heartbeat.h"
 #include "transport/mpi/world.h"
 
@@ -17,12 +18,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OVERSLEPT_NS 500000000 /* a runnable thread wakes sooner than this */
-#define LEAVE_NS 100000000     /* time for the last heartbeats to leave */
+#define OVERSLEPT_NS 500000000 /* in ns; longer than the delay with which a runnable thread wakes */
+#define LEAVE_NS 100000000     /* in ns; time in which the last heartbeats are sent */
 
-/* A heartbeat as it is sent. Times are ages, because the ranks' clocks differ. */
+/* The message of a heartbeat. It has ages (ns before sending) instead of times, because the ranks'
+ * clocks differ. */
 typedef struct heartbeat {
-    int64_t ended, end_age, agreements, agreeing_age, process; /* ages -1: none */
+    int64_t ended, end_age, agreements, agreeing_age, process; /* an age of -1: there is no such
+                                                                * time */
     int32_t left;
     char host[64];
 } heartbeat;
@@ -35,7 +38,7 @@ struct cgp__mpi_detector {
     int64_t timeout_ns;
     cgp_rank_state *known;         /* [ranks] */
     heartbeat *out, *in;           /* [ranks] */
-    MPI_Request *sends, *receives; /* [ranks] persistent requests; receives are started */
+    MPI_Request *sends, *receives; /* [ranks] persistent requests; each receive is always started */
     char host[64];
 };
 
@@ -72,8 +75,8 @@ static cgp_rank_state state_of(const heartbeat *h, int64_t now) {
     return s;
 }
 
-/* Send a heartbeat to each rank, unless MPI still sends the previous one. Errors of MPI are not
- * reported here; the calls that send messages report them. */
+/* Send a heartbeat to each rank, unless the previous heartbeat to that rank is still in flight.
+ * Ignore MPI errors, because the calls that send messages report them. */
 static void send_all(cgp_communicator *c, bool left) {
     cgp__mpi_detector *d = c->detector;
     const heartbeat now = heartbeat_of(c, left, cgp__mpi_host->now_ns());
@@ -102,7 +105,7 @@ static void take_all(cgp_communicator *c) {
 
 /* --- the thread --- */
 
-/* Return the rank that has been silent for longest; -1: none. */
+/* Return the rank that has been silent longest; -1: there is no rank to watch. */
 static int most_silent(const cgp_communicator *c) {
     const cgp_rank_state *known = c->detector->known;
     int silent = -1;
@@ -114,7 +117,8 @@ static int most_silent(const cgp_communicator *c) {
     return silent;
 }
 
-/* Do not count the time in which this process was suspended as silence of other ranks. */
+/* Add the time in which this process was suspended to the last heartbeat times, so it does not
+ * count as silence of other ranks. */
 static void oversleep(const cgp_communicator *c, int64_t late_ns) {
     for (int r = 0; r < c->ranks; r++) {
         if (c->detector->known[r].heartbeat_ns > 0) c->detector->known[r].heartbeat_ns += late_ns;
@@ -159,7 +163,8 @@ static void *detector_main(void *communicator) {
         if (limit > now && limit < next) next = limit;
         sleep_until(c, next);
     }
-    cgp__mpi_wait_all(c->ranks, d->sends, LEAVE_NS); /* send_all() needs free requests */
+    cgp__mpi_wait_all(c->ranks, d->sends, LEAVE_NS); /* send_all() skips requests that are in
+                                                      * flight */
     send_all(c, true);
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -189,9 +194,10 @@ static void stop(cgp__mpi_detector *d) {
 cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     cgp__mpi_detector *d = c->detector;
     if (c->ranks == 1) return CGP_OK;
-    /* A running thread may sleep for longer than the new limit. */
+    /* A running thread may sleep longer than the new interval, so stop it first. */
     if (timeout_ns != d->timeout_ns) stop(d);
-    d->timeout_ns = timeout_ns; /* no lock: no thread runs, or the value stays the same */
+    d->timeout_ns = timeout_ns; /* needs no lock: the thread does not run, or the value does not
+                                 * change */
     return timeout_ns > 0 && !d->runs ? start(c) : CGP_OK;
 }
 
@@ -242,7 +248,7 @@ cgp_status cgp__mpi_detector_create(cgp_communicator *c) {
     for (size_t i = 0; i < 2 * n; i++)
         d->sends[i] = MPI_REQUEST_NULL;
     if (gethostname(d->host, sizeof d->host - 1) != 0) d->host[0] = '\0';
-    pthread_condattr_t monotonic; /* now_ns() uses this clock */
+    pthread_condattr_t monotonic; /* the clock of now_ns() */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&d->lock, NULL);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.c -- sends and receives messages and releases of an edge.
+/* links.c -- sends and receives the messages and releases of an edge.
  *
  *     sender                                        receiver
- *     buffer i ── header and bytes, tag 2 e ──────► one of `capacity` receives, each into a
- *                                                   buffer of its own
- *     buffer i ◄───────── i, tag 2 e + 1 ────────── release: the receive is started again,
- *                                                   then i is sent back
+ *     buffer i ── header and bytes, tag 2 e ──────► one of `capacity` receives; each receive has
+ *                                                   its own buffer
+ *     buffer i ◄───────── i, tag 2 e + 1 ────────── release: start the receive again, then send i
+ *                                                   back
  *
- * The releases ensure that a message is sent only if a receive for it is posted. So MPI never has
- * to store a message. Requests are persistent: they are made once, when the link is opened. A
- * header identifies its message, so duplicates are dropped. Messages that were sent before the edge
- * was last opened are dropped too. */
+ * The releases ensure that the sender sends a message only if a receive for the message is started.
+ * So MPI never has to store a message. Requests are persistent: they are created once, when the
+ * link is opened. A header identifies its message, so the receiver can drop duplicates. It also
+ * drops messages that were sent before the edge was last opened. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -19,10 +19,11 @@
 #include <string.h>
 
 typedef struct header {
-    int32_t edge, opening, microbatch, slot; /* slot: the sender's buffer */
+    int32_t edge, opening, microbatch, slot; /* slot: index of the sender's buffer */
     int64_t sequence, bytes;
-    int64_t late_ns;       /* injected delay after the arrival */
-    uint32_t has_checksum; /* `checksum` covers header and bytes; it is 0 while it is computed */
+    int64_t late_ns;       /* injected delay after the arrival, in ns */
+    uint32_t has_checksum; /* set if `checksum` covers the header (with checksum = 0) and the
+                            * bytes */
     uint32_t checksum;
 } header;
 
@@ -33,19 +34,20 @@ typedef struct release {
 } release;
 
 typedef enum state {
-    FREE,    /* sender: can be acquired; receiver: its receive is started */
+    FREE,    /* sender: the buffer can be acquired; receiver: the buffer's receive is started */
     HELD,    /* held by the caller */
     AWAY,    /* sender: the buffer is posted and not released */
-    ARRIVED, /* receiver: has the message of `microbatch` */
+    ARRIVED, /* receiver: the buffer has the message of `microbatch` */
 } state;
 
 typedef struct buffer {
     state state;
-    int32_t microbatch, slot; /* receiver: the message's micro-batch, sender's slot */
+    int32_t microbatch, slot; /* receiver: the message's micro-batch and the sender's slot */
     int64_t bytes;
     int64_t released_ns;  /* arrival time of the other end's release or message */
-    MPI_Request whole;    /* persistent request: sends or receives header and all bytes */
-    MPI_Request part;     /* sender: sends fewer bytes, or a message a second time */
+    MPI_Request whole;    /* persistent request that sends or receives the header and all bytes */
+    MPI_Request part;     /* sender: request that sends fewer bytes, or sends a message a second
+                           * time */
     MPI_Request released; /* receiver: persistent request that sends `answer` */
     release answer;
 } buffer;
@@ -54,17 +56,18 @@ struct cgp_link {
     cgp_communicator *communicator;
     cgp_link_options options;
     int32_t opening;
-    /* Guards the members below except `waits`: with an injected delay, progress() notes arrivals.
-     * No lock but MPI's own is taken while this one is held. */
+    /* Guards the members below except `waits`, because progress() notes arrivals if a delay is
+     * injected. Only MPI's own locks are taken while this lock is held. */
     pthread_mutex_t lock;
-    cgp_link *next;   /* in the communicator's list of open links, under its lock */
+    cgp_link *next;   /* next link in the communicator's list of open links; guarded by the
+                       * communicator's lock */
     int64_t sequence; /* number of the next message */
     bool verify;
     atomic_bool waits;
     MPI_Request release; /* sender: persistent request that receives `answer` */
     release answer;
-    /* Receiver: [capacity] a ring of the buffers that have a started receive. Receives are started
-     * in the order of the messages. */
+    /* Receiver: [capacity] a ring of the buffers whose receive is started. MPI fills these buffers
+     * in the order in which their receives were started. */
     int *started;
     int first, n_started;
     buffer buffers[]; /* [capacity] */
@@ -80,7 +83,7 @@ static char *bytes_at(const cgp_link *link, int i) {
 
 /* --- open, close --- */
 
-/* Return the entry of an end; add one if there is none. Refuse an end that is open. */
+/* Find or add the entry of an end. Refuse an end that is already open. */
 static cgp_status find_edge(cgp_communicator *c, const cgp_link_options *o, cgp__mpi_edge **out) {
     for (int i = 0; i < c->n_edges; i++) {
         cgp__mpi_edge *e = &c->edges[i];
@@ -134,7 +137,7 @@ static cgp_status make_sender(cgp_link *link) {
     return cgp__mpi_check(MPI_Start(&link->release), "MPI_Start");
 }
 
-/* Start the receive into a buffer. */
+/* Start the receive of a buffer. */
 static cgp_status start_receive(cgp_link *link, buffer *b) {
     const int i = (link->first + link->n_started) % link->options.capacity;
     link->started[i] = (int)(b - link->buffers);
@@ -224,13 +227,13 @@ void cgp__mpi_link_close(cgp_link *link) {
 
 /* --- waits --- */
 
-/* Return whether a message or release counts as arrived. Injected delays and faults make it arrive
- * later than MPI does. */
+/* Return true if a message or release counts as arrived. Injected delays and faults postpone this
+ * after the arrival by MPI. */
 static bool has_arrived(const buffer *b) {
     return b->released_ns <= cgp__mpi_host->now_ns();
 }
 
-/* Process the releases that have arrived. */
+/* Process the releases that MPI has received. */
 static cgp_status take_releases(cgp_link *link) {
     for (;;) {
         int done = 0;
@@ -239,7 +242,7 @@ static cgp_status take_releases(cgp_link *link) {
         const release r = link->answer;
         CGP_TRY(cgp__mpi_check(MPI_Start(&link->release), "MPI_Start"));
         if (r.opening != link->opening || r.slot < 0 || r.slot >= link->options.capacity)
-            continue; /* a release from before the edge was last opened */
+            continue; /* the release was sent before the edge was last opened */
         buffer *b = &link->buffers[r.slot];
         if (b->state != AWAY) continue;
         b->released_ns = cgp__mpi_host->now_ns() + link->communicator->delay_ns;
@@ -247,7 +250,7 @@ static cgp_status take_releases(cgp_link *link) {
     }
 }
 
-/* Set *left to true if MPI has completed all sends from a buffer. */
+/* Set *left to 1 if MPI has completed all sends from a buffer, otherwise to 0. */
 static cgp_status has_left(buffer *b, int *left) {
     CGP_TRY(cgp__mpi_check(MPI_Test(&b->part, left, MPI_STATUS_IGNORE), "MPI_Test"));
     if (!*left) return CGP_OK;
@@ -268,7 +271,7 @@ static cgp_status find_free(cgp_link *link, int microbatch, buffer **out) {
     return CGP_OK;
 }
 
-/* Return the checksum of header and bytes of buffer i. */
+/* Return the checksum of the header and the bytes of buffer `i`. */
 static uint32_t checksum_of(const cgp_link *link, int i, const header *h) {
     header plain = *h;
     plain.checksum = 0;
@@ -283,7 +286,7 @@ static bool fits(const cgp_link *link, const header *h) {
     return h->bytes >= 0 && h->bytes <= link->options.bytes;
 }
 
-/* Compare the checksum of the message in buffer i if the link verifies checksums. */
+/* If the link verifies checksums, check the checksum of the message in buffer `i`. */
 static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
     if (!link->verify ||
         (h->has_checksum && fits(link, h) && checksum_of(link, i, h) == h->checksum))
@@ -295,8 +298,8 @@ static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
                          link->communicator->rank, h->bytes);
 }
 
-/* Process the message in a buffer. Drop a duplicate, and a message from before the link was last
- * opened. */
+/* Process the message in a buffer. Drop the message if it is a duplicate, or if it was sent before
+ * the edge was last opened. */
 static cgp_status enter(cgp_link *link, buffer *b) {
     header h;
     const int i = (int)(b - link->buffers);
@@ -323,7 +326,7 @@ static cgp_status enter(cgp_link *link, buffer *b) {
     return CGP_OK;
 }
 
-/* Process the messages that have arrived, in the order of their receives. */
+/* Process the messages that MPI has received, in the order of their receives. */
 static cgp_status take_messages(cgp_link *link) {
     int done = 1;
     while (link->n_started > 0) {
@@ -340,7 +343,7 @@ static cgp_status take_messages(cgp_link *link) {
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *c) {
     cgp_status status = CGP_OK;
     for (cgp_link *link = c->open; link && status == CGP_OK; link = link->next) {
-        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* the link's own thread uses it */
+        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* another thread uses the link */
         status = link->options.sends ? take_releases(link) : take_messages(link);
         pthread_mutex_unlock(&link->lock);
     }
@@ -407,7 +410,7 @@ static int index_of(const cgp_link *link, const cgp_link_message *message) {
     return (int)(((const char *)message->buffer - (const char *)link->options.memory) / stride);
 }
 
-/* Send header and `bytes` bytes of buffer i with the request `part`. */
+/* Send the header and `bytes` bytes of buffer `i` with the request `part`. */
 static cgp_status send_part(cgp_link *link, int i, int64_t bytes) {
     return cgp__mpi_check(MPI_Isend(header_at(link, i), (int)(CGP_LINK_HEADER_BYTES + bytes),
                                     MPI_BYTE, link->options.peer, 2 * link->options.edge,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* world.h -- declares the transport `mpi`, a plug-in. Ranks are MPI processes. The plug-in makes
- * only MPI-3 calls.
+/* world.h -- declares the transport `mpi`, a plug-in. Each rank is an MPI process. The plug-in
+ * calls only MPI-3 functions.
  *
  *     entry.c          the plug-in, and the table
  *     communicator.c   MPI's start and end, communicators, failures of ranks
  *     heartbeat.c      failure detection by heartbeats
  *     agreements.c     barrier and gather
  *     links.c          messages and releases of edges
- *     checksum.c       checksums of messages, after verify()
+ *     checksum.c       checksums of messages, used after verify()
  *
  * MPI makes progress only inside its calls. So every wait is a loop of tests, and threads that
- * compute call progress(). This needs MPI_THREAD_MULTIPLE, because workers wait on their links at
- * the same time. */
+ * compute also call progress(). Workers wait on their links at the same time, which needs
+ * MPI_THREAD_MULTIPLE. */
 #ifndef CGP_SRC_TRANSPORT_MPI_WORLD_H
 #define CGP_SRC_TRANSPORT_MPI_WORLD_H
 
@@ -28,15 +28,15 @@
 
 enum { CGP__MPI_TEXT = 1024 };
 
-/* The failure of a rank, as it is sent. */
+/* The message about the failure of a rank. */
 typedef struct cgp__mpi_failure {
-    int64_t status; /* CGP_OK: none */
+    int64_t status; /* CGP_OK: no failure */
     int64_t rank;   /* the failed rank: the sender, or a silent rank */
     char message[CGP__MPI_TEXT];
 } cgp__mpi_failure;
 
-/* The number of times that an end of an edge was opened with the same rank at the other end. Both
- * ends have the same count, so a message with an older count is dropped. */
+/* An end of an edge. `openings` counts how often the end was opened with rank `peer` at the other
+ * end. Both ends have the same count, so messages with an older count are dropped. */
 typedef struct cgp__mpi_edge {
     int number, peer;
     bool sends, open;
@@ -51,15 +51,16 @@ struct cgp_communicator {
     MPI_Comm links, agreements, failures, heartbeats;
     int rank, ranks;
     int last_tag;
-    bool verify;       /* links that are opened later verify checksums */
-    int64_t delay_ns;  /* delay of the arrival of messages and releases, for tests */
-    atomic_bool ended; /* the communicator was stopped, or a rank failed */
+    bool verify;       /* set if links that are opened from now on verify checksums */
+    int64_t delay_ns;  /* injected delay of messages and releases, for tests */
+    atomic_bool ended; /* set if the communicator was stopped or a rank failed */
 
     pthread_mutex_t lock; /* guards the members below; only MPI's own locks are taken while this
                            * lock is held */
     cgp__mpi_failure own, *others;
-    MPI_Request *receives, *sends; /* [ranks] of failures */
-    int first; /* the rank whose failure came first; this rank if MPI itself failed; -1: none */
+    MPI_Request *receives, *sends; /* [ranks] requests of failure messages */
+    int first; /* the rank whose failure message came first; this rank if MPI failed or a rank is
+                * silent; -1: no failure */
     cgp_link *open; /* all open links */
 
     /* Used only by the user thread, for agreements and edges. */
@@ -81,7 +82,8 @@ extern const cgp_host *cgp__mpi_host;
 
 extern const cgp_transport cgp__mpi_table; /* entry.c */
 
-/* Return CGP_OK, or a failure with MPI's text: "mpi: MPI_Send: ...". */
+/* Return CGP_OK if `code` is MPI_SUCCESS. Otherwise return a failure whose message has MPI's text:
+ * "mpi: MPI_Send: ...". */
 cgp_status cgp__mpi_check(int code, const char *call);
 
 /* --- waits --- */
@@ -93,18 +95,18 @@ typedef struct cgp__mpi_wait {
 
 cgp__mpi_wait cgp__mpi_wait_begin(int64_t spin_ns, int64_t timeout_ns);
 
-/* Pause before the next test. Return false if the time is over. */
+/* Pause before the next test, if the spin time is over. Return false after the deadline. */
 bool cgp__mpi_wait_on(const cgp__mpi_wait *wait);
 
-/* Wait until n requests are done, MPI fails, or the time is over. */
+/* Wait until `n` requests are done, MPI fails, or the timeout is over. */
 void cgp__mpi_wait_all(int n, MPI_Request *requests, int64_t timeout_ns);
 
-/* Cancel a request, waiting at most 0.1 s. If the request is still incomplete after that, the peer
- * has ended. In that case MPI may still write to the memory of a message that had begun to
+/* Cancel a request, and wait at most 0.1 s for its end. If the request is still incomplete after
+ * that, the peer has ended. MPI may then still write to the memory of a message that had begun to
  * arrive. */
 void cgp__mpi_abandon(MPI_Request *request);
 
-/* Free a request that is not started or is done; cancel a request that is in flight. */
+/* Free a request that is not started or is complete. Cancel a request that is in flight. */
 void cgp__mpi_drop(MPI_Request *request);
 
 /* --- communicator.c --- */
@@ -117,9 +119,9 @@ void cgp__mpi_stop(cgp_communicator *communicator);
 void cgp__mpi_fail(cgp_communicator *communicator, cgp_status status, const char *message);
 cgp_status cgp__mpi_first_failure(cgp_communicator *communicator, int *rank, char *message,
                                   size_t size);
-/* End this rank because MPI failed, or because `rank` sends no heartbeats. Record the failure like
- * a failure that another rank sent, with cgp_message() of this thread. Send it to the other
- * ranks. */
+/* The first function ends this rank because MPI failed; the second, because `rank` sends no
+ * heartbeats. Both record the failure as if another rank had sent it, with cgp_message() of this
+ * thread, and send the failure to the other ranks. */
 void cgp__mpi_break(cgp_communicator *communicator, cgp_status status);
 void cgp__mpi_lose(cgp_communicator *communicator, int rank, cgp_status status);
 void cgp__mpi_abort(cgp_communicator *communicator, int code);
@@ -129,9 +131,9 @@ void cgp__mpi_progress(cgp_communicator *communicator);
 
 /* --- heartbeat.c --- */
 
-/* Create the failure detector; cgp__mpi_watch() starts its thread. To destroy it, stop the thread
- * after a last heartbeat, and free the memory. After a failure the memory stays, because MPI may
- * still write to it. */
+/* The first function creates the failure detector; cgp__mpi_watch() starts its thread. The second
+ * function stops the thread after a last heartbeat, and frees the memory. After a failure the
+ * memory is kept, because MPI may still write to it. */
 cgp_status cgp__mpi_detector_create(cgp_communicator *communicator);
 void cgp__mpi_detector_destroy(cgp_communicator *communicator);
 
@@ -161,8 +163,8 @@ void cgp__mpi_release(cgp_link *link, const cgp_link_message *message);
 bool cgp__mpi_waits(cgp_link *link);
 void cgp__mpi_verify(cgp_communicator *communicator, bool verify);
 
-/* Record when messages and releases arrive, for links on which no thread waits. Called with the
- * communicator's lock held. */
+/* Record the arrival times of messages and releases for links that no thread uses at the moment.
+ * Called with the communicator's lock held. */
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *communicator);
 
 #endif
