@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nh.h -- NH, a universal hash function that is as fast as memory delivers the data.
+/* nh.h -- NH, a universal hash function. It hashes data at memory speed.
  *
  * A block has 32-bit words m[0], m[1], ..., little-endian. Pass p = 0 .. 3 computes a sum over
  * pairs of words. The sum is modulo 2^64; key words are added to data words modulo 2^32:

@@ -15,7 +15,8 @@ cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char 
 /* Return CGP_ESTATE if the pipeline has failed. */
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
 
-/* Check, at the start of a public call, the handle `pipeline` and that this process created it. */
+/* Check at the start of a public call that the handle `pipeline` is not NULL, and that this process
+ * created the pipeline. */
 #define CGP__PIPELINE(pipeline)                                                                    \
     do {                                                                                           \
         CGP__NEED(pipeline);                                                                       \

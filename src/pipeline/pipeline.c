@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline.c -- create, configure and destroy a pipeline. */
+/* pipeline.c -- creates, configures and destroys pipelines. */
 #include "pipeline/pipeline.h"
 
 #include "pipeline/alive.h"
@@ -42,7 +42,7 @@ typedef struct whole {
     cgp__step step;
 } whole;
 
-/* Create a pipeline; set *out to it, or to NULL if out of memory. */
+/* Create a pipeline and set *out. If memory runs out, leave *out unchanged. */
 static cgp_status make(cgp_pipeline **out) {
     whole *w = NULL;
     CGP_TRY(CGP__NEW(w, 1, "pipeline"));
@@ -234,8 +234,8 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->failures.watch(ranks->communicator, timeout_ns));
     if (status != CGP_OK)
-        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* all ranks get here
-                                                                         * together */
+        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* all ranks reach this
+                                                                         * call */
     return status;
 }
 

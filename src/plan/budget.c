@@ -54,7 +54,7 @@ typedef struct budget {
     cgp_plan *best;
     /* makespan in FLOPs at which to give up a plan that does not fit */
     double too_slow;
-    /* the makespan of the last plan reached `too_slow` */
+    /* set if the last plan does not fit and its makespan reached `too_slow` */
     bool hopeless;
 } budget;
 

@@ -25,16 +25,16 @@ typedef struct cgp__link_plan {
      * on one rank, and the sender is host-addressable and the receiver is not, the receiver holds
      * the buffers. Such a receiver can copy only from its own host memory. */
     int holder;
-    /* The buffers are in the holder's host memory, because one device cannot access the memory of
-     * the other. */
+    /* Set if the buffers are in the holder's host memory, because one device cannot access the
+     * memory of the other. */
     bool in_host;
     /* offset of the sender's buffers, in the holder's device or host memory */
     int64_t offset;
-    /* The ends are on different ranks, so the receiver has its own buffers, in device or host
-     * memory. */
+    /* receives: set if the ends are on different ranks, so the receiver has its own buffers.
+     * receives_in_host: set if these buffers are in host memory, otherwise in device memory. */
     bool receives, receives_in_host;
     int64_t receive_offset;
-    /* The sender also has buffers in its device memory, at shared_offset. If both ends are
+    /* Set if the sender also has buffers in its device memory, at shared_offset. If both ends are
      * processes of one host, the receiver copies from these buffers. */
     bool shares;
     int64_t shared_offset;

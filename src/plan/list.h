@@ -68,8 +68,8 @@ typedef struct cgp__list {
 typedef struct cgp__minibatch {
     int64_t samples;
     bool forward_only;
-    /* The first micro-batch adds its weight gradients to the sums of earlier steps. If there are
-     * gradient groups or replicas, only the first gradient group of the whole mini-batch does
+    /* Set if the first micro-batch adds its weight gradients to the sums of earlier steps. If there
+     * are gradient groups or replicas, only the first gradient group of the whole mini-batch does
      * so. */
     bool adds;
     int chunks;

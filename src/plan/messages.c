@@ -168,8 +168,8 @@ static cgp_status list_stage_edges(cgp__messages *m, size_t n) {
     int *first = m->first_stage_edge = cgp__calloc(n + 2, sizeof *first);
     int *list = m->stage_edges = cgp__calloc(2 * (size_t)m->n_edges, sizeof *list);
     if (!first || !list) return cgp__no_memory("plan: edges", n * sizeof *first);
-    /* Store stage j's count at first[j + 2]. After the prefix sum, first[j + 1] is where stage j
-     * starts, and filling the list advances it to the start of stage j + 1. */
+    /* Store stage j's count at first[j + 2]. After the prefix sum, first[j + 1] is the start of
+     * stage j. Filling the list advances first[j + 1] to the start of stage j + 1. */
     for (int e = 0; e < m->n_edges; e++) {
         first[m->edges[e].edge.from + 2]++;
         first[m->edges[e].edge.to + 2]++;

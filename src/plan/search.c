@@ -77,8 +77,8 @@ static void keep(cgp__plan_search *s, cgp_search_result *out, const cgp_search_c
     s->slowest = last->makespan + last->update;
 }
 
-/* Store the status and message of the first plan that could not be made. Return other failures than
- * bad options, limits and devices. */
+/* Store the status and message of the first plan that could not be made. Return all failures other
+ * than CGP_EINVAL, CGP_ELIMIT and CGP_EDEVICE. */
 static cgp_status refuse(cgp__plan_search *s, cgp_status status) {
     if (status != CGP_EINVAL && status != CGP_ELIMIT && status != CGP_EDEVICE) return status;
     if (s->refused != CGP_OK) return CGP_OK;
@@ -231,7 +231,7 @@ static cgp_status try_in_flight(cgp__plan_search *s, const cgp_schedule_info *in
     return CGP_OK;
 }
 
-/* Try the numbers of stages on a device. */
+/* Try a schedule with the numbers of stages per device that the options allow. */
 static cgp_status try_virtual(cgp__plan_search *s, const cgp_schedule_info *info,
                               cgp_plan_options *o, cgp_search_result *out) {
     static const int numbers[] = {2, 3, 4, 6, 8};
@@ -358,7 +358,7 @@ static cgp_status settle(cgp__plan_search *s, const cgp_plan_options *options,
     return status;
 }
 
-/* Move layers of all choices; keep them sorted. */
+/* Move layers of all choices; keep the choices sorted. */
 static cgp_status settle_all(cgp__plan_search *s, const cgp_plan_options *options,
                              cgp_search_result *out) {
     cgp_search_choice *choices = out->choices;
@@ -374,7 +374,7 @@ static cgp_status settle_all(cgp__plan_search *s, const cgp_plan_options *option
     return CGP_OK;
 }
 
-/* Keep the plan with the least memory, or a faster one near it, if it fits. */
+/* Search near the plan with the least memory, and keep the best plan that fits. */
 static cgp_status keep_smallest(cgp__plan_search *s, const cgp_plan_options *options,
                                 cgp_search_result *out) {
     cgp_plan_options o = *options;

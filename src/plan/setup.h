@@ -21,11 +21,11 @@ typedef struct cgp__setup {
     bool *recomputed;
     cgp_precision precision;
     cgp_convolution convolution;
-    /* The schedule has R, because `recompute` asks for it or the caller's table has it. Set by
-     * plan.c, then by actions.c. */
+    /* True if the schedule has R, because `recompute` needs R or the caller's table has R. Written
+     * by plan.c, then by actions.c. */
     bool recomputes;
-    /* The schedule has I and W, so programs run all input backward before all weight backward. Set
-     * by actions.c. */
+    /* True if the schedule has I and W. Programs then run all input backward before all weight
+     * backward. Written by actions.c. */
     bool splits;
     /* numbers of samples in a mini-batch and in a micro-batch */
     int64_t batch, microbatch;

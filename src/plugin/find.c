@@ -36,7 +36,7 @@ static const void *find_now(entry_at *at, const char *name) {
 }
 
 /* Return CGP_EINVAL, because no backend or transport has this name. The message has all names, the
- * nearest name, and reasons about plug-ins. */
+ * nearest name, and the text of cgp__plugins_reasons(). */
 static cgp_status fail(const char *object, entry_at *at, const char *name) {
     const char *names[MAX_NAMES];
     char list[512] = "", reasons[2048];

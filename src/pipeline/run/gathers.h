@@ -11,7 +11,7 @@
 
 typedef struct cgp__ranks cgp__ranks;
 
-/* Broadcast `bytes` of data from rank `root`. */
+/* Broadcast `bytes` bytes of `data` from rank `root` to all ranks. */
 cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, size_t bytes);
 
 /* Gather per-device data on all ranks. `data` has `bytes` bytes for each device. Before the call,

@@ -5,7 +5,8 @@
  *     stall:2B5            the action never ends, as if a kernel hung, until the pipeline is
  *                          destroyed
  *     delay:2B5:0.8        the action takes 0.8 s longer
- *     delay:5              every computing action takes 0 .. 5 ms longer, random by action and step
+ *     delay:5              every compute action takes 0 .. 5 ms longer; the delay is a random
+ *                          function of action and step
  *     kill:3B5             the process of the action gets SIGKILL; stop: it gets SIGSTOP; exit: it
  *                          exits with code 1
  *     lost:1SEND_F5        the message never arrives; corrupt: a bit flips; twice: it arrives twice

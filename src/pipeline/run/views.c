@@ -61,7 +61,7 @@ static bool waits_for_buffer(const cgp__executor *executor, int edge, int side) 
     return false;
 }
 
-/* Return whether a transfer waits for an event of the device at its other end. If the transfer is
+/* Return true if a transfer waits for an event of the device at its other end. If the transfer is
  * enqueued, the worker's device waits; otherwise the worker itself waits. Between ranks, only
  * shared edges have events. */
 static bool waits_for_event(const cgp__worker *worker, const cgp__bound_action *bound,

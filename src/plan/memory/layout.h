@@ -13,7 +13,8 @@ typedef struct cgp__live_range {
     int64_t bytes;
     /* first and last time at which the block is in use */
     int start, end;
-    /* the block lives from F into backward, or from I into W, and is part of the saved slot */
+    /* set if the block lives from F into backward, or from I into W; it is then part of the saved
+     * slot */
     bool saved;
     /* number of unread gradients in the block; used while programs are made */
     int gradients;

@@ -16,9 +16,9 @@
  * programming finds the division of the sorted sizes into groups that needs the fewest bytes.
  *
  * Each block has an owner, which is the kind of the range that first took the block. A range takes
- * the first free block that its kind owns. If there is none, the range takes a new block; if there
- * is none either, it takes a block that another kind owns. So the ranges of one kind lie at few
- * different offsets.
+ * the first free block that its kind owns. If its kind owns no free block, the range takes a block
+ * of the group that has no owner. If all blocks have owners, the range takes a free block that
+ * another kind owns. So the ranges of one kind lie at few different offsets.
  *
  * The other method is first fit by decreasing size. Ranges are placed one by one: the largest
  * first, and ranges of one size in order of time. A range prefers offsets at which other ranges of

@@ -8,8 +8,9 @@
  *     gradient slot   from the first RECV_B, or B or I, to B or W
  *
  * A SEND immediately follows the action that makes its message, so no action takes a slot between
- * the two. If the lifetimes of a stage's input slots and saved slots always end together, the two
- * may be placed as one range. The same holds for its saved slots and gradient slots.
+ * the two. If the lifetimes of a stage's input slots and saved slots always end together, an input
+ * slot and its saved slot may be placed as one range. The lifetimes of saved slots and gradient
+ * slots always end together, so they may also be placed as one range.
  *
  * The smallest of several placements is used (pool.h). Each different combination of offsets of an
  * action's slots needs another bound instance and another captured graph. So a placement is
@@ -26,8 +27,8 @@
 #include "plan/placement.h"
 #include "plan/program/program.h"
 
-/* Facts about a micro-batch on a stage, collected before the lifetimes are: whether the micro-batch
- * is recomputed, has a backward, has a split backward (I), and has a W. */
+/* Facts about a micro-batch on a stage, collected before lifetimes are computed. The flags are set
+ * if the micro-batch is recomputed, has a backward, has a split backward (I), or has a W. */
 typedef struct facts {
     bool recomputed, backward, split, weight;
 } facts;

@@ -193,8 +193,9 @@ cgp_status cgp__builder_recompute(cgp__stage_builder *builder, cgp__program *pro
 /* Return the location at which backward finds a value. */
 cgp__location cgp__builder_operand(const cgp__stage_builder *builder, int value);
 
-/* These functions fill a program. forward.c: forward, in the order of the nodes. backward.c:
- * backward, in descending order of the nodes. recompute.c: R, from forward's calls. */
+/* These functions fill programs. The first function makes forward, in the order of the nodes
+ * (forward.c). The second makes backward, in descending order of the nodes (backward.c). The third
+ * makes the program of R from the calls of forward (recompute.c). */
 cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_backward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);

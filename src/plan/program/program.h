@@ -5,12 +5,12 @@
  *     program         runs for                         results that backward needs go to
  *     forward_nosave  F of a recomputed micro-batch,   nowhere: all in the workspace
  *                     evaluation, inference
- *     forward_saved   F of any other                   its saved slot
+ *     forward_saved   F of other micro-batches         its saved slot
  *     recompute       R: the calls of forward_saved    its saved slot
  *                     that backward needs
  *     backward        B; if backward is split, the     (reads the saved slot)
- *                     first `n_input` calls are I,
- *                     the others W
+ *                     first `n_input` calls are I
+ *                     and the other calls are W
  *
  * Forward programs collect statistics in accumulators; recomputation collects none. Op state
  * changes only at the end of a step, when the accumulators update it.
@@ -41,7 +41,7 @@ enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, C
  * workspace, it first copies the caller's data to the workspace and then converts them. */
 typedef struct cgp__call {
     int node;
-    /* RELU fused into the call, NULL: none (fuse.c) */
+    /* RELU that is fused into the call (fuse.c); NULL: none */
     const cgp__node *relu;
     cgp_op_direction direction;
     uint32_t add;

@@ -139,8 +139,8 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     return status;
 }
 
-/* Wait until the other ranks end too. The wait has a time limit, because other ranks may have
- * ended. */
+/* Wait until the other ranks end too. The wait has a time limit, because a rank that was killed
+ * never answers. */
 static void end_together(cgp_communicator *c) {
     for (int r = 0; r < 2 * c->ranks; r++)
         c->requests[r] = MPI_REQUEST_NULL;
