@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libm.c -- computes a digest of libm's results. Equal digests show that two processes compute the
- * same bits. The last bit of a result depends on the C library, and on the variant of the function
- * that the library selects for the processor. Initial weights, learning rates and the `ref` kernels
+ * same bits. The last bit of a result depends on the C library, and on the function variant that
+ * the library selects for the processor. Initial weights, learning rates and the `ref` kernels
  * depend on these functions. */
 #include "base/base.h"
 

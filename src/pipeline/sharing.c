@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sharing.c -- checks that two plans place parameters, gradients, optimizer state and op states at
- * the same offsets, so that pipelines of the two plans can share this memory. These sections come
+/* sharing.c -- checks whether pipelines of two plans can share memory. Both plans must place
+ * parameters, gradients, optimizer state and op states at the same offsets. These sections come
  * first in each device's memory. Each section is compared separately, because a plan for inference
  * has no gradients. */
 #include "pipeline/sharing.h"

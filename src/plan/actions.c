@@ -114,8 +114,8 @@ cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *o) {
 
 /* --- table --- */
 
-/* Return the FLOPs [6][stages] of F, of I, of W, of R, of an addition of partial sums after I, and
- * of an addition of partial sums after W. */
+/* Return FLOPs [6][stages]. The six rows are F, I, W, R, the addition of partial sums after I, and
+ * the addition of partial sums after W. */
 static double *stage_costs(const cgp_plan *plan) {
     const size_t n = (size_t)plan->placement.n_stages;
     double *costs = cgp__calloc(6 * n, sizeof *costs);
@@ -308,8 +308,8 @@ static cgp_status bound_forward_stages(cgp_plan *plan, const cgp_schedule_costs 
     return CGP_OK;
 }
 
-/* Simulate the step with FLOPs as costs. Give each edge as many buffers as it needs so that no
- * sender blocks, but at least 2, which excludes a deadlock. */
+/* Simulate the step with FLOPs as costs. Give each edge enough buffers that no sender blocks. At
+ * least 2 buffers exclude a deadlock. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
     const size_t n = (size_t)plan->placement.n_stages;
     const cgp_schedule_costs given = {.forward = costs,

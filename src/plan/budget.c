@@ -67,7 +67,7 @@ static bool is_better(const cgp_plan *a, const cgp_plan *b) {
     return of_a != of_b ? of_a < of_b : cgp__plan_fullest(a) < cgp__plan_fullest(b);
 }
 
-/* Keep a plan if it is the best so far, else destroy it. */
+/* Keep a plan if it is the best plan so far; otherwise destroy it. */
 static void consider(budget *b, cgp_plan *plan) {
     if (b->best && !is_better(plan, b->best)) {
         cgp_plan_destroy(plan);

@@ -14,8 +14,8 @@ cgp_status cgp__plan_budget(cgp_plan **out, const cgp_model *model, const cgp_pl
 
 /* Find the least memory_limit: cgp__plan_budget() finds a plan that fits with this limit, but finds
  * no such plan with a limit one byte smaller. The value of the options' own limit has no influence.
- * *least is 0 if the options have no limit, if a limit in a device's name is too small, or if the
- * model is too large for this search. */
+ * *least is 0 in three cases: the options have no limit, a limit in a device's name is too small,
+ * or the model is too large for this search. */
 cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options *options,
                                   int64_t *least);
 

@@ -81,8 +81,8 @@ static cgp_status add_tie(cgp_plan *plan, int from, int to) {
     return add_link(plan, from, to, CGP__TIE_BYTES, 2);
 }
 
-/* For a tied parameter, add a link from each device that uses the parameter to the parameter's
- * owner, and from the owner to each device that holds a copy. */
+/* Add the links of a tied parameter: from each device that uses the parameter to the owner, and
+ * from the owner to each device that holds a copy. */
 static cgp_status add_ties(cgp_plan *plan, int p) {
     const cgp__parameter *param = &plan->setup.model->params[p];
     const int owner = plan->parameters.copies[plan->parameters.first_copy[p]].device;
@@ -147,7 +147,7 @@ int64_t cgp__plan_lower_half(int64_t bytes) {
     return cgp__min(bytes, cgp__align_up(bytes / 2));
 }
 
-/* Add a device's links to the replicas with which it exchanges halves of each gradient piece. If
+/* Add the links over which a device exchanges halves of each gradient piece with other replicas. If
  * the device is not host-addressable, it copies received halves to its workspace and adds them from
  * there. */
 static cgp_status add_exchanges(cgp_plan *plan, int device) {

@@ -12,8 +12,8 @@
  * The chain of a model input's gradient ends in the first stage that makes a part of this gradient.
  * That stage gives the complete gradient to the caller.
  *
- * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is bit-identical for every balance, and a stage
- * never has to add two partial sums. */
+ * So a stage never has to add two partial sums: the sum ((g4 + g3) + g2) + g1 over uses 1..4 is
+ * bit-identical for every balance. */
 #include "plan/messages.h"
 
 #include <stdlib.h>
@@ -145,8 +145,8 @@ static cgp_status add_activation(lister *l, int value) {
     return CGP_OK;
 }
 
-/* Add the edges on which a value's gradient returns, from the last stage that makes a part of the
- * gradient to the stage that made the value. */
+/* Add the edges of a value's gradient. The chain of edges leads from the last stage that makes a
+ * part of the gradient to the stage that made the value. */
 static cgp_status add_gradient(lister *l, int value, cgp__results *results) {
     const int producer = producer_stage(l, value), *first = &l->out->first_reader[value];
     int from = -1;

@@ -23,8 +23,8 @@ cgp_status cgp__precision_check_backend(cgp_precision precision, const cgp_backe
 /* Return the arithmetic that devices use with these options. */
 cgp__arithmetic cgp__arithmetic_with(cgp_precision precision, cgp_convolution convolution);
 
-/* These functions return the type of activations and of their gradients, the arithmetic, the type
- * of a value, and the size in bytes of a value for n samples. */
+/* These functions return, in this order: the type of activations and their gradients; the
+ * arithmetic; the type of a value; the size in bytes of a value for n samples. */
 cgp_dtype cgp__activation_type(const cgp__setup *setup);
 cgp__arithmetic cgp__arithmetic_of(const cgp__setup *setup);
 cgp_dtype cgp__value_type(const cgp__setup *setup, int value);

@@ -236,8 +236,8 @@ static cgp_status join(const cgp__execution *s, int site, bool *forked) {
     return joins ? s->worker->backend->streams->join(s->worker->device) : CGP_OK;
 }
 
-/* Before a call goes to the branch, make COMPUTE wait for the branch's previous call, then make the
- * branch wait for all calls enqueued so far. */
+/* Prepare the branch for a call. First make COMPUTE wait for the branch's previous call, then make
+ * the branch wait for all calls enqueued so far. */
 static cgp_status fork_branch(const cgp__execution *s, bool *forked) {
     CGP_TRY(join(s, CGP__SITE_JOIN, forked));
     *forked = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- makes a JSON object with the state of this rank's devices (what each device runs
- * or waits for), and the last known state of the other ranks. */
+/* diagnosis.c -- makes the JSON object of a diagnosis. It has the state of this rank's devices
+ * (what each device runs or waits for), and the last known state of the other ranks. */
 #include "pipeline/run/diagnosis.h"
 
 #include "model/model.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* landings.h -- hands messages between ranks over to the transport when their copies are complete.
- * Only the worker calls these functions. */
+/* landings.h -- passes messages between ranks to the transport when the messages' copies are
+ * complete. Only the worker calls these functions. */
 #ifndef CGP_SRC_PIPELINE_RUN_LANDINGS_H
 #define CGP_SRC_PIPELINE_RUN_LANDINGS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* staging.h -- copies between the host and a device with its own memory, on queue COMPUTE, through
- * a ring of pieces of planned host memory. Only the worker calls these functions. If the device
- * shares the host's memory, its worker has no ring and takes no pieces. */
+/* staging.h -- copies between the host and a device with its own memory. The copies run on queue
+ * COMPUTE, through a ring of pieces of planned host memory. Only the worker calls these functions.
+ * If the device shares the host's memory, its worker has no ring and takes no pieces. */
 #ifndef CGP_SRC_PIPELINE_RUN_STAGING_H
 #define CGP_SRC_PIPELINE_RUN_STAGING_H
 

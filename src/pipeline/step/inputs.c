@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.c -- checks the caller's tensors before anything runs. Each rank checks the tensors that
- * its stages read. Then one exchange lets all ranks agree on the number of samples, the counts of
- * the losses, the constants of the update (from rank 0), and the settings. */
+ * its stages read. Then all ranks exchange and compare the number of samples and the settings. The
+ * same exchange distributes the counts of the losses, and the constants of the update from rank
+ * 0. */
 #include "pipeline/step/inputs.h"
 
 #include "pipeline/alive.h"

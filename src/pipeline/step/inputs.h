@@ -26,8 +26,8 @@ bool cgp__inputs_has_targets(const cgp_pipeline *pipeline);
 /* Return the bytes of a rank's part of the exchange in cgp__inputs_check(). */
 size_t cgp__inputs_part_bytes(const cgp__setup *setup);
 
-/* The first function checks the caller's tensors for gradients of inputs. After the run, the second
- * function sets those gradients to zero that no stage computes. */
+/* The first function checks the caller's tensors for gradients of inputs. If no stage computes the
+ * gradient of an input, the second function sets this gradient to zero after the run. */
 cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t samples);
 void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline);
 

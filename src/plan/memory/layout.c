@@ -3,9 +3,9 @@
  * storage allocation.
  *
  * All saved ranges are in use at the same time, between forward and backward. So the slot is as
- * large as the sum of these ranges, and they lie in the slot in order of time. All other ranges are
- * packed around the saved ranges, because the upper part of the slot is free early in forward and
- * late in backward. The part of the slot in use grows and shrinks like a stack:
+ * large as the sum of these ranges, and they lie in the slot in order of time. The upper part of
+ * the slot is free early in forward and late in backward. So all other ranges are packed around the
+ * saved ranges. The part of the slot in use grows and shrinks like a stack:
  *
  *     offset                                     saved ranges, and others that fit around them
  *       ^      . . . . . . . ####|#### . . . .
@@ -16,8 +16,8 @@
  * If backward is split into I and W, other actions run between the two. Then the gradients that I
  * leaves for W also live in the slot. The forward values that W reads lie at the bottom. Above them
  * lie the values that only I reads, longest-lived first. The gradients for W form a second stack,
- * which hangs from the top of the slot and grows downwards in the order in which I makes the
- * gradients. The lower stack shrinks as the hanging stack grows. The slot has no room for the first
+ * in the order in which I makes them. This stack hangs from the top of the slot and grows
+ * downwards. The lower stack shrinks as the hanging stack grows. The slot has no room for the first
  * gradients, so they lie in a gradient slot, which is in use from I to W. So the saved slot is only
  * as large as the forward values.
  *
@@ -129,8 +129,8 @@ static void build_tree(stack *s) {
 }
 
 /* Search the ranges of a stack from index `i` on. If `lives`, return the index of the first range
- * that lives at the same time as `with`; otherwise, of the first range that does not. Return n if
- * there is no such range. */
+ * that lives at the same time as `with`. Otherwise return the index of the first range that does
+ * not live at that time. Return n if there is no such range. */
 static int find(const stack *s, int i, const cgp__live_range *with, bool lives, int64_t *steps) {
     int p = s->leaves + i;
     while (i < s->n) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outside.c -- counts the bytes that custom ops keep outside the plan from a forward to the
- * matching backward, for all micro-batches that a stage has in flight:
+/* outside.c -- counts the bytes that custom ops keep outside the plan between a forward and its
+ * backward. The sum covers all micro-batches that a stage has in flight:
  *
  *     a stage's micro-batches in flight x bytes of a full micro-batch, summed over its custom ops
  *

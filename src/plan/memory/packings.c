@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* packings.c -- places prepacked weights. Kernels with the same parameters and the same layout
- * share one prepacked copy. These copies come last in a device's memory, so that the device can
- * drop them. */
+ * share one prepacked copy. Prepacked copies come last in a device's memory, so the plan can drop
+ * them. */
 #include "plan/memory/packings.h"
 
 #include <string.h>

@@ -3,8 +3,7 @@
  *
  * A device that uses a parameter has a copy of the parameter. For each use on this device that
  * backward reaches, the device also has a gradient buffer. After the last backward, the buffers of
- * all devices are added in the order of the uses, and every device gets the sum in its first
- * buffer:
+ * all devices are added in the order of the uses. The first buffer of every device gets the sum:
  *
  *     uses of p        u0 (device 0)    u1 (device 0)    u2 (device 1)
  *     gradients        g0 = g0 + g1 + g2                 g2 = g0
@@ -13,8 +12,8 @@
  * copy, the copy has one buffer of zeros, which lies after all buffers that backward writes. A
  * frozen parameter has neither buffers nor optimizer state.
  *
- * With gradient groups, each buffer that backward writes also has buffers of partial sums. These
- * lie at the same offset in separate sections (schedule/gradient_groups.h). */
+ * If there are gradient groups, each buffer that backward writes also has buffers of partial sums.
+ * The partial sums lie at the same offset in separate sections (schedule/gradient_groups.h). */
 #include "plan/memory/parameters.h"
 
 #include "model/model.h"

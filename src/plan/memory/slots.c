@@ -291,8 +291,8 @@ static void change(const walker *w, int range, int i, bool begins, int *count, i
     *bytes += begins ? r->bytes : -r->bytes;
 }
 
-/* Find the largest number of slots of each stage in use at one time, and the largest number of
- * bytes of all slots in use at one time. */
+/* Find two maxima over time: the number of slots of each stage in use, and the bytes of all slots
+ * in use. */
 static void count_slots(walker *w, cgp__placement *of, int *counts) {
     const int stages = w->device->stages;
     int64_t bytes = 0;

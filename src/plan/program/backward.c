@@ -210,8 +210,8 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
     return new_gradient(b, value, time);
 }
 
-/* Return true if a later input of the node is the same value as input k, and one call makes the
- * gradients of both. */
+/* Return true if a later input of the node is the same value as input `k`. One call then makes the
+ * gradients of both inputs. */
 static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
     for (int j = k + 1; j < node->n_inputs; j++) {
         if (node->inputs[j] == node->inputs[k] && dx[j].arena != CGP__NOWHERE) return true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c -- makes the kernel calls of a stage's forward, in order of the nodes. The first calls
- * copy model inputs from the caller's memory, if the device keeps an input in another type or
- * cannot read the input in place.
+ * copy those model inputs from the caller's memory that the device keeps in another type or cannot
+ * read in place.
  *
  * An op's result takes over the memory of one of the op's inputs, if the op may overwrite this
  * input and no later call reads it. So in x + dropout(linear(y)), the linear writes into the sum's

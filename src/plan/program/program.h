@@ -36,9 +36,10 @@ typedef struct cgp__states cgp__states;
 /* Indices of a stage's programs. */
 enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
 
-/* One kernel run. If `node` is -1, the call is a sum dx[0] += dy (if `sums`), or a copy dx[0] = dy
- * of `copy_count` elements per sample. A copy may convert the type of the elements. If a copy has a
- * workspace, it first copies the caller's data to the workspace and then converts them. */
+/* One kernel run. If `node` is -1, the call runs no op: if `sums`, it adds dx[0] += dy; otherwise
+ * it copies dx[0] = dy. Both have `copy_count` elements per sample. A copy may convert the type of
+ * the elements. If a copy has a workspace, it first copies the caller's data to the workspace and
+ * then converts them. */
 typedef struct cgp__call {
     int node;
     /* RELU that is fused into the call (fuse.c); NULL: none */

@@ -95,8 +95,8 @@ static void require(cgp__stage_builder *b, int i, int *n) {
     b->required_list[(*n)++] = i;
 }
 
-/* Record a read of a value. If the value must be recomputed first, list a recomputation of the node
- * that makes it, after recomputations of all ancestors that must also run again. */
+/* Record a read of a value. If the value must be recomputed first, list recomputations of all
+ * ancestors that must run again, then of the node that makes the value. */
 static void read_value(cgp__stage_builder *b, int value, int time, int last, bool *failed) {
     note_read(b, value, last, true);
     if (!b->of[value].recomputed || is_live(b, value, time)) return;
