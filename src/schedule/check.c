@@ -10,9 +10,10 @@
  *                   no backward at all, if the stage has no gradient edge
  *                   RECV_B ... < B or I < SEND_B ...
  *
- * Then the simulator runs the schedule without times and with unbounded buffers. An action that
- * blocks in this run is in a deadlock. Last, the least capacities of the edges are found: the
- * simulator starts with one buffer per edge and adds buffers where it blocks. */
+ * Then the simulator runs the schedule without times and with unbounded buffers. If an action stays
+ * blocked in this run, the schedule deadlocks. Last, the simulator finds the least capacities of
+ * the edges. It starts with one buffer per edge, and adds buffers where a SEND blocks in a
+ * deadlock. */
 #include "schedule/check.h"
 
 #include "base/json.h"
@@ -35,7 +36,7 @@ typedef struct position_index {
     cgp_action_kind *ends;
 } position_index;
 
-/* Return the address of the index entry for an action. `place`: the stage of a compute action, or
+/* Return the address of the index entry for an action. `place` is the stage of a compute action, or
  * the edge of a transfer. */
 static int *slot(const position_index *x, cgp_action_kind kind, int place, int microbatch) {
     const size_t stages = (size_t)x->schedule->stages;
@@ -87,9 +88,9 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
     return CGP_OK;
 }
 
-/* Fill in the positions of compute actions, or of transfers. This must be called for compute
- * actions first. A repeated compute action has repeated transfers, and the error message should
- * name the compute action. */
+/* Fill in the index: the positions of compute actions, or of transfers. Call this for compute
+ * actions first. If a compute action is repeated, its transfers are repeated too, and the error
+ * message should name the compute action. */
 static cgp_status fill_index(position_index *x, bool transfers) {
     cgp__cursor at = {0};
     while (cgp__next(x->schedule, &at)) {
@@ -136,8 +137,8 @@ static cgp_status check_after(const position_index *x, int stage, int position, 
                   cgp_action_text(a, text, sizeof text), first);
 }
 
-/* Check that a micro-batch has one backward, either B or I and W, and that its actions are in
- * order. */
+/* Check that a micro-batch has one backward (either a B, or an I and a W), and that the actions of
+ * the micro-batch are in order. */
 static cgp_status check_backward(const position_index *x, int j, int i) {
     const int f = *slot(x, CGP_ACTION_F, j, i), r = *slot(x, CGP_ACTION_R, j, i);
     const int both = *slot(x, CGP_ACTION_B, j, i);
@@ -161,8 +162,8 @@ static cgp_status check_backward(const position_index *x, int j, int i) {
     return CGP_OK;
 }
 
-/* Set needed [stages] to true for the stages at the ends of gradient edges. These stages must have
- * a backward. */
+/* Set needed[j] to true for each stage j that sends or receives gradients. These stages must have a
+ * backward. */
 static void find_gradients(const position_index *x, bool *needed) {
     const cgp_schedule *s = x->schedule;
     for (int e = 0; x->backward && e < s->n_edges; e++) {

@@ -33,8 +33,8 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
     return cgp__schedule_finish(out, forward, cgp__generate_forward_only(forward, &options, 0));
 }
 
-/* Check that the micro-batches of one kind of action ascend on one stage. B counts as I and as
- * W. */
+/* Check that a stage runs its actions of one kind in ascending order of micro-batches. A B counts
+ * as both an I and a W. */
 static bool ascends(const cgp_schedule *schedule, int stage, cgp_action_kind kind) {
     const int device = schedule->device_of[stage];
     const bool backward = kind != CGP_ACTION_F;

@@ -8,22 +8,22 @@
  *     stage 2    .  . F0 F1  . B0 F2 B1 F3 B2 ...
  *     stage 3    .  .  . F0 B0 F1 B1 F2 B2 F3 ...
  *
- * A stage without a trainable parameter, but with a trainable parameter in an earlier stage, has
- * only I. If an action is removed, no other action waits for it, and none is delayed, so the rest
- * cannot deadlock. */
+ * If a stage has no trainable parameter, but an earlier stage has one, the stage runs I without W.
+ * No remaining action waits for a removed action, and no remaining action starts later than before
+ * the removal. So the remaining schedule cannot deadlock. */
 #include "schedule/table.h"
 
 #include <stdlib.h>
 
-/* Return true if a stage runs an action. */
+/* Return true if a stage with this kind of backward runs the action. */
 static bool runs(const cgp_action *a, cgp_stage_backward backward) {
     if (a->kind == CGP_ACTION_F) return true;
     return backward == CGP_BACKWARD_FULL ||
            (backward == CGP_BACKWARD_INPUT && a->kind != CGP_ACTION_W);
 }
 
-/* Copy the actions that run. A B whose W is removed becomes I. An F whose partner is removed is not
- * overlapped. */
+/* Copy the actions that run. If a stage needs no W, each of its Bs becomes an I. If the partner of
+ * an overlapped F is removed, the copy of the F is not marked as overlapped. */
 static cgp_status leave_out(cgp_schedule *schedule, const cgp_stage_backward *stages) {
     cgp_schedule *rest = NULL;
     cgp__cursor at = {0};

@@ -34,8 +34,8 @@ typedef struct cgp__gradient_place {
     /* index of the buffer in the stack */
     int buffer;
     /* Number of additions after the micro-batch. Addition k = 0, 1 .. adds buffer number `buffer` -
-     * k to buffer number `buffer` - k - 1. If it is 0, another micro-batch of the group follows, or
-     * the group's sum waits for its right sibling. */
+     * k to buffer number `buffer` - k - 1. If there are none, another micro-batch of the group
+     * follows, or the group's sum waits for its right sibling. */
     int additions;
 } cgp__gradient_place;
 
@@ -43,8 +43,9 @@ typedef struct cgp__gradient_place {
  * message has the nearest valid numbers. */
 cgp_status cgp__gradient_groups_check(int groups);
 
-/* `microbatch`: its number in the whole mini-batch of `microbatches`. `groups`, `replicas`: powers
- * of two. Cost: O(log groups). */
+/* Return the buffer and the additions of a micro-batch. `microbatch` is its number in the whole
+ * mini-batch, which has `microbatches` micro-batches. `groups` and `replicas` must be powers of
+ * two. Cost: O(log groups). */
 cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int groups,
                                            int replicas);
 
@@ -56,7 +57,8 @@ int cgp__gradient_partials(int microbatches, int groups);
  * the nearest numbers that work. */
 cgp_status cgp__replicas_check(int replicas, int groups);
 
-/* Return the first micro-batch of a replica. Replica `replicas`: the number of micro-batches. */
+/* Return the first micro-batch of a replica. If `replica` equals `replicas`, return the number of
+ * micro-batches. */
 int cgp__replica_first(int replica, int microbatches, int replicas);
 
 #endif

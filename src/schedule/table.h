@@ -88,9 +88,9 @@ bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 
 /* --- freeze.c --- */
 
-/* For each stage, find the kind of action that ends a micro-batch. The result [stages] is freed by
- * the caller. The kind is F on a stage without backward. It is B or I if all backward actions of
- * the stage are of that kind. Otherwise it is W, but a B also ends its micro-batch. */
+/* For each stage, find the kind of action that ends a micro-batch. The caller frees the result,
+ * (*ends)[stages]. The kind is F on a stage without backward. It is B or I if all backward actions
+ * of the stage are of that kind. Otherwise it is W, but a B also ends its micro-batch. */
 cgp_status cgp__stage_ends(const cgp_schedule *schedule, cgp_action_kind **ends);
 
 /* Return true if an action ends its micro-batch on its stage. */

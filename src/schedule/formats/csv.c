@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* csv.c -- parses a schedule in the CSV format of PyTorch's pipelining, in both of its dialects.
  *
- *     0F0,0F1,,0B0,0B1          one line per device, one cell per time step; blank: it idles
+ *     0F0,0F1,,0B0,0B1          one line per device, one cell per time step; blank: idle
  *     ,1F0,1B0,1F1,1B1
  *
  * A text may also have transfers, as in 0F0,0SEND_F0,0RECV_B0,... It must have either all transfers
@@ -29,8 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers with more digits are rejected. This many digits already exceed CGP__SCHEDULE_LIMIT by
- * far. */
+/* Numbers with more than MAX_DIGITS digits are rejected. CGP__SCHEDULE_LIMIT has 8 digits. */
 enum { MAX_DIGITS = 8 };
 
 /* --- messages --- */
@@ -76,7 +75,7 @@ static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE
 enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };
 
 /* Read an action such as "12SEND_F3", which must end at `end`. If the action is skipped, out->stage
- * stays -1. Set *full to whether the action is BW. */
+ * stays -1. Set *full to true if the action is BW, else to false. */
 static cgp_status read_action(const cgp__csv *r, const char *at, const char *end, cgp_action *out,
                               bool *full) {
     *out = (cgp_action){.stage = -1, .edge = -1};
@@ -158,8 +157,8 @@ static cgp_status read_pair(cgp__csv *r) {
 }
 
 /* Move r->at to the end of a quoted cell, and set r->begin and r->stop to the content of the cell.
- * A quote in the content is written twice; such cells are errors anyway, because no action contains
- * a quote. */
+ * In a quoted cell, two quotes stand for one quote. A cell with such a quote is an error anyway,
+ * because no action contains a quote. */
 static cgp_status find_quoted(cgp__csv *r) {
     const char *close = r->begin + 1;
     while (close < r->end && (*close != '"' || (close + 1 < r->end && close[1] == '"')))

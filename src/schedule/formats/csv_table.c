@@ -59,8 +59,9 @@ static void count_from_zero(cgp__csv *r) {
 }
 
 /* Check that every stage has an F of every micro-batch. With this check, the size of the text
- * bounds the numbers of stages and micro-batches. If the text has fewer cells than such forwards,
- * one of the first n_cells + 1 forwards is missing. */
+ * bounds the numbers of stages and micro-batches. If stages x micro-batches is larger than the
+ * number of cells, one of the first n_cells + 1 forwards must be missing, so no others are
+ * checked. */
 static cgp_status check_forwards(const cgp__csv *r) {
     const size_t all = (size_t)r->stages * (size_t)r->chunks, cells = (size_t)r->n_cells;
     const size_t n = all <= cells ? all : cells + 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* csv_write.c -- writes a schedule as CSV (csv.c describes the format).
  *
- * Without transfers, it writes one column per tick, and each action takes one tick, so the columns
- * look like a picture of the schedule. With transfers, it writes the action lists, but leaves out
+ * Without transfers, it writes one column per tick. Each action takes one tick, so the text looks
+ * like a picture of the schedule. With transfers, it writes the action lists, but leaves out
  * transfers between stages of one device. */
 #include "schedule/simulator/simulator.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw.c -- draws a schedule in ASCII. It draws either ticks, where a compute action takes one tick
- * and a transfer none, or a picture to scale with the times of a timeline.
+/* draw.c -- draws a schedule in ASCII. There are two kinds of drawings. One is in ticks: a compute
+ * action takes one tick, and a transfer takes no time. The other is to scale, with the times of a
+ * timeline.
  *
  * If a schedule is not lowered, a copy of it is lowered as a chain (0 -> 1 -> 2 and back) and drawn
  * in ticks. */
@@ -23,8 +24,8 @@ static size_t width_of(const cgp__picture *p) {
     return widest;
 }
 
-/* Allocate rows of `line` characters, each of which ends with a newline. Return NULL and set a
- * message if memory is short. */
+/* Allocate the rows of a drawing. Each row has `line` characters, and the last character is a
+ * newline. Return NULL and set a message if memory is short. */
 static char *new_grid(const cgp__picture *p, size_t line, char fill) {
     const size_t bytes = (size_t)p->rows * line;
     char *out = cgp__calloc(bytes + 1, 1);
@@ -73,8 +74,8 @@ char *cgp_schedule_draw(const cgp_schedule *schedule) {
 
 enum { MAX_COLUMNS = 1 << 20 };
 
-/* Paint a box: fill `width` columns from column `first` with the box's name, or only its letter if
- * the name is too long, and then with "=". */
+/* Paint a box into `width` columns, which begin at `first`. Write the name of the box, or only its
+ * letter if the name is too long, and fill the other columns with "=". */
 static void paint_box(const cgp__picture *p, const cgp__box *box, char *first, size_t width) {
     char buffer[CGP__ACTION_TEXT];
     const char *text = cgp__box_text(p, box, buffer);

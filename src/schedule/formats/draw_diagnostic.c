@@ -20,7 +20,7 @@ static int mark_of(const cgp_schedule *s, int device, int position) {
     return after ? n - 1 : n;
 }
 
-/* The columns to show: `begin` .. `end` - 1. */
+/* The columns to show are `first` .. `end` - 1. */
 typedef struct columns {
     int first, end;
 } columns;

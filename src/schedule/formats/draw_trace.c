@@ -7,9 +7,9 @@
  *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,
  *       "ready_seconds":...,"clock_uncertainty_seconds":1e-05}}
  *
- * `csv` has the compute actions. If the transfers of `edges` are inserted, the result is the action
- * lists. The times of each device are in the order of the device's list.
- * `clock_uncertainty_seconds` is there only if the ranks have several clocks. */
+ * `csv` has the compute actions. Inserting the transfers of `edges` between these actions gives the
+ * action lists. The times of each device are in the order of the device's list.
+ * `clock_uncertainty_seconds` is present only if the ranks have several clocks. */
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"
@@ -56,8 +56,8 @@ static void write_picture(cgp__chrome *trace, const cgp__picture *p, const cgp_a
 
 /* --- a measured step --- */
 
-/* Return `array`, or NULL if memory was short. The check relies on an append of NULL, or to NULL,
- * failing. */
+/* Return `array`. If an append failed because memory is short, free the array and return NULL. (An
+ * append of NULL, or to NULL, fails too, so callers need no other check.) */
 static json_t *unless_failed(json_t *array, int failed) {
     if (!failed) return array;
     json_decref(array);
@@ -85,7 +85,7 @@ static json_t *edges_json(const cgp_schedule *s) {
     return unless_failed(edges, failed);
 }
 
-/* Return the name in printable ASCII. */
+/* Return the schedule's name as JSON, with "?" for each character that is not printable ASCII. */
 static json_t *name_json(const cgp_schedule *s) {
     char name[CGP__TRACE_NAME];
     snprintf(name, sizeof name, "%s", s->name);

@@ -27,8 +27,8 @@ typedef struct cgp__picture {
     int rows, n_boxes, n_messages;
     cgp__box *boxes; /* [n_boxes] boxes, row by row */
     int *first;      /* [rows + 1] index of the first box of each row */
-    int *stages_on;  /* [rows] number of stages in each row; if more than 1, the text of a box has
-                      * its stage */
+    int *stages_on;  /* [rows] number of stages in each row; if it is more than 1, the text of a box
+                      * includes the stage */
     int *round;      /* [stages] position of the stage in its row: 0 for the first stage of the row,
                       * 1 for the second .. */
     double end;      /* time at which the last box ends */
@@ -36,7 +36,7 @@ typedef struct cgp__picture {
     cgp__message *messages;
 } cgp__picture;
 
-/* Make the picture of a timeline's times. */
+/* Make the picture of a timeline. */
 cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *schedule,
                                     const cgp_schedule_timeline *timeline);
 

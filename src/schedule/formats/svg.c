@@ -23,7 +23,7 @@ typedef struct sheet {
     FILE *file;
     const cgp__picture *picture; /* the current picture; its top edge is at `top` */
     int top;
-    double end, scale; /* end: time at which all pictures end. scale: pixels per unit of time. */
+    double end, scale; /* end: end of the longest picture; scale: pixels per unit of time */
 } sheet;
 
 /* Escape text for XML. The name of a schedule may be a file name, with any bytes. */
@@ -37,8 +37,8 @@ static void escape(FILE *file, const char *text) {
     }
 }
 
-/* The shortest duration, the sum of durations and the number of the boxes that take time, and the
- * longest text of all boxes. */
+/* Sizes of boxes. `shortest`, `sum` and `count` describe the durations of the boxes that take time.
+ * `letters` is the length of the longest text of all boxes. */
 typedef struct widths {
     double shortest, sum;
     int count;

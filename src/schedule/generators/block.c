@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block.c -- building blocks. A block has the ticks of one micro-batch's actions, and repeats for
- * every micro-batch.
+/* block.c -- building blocks. A block gives the tick of each action of one micro-batch. It repeats
+ * for every micro-batch, one period later each time.
  *
  * A block of period 6 on 2 devices with two stages each (a digit is a stage):
  *

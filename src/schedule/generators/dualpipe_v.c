@@ -21,11 +21,11 @@
  *        (F0&B1, F1&B0)
  *
  * The schedule needs 2n micro-batches; with fewer, device 0 does not reach step 4. It needs memory
- * for the activations of 2n+1 half stages. The bubble is (n-1)(P + I + W - 3W) in times of half
- * stages. P is the time of a pair, which is F + I + W here.
+ * for the activations of 2n+1 half stages. In times of half stages, the bubble is (n-1)(P + I + W -
+ * 3W), where P is the time of a pair. In this library, P is F + I + W.
  *
- * Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 (DualPipe); the V with one copy of the
- * weights as in PyTorch's ScheduleDualPipeV. */
+ * Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 (DualPipe). The V shape, with one copy
+ * of the weights, is the same as in PyTorch's ScheduleDualPipeV. */
 #include "schedule/generators/generators.h"
 
 /* Append the W for the device's oldest I that has no W yet. `at` advances from call to call. */

@@ -36,8 +36,8 @@ cgp__generator cgp__generate_wave;
 cgp__generator cgp__generate_v_flex;
 cgp__generator cgp__generate_dualpipe_v;
 
-/* Return the kind of stage r's next action in ZB-H1 (variant 1) or ZB-H2 (variant 2), given the
- * numbers done[] of the stage's actions of each kind so far (zero_bubble.c). */
+/* Return the kind of the next action of stage r in ZB-H1 (variant 1) or ZB-H2 (variant 2). done[k]
+ * is the number of actions of kind k that the stage has run so far (zero_bubble.c). */
 cgp_action_kind cgp__zero_bubble_next(const cgp_schedule *schedule, int variant, int r,
                                       const int done[CGP__COMPUTE_KINDS]);
 
@@ -55,8 +55,8 @@ typedef struct cgp__v_builder {
 
 cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device);
 
-/* Append the actions of a text `times` times. For example, "F1 I1 W1" means the next F, I and W of
- * chunk 1, and "F0&B1" means an overlapped pair. */
+/* Append the actions that a text lists, and repeat this `times` times. For example, "F1 I1 W1"
+ * means the next F, I and W of chunk 1, and "F0&B1" means an overlapped pair. */
 void cgp__v_append(cgp__v_builder *builder, int times, const char *actions);
 
 #endif

@@ -10,9 +10,9 @@
  * If all costs are equal, each stage idles for n-1 of m+n-1 ticks. All m micro-batches are in
  * flight when the backward passes begin.
  *
- * torchgpipe runs the backward passes of micro-batches m-1 down to 0. Here they ascend, as in every
- * generator, so that weight gradients add up in the same order under every schedule. The timeline
- * is the same.
+ * torchgpipe runs the backward passes of micro-batches m-1 down to 0. In this library, every
+ * generator runs them in ascending order, so that weight gradients add up in the same order under
+ * every schedule. The timeline is the same as torchgpipe's timeline.
  *
  * In looped breadth-first, all micro-batches pass through the first stages of all devices, then all
  * pass through the second stages, and so on.
@@ -22,7 +22,7 @@
  *     device 0   0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3   .   . 2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
  *     device 1     . 1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3   .
  *
- * The bubble is GPipe's bubble divided by v, and the memory is the same as GPipe's. The
+ * The bubble is GPipe's bubble divided by v. The schedule needs as much memory as GPipe. The
  * micro-batches of a stage run one after the other, so sharded weights would be fetched only twice
  * per step. An edge from the last device to the first holds the messages of one round of stages
  * until the next round begins, so it needs about m / n buffers.

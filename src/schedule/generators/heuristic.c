@@ -17,8 +17,8 @@
  * the order with the shorter makespan. So for the given costs, the result is never longer than a
  * fixed order.
  *
- * `max` is n (zb-1p) or 2n (zb-2p) micro-batches. The paper limits bytes instead, some of which I
- * frees; in this library, a micro-batch's whole slot is in use from F to W.
+ * `max` is n (zb-1p) or 2n (zb-2p) micro-batches. The paper limits bytes instead, and there an I
+ * frees some of the bytes. In this library, a micro-batch's whole slot is in use from F to W.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 and appendix; the policies are this
  * library's invention. */
@@ -59,7 +59,8 @@ typedef struct device {
     double clock, begin, waited;
     bool forward_last;
     cgp_action_kind next; /* the kind of action that the device would run next */
-    double start;         /* time at which `next` can start; INFINITY: it waits for other devices */
+    double start;         /* time at which `next` can start; INFINITY: the device waits for other
+                           * devices */
 } device;
 
 typedef struct builder {
@@ -146,7 +147,8 @@ static void choose(const builder *b, int r) {
 
 /* --- building --- */
 
-/* Return which of two devices can start its next action first; n if neither can. */
+/* Return the one of two devices whose next action can start first; on a tie, the first of the two.
+ * The number n stands for "no device". */
 static int earlier(const builder *b, int r, int q) {
     if (r == b->n || q == b->n) return r == b->n ? q : r;
     return b->devices[q].start < b->devices[r].start ? q : r;
@@ -215,7 +217,8 @@ typedef struct length {
     double span, makespan;
 } length;
 
-/* Set how long each device may wait before its span exceeds `span` by more than rounding. */
+/* For each device, set the time that the device may wait before its span exceeds `span` by more
+ * than rounding. */
 static void set_patience(builder *b, double span) {
     for (int r = 0; r < b->n; r++) {
         const double work =

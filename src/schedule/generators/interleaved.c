@@ -30,8 +30,8 @@ typedef struct rounds {
     int total; /* number of the device's forwards, including surplus forwards */
 } rounds;
 
-/* Append number `k` of the device's forwards or backwards. Backward passes visit the stages from
- * last to first. */
+/* Append forward number `k`, or backward number `k`, of the device. Backward passes visit the
+ * stages from last to first. */
 static void append(const rounds *x, cgp_action_kind kind, int k) {
     const int lap = x->group * x->v, chunk = k % lap / x->group;
     const int microbatch = k / lap * x->group + k % x->group;

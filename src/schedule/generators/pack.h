@@ -100,8 +100,8 @@ cgp__pack_times cgp__pack(cgp__packer *packer, cgp_schedule *out);
 
 /* --- v_block.c --- */
 
-/* Fill in the block of v-half (fraction 2) or v-min (fraction 3). cgp__v_packer_create() has
- * created the block. */
+/* Fill in the block of v-half (fraction 2) or v-min (fraction 3). The block must come from
+ * cgp__v_packer_create(). */
 void cgp__v_block_make(cgp__block *block, int fraction);
 
 /* Return the largest number of half stages in flight in v-half (fraction 2) or v-min (fraction 3)

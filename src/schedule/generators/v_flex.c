@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* v_flex.c -- V-Flex: the shortest V-shaped schedule that a search finds within a limit on the half
- * stages in flight. The limit may be anything from v-min's number to zb-v's number.
+ * stages in flight. The limit may be any number from the peak of v-min to the peak of zb-v.
  *
  * Each device has two stages of a V-shaped placement. A block has a period of six ticks. In it,
  * forward takes at least `down` ticks from stage to stage towards the last device, and at least
@@ -73,7 +73,7 @@ static void try_layout(search *s, int k, int max) {
     }
 }
 
-/* Try v-half and v-min exactly as they are made by their names, then all blocks. */
+/* Try v-half and v-min exactly as their own generators make them. Then try all blocks. */
 static void try_all(search *s, int limit) {
     const int n = s->packer.schedule->devices;
     for (int fraction = 2; fraction <= 3; fraction++) {
@@ -92,7 +92,7 @@ static void try_all(search *s, int limit) {
     }
 }
 
-/* Simulate zb-v, if F = I = W = 1. */
+/* Simulate zb-v with F = I = W = 1. */
 static cgp_status time_zb_v(const cgp_schedule *schedule, cgp__pack_times *times) {
     cgp_schedule *s = NULL;
     cgp_schedule_timeline t = {0};

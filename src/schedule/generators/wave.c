@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wave.c -- Hanayo, with v = 2w stages on each device in w waves. The sequence of stages goes down
- * the devices and back up, w times. Where it turns, two neighbouring stages are on one device, so
- * no message is sent between them.
+/* wave.c -- Hanayo, with v stages on each device in w = v / 2 waves. The sequence of stages goes
+ * down the devices and back up, w times. Where it turns, two neighbouring stages are on one device,
+ * so no message is sent between them.
  *
  *     v = 4, 3 devices        device 0   0     5  6    11
  *                             device 1    1   4    7  10
@@ -16,7 +16,7 @@
  * as F, a device idles for 4(n-1) / v to 4.5(n-1) / v times the time of its F. With more
  * micro-batches, the idle time does not grow.
  *
- * v may be odd; the last wave then ends at the last device.
+ * If v is odd, there is half a wave more: the sequence of stages ends at the last device.
  *
  * Source: Liu et al. 2023, arXiv:2308.15762, section 3; the order of actions is this library's
  * invention. */

@@ -15,7 +15,8 @@
  *
  * If F = I = W, there is no bubble from a device's first action to its last. The schedule needs as
  * much memory as 1F1B, for the activations of 2n half stages. With fewer than 2n-1 micro-batches,
- * it is the schedule for 2n-1 micro-batches without the surplus ones.
+ * the generator makes the schedule for 2n-1 micro-batches, and leaves out the surplus
+ * micro-batches.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, section 6. The steps are as in PyTorch's
  * ScheduleZBVZeroBubble. */

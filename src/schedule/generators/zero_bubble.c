@@ -16,7 +16,7 @@
  * In ZB-H2, stage r runs 2(n-r)-1 forwards first, and runs each W 2r micro-batches after its I. If
  * F + I <= 2W, there is no bubble from a device's first action to its last, but the memory is
  * doubled. If all devices wait for each other at the end of a step (for a gradient norm), the
- * makespan matters. At equal costs, it is no shorter than the makespan of ZB-H1.
+ * makespan matters. At equal costs, the makespan of ZB-H2 is no shorter than the makespan of ZB-H1.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, figures 2 and 3. */
 #include "schedule/generators/generators.h"

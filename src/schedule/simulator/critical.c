@@ -14,15 +14,16 @@
 
 #include <stdlib.h>
 
-/* An action, by its number in the order in which its device runs them. */
+/* An action, identified by its device and by its number in the order in which the device runs its
+ * actions. */
 typedef struct node {
     int device, number;
 } node;
 
-/* The transfers of an edge, as actions of their devices. */
+/* Entry k of an edge's transfers. */
 typedef struct transfer {
-    int send, receive; /* numbers of SEND k and RECV k of the edge */
-    int number;        /* number of the SEND of micro-batch k on the edge */
+    int send, receive; /* `number`, as in a node, of the edge's k-th SEND and k-th RECV */
+    int number;        /* the SEND of micro-batch k is SEND number `number` of the edge */
 } transfer;
 
 typedef struct path {
@@ -38,7 +39,8 @@ static int position_of(const path *p, node at) {
     return cgp__list_order_at(&p->order, at.device, at.number);
 }
 
-/* Return a time of an action. `times`: one of the timeline's arrays start, end and released. */
+/* Return a time of an action. `times` is one of the timeline's arrays `start`, `end` and
+ * `released`. */
 static double time_of(const path *p, double *const *times, node at) {
     return times[at.device][position_of(p, at)];
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulate.c -- computes when each action of a step starts and ends, for the caller's costs.
  *
- * The free capacity of an edge is the least number of buffers with which no SEND waits. It follows
- * from the times of a run with unbounded buffers. With c buffers, SEND number k waits for RECV
- * number k-c. Let q_k be the number of RECVs that end no later than SEND k. Then SEND k does not
- * wait if k-c < q_k:
+ * The free capacity of an edge is the least number of buffers with which no SEND waits. This number
+ * follows from the times of a run with unbounded buffers. With c buffers, SEND number k waits for
+ * RECV number k-c. Let q_k be the number of RECVs that end no later than SEND k. Then SEND k does
+ * not wait if k-c < q_k:
  *
  *     c >= k + 1 - q_k    for every k
  *
@@ -41,9 +41,9 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
  *
  * The default cost is 1 per device, shared equally by the stages of the device. So schedules with
  * one stage and with several stages per device have the same unit of time. Fractions such as 1/3
- * are not exact in floating point, so times that should be equal would differ by rounding. So times
- * are counted in 1/parts of the unit, where `parts` is the least common multiple of the devices'
- * numbers of stages.
+ * are not exact in floating point, so times that should be equal would differ by rounding. To avoid
+ * this, the unit is divided into `parts` equal parts, and times are counted in these parts. `parts`
+ * is the least common multiple of the devices' numbers of stages.
  *
  * If sums of costs could overflow, times are also multiplied by 2^-128. This rounds only costs that
  * become denormal, which are far below the rounding error of such sums. */
@@ -133,9 +133,10 @@ static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
     fill_times(c, s, costs, find_parts(s, costs, c->stages_on));
     for (size_t i = 0; i < times; i++)
         max = fmax(max, c->duration[i]);
-    /* The factor 2 is needed because a message takes a transfer time and a latency; a stage has
-     * fewer additions than backward actions. The factor `devices` is needed because the total busy
-     * time is compared with devices x makespan. */
+    /* The factor 2 is needed for two reasons. A message takes both a transfer time and a latency. A
+     * stage has additions besides its actions, but fewer additions than backward actions. The
+     * factor `devices` is needed because the total busy time is compared with devices x
+     * makespan. */
     if (max > DBL_MAX / (2.0 * actions * s->devices)) fill_times(c, s, costs, c->scale * 0x1p-128);
     return CGP_OK;
 }

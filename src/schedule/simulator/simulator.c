@@ -152,7 +152,7 @@ static bool run(cgp__simulator *x) {
     return true;
 }
 
-/* Return the action that a device runs as number `k`. */
+/* Return action number `k`, in the order in which the device runs its list. */
 static const cgp_action *action_at(const cgp__simulator *x, int device, int k) {
     return &x->schedule->lists[device][cgp__list_order_at(&x->order, device, k)];
 }

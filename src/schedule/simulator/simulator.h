@@ -12,8 +12,8 @@
  * message. */
 typedef struct cgp__list_order {
     int devices;
-    /* [devices][actions] entry k is the list position of the action that the device runs as number
-     * k; a NULL row: position k itself */
+    /* [devices][actions] entry k is the list position of action number k in the order in which the
+     * device runs its list; a NULL row: the position is k itself */
     int **at;
     /* [edges] the largest number of receives that are posted and not taken at one time; at least
      * 1 */
@@ -85,7 +85,7 @@ typedef struct cgp__simulator {
     const cgp_schedule *schedule;
     cgp__simulation set;
     cgp__list_order order;
-    /* The state of the simulation. */
+    /* The members below are the state of the simulation. */
     cgp__simulated_device *devices;
     int *ready, n_ready; /* [devices] a stack */
     cgp__simulated_edge *edges;
@@ -99,8 +99,9 @@ void cgp__simulator_release(cgp__simulator *x);
 void cgp__simulator_reset(cgp__simulator *x);
 
 /* Run from the current state. The schedule must keep the rules. Return CGP_EINVAL if devices
- * deadlock; the message describes the cycle of waits. Then, unless `marks` is NULL, marks[device]
- * is set to the list position of the device's action in the cycle. Cost: O(actions). */
+ * deadlock; the message describes the cycle of waits. In this case, unless `marks` is NULL,
+ * marks[device] is set for each device in the cycle, to the list position of the device's action in
+ * the cycle. Cost: O(actions). */
 cgp_status cgp__simulator_run(cgp__simulator *x, int *marks);
 
 /* Raise each entry of capacity[edges] to at least the number of receives posted at one time. Then

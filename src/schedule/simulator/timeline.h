@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timeline.h -- timelines, which tell when each action of a simulated or measured step started and
- * ended, and figures such as makespan and bubbles. Other modules use this header for measured
- * steps. */
+/* timeline.h -- timelines. A timeline has the start and the end of each action of a simulated or
+ * measured step, and figures such as the makespan and the bubbles. Other modules use this header
+ * for measured steps. */
 #ifndef CGP_SRC_SCHEDULE_SIMULATOR_TIMELINE_H
 #define CGP_SRC_SCHEDULE_SIMULATOR_TIMELINE_H
 
