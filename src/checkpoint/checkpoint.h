@@ -8,9 +8,9 @@
  *     RUN/.cgpipe-step-00000042-@...tmp/    in progress
  *
  * At any time, one process, or the ranks of one run, may write to a run's directory, and any number
- * of processes may read it. The path of this directory may be a link. All accesses below it are
- * relative to its open descriptor. No link is followed except `latest`, whose target is the name of
- * a checkpoint. */
+ * of processes may read it. The path of this directory may be a link. The directory is opened once,
+ * and every file in it is opened relative to its descriptor. No link in it is followed except
+ * `latest`, whose target is the name of a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 
@@ -102,7 +102,8 @@ typedef struct cgp__checkpoint_ticket {
     char host[256]; /* host of rank 0 */
 } cgp__checkpoint_ticket;
 
-/* Write a file with a nonce to the temporary directory; commit deletes it. */
+/* Fill in the ticket, and write a file with the nonce to the temporary directory. The commit
+ * deletes this file. */
 cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint_ticket *ticket);
 
 /* Open the temporary directory of another rank, to add files. CGP_EIO: the nonce is missing, so
@@ -110,8 +111,9 @@ cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint
 cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *directory,
                                 const cgp__checkpoint_ticket *ticket);
 
-/* Return sizes and SHA-256 of the files added so far, as text for cgp__checkpoint_add_entries() on
- * rank 0. Owned by the caller; NULL if memory is short. */
+/* Return names, sizes and SHA-256 of the files added so far, as text for
+ * cgp__checkpoint_add_entries() on rank 0. The caller frees the text. Return NULL if memory is
+ * short. */
 char *cgp__checkpoint_entries(const cgp__checkpoint_writer *writer);
 cgp_status cgp__checkpoint_add_entries(cgp__checkpoint_writer *writer, const char *text,
                                        size_t length);
@@ -137,7 +139,7 @@ typedef struct cgp__checkpoint cgp__checkpoint;
 enum { CGP__IDENTITY_BYTES = 96 };
 void cgp__checkpoint_identify(const char *directory, char text[CGP__IDENTITY_BYTES]);
 
-/* The part of a checkpoint's blocks that one of several ranks verifies. */
+/* The part of a checkpoint's blocks that a rank verifies if several ranks share this work. */
 typedef struct cgp__checkpoint_part {
     int number, of; /* part `number` of `of` parts, 0 <= number < of */
 } cgp__checkpoint_part;
@@ -159,8 +161,8 @@ cgp_status cgp__weight_map_check(const cgp__weight_map *map, const cgp__checkpoi
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);
 const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
 
-/* Return the SHA-256 of the manifest, 64 hex digits, borrowed. The manifest has the digests of all
- * files. */
+/* Return the SHA-256 of the manifest as 64 hex digits. The text is borrowed. The manifest has the
+ * digests of all files. */
 const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
 
 /* Return the number of the checkpoint's files. */

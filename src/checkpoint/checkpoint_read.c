@@ -70,7 +70,8 @@ static cgp_status read_all(const cgp__file_reader *file, const char *path, int64
     return cgp__file_reader_read(file, path, 0, *text, (size_t)file->bytes, length);
 }
 
-/* The caller frees *text, also after a failure. */
+/* Open a file of the checkpoint, and read all of it. The caller frees *text, also after a
+ * failure. */
 static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name, int64_t max,
                             char **text, size_t *length) {
     cgp__file_reader file;
@@ -80,7 +81,8 @@ static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name,
     return status;
 }
 
-/* Check the step, because a valid manifest may be from another checkpoint. */
+/* Compare the step in the manifest with the step in the directory's name, because a valid manifest
+ * may be from another checkpoint. */
 static cgp_status check_step(const cgp__checkpoint *checkpoint) {
     const int64_t named = cgp__step_of_name(cgp__last_part(checkpoint->path));
     if (named < 0 || named == checkpoint->manifest.info.step) return CGP_OK;
@@ -126,8 +128,8 @@ static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
     return status;
 }
 
-/* Assign the parts in rotation from file to file, so that files of a single block are also
- * distributed. */
+/* Verify a part of a file. The number of the part is shifted by the index `f` of the file, so that
+ * files of a single block are distributed among the ranks too. */
 static cgp_status check_file(cgp__checkpoint *checkpoint, int f, cgp__checkpoint_part part) {
     const cgp__manifest_file *file = &checkpoint->manifest.files[f];
     const cgp__checkpoint_part shifted = {(part.number + f) % part.of, part.of};
@@ -180,8 +182,8 @@ static bool has_moved(const cgp__checkpoint *checkpoint, int directory, const ch
 }
 
 /* Open a checkpoint's directory and check everything in it. The last part of `path` gives the step.
- * The function takes ownership of `path`; NULL: memory was short. *moved is true if the call failed
- * because the checkpoint was deleted or replaced meanwhile. */
+ * The function takes ownership of `path`, which is NULL if memory was short. *moved is true if the
+ * call failed because the checkpoint was deleted or replaced meanwhile. */
 static cgp_status open_one(cgp__checkpoint **out, int directory, const char *name, char *path,
                            cgp__checkpoint_part part, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
@@ -212,8 +214,8 @@ typedef struct run_directory {
     const char *path;
 } run_directory;
 
-/* Return the end of a message about a damaged checkpoint if no complete older checkpoint was found.
- * An older checkpoint that could not be read may be complete. */
+/* Return the last words of the message about a damaged checkpoint, for the case that no complete
+ * older checkpoint was found. An older checkpoint that could not be read may be complete. */
 static const char *none_before(bool all_read) {
     return all_read ? "; there is no whole checkpoint before it"
                     : "; not all checkpoints before it could be read";
@@ -225,9 +227,10 @@ static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const
     return open_one(out, run->fd, name, cgp__format("%s/%s", run->path, name), part, moved);
 }
 
-/* Open the complete checkpoint of the highest step below `below`, and verify all of it; log the
- * checkpoints that are skipped. If none is complete, return the failure of the highest checkpoint.
- * *all_read is set to true if all checkpoints could be read. CGP_EIO: there are no checkpoints. */
+/* Among the complete checkpoints of steps less than `below`, open the checkpoint of the highest
+ * step. Verify all of it, and log the checkpoints that are skipped. If none is complete, return the
+ * failure of the highest checkpoint. *all_read is set to true if all checkpoints could be read.
+ * CGP_EIO: there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *all_read) {
     int64_t *steps = NULL;
@@ -271,7 +274,8 @@ static cgp_status suggest_older(cgp_status status, const run_directory *run, int
     return status;
 }
 
-/* Finish opening the checkpoint `name` of a run. */
+/* Return the status of opening the checkpoint `name` of a run. If the checkpoint is damaged, add
+ * the name of an older checkpoint to the message. */
 static cgp_status end_of_open(cgp_status status, const run_directory *run, const char *name,
                               bool moved) {
     const int64_t step = cgp__step_of_name(name);

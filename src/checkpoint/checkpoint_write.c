@@ -62,7 +62,7 @@ static cgp_status make_directory(cgp__checkpoint_writer *writer) {
         const int reason = fd < 0 ? (parent ? errno : 0) : cgp__sync_directory(fd);
         if (fd >= 0) close(fd);
         free(parent);
-        /* the directory is writable but not readable */
+        /* EACCES: the parent directory is writable but not readable */
         if (reason == 0 || reason == EACCES) return CGP_OK;
         return cgp_fail(CGP_EIO, "%s: its directory cannot be synced (%s)", writer->directory,
                         strerror(reason));
@@ -84,7 +84,7 @@ static cgp_status open_directory(cgp__checkpoint_writer *writer) {
     return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory, strerror(errno));
 }
 
-/* Check `latest` before anything is written. */
+/* Before anything is written, check that `latest` is a link or does not exist. */
 static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
     struct stat info;
     const int reason = fstatat(writer->run, CGP__LATEST, &info, AT_SYMLINK_NOFOLLOW) ? errno : 0;
@@ -210,8 +210,8 @@ static int rename_in(int run, const char *from, const char *to) {
     return renameat(run, from, run, to);
 }
 
-/* Replace the checkpoint in two renames, without RENAME_EXCHANGE. The replaced checkpoint is then
- * at `old`. */
+/* Replace the checkpoint in two renames, without RENAME_EXCHANGE. Afterwards the replaced
+ * checkpoint has the name `old`. */
 static int replace_in_two_steps(const cgp__checkpoint_writer *writer, const char *old) {
     const int run = writer->run;
     const char *final = writer->final.text, *temporary = writer->temporary.text;

@@ -5,10 +5,10 @@
  *     write    to the temporary file
  *     commit   fsync it, rename it to the path, fsync the directory
  *
- * At any time, even after a crash, a reader sees the old file or the new file. Only a killed
- * process leaves its temporary file, without a lock; cgp_checkpoint_clean() deletes it. The
- * temporary name does not contain the final name, so it cannot become too long. The directory is
- * open from create to commit, and all names are relative to it. */
+ * At any time, even after a crash, a reader sees the old file or the new file. A temporary file is
+ * left behind only if its process is killed. The file then has no lock, and cgp_checkpoint_clean()
+ * deletes it. The temporary name does not contain the final name, so it cannot become too long. The
+ * directory is open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 struct cgp__file {
-    pid_t process; /* the writer */
+    pid_t process; /* the process that created the file, and the only one that may write it */
     int fd;
     int directory; /* descriptor of the file's directory */
     char *name;    /* the path as the caller wrote it, for messages */
@@ -87,9 +87,9 @@ char *cgp__directory_of(const char *path) {
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* Lock the new file against cgp_checkpoint_clean(). Return 0, EAGAIN if the file was deleted first,
- * or errno. On a file system without locks, neither this process nor the cleaning process holds a
- * lock. */
+/* Lock the new file against cgp_checkpoint_clean(). Return 0; EAGAIN if the file was deleted before
+ * the lock; or another errno. On a file system without locks, neither this process nor the cleaning
+ * process holds a lock. */
 static int lock(int fd) {
     struct stat info;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -130,7 +130,7 @@ static cgp_status new_file(cgp__file **out, const char *name, const char *path, 
     return cgp__no_memory(name, strlen(path) + 1);
 }
 
-/* Complete the file, or free it after a failure. */
+/* Open the temporary file, and set *out to `file`. After a failure, free `file`. */
 static cgp_status finish_create(cgp__file **out, cgp__file *file, cgp_status status) {
     if (status == CGP_OK) status = open_temporary(file);
     if (status == CGP_OK)
@@ -160,8 +160,9 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     return finish_create(out, file, status);
 }
 
-/* Duplicate the descriptor of the caller's directory, and check the current entry of that name. If
- * another entry is made later, the rename replaces it and follows no link. */
+/* Duplicate the descriptor of the caller's directory. If the directory has an entry of the file's
+ * name, check the entry. If such an entry is made later, the rename replaces it and follows no
+ * link. */
 static cgp_status check_entry(cgp__file *file, int directory) {
     struct stat info;
     file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);
@@ -273,7 +274,7 @@ cgp__path_text cgp__path_text_of(const char *directory, const char *name) {
     return path;
 }
 
-/* Open with O_NONBLOCK, because open() of a named pipe would otherwise block until it has a
+/* Open with O_NONBLOCK, because open() of a named pipe would otherwise block until the pipe has a
  * writer. */
 static cgp_status open_regular(cgp__file_reader *reader, const char *path, const char *expected,
                                cgp_status damage, struct stat *info) {

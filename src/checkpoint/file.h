@@ -14,8 +14,8 @@ typedef struct cgp__file cgp__file;
  * directory is missing or not writable, or `path` exists and is not a regular file. */
 cgp_status cgp__file_create(cgp__file **out, const char *path);
 
-/* Like cgp__file_create(), but in the caller's open directory, and a link is refused. `path` is for
- * messages. */
+/* Do the same as cgp__file_create(), but for a file in the caller's open directory. A link is
+ * refused. `path` is for messages. */
 cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name, const char *path);
 
 /* Append data to the file. After CGP_EIO, a commit would fail, and the caller can only abandon the
@@ -55,7 +55,7 @@ typedef struct cgp__entry_name {
 /* Return a unique name: ".cgpipe-<what>-@<process>-<counter><ending>". */
 cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
 #define CGP__WRITTEN ".tmp" /* the writer of the entry holds a lock */
-/* a checkpoint that is being replaced; it is restored if no other has its step */
+/* a checkpoint that is being replaced; it is restored if no other checkpoint has its step */
 #define CGP__REPLACED ".old"
 #define CGP__DELETED ".gone"
 
@@ -81,8 +81,9 @@ typedef struct cgp__file_reader {
 } cgp__file_reader;
 
 /* Open a regular file. In an open directory, follow no link; by path (AT_FDCWD), follow links.
- * Return `damage` if the file is missing or not a regular file; `expected` is the expectation in
- * the message. Return CGP_EIO if it is unreadable. After a failure nothing stays open. */
+ * Return `damage` if the file is missing or not a regular file; the message then says that
+ * `expected` was expected. Return CGP_EIO if the file is unreadable. After a failure nothing stays
+ * open. */
 cgp_status cgp__file_reader_open(cgp__file_reader *reader, int directory, const char *name,
                                  const char *path, const char *expected, cgp_status damage);
 

@@ -77,7 +77,7 @@ cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *n
 char *cgp__without_slashes(const char *path);
 
 cgp__entry_name cgp__step_name_of(int64_t step); /* "step-00000042" */
-int64_t cgp__step_of_name(const char *name);     /* -1: another name */
+int64_t cgp__step_of_name(const char *name);     /* -1: not a checkpoint's name */
 
 /* Below, `run` is a descriptor of a run's directory, and `path` is the directory's path, for
  * messages. Names are looked up in the directory without following links. */
@@ -89,7 +89,8 @@ cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *coun
  * new directory. */
 int cgp__temporary_make(int run, const char *what, cgp__entry_name *name, int *lock);
 
-/* Delete an entry of a directory with its contents; if it is a link, only the link. */
+/* Delete an entry of a directory, with its contents. If the entry is a link, delete only the
+ * link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
 /* RESTORE: only restore checkpoints that a process moved away and did not replace. DELETE: also
@@ -113,7 +114,7 @@ struct cgp__checkpoint_writer {
     /* name of the directory to delete at the end: the temporary directory, later the replaced
      * checkpoint; "": none */
     cgp__entry_name temporary;
-    int lock; /* the temporary directory, open, and locked until renamed */
+    int lock; /* descriptor of the temporary directory, which is locked until it is renamed */
     json_t *files;
 };
 

@@ -70,7 +70,7 @@ static json_t *pack(const cgp__checkpoint_info *info, json_t *files) {
     return NULL;
 }
 
-/* Replace the "\n}" at the end of the text of all values by the line that has the hash. */
+/* Replace the "\n}" at the end of the JSON text with the line that has the hash. */
 static cgp_status close_text(const char *path, char *body, char **text) {
     char hex[DIGEST_DIGITS + 1];
     const size_t length = strlen(body) - 2;

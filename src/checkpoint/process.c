@@ -6,9 +6,9 @@
  *     ───────────────────              the place: its processes see each other by their pids
  *
  * BOOT is the kernel's random boot id, and NAMESPACE is the inode of the pid namespace. START is
- * the time at which the process started, in clock ticks since the boot; it distinguishes processes
- * that have the same pid one after the other. Without a /proc of its pid namespace, a process's
- * place is "unknown", because its processes cannot be looked up. */
+ * the time at which the process started, in clock ticks since the boot. It distinguishes successive
+ * processes with the same pid. If /proc does not show the pid namespace of the calling process, the
+ * place is "unknown", because processes of the place cannot be looked up. */
 #include "checkpoint/file.h"
 
 #include "base/base.h"
@@ -51,7 +51,7 @@ static void name_host(char host[65]) {
     }
 }
 
-/* Read a small file of /proc; "" after a failure. */
+/* Read a small file of /proc into `text`. After a failure, `text` is "". */
 static void read_text(const char *path, char *text, size_t size) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     const ssize_t got = fd >= 0 ? read(fd, text, size - 1) : 0;
@@ -59,7 +59,8 @@ static void read_text(const char *path, char *text, size_t size) {
     text[got > 0 ? got : 0] = '\0';
 }
 
-/* Write the 32 digits of "31ff859c-9d53-4dfa-8418-42552d24a9dd\n". */
+/* Write the 32 hex digits of the kernel's boot id, which the kernel writes as
+ * "31ff859c-9d53-4dfa-8418-42552d24a9dd\n". */
 static void name_boot(char boot[33]) {
     char text[64];
     int used = 0;
@@ -70,7 +71,8 @@ static void name_boot(char boot[33]) {
     boot[used] = '\0';
 }
 
-/* Read the target of a link, "pid:[4026531836]"; "" if there is none. */
+/* Read the target of a process's namespace link, such as "pid:[4026531836]". If it cannot be read,
+ * `target` is "". */
 static void read_namespace(const char *pid, const char *kind, char target[64]) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%s/ns/%s", pid, kind);
@@ -122,8 +124,8 @@ bool cgp__process_is_here(const char *name) {
 }
 
 /* Return whether the pid was reused by another process. Start times are counted in the reader's
- * time namespace. So the function does not compare a process that is known to be in another time
- * namespace. */
+ * time namespace. So the function does not compare the start time of a process that is known to be
+ * in another time namespace. */
 static bool was_given_again(const char *pid, const process *now, unsigned long long start) {
     char own[64], other[64];
     read_namespace("self", "time", own);
@@ -143,7 +145,7 @@ cgp_process_state cgp__process_state_of(const char *name) {
         return CGP_PROCESS_UNKNOWN;
     if (kill((pid_t)number, 0) != 0 && errno == ESRCH) return CGP_PROCESS_GONE;
     snprintf(pid, sizeof pid, "%ld", number);
-    /* for example, another user's process cannot be read */
+    /* the process exists, but cannot be read, for example because it is another user's process */
     if (!read_process(pid, &now)) return CGP_PROCESS_RUNS;
     const bool ended = now.state == 'Z' && now.threads <= 1;
     return ended || was_given_again(pid, &now, start) ? CGP_PROCESS_GONE : CGP_PROCESS_RUNS;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_directory.c -- knows the names in a run's directory, and cleans up after dead processes.
+/* run_directory.c -- makes and parses the names in a run's directory, and cleans up after dead
+ * processes.
  *
  *     step-00000042                       a complete checkpoint
  *     .cgpipe-step-00000044-@P-0.tmp      process P (process.c) writes it, and holds a lock on it
@@ -7,8 +8,8 @@
  *     .cgpipe-step-00000036-@P-2.gone     being deleted
  *
  * A lock ends with its process, so a missing lock identifies dead processes of this place
- * (process.c) even if pids are reused. Locks held on other hosts may be invisible here, so a .tmp
- * or .old file or directory of another host is never deleted. */
+ * (process.c) even if pids are reused. Locks held on other hosts may be invisible on this host, so
+ * a .tmp or .old file or directory of another host is never deleted. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -74,9 +75,9 @@ static const char *process_of(const char *name) {
     return at ? at + 1 : NULL;
 }
 
-/* Lock a new directory. Return 0 if it still has its name, EAGAIN if cgp_checkpoint_clean() deleted
- * it first, or errno. On a file system without locks, neither this process nor the cleaning process
- * holds a lock. */
+/* Lock a new directory. Return 0 if the directory still has its name; EAGAIN if
+ * cgp_checkpoint_clean() deleted it before the lock; or another errno. On a file system without
+ * locks, neither this process nor the cleaning process holds a lock. */
 static int lock_new(int run, int fd, const char *name) {
     struct stat info, now;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -144,8 +145,8 @@ static cgp_status open_list(int run, const char *path, DIR **list) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* Return the next entry. Return NULL at the end, with *reason 0, or on an error, with *reason
- * errno. */
+/* Return the next entry, or NULL at the end or on an error. Set *reason to errno on an error, else
+ * to 0. */
 static struct dirent *next_entry(DIR *list, int *reason) {
     errno = 0;
     struct dirent *item = readdir(list);
@@ -237,7 +238,7 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
 
 /* --- cleaning --- */
 
-/* HIDDEN: the process cannot be looked up from here */
+/* HIDDEN: this process cannot look up the owner */
 typedef enum owner { LIVES, GONE, HIDDEN } owner;
 
 /* Return the state of a link's writer. A link cannot be locked. It has its temporary name only for
@@ -261,7 +262,7 @@ static owner owner_by_process(const char *process) {
 
 /* Return the state of an entry's writer. *lock is a descriptor to close, or -1. The descriptor is
  * locked unless another process of this place holds the lock. The name is checked again after
- * locking, because its writer may have renamed it meanwhile. */
+ * locking, because the writer may have renamed the entry meanwhile. */
 static owner owner_of(int directory, const char *name, int *lock) {
     struct stat now, locked;
     const char *process = process_of(name);

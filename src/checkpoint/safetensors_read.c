@@ -9,8 +9,8 @@
  * - Sorted by offset, the ranges follow each other from the first byte of data to the end of the
  *   file.
  *
- * Messages give the byte in the file: 0 for the header's length, 8 for the header, then the
- * data. */
+ * Messages about damage give a byte of the file: byte 0 if the header's length is wrong, byte 8 if
+ * the header is wrong, or else a position in the data. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/limits.h"
@@ -47,7 +47,8 @@ struct cgp_safetensors {
     cgp__file_reader own;
     int64_t file_bytes;
     int64_t data_start; /* offset of the first byte of data in the file */
-    json_t *header;     /* owns names and metadata; once open, maps a name to its index */
+    json_t *header;     /* owns names and metadata; once the file is open, maps a name to its
+                         * index */
     entry *entries;     /* tensors in the order of their offsets */
     int count;
 };
@@ -98,7 +99,7 @@ static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const j
 }
 
 /* Multiply *bits, which holds the bits of one element, by the sizes of the shape. In the overflow
- * check sizes of 0 count as 1, so that every later product of sizes (a stride) fits too. */
+ * check, sizes of 0 count as 1, so that every later product of sizes (a stride) fits too. */
 static cgp_status parse_shape(const cgp_safetensors *file, entry *tensor, const json_t *json,
                               int64_t *bits) {
     if (!json_is_array(json))

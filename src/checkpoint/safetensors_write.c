@@ -60,7 +60,7 @@ cgp_status cgp__safetensors_add_metadata(cgp_safetensors_writer *writer,
                                          const char *const *metadata, int count) {
     const char *path = writer->path;
     json_t *object = json_object();
-    if (json_object_set_new(writer->header, "__metadata__", object)) /* accepts NULL */
+    if (json_object_set_new(writer->header, "__metadata__", object)) /* fails if `object` is NULL */
         return cgp__no_memory(path, 0);
     for (int i = 0; i < count; i++) {
         const char *key = metadata[2 * i], *value = metadata[2 * i + 1];

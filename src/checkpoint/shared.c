@@ -98,7 +98,8 @@ cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *direct
     return status;
 }
 
-/* Use the change time, because it cannot be copied. */
+/* Identify the directory by its inode and its change time. A copy has another change time, because
+ * programs cannot set the change time. */
 void cgp__checkpoint_identify(const char *directory, char text[CGP__IDENTITY_BYTES]) {
     struct stat info;
     text[0] = '\0';

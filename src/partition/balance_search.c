@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balance_search.c -- searches the balance with the least simulated makespan, or with the fewest
- * bytes.
+/* balance_search.c -- searches for the balance with the least simulated makespan, or with the
+ * fewest bytes.
  *
  *     all balances             if few actions must be simulated for this. The result is the
  *                              optimum.
@@ -14,8 +14,8 @@
  *                              SIMULATIONS simulations.
  *
  * A schedule that is generated for the costs of its stages (zb-1p, zb-2p) takes much longer to
- * generate than to simulate. So such a schedule counts as large from fewer actions on
- * (LARGE_VARYING). */
+ * generate than to simulate. So such a schedule already counts as large with more than
+ * LARGE_VARYING actions. */
 #include "partition/balance_search.h"
 
 #include <inttypes.h>
@@ -50,8 +50,8 @@ static cgp_status by_device(const cgp__device_row *row, int *cuts) {
 
 /* --- large schedules --- */
 
-/* Evaluate cuts, and keep them if they are better than the best so far. Set *better to whether they
- * are. */
+/* Evaluate cuts. If they are better than the best cuts so far, keep them and set *better to true;
+ * else set it to false. */
 static cgp_status try(cgp__cut_search *s, const int *cuts, bool *better) {
     const cgp__value before = s->value;
     CGP_TRY(cgp__try_cuts(s, cuts));
@@ -157,7 +157,7 @@ static cgp_status from_balanced(cgp__cut_search *s, const cgp__device_row *row, 
     return start(s, cuts);
 }
 
-/* Return true if memory is the first goal, which is so if all caps are 0. */
+/* Return true if memory is the first goal, that is, if all caps are 0. */
 static bool is_memory_first(const cgp__objective *x) {
     bool zero = x->caps != NULL;
     for (int d = 0; zero && d < x->devices; d++)

@@ -85,8 +85,8 @@ typedef struct marks {
      * written to the value's gradient */
     int *last_read;
     bool *begun;
-    /* arrays [nodes]: whether R runs the node, and whether `+selective` recomputes it; then its
-     * kernels */
+    /* arrays [nodes]: whether R runs the node; whether `+selective` recomputes the node; the
+     * kernels of the node */
     bool *recomputed, *selective;
     cgp__node_kernels *kernels;
 } marks;

@@ -72,9 +72,10 @@ static int64_t largest_of(const cgp__device_row *row, const int *cuts, int64_t *
 /* --- cuts by stage --- */
 
 /* Mark the layers at which each stage can end within a limit. A stage can end at `next` if it stays
- * within the limit when it begins as late as possible. That is the last possible end of the
- * previous stage before `next`. `ends`: [stages + 1][layers + 1]; row j has the ends of stage j -
- * 1. Return true if the last stage can end after the last layer. */
+ * within the limit when it begins as late as possible. It begins where the previous stage ends, so
+ * the latest beginning is the last possible end of the previous stage before `next`. `ends`:
+ * [stages + 1][layers + 1]; row j has the ends of stage j - 1. Return true if the last stage can
+ * end after the last layer. */
 static bool mark_ends(const cgp__device_row *row, int64_t limit, uint8_t *ends) {
     const size_t width = (size_t)row->layers + 1;
     memset(ends, 0, ((size_t)row->stages + 1) * width);
@@ -180,15 +181,15 @@ static int state_of(const v_search *v, int done, int left) {
     return done * (v->row->layers + 1) + left;
 }
 
-/* Return true if `devices` devices, each within the limit, can have the cost `cost` together. */
+/* Return true if `devices` devices can share the cost `cost` without exceeding the limit. */
 static bool fits(const v_search *v, int64_t cost, int devices) {
     return devices > 0 ? (cost + devices - 1) / devices <= v->limit : cost == 0;
 }
 
-/* Return the range of right ends that may be reachable with left end `at`. Within the limit, the
- * devices done must be able to have the layers outside the two ends, and the other devices the
- * layers between the two ends. `window`: the range for left end at - 1; it begins and ends no later
- * than the range for `at`. */
+/* Return the range of right ends that may be reachable with left end `at`. For such a right end,
+ * two conditions hold within the limit. The first `done` devices can take the layers outside the
+ * two ends. The other devices can take the layers between the two ends. `window` is the range for
+ * left end `at` - 1. It begins and ends no later than the range for `at`. */
 static run window_of(const v_search *v, int done, int at, run window) {
     const cgp__device_row *row = v->row;
     const int left = row->devices - done;
@@ -202,10 +203,10 @@ static run window_of(const v_search *v, int done, int at, run window) {
     return window;
 }
 
-/* Mark the right ends that a device reaches if it adds layers i .. at - 1 on the left. `from`: a
+/* Mark the right ends that a device reaches if it adds layers i .. at - 1 on the left. `from` is a
  * run of right ends before this device adds layers. From the first end of the run, try any number
- * of layers on the right. From the others, try only one layer, because all further ends are
- * reachable from the first. */
+ * of layers on the right. From every other end, try only one layer, because all further ends are
+ * reachable from the first end. */
 static void mark(v_search *v, run from, int i, int at, run window) {
     const int64_t left = between(v->row, i, at);
     for (int end = from.first; end < from.last; end++) {
@@ -233,8 +234,8 @@ static cgp_status keep_runs(v_search *v, int state, run window) {
     return CGP_OK;
 }
 
-/* Fill in the runs for the current limit. Set *feasible to whether the last device can take the
- * layers that the others leave. */
+/* Fill in the runs for the current limit. Set *feasible to true if the last device can take the
+ * layers that the other devices leave, else to false. */
 static cgp_status reach(v_search *v, bool *feasible) {
     const int n = v->row->devices, layers = v->row->layers;
     v->n_runs = 0;
@@ -260,15 +261,15 @@ static cgp_status reach(v_search *v, bool *feasible) {
     return CGP_OK;
 }
 
-/* Return the difference between the cost of the layers left of `at` and the cost of the layers
- * right of j. */
+/* Return the absolute difference between the cost of the layers left of `at` and the cost of the
+ * layers right of `j`. */
 static int64_t skew(const v_search *v, int at, int j) {
     const int64_t d = between(v->row, 0, at) - between(v->row, j, v->row->layers);
     return d < 0 ? -d : d;
 }
 
 /* Change left end *at and right end *j to the ends before `device` added its layers. If several
- * ends are possible, choose those with the most even costs left and right. */
+ * pairs of ends are possible, choose the pair with the most even costs left and right. */
 static void step_back(const v_search *v, int device, int *at, int *j) {
     const run none = {-1, -1};
     run best = none; /* the left and the right end */
@@ -287,8 +288,8 @@ static void step_back(const v_search *v, int device, int *at, int *j) {
     *j = best.last;
 }
 
-/* Set *at and *j to the ends before the last device adds its layers. If several ends are possible,
- * choose those with the most even costs left and right. */
+/* Set *at and *j to the ends before the last device adds its layers. If several pairs of ends are
+ * possible, choose the pair with the most even costs left and right. */
 static void last_ends(const v_search *v, int *at, int *j) {
     const int done = v->row->devices - 1;
     *at = *j = -1;
@@ -357,12 +358,12 @@ static cgp_status balance_v(const cgp__device_row *row, int *cuts, int64_t *larg
 typedef struct loads {
     const cgp__device_row *row;
     int64_t *load; /* [devices] */
-    int shift;     /* the squares of the loads, each shifted right by `shift` bits, add up to less
-                    * than 2^60 */
+    int shift;     /* if each load is first shifted right by `shift` bits, the squares of the loads
+                    * add up to less than 2^60 */
 } loads;
 
 /* Evaluate cuts by three keys. The first is the largest load of a device. The second is the sum of
- * the squares of the devices' loads, and the third the same for the stages' loads. */
+ * the squares of the devices' loads. The third is the sum of the squares of the stages' loads. */
 static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit, cgp__value *value,
                            int64_t *spent) {
     loads *x = self;

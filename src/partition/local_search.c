@@ -102,7 +102,8 @@ cgp_status cgp__try_all_cuts(cgp__cut_search *s) {
 /* --- descent --- */
 
 /* In a copy of the current cuts, move the boundaries first .. last by `by` layers, and evaluate the
- * copy. If it is better, it becomes the current cuts. Set *better to whether it is. */
+ * copy. If the copy is better, it becomes the current cuts, and *better is true; else *better is
+ * false. */
 static cgp_status try_move(cgp__cut_search *s, int first, int last, int by, bool *better) {
     const int *c = s->current;
     cgp__value value;

@@ -17,7 +17,7 @@ typedef struct cgp__value {
 
 bool cgp__value_less(const cgp__value *a, const cgp__value *b);
 
-/* Function that sets *value to the value of cuts. It may set *value to CGP__REJECTED if the value
+/* A function that sets *value to the value of cuts. It may set *value to CGP__REJECTED if the value
  * is not less than `limit`. It adds the cost of the evaluation, in any unit, to *spent. */
 typedef cgp_status cgp__evaluate(void *self, const int *cuts, const cgp__value *limit,
                                  cgp__value *value, int64_t *spent);

@@ -142,7 +142,8 @@ static cgp_status read_schedule(cgp__objective *x, const cgp_schedule *schedule)
 
 /* --- what stages wait for --- */
 
-/* Record that each stage waits for its neighbouring stage. */
+/* Record that each stage waits for its neighbours: for the previous stage in forward, and for the
+ * next stage in backward. */
 static void wait_for_neighbours(cgp__objective *x) {
     for (int way = 0; way < 2; way++) {
         int n = 0;
@@ -321,8 +322,8 @@ static int64_t unevenness(const cgp__objective *x, const int *cuts) {
     return sum;
 }
 
-/* Parameters with their gradients and optimizer states, inputs of stages, and saved values are
- * counted. Workspace and messages are not counted. */
+/* Count parameters with their gradients and optimizer states, inputs of stages, and saved values.
+ * Do not count workspace and messages. */
 void cgp__objective_bytes(const cgp__objective *x, const int *cuts, int64_t *bytes) {
     const cgp__layer_sums *s = x->sums;
     memset(bytes, 0, (size_t)x->devices * sizeof *bytes);
@@ -368,8 +369,8 @@ static int64_t end_of(cgp__objective *x, const int *cuts, const cgp__ordered_act
     return ends[a->cell];
 }
 
-/* Simulate all actions; return the makespan. `action_end`: [n] set to the end of each action,
- * unless NULL. */
+/* Simulate all actions, and return the makespan. Unless `action_end` is NULL, set action_end[n] to
+ * the ends of the actions. */
 static int64_t simulate(cgp__objective *x, const int *cuts, int64_t *action_end) {
     int64_t makespan = 0;
     memset(x->clock, 0, (size_t)x->devices * sizeof *x->clock);

@@ -36,16 +36,17 @@ typedef struct cgp__objective {
     int n, capacity;
     /* [5][stages] number of actions of each kind */
     int *counts;
-    /* two arrays [stages]. inputs: the largest number of micro-batches between F and the end of
-     * backward. saved: the same from R instead of F, if the stage has R. */
+    /* two arrays [stages]. `inputs`: the largest number of micro-batches between F and the end of
+     * backward. `saved`: the same number, but counted from R instead of F if the stage has R. */
     int *inputs, *saved;
     /* [5][stages] times of actions; [devices] end of each device's last action; [devices] sum of
      * each device's times */
     int64_t *duration, *clock, *load;
     /* [chunks][stages] times at which F ends, and at which B or I ends */
     int64_t *forward, *backward;
-    /* for F (index 0) and for B or I (index 1): the lists of stages for which each stage waits;
-     * first [stages + 1] has the start of each list in waits */
+    /* for F (index 0) and for B or I (index 1): the lists of stages for which each stage waits.
+     * `waits` has all lists, one after the other; `first` [stages + 1] has the start of each
+     * list. */
     int *first[2], *waits[2];
     /* used if links are not a chain: [layers] the stage of each layer, and [stages][stages] which
      * stages are linked */

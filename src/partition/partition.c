@@ -107,7 +107,7 @@ cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *b
                                       "(divide all of them by the largest)");
 }
 
-/* Return the first node that is in a layer or in a later layer. Nodes are in the order of their
+/* Return the first node that is in `layer` or in a later layer. Nodes are in the order of their
  * layers. */
 static int first_of_layer(const cgp_model *model, int layer) {
     int low = 0, high = model->n_nodes;

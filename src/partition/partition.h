@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.h -- computes the costs of layers from times of kernels. A device measures these times
- * (profile.c), or a test makes them up. */
+/* partition.h -- computes the costs of layers from times of kernels. profile.c measures these times
+ * on a device; a test may invent them. */
 #ifndef CGP_SRC_PARTITION_H
 #define CGP_SRC_PARTITION_H
 
@@ -24,12 +24,12 @@ typedef struct cgp__timer {
     void *self;
 } cgp__timer;
 
-/* Set costs [layers] to the costs of all layers. Unchanged on failure. */
+/* Set costs[layers] to the costs of all layers. On failure, the costs do not change. */
 cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithmetic arithmetic,
                             const cgp__timer *timer, cgp_layer_cost *costs);
 
-/* Set bytes [layers] to the bytes of each layer's frozen parameters, which are a part of
- * parameter_bytes. */
+/* Set bytes[layers] to the bytes of each layer's frozen parameters. The member parameter_bytes of a
+ * layer's cost includes these bytes. */
 void cgp__frozen_bytes(const cgp_model *model, int64_t *bytes);
 
 /* Set costs [layers] as cgp__layer_costs() does, with FLOPs instead of seconds. */

@@ -6,7 +6,7 @@
  *
  * For each op, the profile makes the operands, runs the op's kernels in the order of a step
  * (forward, weight backward, input backward), and frees the operands. Operands are random numbers,
- * because zeros would be unlike training. No kernel's time depends on the particular numbers.
+ * because the values in training are not zeros. No kernel's time depends on the particular numbers.
  * Backward reads the values that forward saved.
  *
  * In a step, all other ops run between two runs of a kernel. So the caches hold none of the
@@ -24,7 +24,8 @@
 #include "plugin/find.h"
 
 /* Before a run, memory as large as the largest cache is read, to empty the caches. If the system
- * reports no size, or a size outside MIN_CACHE .. MAX_CACHE, the nearer bound is used. */
+ * reports a size outside MIN_CACHE .. MAX_CACHE, the nearer bound is used. If it reports no size,
+ * MIN_CACHE is used. */
 #define MIN_CACHE (32 << 20)
 #define MAX_CACHE (256 << 20)
 #define CACHE_LINE 64

@@ -4,11 +4,11 @@
  * step are kept, or the step is in a segment that runs again once (Chen et al. 2016,
  * arXiv:1604.06174).
  *
- * The memory of a choice is the sum of the bytes of all kept values, plus the largest `work` of a
- * segment, its temporary bytes. So the dynamic program runs once for each upper bound of `work`.
- * For each step, it finds the Pareto front of (bytes, time) over all choices for the steps before
- * it. These are the lists of undominated states with which Nemhauser and Ullmann (1969) solve
- * knapsacks. */
+ * The memory of a choice is the sum of the bytes of all kept values, plus the largest `work` (the
+ * temporary bytes) of a chosen segment. So the dynamic program runs once for each upper bound of
+ * `work`. For each step, it finds the Pareto front of (bytes, time) over all choices for the
+ * previous steps. These are the lists of undominated states with which Nemhauser and Ullmann (1969)
+ * solve knapsacks. */
 #include "partition/segments.h"
 
 #include <stdlib.h>

@@ -10,8 +10,8 @@
  * values. */
 typedef struct cgp__segment {
     int begin, end;
-    /* bytes: size of the segment's values that are kept. work: size of the values that exist only
-     * while the segment's backward runs. */
+    /* `bytes`: size of the segment's values that are kept. `work`: size of the values that exist
+     * only while the segment's backward runs. */
     int64_t bytes, work;
     /* time of the segment's second run */
     double time;
