@@ -71,8 +71,8 @@ static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t h
     return low;
 }
 
-/* Return the longest token that begins at `at`, NULL if none. Tokens low .. high - 1 have the first
- * i bytes of the text; the range shrinks as i grows. */
+/* Return the longest token that begins at `at`, or NULL. In the loop, tokens low .. high - 1 begin
+ * with the first i bytes of the text at `at`; the range shrinks as i grows. */
 static const cgp__added_token *longest_at(const cgp__added_search *s, int64_t at) {
     const cgp__added_token *found = NULL, *tokens = s->added->tokens;
     int32_t low = s->normalized ? s->added->n_raw : 0;

@@ -2,9 +2,9 @@
 /* bpe.c -- merges the bytes of a word into tokens: byte-pair encoding (Sennrich et al. 2016,
  * arXiv:1508.07909).
  *
- *     l - o - w - e - r      symbols: a list, linked both ways; a heap of the merges of neighbours
- *     lo  - w - e - r        the least (rank, position) is applied: its right symbol leaves the
- *     lo  - w - er           list, and the pairs with the new one's neighbours are pushed
+ *     l - o - w - e - r      a doubly linked list of symbols, and a heap of merges of neighbours.
+ *     lo  - w - e - r        The merge of least (rank, position) is done: its right symbol leaves
+ *     lo  - w - er           the list, and merges of the new symbol with its neighbours are pushed.
  *     low - er
  *
  * A merge in the heap is stale if its symbols have changed since it was pushed. To detect this,
@@ -18,7 +18,8 @@
 #include <stdlib.h>
 
 typedef struct cgp__symbol {
-    /* Previous or next -1: no such symbol; id -1: the symbol has left the list. */
+    /* `previous` or `next` is -1 if there is no such symbol. `id` is -1 if the symbol has left the
+     * list. */
     int32_t id, previous, next;
 } symbol;
 

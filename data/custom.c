@@ -14,7 +14,7 @@
 
 enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 
-/* Largest size of a sample's input or target; the limit for a model's input is the same. */
+/* Largest number of elements of a sample's input or target; a model's input has the same limit. */
 #define MAX_ELEMENTS ((int64_t)1 << 40)
 
 typedef struct custom_data {
@@ -53,8 +53,8 @@ static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, i
 }
 
 /* Fill the input, the target or both. The caller's function always makes both, so an unwanted input
- * or target goes to scratch memory. Only the reading thread of a set without a prefetch leaves one
- * of them out. */
+ * or target goes to scratch memory. Only the reading thread of a set without a prefetch leaves out
+ * an input or target. */
 static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target) {
     custom_data *custom = (custom_data *)data;

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return whether this process is a fork() of the process that made the data set. In such a child
- * the threads do not exist, and a lock may stay locked for ever. */
+/* Return whether this process is a child, made by fork(), of the process that made the data set. In
+ * such a child, the threads do not exist, and a lock may stay locked for ever. */
 static bool left_behind(const cgp_data *data) {
     return data->process != 0 && data->process != getpid();
 }

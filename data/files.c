@@ -33,7 +33,8 @@ static cgp_status unreadable(const char *path, int reason) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* O_NONBLOCK: open() of a named pipe would otherwise block until it has a writer. */
+/* Open with O_NONBLOCK, because open() of a named pipe would otherwise block until the pipe has a
+ * writer. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes) {
     struct stat info;
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -117,7 +118,7 @@ void cgp__data_files_release(cgp__data_files *names) {
     *names = (cgp__data_files){0};
 }
 
-/* strcmp compares bytes, in every locale. */
+/* For qsort(): compare names as bytes. strcmp() does this in every locale. */
 static int by_bytes(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -131,8 +132,8 @@ static bool is_listed(cgp__data_files *files, const char *path, const struct sta
 }
 
 /* Append a directory's entry to the files or to the directories, or skip it. If `files` is NULL,
- * append only directories, and follow links to directories. Takes ownership of `path`, the entry's
- * full name. */
+ * append only directories, and follow links to directories. This function takes ownership of
+ * `path`, the entry's full name. */
 static cgp_status visit_entry(int fd, const char *name, char *path, cgp__data_files *files,
                               cgp__data_files *directories) {
     struct stat info;

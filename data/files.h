@@ -30,8 +30,8 @@ cgp_status cgp__data_file_size(const char *path, int64_t *bytes);
 typedef struct cgp__data_files {
     char **items;
     int n, capacity;
-    /* Decides by its path whether a file of a directory is selected. NULL: all files that are not
-     * empty are selected. */
+    /* Return whether a file of a directory is selected, given the file's path. NULL: all files that
+     * are not empty are selected. */
     bool (*filter)(const char *path);
     int seen; /* number of files found in directories, before the filter is applied */
 } cgp__data_files;

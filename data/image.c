@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image.c -- chooses the decoder of a file, and has the code that both decoders share. */
+/* image.c -- chooses the decoder for a file, and implements what both decoders share. */
 #include "data/image.h"
 
 #include "base/limits.h"

@@ -45,7 +45,7 @@ cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file);
 
 /* --- image_resize.c --- */
 
-/* The cut of a sample from an image. A box of the image is resized to `to_width` x `to_height`. The
+/* How a sample is cut from an image. A box of the image is resized to `to_width` x `to_height`. The
  * sample is a window of size x size pixels in the resized box, with its corner at (left, top). The
  * sample may be mirrored. */
 typedef struct cgp__crop {

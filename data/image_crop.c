@@ -23,7 +23,7 @@ static cgp__crop box(int64_t x, int64_t y, int64_t width, int64_t height, int64_
     return (cgp__crop){x, y, width, height, size, size, .size = size};
 }
 
-/* Return the largest box in the middle whose ratio is allowed. */
+/* Return the largest box with an allowed ratio, in the middle of the image. */
 static cgp__crop largest(int64_t width, int64_t height, int64_t size) {
     const double ratio = (double)width / (double)height;
     int64_t w = width, h = height;

@@ -90,7 +90,7 @@ static void add_rows(const axis *a, int64_t o, const float *columns, int64_t sta
     }
 }
 
-/* Resize along x only the rows that the window needs. Then resize along y. */
+/* Resize along x, but only the rows that the window needs. Then resize along y. */
 static cgp_status resize(const cgp__image *image, const cgp__crop *crop, const axis *across,
                          const axis *down, float *out) {
     const int64_t start = down->from[0].first, length = crop->size * CGP__IMAGE_CHANNELS;

@@ -3,7 +3,7 @@
  *
  * Any file can be read as bytes, and any file of even size as tokens. Without these checks,
  * training would run on an archive or an array. Text and tokens may begin with any bytes. So each
- * rule compares so many bytes that no text, or no token file, has these bytes by chance. */
+ * rule compares enough bytes that no text, and no token file, matches the rule by chance. */
 #include "data/kinds.h"
 
 #include <cgpipe/data.h>
@@ -16,15 +16,15 @@
 
 enum { START_BYTES = 4096, TAR_MAGIC = 257, FEW_BYTES = 64, LONGEST_HEADER = 100000000 };
 
-/* The beginning of a file, with zeros after its end. */
+/* The beginning of a file. In `at`, zeros follow the file's bytes. */
 typedef struct start {
     const char *path;
     uint8_t at[START_BYTES + 4];
     int64_t n, bytes; /* number of bytes in `at`; size of the file */
 } start;
 
-/* A kind of file, and the command that the message suggests, as the texts before and after the
- * path. */
+/* A kind of file. `before`, the path of the file and `after` form the command that the message
+ * suggests. */
 typedef struct kind {
     const char *magic;
     int length, offset;
@@ -113,7 +113,7 @@ static const kind *find(const start *s, bool tokens) {
         if (strncmp(k->magic, "BZh", 3) == 0 && memcmp(s->at + 4, sixth, 6) != 0) continue;
         const bool ones = k->magic[0] == '\xff', pickle = k->magic[0] == '\x80';
         if (!tokens || (k->length >= 4 && !ones) || k->magic[0] == 'B') return k;
-        /* gzip: flags, compression. */
+        /* for gzip, also check two bytes of the header: the flags, and the extra flags */
         if (k->magic[0] == '\x1f' && s->at[3] < 32 && s->at[8] <= 4) return k;
         if (pickle && k->length == 3 && little_endian(s->at + 3, 8) < (uint64_t)s->bytes) return k;
     }

@@ -34,7 +34,7 @@ static cgp_status unexpected(const char *path, int64_t offset, const char *expec
 
 /* --- files --- */
 
-/* Refuse a file that exists only gzipped. */
+/* Refuse a file that exists only in gzipped form. */
 static cgp_status check_gunzipped(const char *path) {
     struct stat info;
     char *zipped = cgp__format("%s.gz", path);

@@ -8,8 +8,8 @@
  *
  * A character is stable if NFC never changes it nor joins it to the text before it. Stable text,
  * which is nearly all text, is skipped. The tables are the tables of Hugging Face's tokenizers
- * (unicode.h). A library with a newer version of Unicode would reorder marks that tokenizers leaves
- * in place. Every step is linear, even for a million marks on one letter. */
+ * (unicode.h). A library with a newer version of Unicode would reorder marks that the library
+ * tokenizers leaves in place. Every step is linear, even for a million marks on one letter. */
 #include "data/nfc.h"
 
 #include <inttypes.h>
@@ -56,7 +56,7 @@ static int by_pair(const void *pair, const void *element) {
     return p->second < step->second ? -1 : p->second > step->second;
 }
 
-/* Return the character to which a pair composes, 0 if none. */
+/* Return the character to which a pair composes, or 0. */
 static uint32_t composed(uint32_t first, uint32_t second) {
     const uint32_t l = first - L_FIRST, v = second - V_FIRST;
     const uint32_t s = first - S_FIRST, t = second - T_FIRST;

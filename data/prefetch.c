@@ -8,10 +8,10 @@
  *                 first: the reader's  next: a worker's
  *
  * A worker takes position `next` while `next` is less than `first` plus the ring's number of slots.
- * The reader waits for `first`, copies it and frees its slot. The contents of a sample depend
- * neither on the thread that prepares it nor on when it does so. While one split is read, the ring
- * of the other split keeps its samples. If the reader moves to another position, or needs a larger
- * ring, it waits for the busy slots and restarts the ring.
+ * The reader waits for the sample at `first`, copies the sample and frees its slot. The contents of
+ * a sample do not depend on the thread that prepares the sample, nor on the time of preparation.
+ * While one split is read, the ring of the other split keeps its samples. If the reader moves to
+ * another position, or needs a larger ring, it waits for the busy slots and restarts the ring.
  *
  * One lock guards everything except the contents of slots. The contents belong to a worker while
  * the slot is busy, and to the reader while the slot is ready. */

@@ -27,7 +27,7 @@ typedef struct cgp__sequence_options {
 /* The first member of every kind of data set that has sequences. */
 typedef struct cgp__sequences {
     cgp_data base;
-    /* Fraction of the sequences; 0 if stream 1 is the validation data. */
+    /* Fraction of the sequences that are for validation; 0 if stream 1 is the validation data. */
     double validation_fraction;
     bool separate; /* true: validation uses stream 1; false: it uses the end of stream 0 */
 } cgp__sequences;

@@ -23,9 +23,9 @@ enum { STROKES = 4, CHANNELS = 3, MIN_SIZE = 16, MAX_SIZE = 1024 };
 #define MAX_CONTRAST 0.55
 #define DARKEST 0.2
 #define LIGHTEST 0.8
-/* Bound of the random number of a colour channel, before the mean is subtracted. */
+/* Bound of the random number that is drawn for a colour channel, before the mean is subtracted. */
 #define TINT 0.15
-#define LIGHTER 0.75     /* probability of a shape lighter than its background */
+#define LIGHTER 0.75     /* probability that a shape is lighter than its background */
 #define SLOPE 0.06       /* change of the background from the middle to a border */
 #define NOISE 0.08       /* maximum of the noise */
 #define STROKE_HALF 0.02 /* half the stroke width, as a fraction of the side */

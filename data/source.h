@@ -15,8 +15,8 @@ typedef struct cgp__prefetch cgp__prefetch;
 typedef struct cgp__data_kind {
     const char *name; /* name of the kind, a part of the identity */
     size_t size;      /* size of the kind's struct */
-    bool makes_both;  /* fill() always writes inputs and targets: the prefetch buffers have room for
-    both */
+    bool makes_both;  /* true: fill() always writes both inputs and targets, so the prefetch buffers
+                       * need room for both */
     /* Check `options`, and open the data set that they describe. The set is all zero before the
      * call. close() is called later, even if open() fails. */
     cgp_status (*open)(cgp_data *data, const void *options);
@@ -36,7 +36,7 @@ typedef struct cgp__data_kind {
 /* The first member of the struct of every kind. */
 struct cgp_data {
     const cgp__data_kind *kind;
-    cgp__prefetch *prefetch;  /* threads that make samples; NULL: the reading thread does */
+    cgp__prefetch *prefetch;  /* threads that make samples; NULL: the reading thread makes them */
     pid_t process;            /* the process that has the threads; 0: no threads */
     cgp_data_field fields[2]; /* the input and the target of a sample */
     int64_t vocab, sequence;  /* number of different tokens, tokens per sample; 0: no tokens */
@@ -92,11 +92,11 @@ cgp_status cgp__data_check_fraction(const char *name, double fraction);
 /* Return the number of validation samples among `n` samples: `fraction` x `n`, rounded up. */
 int64_t cgp__data_validation_count(double fraction, int64_t n);
 
-/* Set input and target to T tokens each. */
+/* Declare that the input and the target of a sample are `sequence` tokens each. */
 void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence);
 
-/* Set the input to images [size, size, C], and the target to a label below `classes`, or to a mask
- * if `classes` is 0. */
+/* Declare that the input of a sample is an image [size, size, channels]. The target is a label
+ * below `classes` or, if `classes` is 0, a mask. */
 void cgp__data_set_images(cgp_data *data, int64_t size, int64_t channels, int64_t classes);
 
 /* Return the size in bytes of a sample's input (field 0) or target (field 1). */
@@ -116,9 +116,9 @@ cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) CGP_PR
 cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
 
 /* Return the index of the sample at a position. After cgp__data_shuffle(), the index for a training
- * position comes from the permutation of the position's pass. This call makes that permutation if
- * it belongs to another pass than the current one. Without a shuffle, and for validation, the index
- * is the position. Threads: one at a time. */
+ * position comes from the permutation of the position's pass. If the position belongs to another
+ * pass than the current pass, this call makes the permutation. Without a shuffle, and for
+ * validation, the index is the position. Only one thread at a time may call this function. */
 int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
 
 /* --- prefetch.c: threads that prepare samples before they are read --- */

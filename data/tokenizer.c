@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c -- text to tokens and back. Added tokens are taken out (added.c), the other text is
- * normalized (nfc.c), and added tokens are taken out again. All other text is split into words
- * (pretokenizer.c). A word's tokens come from a cache of recent words, or from merges (bpe.c).
+/* tokenizer.c -- converts text to tokens and back. First, added tokens are taken out (added.c).
+ * Then the rest of the text is normalized (nfc.c), and added tokens are taken out again. The text
+ * that is left is split into words (pretokenizer.c). A word's tokens come from a cache of recent
+ * words, or from merges (bpe.c).
  *
  *     text    The cat\xff sat<|end|>
  *             The| cat             up to a byte that is not UTF-8
@@ -33,13 +34,15 @@ struct cgp_tokenizer {
     uint8_t *prefixed; /* [prefixed_capacity] copy of a text, with a space before the text */
     int64_t prefixed_capacity;
     cached_word *cache; /* [CACHE_WORDS] by hash; a newer word replaces an older one */
-    /* cuts[k][b]: a text may be cut between byte b and a space (k = 0) or line feed (k = 1). */
+    /* cuts[k][b] is true if a text may be cut between byte b and a space (k = 0) or line feed (k =
+     * 1). */
     bool cuts[2][ASCII];
 };
 
 /* --- create, destroy --- */
 
-/* Find the bytes after which a text may be cut: cgp_tokenizer_split_point() has the rule. */
+/* Find the bytes after which a text may be cut. The comment of cgp_tokenizer_split_point() has the
+ * rule. */
 static void find_cuts(cgp_tokenizer *t) {
     const cgp__tokenizer_parts *p = &t->parts;
     for (int byte = ' ' + 1; byte < 0x7f; byte++) {

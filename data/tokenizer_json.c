@@ -225,7 +225,8 @@ static cgp_status check_model(reader *r, json_t *model) {
                                        NULL};
     bool unused = false;
     const json_t *type = json_object_get(model, "type");
-    /* Files that tokenizers before 0.10 wrote, such as GPT-2's, have no type key. */
+    /* Files that were written by versions of tokenizers before 0.10, such as the file of GPT-2,
+     * have no type key. */
     if (type ? !is_type(model, "BPE") : !json_object_get(model, "merges"))
         return refuse_type(r, "model",
                            "BPE (SentencePiece's Unigram, WordPiece and WordLevel are not "
@@ -300,8 +301,8 @@ static cgp_status take_merges(reader *r, const json_t *list) {
 
 /* --- added_tokens --- */
 
-/* Copy the content of an added token. Also make the text to find, which is the content, in NFC if
- * the token is normalized. */
+/* Copy the content of an added token. Also make the text to find, which is the content, converted
+ * to NFC if the token is normalized. */
 static cgp_status take_content(reader *r, cgp__added_token *token, const char *content) {
     const uint8_t *text = (const uint8_t *)content;
     int64_t size = (int64_t)strlen(content);
@@ -335,7 +336,8 @@ static cgp_status take_added(reader *r, size_t i, json_t *entry) {
     static const char *const keys[] = {"id",     "content",    "single_word", "lstrip",
                                        "rstrip", "normalized", "special",     NULL};
     char place[PLACE];
-    bool special = false; /* not used, because decoding here never skips special tokens */
+    bool special = false; /* not used, because decoding in this library never skips special
+                           * tokens */
     snprintf(place, sizeof place, "added_tokens[%zu]", i);
     CGP_TRY(check_keys(r, place, entry, keys));
     const char *content = json_string_value(json_object_get(entry, "content"));

@@ -5,8 +5,9 @@
  *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens: uint16 for
  *                                                          GPT-2, uint32 for Llama 3
  *
- * All numbers are little-endian. A sequence is read on demand, with pread into a piece of 64 KiB.
- * If a file becomes shorter, a read fails; a mapping would end the process.
+ * All numbers are little-endian. A sequence is read on demand, with pread(), in pieces of at most
+ * 64 KiB. If a file becomes shorter, a read fails. (If the file were mapped into memory, the access
+ * would end the process.)
  *
  *     stream      [ file 0 ][ file 1 ][        file 2        ]
  *     sequence            [ ... ]        pieces end at files, or when the buffer is full */
@@ -59,7 +60,7 @@ static int64_t token_at(const token_data *data, const token_file *file, int64_t 
     return little_endian(data->piece + file->width * i, file->width);
 }
 
-/* Read `count` tokens of a file into the piece. The first is token `at` of the stream. */
+/* Read `count` tokens of a file into data->piece. The first is token `at` of the stream. */
 static cgp_status read_piece(token_data *data, const token_file *file, int64_t at, int64_t count) {
     const int64_t vocab = data->sequences.base.vocab;
     const int64_t width = file->width, offset = file->header + width * (at - file->first);
@@ -90,7 +91,7 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
         count = cgp__min(count, PIECE_BYTES / file->width);
         CGP_TRY(read_piece(data, file, at, count));
         for (int64_t i = 0; i < count; i++) {
-            /* Fits an int32, because it is below the vocabulary size. */
+            /* The token fits an int32, because it is below the vocabulary size. */
             const int32_t token = (int32_t)token_at(data, file, i);
             if (tokens && t + i < base->sequence) tokens[t + i] = token;
             if (targets && t + i > 0) targets[t + i - 1] = token;
@@ -162,7 +163,8 @@ static cgp_status add_contents(token_data *data, const token_file *file, cgp__sh
     return cgp__sha256_add(hash, data->piece, (size_t)count);
 }
 
-/* Open the next file of a stream. The stream owns it at once, so that destroy() closes it. */
+/* Open the next file of a stream. The stream owns the file at once, so that close_tokens() closes
+ * the file. */
 static cgp_status open_file(token_data *data, token_stream *stream, const char *path,
                             int64_t *total, cgp__sha256 *hash) {
     token_file *file = &stream->files[stream->n];

@@ -63,7 +63,7 @@ typedef struct genotype {
     } pairs[PAIRS][2];
 } genotype;
 
-/* h0, h1 are made from s1, s2. */
+/* In these genotypes, h0 is made from s1, and h1 from s2. */
 static const genotype normal = {4,
                                 {0, 3, 4, 6},
                                 {{{CONV_1X1, 1}, {MAX_3X3, 1}},
@@ -79,7 +79,7 @@ static const genotype reduction = {3,
                                     {{NONE, 3}, {MAX_2X2, 1}},
                                     {{AVERAGE_3X3, 2}, {CONV_1X1, 3}}}};
 
-/* Older definition: h0, h1 are made from s2, s1. */
+/* In the older definition, h0 is made from s2, and h1 from s1. */
 static const genotype old_normal = {3,
                                     {4, 5, 6},
                                     {{{MAX_3X3, 0}, {CONV_1X1, 0}},
@@ -97,14 +97,15 @@ static const genotype old_reduction = {3,
 
 /* --- parts --- */
 
-#define REMEMBERED 16 /* values kept with their ReLUs: enough for two cells */
+#define REMEMBERED 16 /* number of values that are kept with their ReLUs, enough for two cells */
 
 /* A network being built. */
 typedef struct network {
     cgp_model *model;
     const cgp_amoebanetd_options *o;
-    cgp__network names;             /* its prefix is "cell1_normal1." */
-    char part[32];                  /* name part of the next parameters: "operations.3.module" */
+    cgp__network names;             /* with a prefix such as "cell1_normal1." */
+    char part[32];                  /* part of the names of the next parameters, such as
+                                     * "operations.3.module" */
     cgp_value relus[REMEMBERED][2]; /* the last values that had a ReLU, and these ReLUs */
     int n_relus;
 } network;

@@ -82,7 +82,8 @@ static cgp_value part_of(cgp__network *net, cgp_value qkv, int part) {
     return cgp_slice(net->model, qkv, -1, part * width, (part + 1) * width);
 }
 
-/* Add attention: qkv [T, 3C] -> [T, C]. For generation, qkv is [1, 3C], and there are positions. */
+/* Add attention: qkv [T, 3C] -> [T, C]. For generation, qkv is [1, 3C], and `positions` is not
+ * NULL. */
 static cgp_value attention(cgp__network *net, cgp_value qkv, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
     if (!positions) return cgp_causal_attention(net->model, qkv, o->heads, o->dropout);

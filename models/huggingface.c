@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.c -- read and write Hugging Face directories, by the kind of model that config.json
- * names. See huggingface.h. */
+/* huggingface.c -- reads and writes Hugging Face directories of the kinds of models that
+ * config.json may name. See huggingface.h. */
 #include "huggingface.h"
 
 #include <cgpipe/models/weights.h>
@@ -132,7 +132,7 @@ static json_t *config_of(const cgp_model_spec *spec) {
 
 static cgp_status write_config(const cgp_model_spec *spec, const char *path) {
     json_t *root = config_of(spec);
-    /* With 15 digits, 1e-5 is written as 1e-5. */
+    /* write numbers with 15 digits, so that 1e-5 is written as 1e-5 */
     char *text = root ? cgp__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     const cgp_status status =
         text ? cgp_file_replace(path, text, strlen(text)) : cgp__short_of_memory(path);

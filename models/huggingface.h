@@ -20,7 +20,7 @@ cgp_status cgp__config_unexpected(const cgp__config *c, const char *key, const c
 CGP_MUST_CHECK cgp_status cgp__config_size(const cgp__config *c, const char *key, int64_t max,
                                            int64_t *out);
 
-/* Read a flag, or a number; `preset` if the key is missing. */
+/* Read a flag or a number. If the key is missing, set *out to `preset`. */
 CGP_MUST_CHECK cgp_status cgp__config_flag(const cgp__config *c, const char *key, bool preset,
                                            bool *out);
 CGP_MUST_CHECK cgp_status cgp__config_real(const cgp__config *c, const char *key, double min,
@@ -34,7 +34,8 @@ CGP_MUST_CHECK cgp_status cgp__gpt2_from_config(const cgp__config *c, cgp_gpt2_o
 CGP_MUST_CHECK cgp_status cgp__llama_from_config(const cgp__config *c, cgp_llama_options *o);
 CGP_MUST_CHECK cgp_status cgp__vit_from_config(const cgp__config *c, cgp_vit_options *o);
 
-/* Make the configuration from the options. It is owned by the caller; NULL if memory is short. */
+/* Make the configuration from the options. The caller owns the result. Return NULL if memory is
+ * short. */
 json_t *cgp__gpt2_to_config(const cgp_gpt2_options *o);
 json_t *cgp__llama_to_config(const cgp_llama_options *o);
 json_t *cgp__vit_to_config(const cgp_vit_options *o);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface_gpt2.c -- convert the config.json of a GPT-2 to its options and back.
+/* huggingface_gpt2.c -- converts the config.json of a GPT-2 to options of the model and back.
  *
  * The keys are those of GPT2Config of Hugging Face's transformers. The sizes are required; other
  * keys default to the values of that class. Keys that do not change the results are ignored
- * (initializer_range, summary_..., use_cache, torch_dtype; reorder_and_upcast_attn concerns the
- * rounding of 16-bit numbers). */
+ * (initializer_range, summary_..., use_cache, torch_dtype, and reorder_and_upcast_attn, which
+ * affects only the rounding of 16-bit numbers). */
 #include <string.h>
 
 #include "huggingface.h"

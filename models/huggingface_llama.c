@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface_llama.c -- convert the config.json of a Llama, a Mistral or a Qwen2 to Llama's
- * options and back.
+/* huggingface_llama.c -- converts the config.json of a Llama, a Mistral or a Qwen2 to
+ * cgp_llama_options and back.
  *
  * The keys are those of LlamaConfig, MistralConfig and Qwen2Config of Hugging Face's transformers.
- * The sizes are required; other keys default to the values of the model's class. The rotary
- * embedding is in rope_theta and rope_scaling, as in published files, or in rope_parameters, as
- * transformers 5 writes it. Keys that do not change the results are ignored. */
+ * The sizes are required; other keys default to the values of the model's class. The parameters of
+ * the rotary embedding are in rope_theta and rope_scaling, as in published files, or in
+ * rope_parameters, as in files of transformers 5. Keys that do not change the results are
+ * ignored. */
 #include <string.h>
 
 #include "huggingface.h"
@@ -180,7 +181,7 @@ static json_t *scaling_json(const cgp_llama_options *o) {
     return json_null();
 }
 
-/* Add the keys that only the family has. */
+/* Add the keys that only this family has. */
 static int add_window(json_t *root, family f, const cgp_llama_options *o) {
     if (f == LLAMA) return 0;
     json_t *window = o->window > 0 ? json_integer(o->window) : json_null();

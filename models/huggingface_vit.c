@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface_vit.c -- convert the config.json of a ViT to its options and back.
+/* huggingface_vit.c -- converts the config.json of a ViT to options of the model and back.
  *
  * The keys are those of ViTConfig of Hugging Face's transformers. The sizes are required; other
  * keys default to the values of that class. The number of classes is the number of entries of

@@ -53,7 +53,7 @@ static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads, const cgp
                              .positions = positions});
 }
 
-/* Add attention: y [T, C] -> [T, C]. For generation, y is [1, C], and there are positions. */
+/* Add attention: y [T, C] -> [T, C]. For generation, y is [1, C], and `positions` is not NULL. */
 static cgp_value attend(cgp__network *net, cgp_value y, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     const int64_t kv_heads = o->kv_heads > 0 ? o->kv_heads : o->heads,

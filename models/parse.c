@@ -223,7 +223,8 @@ cgp_status cgp__keys_parse(const char *function, const cgp__keys *keys, void *op
 
 /* --- options to spec --- */
 
-/* Write the value of a key, "" if it is omitted. A REAL gets the fewest digits that parse to it. */
+/* Write the value of a key, "" if it is omitted. A REAL gets the fewest digits that parse to the
+ * same value. */
 static void value_text(const cgp__key *key, const void *options, char *text, size_t size) {
     const bool always = key->kind == CGP__KEY_INT || key->kind == CGP__KEY_INT64;
     const number v = value_of(key, options);

@@ -13,8 +13,8 @@
  *                                                  residual   + downsample(x)
  *                                                  relu3
  *
- * downsample is x itself or, if its shape changes, a 1 x 1 convolution of stride s and a batch
- * norm. Here x is a value with two uses, so `identity` has no op. */
+ * downsample is x itself or, if the block changes the shape, a 1 x 1 convolution of stride s and a
+ * batch norm. In this graph, x is a value with two uses, so `identity` has no op. */
 #include <cgpipe/models/resnet.h>
 
 #include <math.h>
@@ -26,7 +26,8 @@
 
 /* --- the family --- */
 
-/* Number of blocks by depth. */
+/* The architecture of a depth: `groups` groups of blocks, and the number of blocks in each
+ * group. */
 typedef struct architecture {
     int depth;
     bool imagenet, bottleneck;

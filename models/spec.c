@@ -42,7 +42,7 @@ static cgp_status unknown_model(const char *text) {
     for (int k = 0; k < CGP_MODEL_KINDS; k++)
         names[k] = kinds[k].keys->model;
     const char *near = cgp_nearest(name, names, CGP_MODEL_KINDS);
-    char kind[32]; /* compare without digits: "resnt101" has a depth */
+    char kind[32]; /* compare without digits, because a name such as "resnt101" ends in a depth */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, "0123456789"), name);
     if (!near) near = cgp_nearest(kind, names, CGP_MODEL_KINDS);
     return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,

@@ -29,7 +29,7 @@ static const char *const bare_names[] = {"vit.embeddings.cls_token",
 typedef struct tensor {
     const char *name; /* name in the file */
     cgp_shape shape;  /* shape in the model */
-    bool counter;     /* the tensor is a num_batches_tracked */
+    bool counter;     /* the tensor is a counter of batches (num_batches_tracked) */
     bool convolution; /* the tensor has another layout in the file */
     bool bare;        /* the name is in bare_names */
 } tensor;
@@ -38,7 +38,7 @@ static int count_of(const cgp_model *model) {
     return cgp_model_parameters(model) + cgp_model_states(model);
 }
 
-/* Return the entry of bare_names; NULL if there is none. */
+/* Return the entry of bare_names for a parameter's name; NULL if there is none. */
 static const char *bare_name(const char *name) {
     for (int i = 0; i < 2; i++) {
         const size_t length = strlen(bare_names[i]);
@@ -141,8 +141,8 @@ static int find_tensor(const cgp_model *model, const char *name) {
     return -1;
 }
 
-/* Return true for the causal mask of a block, or the frequencies of its rotary embedding, which
- * some published files have. */
+/* Return true if a tensor is a constant that some published files have: the causal mask of a block,
+ * or the frequencies of a block's rotary embedding. */
 static bool is_constant(const char *name) {
     static const char *const constants[] = {".attn.bias", ".attn.masked_bias",
                                             ".rotary_emb.inv_freq"};

@@ -101,7 +101,8 @@ const char *cgp__json_show(const json_t *value, char *text, size_t size) {
 
 /* --- files --- */
 
-/* Open a file in a directory, or at a path if `directory` is NULL. `files` owns it immediately. */
+/* Open a file in a directory, or at a path if `directory` is NULL. The list owns the file
+ * immediately. */
 static cgp_status add_file(cgp__weights_files *f, const char *directory, const char *name) {
     cgp__weights_file *files = realloc(f->files, ((size_t)f->count + 1) * sizeof *files);
     if (!files) return cgp__short_of_memory(SINGLE);
@@ -126,7 +127,7 @@ typedef struct index_file {
     json_t *numbers;
 } index_file;
 
-/* Return the number of an open file; -1 if it is not open. */
+/* Return the number of a file; -1 if the file is not open. */
 static int number_of(const index_file *index, const char *name) {
     const json_t *number = json_object_get(index->numbers, name);
     return number ? (int)json_integer_value(number) : -1;

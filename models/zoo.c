@@ -69,8 +69,8 @@ cgp_value cgp__images(cgp_model *model, int64_t side) {
 }
 
 /* PyTorch's default for the weights and biases of convolutions and linear maps: uniform in +-1 /
- * sqrt(fan_in), fan_in = the number of terms of one output. Source: torch.nn.init.kaiming_uniform_
- * with a = sqrt(5); He et al. 2015, arXiv:1502.01852. */
+ * sqrt(fan_in), where fan_in is the number of terms of one output. Source:
+ * torch.nn.init.kaiming_uniform_ with `a` = sqrt(5); He et al. 2015, arXiv:1502.01852. */
 static cgp_init init_pytorch(int64_t fan_in) {
     return (cgp_init){CGP_INIT_UNIFORM, 1.0 / sqrt((double)fan_in)};
 }
