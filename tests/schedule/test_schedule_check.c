@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_check.c -- tables that the checker of schedules refuses, and the checker's
- * messages. A table is one string of actions per device. A transfer uses the edge that fits its
- * stage, or names an edge: "0SEND_F1@2" is on edge 2. */
+/* test_schedule_check.c -- tests that the checker refuses wrong schedules with the right messages.
+ * A table is one string of actions per device. A transfer uses the edge that fits its stage, or
+ * names an edge: "0SEND_F1@2" is on edge 2. */
 #include "support.h"
 
 #include "schedule_lists.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_compare.c -- a measured step is drawn to scale, written and read back, and shown
- * next to its plan. Its time is split into parts. The times in these tests are set by hand, or are
- * simulated times used as measured times. */
+/* test_schedule_compare.c -- tests measured steps. A step is drawn to scale, written and read back,
+ * shown next to its plan, and its time is split into parts. In these tests, the measured times are
+ * set by hand, or are copies of simulated times. */
 #include <cgpipe/compare.h>
 
 #include "schedules.h"
@@ -117,7 +117,7 @@ TEST_CASE(unequal_stages_are_imbalance_where_others_wait_for_them) {
 /* --- times set by hand --- */
 
 /* Make the trace of a forward-only step of two stages. The first device runs F, SEND, F, SEND ..,
- * the second RECV, F .. */
+ * and the second device runs RECV, F, RECV, F .. */
 static char *trace_text(const char *csv, const char *start, const char *end, const char *released,
                         const char *ready) {
     char *text = malloc(2048);
@@ -341,8 +341,8 @@ static void assert_same_step(const cgp_schedule *s, const cgp_schedule_timeline 
     assert_true(t->makespan == u->makespan && t->bubble_span == u->bubble_span);
 }
 
-/* Tests times with many digits, recomputation, an edge that skips stages, and several stages per
- * device. */
+/* The steps of this test have times with many digits, recomputation, an edge that skips stages, and
+ * several stages per device. */
 TEST_CASE(what_is_written_is_read_back_exactly) {
     const cgp_schedule_info *info;
     test_costs plain;
@@ -391,8 +391,8 @@ static void assert_refused(const char *text, const char *message) {
     assert_null(t.start);
 }
 
-/* Replace the value of `key`, or an entry of that value, by the JSON text `value`, or remove it if
- * `value` is NULL. Assert that the changed trace is refused with `message`. */
+/* Replace the value of `key`, or an entry of that value, by the JSON text `value`. If `value` is
+ * NULL, remove the key instead. Assert that the changed trace is refused with `message`. */
 static void assert_changed_refused(const char *text, const char *key, int device, int position,
                                    const char *value, const char *message) {
     json_t *root = json_loads(text, 0, NULL), *measured = json_object_get(root, "cgpipe");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_csv.c -- schedules as CSV: the tests write and read back both dialects, and check
- * the messages for refused texts. */
+/* test_schedule_csv.c -- tests that schedules are written as CSV and read back, in both dialects,
+ * and that wrong texts are refused. */
 #include "schedules.h"
 
 static cgp_schedule *parse(const char *text) {
@@ -339,8 +339,8 @@ TEST_CASE(transfers_lead_somewhere) {
                    "x.csv: row 1, column 1, \"0RECV_F0\": there is no stage before it");
 }
 
-/* Our reader finds this deadlock at once. PyTorch's loader accepts the table, and the deadlock
- * occurs when the schedule runs. */
+/* The checker of this library finds the deadlock in this table. PyTorch's loader accepts the table,
+ * and the deadlock occurs only when the schedule runs. */
 TEST_CASE(a_deadlock_in_a_text_is_found_before_it_runs) {
     cgp_schedule *s = parse("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
     assert_ok(cgp_schedule_lower_chain(s));

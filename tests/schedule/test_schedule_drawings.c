@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_drawings.c -- drawings of schedules: SVG, trace events, the critical path, and the
- * grid of an invalid schedule. */
+/* test_schedule_drawings.c -- tests drawings of schedules: SVG, trace events, the critical path,
+ * and the grid of an invalid schedule. */
 #include "schedules.h"
 
 #include <jansson.h>
@@ -51,8 +51,8 @@ TEST_CASE(the_critical_path_leads_from_the_end_to_the_beginning) {
     }
 }
 
-/* F of stage 1 takes 3. All actions of device 1 are on the critical path. Only the first and the
- * last action of device 0 are on it.
+/* F of stage 1 takes 3. The critical path has all actions of device 1, but only the first and the
+ * last action of device 0.
  *
  *     device 0   |F0|F1|        |B0   |B1..
  *     device 1      |F0      |F1      |B0   |B1   | */
@@ -73,8 +73,8 @@ TEST_CASE(the_slowest_stage_is_on_the_critical_path) {
 /* --- time on links --- */
 
 /* A message takes 2, and a forward takes 1. On a link, messages follow each other, so the third
- * message arrives at 1 + 3 x 2. If messages take the receiver's time instead, each message precedes
- * its forward, so the last forward ends at 1 + 3 x (2 + 1). */
+ * message arrives at 1 + 3 x 2. If messages take the receiver's time instead, the receiver spends 2
+ * on a message before each forward, so the last forward ends at 1 + 3 x (2 + 1). */
 TEST_CASE(messages_take_time_on_the_link_or_on_the_receiver) {
     cgp_schedule_costs costs = {.transfer = (const double[]){2.0, 2.0}};
     cgp_schedule *s = test_generate("forward-only", 2, 3, 0);

@@ -43,7 +43,7 @@ TEST_CASE(a_frozen_stage_has_input_gradients_alone) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Check a schedule with frozen stages. A step must take at most as long as with all actions. */
+/* Check a schedule with frozen stages. Freezing must not make the step slower. */
 static void check(const char *name, int n, int m, int none, int input) {
     cgp_schedule *all = test_generate(name, n, m, 0), *frozen = test_generate(name, n, m, 0);
     cgp_schedule_report before, after;

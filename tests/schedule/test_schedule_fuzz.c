@@ -58,8 +58,8 @@ static bool started_backward(const progress *p, int j, int i) {
     return p->done[CGP_ACTION_B][j][i] || p->done[CGP_ACTION_I][j][i];
 }
 
-/* Return true if an action of micro-batch `i` can run next on stage `j` of a chain. If `split`, the
- * micro-batch has I and W instead of B. If `again`, it has R before its backward. */
+/* Return true if stage `j` of a chain can run an action of micro-batch `i` next. If `split` is
+ * true, the micro-batch has I and W instead of B. If `again` is true, it has R before backward. */
 static bool is_ready(const tables *t, const progress *p, cgp_action_kind kind, int j, int i,
                      bool split, bool again) {
     if (p->done[kind][j][i]) return false;
@@ -112,7 +112,7 @@ static void draw_edges(tables *t, uint64_t *seed) {
                   to = test_between(seed, 0, t->stages - 1);
         if (from != to) t->edges[t->n_edges++] = (cgp_edge){from, to};
     }
-    for (int e = t->n_edges - 1; e > 0; e--) { /* shuffle; the chain's edges are not always first */
+    for (int e = t->n_edges - 1; e > 0; e--) { /* so that the chain's edges are not always first */
         const int other = test_between(seed, 0, e);
         const cgp_edge edge = t->edges[e];
         t->edges[e] = t->edges[other];
@@ -218,8 +218,8 @@ static bool all_received(const tables *t, const progress *p, int stage, int micr
     return true;
 }
 
-/* Find the stages that must have a complete backward: those that have any backward action or a
- * gradient edge. Find the stages that must have W: those that have W, or both B and I. */
+/* Find the stages that must have a complete backward: stages with a backward action or a gradient
+ * edge. Find the stages that must have W: stages with a W, or with both B and I. */
 static void find_needs(const tables *t, progress *p) {
     bool both[STAGES] = {false}, input[STAGES] = {false};
     for (int device = 0; device < t->devices; device++) {
@@ -482,7 +482,7 @@ TEST_CASE(every_action_starts_as_soon_as_it_can) {
 }
 
 /* Assert that the compute actions of two schedules run at the same times. In one schedule, receives
- * come directly before the action that needs them; in the other, some receives are posted early. */
+ * come directly before the action that needs them; in the other one, some receives come early. */
 static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeline *x,
                                 const cgp_schedule *b, const cgp_schedule_timeline *y) {
     for (int device = 0; device < a->devices; device++) {
@@ -674,8 +674,8 @@ TEST_CASE(a_damaged_table_is_refused_exactly_if_it_cannot_run) {
     assert_true(refused_at_once > 500 && refused > 500 && deadlocked > 50 && accepted > 500);
 }
 
-/* The functions that add recomputation, lower and draw accept damaged tables. The checker finds the
- * damage after lowering. */
+/* The functions that insert recomputations, insert transfers and draw a schedule accept damaged
+ * tables. The checker finds the damage after lowering. */
 TEST_CASE(damage_before_lowering_is_found_after_it) {
     uint64_t seed = test_seed();
     for (int round = 0; round < 5000; round++) {

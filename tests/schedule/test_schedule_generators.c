@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_generators.c -- tests every schedule for n <= 8 devices, m <= 24 micro-batches and
- * v <= 3 virtual stages. It is complete, has micro-batches in ascending order, and runs without
- * deadlock with the least capacity. Bubble and memory follow the schedule's formula. */
+ * v <= 3 virtual stages. Each schedule must be complete, have its micro-batches in ascending order,
+ * and run without a deadlock with the least capacity. Its bubble and memory must follow the
+ * schedule's formula. */
 #include "schedules.h"
 
 enum { MAX_DEVICES = 8, MAX_CHUNKS = 24, MAX_VIRTUAL = 3 };
@@ -114,7 +115,8 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Expected bubble and peak of micro-batches in flight. On one stage, F, I and W take 1 each. */
+/* Expected bubble and peak number of micro-batches in flight, if each of F, I and W of a stage
+ * takes 1. */
 typedef struct formula {
     int bubble, peak;
     int next; /* smallest number of micro-batches >= m for which the formula holds */

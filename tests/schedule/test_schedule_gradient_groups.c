@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_gradient_groups.c -- the order in which gradients of gradient groups are added, and
- * the cost of these additions in a simulated step.
+/* test_schedule_gradient_groups.c -- tests the order in which the gradients of gradient groups are
+ * added, and the cost of these additions in a simulated step.
  *
  * These tests represent a sum of micro-batches as a text such as "((0+1)+2)". The parentheses show
  * the order of the additions. */
@@ -26,8 +26,8 @@ static void tree(int first, int next, int m, int groups, char *text) {
     snprintf(text, TEXT, *left && *right ? "(%s+%s)" : "%s%s", left, right);
 }
 
-/* Add up the micro-batches of a replica in buffers as the places say. Return the number of
- * buffers. */
+/* Add up the micro-batches of a replica in the buffers that cgp__gradient_place_of() gives. Return
+ * the number of buffers. */
 static int run_replica(int m, int groups, int replica, int replicas, char *text) {
     static char buffers[12][TEXT], before[TEXT];
     int n = 0, last = -1;

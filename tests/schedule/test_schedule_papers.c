@@ -29,9 +29,9 @@ static double idle_fraction(test_measures t) {
     return t.bubble_span / t.span;
 }
 
-/* Table 5 of the zero-bubble paper (Qi et al. 2023, arXiv:2401.10241), is computed from the times
- * in table 6 of that paper. The cost is the largest span of a device, and the bubble rate is the
- * idle fraction of that span. */
+/* This test computes table 5 of the zero-bubble paper (Qi et al. 2023, arXiv:2401.10241) from the
+ * times in table 6 of that paper. The cost is the largest span of a device, and the bubble rate is
+ * the idle fraction of that span. */
 TEST_CASE(the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit) {
     test_costs c;
     for (int k = 0; k < ROWS; k++) {
@@ -58,8 +58,8 @@ static test_measures measure_heuristic(const char *name, int n, int m, const tes
 }
 
 /* Our zb-1p has the paper's numbers, which equal the numbers of zb-h1. Our zb-2p is better than
- * zb-h2, but not as good as in the paper. In the paper, I frees most of a micro-batch's memory;
- * here, W frees the memory. */
+ * zb-h2, but not as good as in the paper. In the paper, I frees most of a micro-batch's memory; in
+ * this library, W frees the memory. */
 TEST_CASE(heuristic_schedules_are_no_worse_than_fixed_ones) {
     test_costs c;
     for (int k = 0; k < ROWS; k++) {
@@ -126,8 +126,9 @@ static void assert_golden(const char *name, int n, int v, int max, int min, int 
     assert_int_equal(t.peak, peak);
 }
 
-/* Compare bubble (by span) and memory with the published numbers, for m = 4n micro-batches on n
- * devices. On one stage, F, I and W take 1 each. v-half and v-min may be better than published. */
+/* Compare the bubble (by span) and the memory with the published numbers, for m = 4n micro-batches
+ * on n devices. With one stage per device, F, I and W take 1 each. v-half and v-min may be better
+ * than published. */
 TEST_CASE(the_golden_table_comes_out) {
     for (int k = 0; k < 2; k++) {
         const int n = k ? 8 : 4, m = 4 * n;
@@ -217,9 +218,9 @@ TEST_CASE(v_flex_trades_memory_for_time) {
     assert_message("in_flight: expected none as zb-v has no such limit, got 12 (v-flex has)");
 }
 
-/* With n micro-batches, `wave` needs the memory of 1f1b. The bubble is measured in units of an F of
- * one of v stages. It is about 4 (n - 1) for every v, so its time is proportional to 1 / v. More
- * micro-batches do not lengthen the bubble. */
+/* With n micro-batches, `wave` needs the memory of 1f1b. In units of the duration of F of one of a
+ * device's v stages, the bubble is about 4 (n - 1) for every v. So the time of the bubble is
+ * proportional to 1 / v. More micro-batches do not lengthen the bubble. */
 TEST_CASE(more_waves_have_smaller_bubbles_that_do_not_grow) {
     for (int n = 2; n <= 16; n++) {
         for (int v = 2; v <= 8; v *= 2) {
@@ -255,8 +256,8 @@ TEST_CASE(latency_costs_as_much_as_the_fits_say) {
     }
 }
 
-/* Tests the smallest capacity that suffices if all edges have the same capacity. It is the largest
- * entry of the least capacities. */
+/* This test computes the smallest capacity that suffices if all edges have the same capacity. It is
+ * the largest entry of the least capacities. */
 TEST_CASE(breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one) {
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);
     assert_int_equal(measure("looped-bfs", 4, 8, 2, NULL).capacity, 2);

@@ -17,8 +17,8 @@ static cgp_schedule *create(const char *name, int n, int m, cgp_recompute mode) 
     return schedule;
 }
 
-/* Make a chain; with `skips`, also connect every other pair of stages, forward and back. Return the
- * number of edges. */
+/* Make a chain. If `skips` is true, also connect every other pair of stages, forward and back.
+ * Return the number of edges. */
 static int make_edges(cgp_edge *edges, int n, bool skips) {
     int count = 0;
     for (int from = 0; from < n; from++) {
@@ -117,8 +117,9 @@ TEST_CASE(skips_under_gpipe_need_one_buffer) {
 }
 
 /* Under 1F1B an edge 0 -> 3 needs one buffer if there is no gradient edge back, and two buffers if
- * there is. Assume one buffer. Stage 0 is ahead, and cannot send value 3 before stage 3 takes value
- * 2. But stage 3 cannot send gradient 1 before stage 0 takes gradient 0. */
+ * there is. With only one buffer, the stages would deadlock: stage 0 is ahead, and cannot send
+ * value 3 before stage 3 takes value 2. But stage 3 cannot send gradient 1 before stage 0 takes
+ * gradient 0. */
 TEST_CASE(a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer) {
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}, {3, 2}, {2, 1}, {1, 0}, {3, 0}};
     for (int n_edges = 7; n_edges <= 8; n_edges++) {
@@ -193,8 +194,8 @@ TEST_CASE(except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0) {
 }
 
 /* Recompute mode `except_last` needs one saved slot, as `always` does. The test counts filled
- * slots. F fills the slot for a micro-batch that is not recomputed, R fills it for all others, and
- * backward frees it. */
+ * slots. For a micro-batch that is not recomputed, F fills the slot; for all others, R fills the
+ * slot. Backward frees the slot. */
 TEST_CASE(except_last_fills_one_saved_slot_per_stage_at_a_time) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 6; n++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_reference.c -- reads, checks and simulates the tables that PyTorch writes for all
- * its schedules (tests/data/schedules, made by tools/reference_schedules.py). A table gives the
- * same step with PyTorch's transfers and without them. */
+ * its schedules (tests/data/schedules, made by tools/reference_schedules.py). The step of a table
+ * must be the same with PyTorch's transfers and with inserted transfers. */
 #include "schedules.h"
 
 #include <dirent.h>
@@ -18,7 +18,8 @@ static char files[8][MAX_BYTES];
 static table tables[MAX_TABLES];
 static int n_files, n_tables;
 
-/* Split a file at its empty lines. Each part is a table, whose name is in the first line. */
+/* Split a file at its empty lines. Each part is a table, and its first line has the table's name
+ * and sizes. */
 static void split(const char *name, char *text) {
     for (char *part = text, *next; part; part = next) {
         table *t = &tables[n_tables++];

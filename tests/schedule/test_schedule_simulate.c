@@ -99,8 +99,8 @@ TEST_CASE(early_recomputation_shortens_the_ramp) {
 }
 
 /* Add a latency Tc to each message. GPipe's makespan grows by Tc for each of n - 1 messages forward
- * and n - 1 messages back. The makespan of 1F1B grows by about 2 Tc per micro-batch. Here m is a
- * multiple of n, and Tc is a power of two that is small compared with the costs. */
+ * and n - 1 messages back. The makespan of 1F1B grows by about 2 Tc per micro-batch. In this test,
+ * m is a multiple of n, and Tc is a power of two that is small compared with the costs. */
 TEST_CASE(latency_costs_1f1b_more_the_more_micro_batches) {
     const double tc = 1.0 / 64;
     test_costs c;
