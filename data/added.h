@@ -7,11 +7,12 @@
 
 typedef struct cgp__added_token {
     char *content; /* the token's text in the file, owned */
-    uint8_t *text; /* [size] the text to find, owned: `content`, in NFC if `normalized` */
+    uint8_t *text; /* [size] the text to find, owned; it is `content`, in NFC if `normalized` is
+                    * true */
     int64_t size;  /* number of bytes in `text`, at least 1 */
     int32_t id;
     bool single_word, lstrip, rstrip;
-    bool normalized; /* the token is found in normalized text */
+    bool normalized; /* true: the token is found in normalized text */
 } cgp__added_token;
 
 /* The added tokens, sorted by (normalized, text), because normalized tokens are searched separately

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cifar.c -- CIFAR's binary version. A record:
+/* cifar.c -- reads the binary version of CIFAR, whose files are sequences of records:
  *
  *     CIFAR-10     label          red 32 x 32   green 32 x 32   blue 32 x 32
  *     CIFAR-100    coarse fine    red 32 x 32   green 32 x 32   blue 32 x 32 */

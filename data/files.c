@@ -4,7 +4,7 @@
  * A directory is walked with a list of pending directories, so that deep trees need no recursion:
  *
  *     pending: notes        files:
- * pending: notes/b      files: notes/c.txt notes/a.txt      (in readdir's order)
+ *     pending: notes/b      files: notes/c.txt notes/a.txt      (in readdir's order)
  *     pending:              files: notes/c.txt notes/a.txt notes/b/x.txt
  *                   sorted: notes/a.txt notes/b/x.txt notes/c.txt
  *

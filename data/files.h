@@ -13,8 +13,8 @@ cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, 
 cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
                                int64_t count);
 
-/* Read a whole file, and append a zero byte. Fails with CGP_EFORMAT if the file has more than `max`
- * bytes. On success, *bytes is set and owned by the caller. */
+/* Read a whole file, and append a zero byte. Return CGP_EFORMAT if the file has more than `max`
+ * bytes. On success, the caller owns *bytes. */
 cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max, uint8_t **bytes,
                                int64_t *size);
 

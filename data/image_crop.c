@@ -3,7 +3,7 @@
  *
  *     training      a box of 0.08 .. 1 of the area and a ratio of 3/4 .. 4/3, its logarithm
  *                   uniform; after ten boxes that do not fit, the largest in the middle
- * validation    the middle, after the shorter side is resized to size 256 / 224
+ *     validation    the middle, after the shorter side is resized to size 256 / 224
  *
  * Source: Szegedy et al. 2015, arXiv:1409.4842, section 6; He et al. 2016, arXiv:1512.03385. */
 #include "data/image.h"

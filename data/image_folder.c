@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_folder.c -- a directory with one directory of images per class, as in torchvision's
- * ImageFolder.
+/* image_folder.c -- makes a data set from a directory that has one directory of images per class,
+ * as torchvision's ImageFolder does.
  *
  *     list      classes 0 .. C-1, their files in byte order            once, when it is opened
  *     splits    the files of training and of validation

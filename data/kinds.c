@@ -179,8 +179,8 @@ cgp_status cgp_data_check_text(const char *name, const void *bytes, int64_t coun
 }
 
 /* Return whether the tokens in the file are wider than 2 bytes. In such a file, every second 2-byte
- * number is the high half of a token. It is 0 or small, because vocabularies are smaller than
- * 2^20. */
+ * number is the high half of a token. This half is 0 or small, because vocabularies are smaller
+ * than 2^20. */
 static bool are_wider(const start *s) {
     int64_t nonzero = 0, large = 0, n = s->n / 4;
     uint64_t high = 0;

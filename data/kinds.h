@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kinds.h -- refuses files that are neither text nor tokens, and says what they are. */
+/* kinds.h -- refuses files that are neither text nor tokens, with messages that name the kind of
+ * file. */
 #ifndef CGP_SRC_DATA_KINDS_H
 #define CGP_SRC_DATA_KINDS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.c -- top-1 and top-5 accuracy, and intersection over union. */
+/* metrics.c -- computes top-1 and top-5 accuracy, and intersection over union. */
 #include <cgpipe/images.h>
 
 #include "base/base.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mnist.c -- MNIST's idx files, big-endian:
+/* mnist.c -- reads the idx files of MNIST, whose numbers are big-endian:
  *
  *     images    0 0 8 3   n   28   28   n x 28 x 28 bytes
  *     labels    0 0 8 1   n             n bytes */

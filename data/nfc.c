@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nfc.c -- Unicode's normalization form C (UAX #15): decompose, put marks in order, compose.
+/* nfc.c -- normalizes text to Unicode's normalization form C (UAX #15): it decomposes characters,
+ * puts marks in order, and composes characters.
  *
  *     a b e \u0323 \u0301 c        stable | segment: from the stable character before an unstable
  *                                  one up to the next stable one
  *         e \u0301 \u0323          decomposed, marks by combining class: 220, 230
- * \u1eb9 \u0301            the first two compose; \u1eb9 and \u0301 do not
+ *         \u1eb9 \u0301            the first two compose; \u1eb9 and \u0301 do not
  *
  * A character is stable if NFC never changes it nor joins it to the text before it. Stable text,
  * which is nearly all text, is skipped. The tables are the tables of Hugging Face's tokenizers
@@ -191,8 +192,8 @@ static cgp_status ensure_text(cgp__nfc *nfc, int64_t size) {
     return CGP_OK;
 }
 
-/* Find the first unstable character at or after `at`. Set *segment to the stable character before
- * it, where its segment begins. */
+/* Find the first unstable character at or after `at`. Set *segment to the beginning of its segment,
+ * which is the stable character before it. */
 static int64_t find_unstable(const cgp__unicode *unicode, const uint8_t *text, int64_t size,
                              int64_t at, int64_t *segment) {
     int64_t end = 0;

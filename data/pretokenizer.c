@@ -80,10 +80,10 @@ static int64_t contraction_end(const words *w, int64_t at, bool any_case) {
     return at;
 }
 
-/* Match \s+(?!\S)|\s+, and with `lines` first \s*[\r\n]+. With `lines`, the match ends after the
- * last line end in the run of white space, if there is one. Otherwise, if the run ends the text or
- * has one character, the match takes the whole run. In all other cases, the last character of the
- * run is left to the next word. */
+/* Match \s+(?!\S)|\s+. If `lines` is true, try \s*[\r\n]+ first: this match ends after the last
+ * line end in the run of white space, if there is a line end. Otherwise, if the run ends the text
+ * or has one character, the match takes the whole run. In all other cases, the last character of
+ * the run is left to the next word. */
 static int64_t spaces_end(const words *w, int64_t at, bool lines) {
     int64_t last = at, lines_end = at, end = at, next = 0;
     while (kind_at(w, end, &next) == CGP__SPACE) {

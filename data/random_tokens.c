@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random_tokens.c -- endless random tokens for measurements, computed on demand.
+/* random_tokens.c -- computes endless random tokens for measurements, on demand.
  *
  *     tokens [sample, t] = below(key(seed, sample, 1 + 2 split),     t)
  *     targets[sample, t] = below(key(seed, sample, 1 + 2 split + 1), t)

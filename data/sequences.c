@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sequences.c -- a stream of tokens, cut into sequences, shuffled for each pass.
+/* sequences.c -- cuts a stream of tokens into sequences, which are shuffled for each pass.
  *
  *     stream      a b c d e f g h i j k l m n        T = 4, validation fraction 0.3
  *     sequence 0  a b c d|e                          training: sequences 0, 1

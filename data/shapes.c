@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shapes.c -- pictures of one shape each, drawn on demand.
+/* shapes.c -- draws pictures of one shape each, on demand.
  *
  * A *scene* is drawn from the key (seed, position, CGP__DATA_SCENE): class, position, angle,
  * colours, strokes. A pixel is painted in layers from back to front. Each layer covers the pixel by

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shuffle.c -- a Fisher-Yates shuffle per pass, with the key (seed, pass). So the sample at
- * position p does not depend on earlier reads: it is permutation_of_pass(p / n)[p % n]. The
- * permutation of the pass that was read last is kept. */
+/* shuffle.c -- shuffles the n samples of each pass (Fisher-Yates), with the key (seed, pass). So
+ * the sample at position p does not depend on earlier reads: it is permutation_of_pass(p / n)[p %
+ * n]. The permutation of the pass that was read last is kept. */
 #include "data/source.h"
 
 cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signed_distance.c -- the ten shapes as signed distances. Seven shapes are made of polygons, three
- * of circles:
+/* signed_distance.c -- computes the signed distance of a point to a shape. Seven of the ten shapes
+ * are made of polygons, and three of circles:
  *
  *     outside of a   -d(a)          both a and b    max(d(a), d(b))
  *

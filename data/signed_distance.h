@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signed_distance.h -- the ten shapes as signed distances, within the circle of radius 1. */
+/* signed_distance.h -- computes the signed distance of a point to one of ten shapes, which lie
+ * within the circle of radius 1. */
 #ifndef CGP_SRC_DATA_SIGNED_DISTANCE_H
 #define CGP_SRC_DATA_SIGNED_DISTANCE_H
 

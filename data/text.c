@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.c -- text files as streams of bytes in memory; sequences.c cuts them. */
+/* text.c -- reads text files into streams of bytes in memory; sequences.c cuts the streams. */
 #include "data/files.h"
 #include "data/kinds.h"
 #include "data/sequences.h"

@@ -55,7 +55,8 @@ static void find_cuts(cgp_tokenizer *t) {
     }
 }
 
-/* Read tokenizer.json, or, with `merges`, vocab.json and merges.txt. */
+/* If `merges` is NULL, read the tokenizer.json at path `vocab`. Otherwise read the vocab.json at
+ * path `vocab` and the merges.txt at path `merges`. */
 static cgp_status fill(cgp_tokenizer *t, const char *vocab, const char *merges) {
     CGP_TRY(cgp__unicode_open(&t->parts.unicode));
     if (merges)

@@ -403,8 +403,8 @@ static cgp_status append_special(const reader *r, const char *name, const json_t
     return CGP_OK;
 }
 
-/* Read "single": special tokens, the text ("A"), special tokens. The template "pair" is for two
- * texts and is not used. */
+/* Read the template "single", a list of special tokens, the text ("A"), and special tokens. The
+ * template "pair" is for two texts and is not used. */
 static cgp_status read_template(reader *r, json_t *part) {
     static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
     cgp__tokenizer_parts *p = r->parts;

@@ -13,8 +13,8 @@ typedef struct cgp__tokenizer_parts {
     bool nfc;             /* the normalizer is NFC; false: there is none */
     cgp__added added;
     cgp__pattern pattern;
-    bool prefix_space;  /* put a space before a text that does not begin with one */
-    bool ignore_merges; /* a word that is a token needs no merges */
+    bool prefix_space;  /* true: put a space before a text, unless it begins with a space */
+    bool ignore_merges; /* true: a word that is a token needs no merges */
     cgp__vocab vocab;
     int32_t *prefix, *suffix; /* [n_prefix], [n_suffix] tokens before and after a text, owned */
     int64_t n_prefix, n_suffix;

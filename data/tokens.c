@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens.c -- files of uint16 and uint32 tokens as streams on disk; sequences.c cuts them.
+/* tokens.c -- reads files of uint16 and uint32 tokens, as streams on disk; sequences.c cuts the
+ * streams.
  *
  *     nanoGPT   t t t t t ...                              uint16 from the first byte
  *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens: uint16 for

@@ -64,7 +64,7 @@ static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64
     return cgp_conv2d(model, x, name, options);
 }
 
-/* Add the layers conv<i>, bn<i> and, unless it is the last of a block, relu<i>. */
+/* Add the layers conv<i>, bn<i> and, unless `last` is true, relu<i>. */
 static cgp_value add_step(cgp__network *net, cgp_value x, int i, bool last, int64_t out, int kernel,
                           int stride) {
     x = convolve(net->model, x, cgp__layer(net, "conv%d", i), out, kernel, stride);

@@ -62,7 +62,7 @@ cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t 
 /* Return the path of a file in progress, for messages. */
 cgp__path_text cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name);
 
-/* Return the descriptor of the temporary directory, borrowed. */
+/* Return the descriptor of the temporary directory. The descriptor is borrowed. */
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
 
 /* These functions do the same as cgp_safetensors_create(), step by step. `path` is for messages;
@@ -77,7 +77,7 @@ cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name
 cgp_status cgp__safetensors_create_at(cgp_safetensors_writer *writer, int directory,
                                       const char *name);
 
-/* Add a complete, synced file to the checkpoint. Reads the file for its SHA-256. */
+/* Add a complete, synced file to the checkpoint. The call reads the file to compute its SHA-256. */
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);
 
 /* Replace the checkpoint of this step, if any, and point `latest` to the new checkpoint. Then
@@ -94,7 +94,7 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 
 /* --- writing by several ranks: rank 0 creates and commits, the others join --- */
 
-/* Describes a temporary directory; rank 0 sends it to the other ranks. */
+/* A description of a temporary directory, which rank 0 sends to the other ranks. */
 typedef struct cgp__checkpoint_ticket {
     /* name of the temporary directory, in the run's directory */
     char temporary[CGP_TEMPORARY_BYTES];

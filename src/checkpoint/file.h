@@ -10,8 +10,8 @@
 
 typedef struct cgp__file cgp__file;
 
-/* Open a temporary file beside `path`. Follows links and replaces their target. CGP_EIO: the
- * directory is missing or not writable, or `path` exists and is not a regular file. */
+/* Open a temporary file beside `path`. If `path` is a link, its target will be replaced. CGP_EIO:
+ * the directory is missing or not writable, or `path` exists and is not a regular file. */
 cgp_status cgp__file_create(cgp__file **out, const char *path);
 
 /* Do the same as cgp__file_create(), but for a file in the caller's open directory. A link is
@@ -22,7 +22,7 @@ cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
  * file. */
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes);
 
-/* Sync the file, rename it, and sync the directory. Frees `file` in every case. */
+/* Sync the file, rename it, and sync the directory. The call frees `file` in every case. */
 cgp_status cgp__file_commit(cgp__file *file);
 
 /* Delete the temporary file, and free `file`. Accepts NULL. */
@@ -63,7 +63,7 @@ cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
  * name, or a text that begins with that name. */
 bool cgp__process_is_here(const char *name);
 
-/* Like cgp_process_find(), but for a text that begins with the name of a process. */
+/* Do the same as cgp_process_find(), for a text that begins with the name of a process. */
 cgp_process_state cgp__process_state_of(const char *name);
 
 /* --- reading; `path` is for messages --- */

@@ -25,8 +25,8 @@ cgp_status cgp__safetensors_open_on(cgp_safetensors **out, const char *path,
 
 /* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
 
-/* Digest a file of *bytes bytes. *digests becomes a list of texts of 64 hex digits, owned by the
- * caller. */
+/* Digest a file of *bytes bytes. Set *digests to a list of texts of 64 hex digits, which the caller
+ * owns. */
 cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, int64_t *bytes,
                               json_t **digests);
 
@@ -52,8 +52,8 @@ typedef struct cgp__manifest {
     json_t *root;              /* owns everything above except the list of files */
 } cgp__manifest;
 
-/* Write the manifest. files: a list of cgp__manifest_entry() results. *text: owned by the
- * caller. */
+/* Write the manifest. `files` is a list of results of cgp__manifest_entry(). The caller owns
+ * *text. */
 cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info, json_t *files,
                                char **text);
 json_t *cgp__manifest_entry(const char *name, int64_t bytes, json_t *digests); /* owns digests */
@@ -98,7 +98,7 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name);
  * their process cannot be looked up. */
 typedef enum cgp__clean { CGP__CLEAN_RESTORE, CGP__CLEAN_DELETE, CGP__CLEAN_TELL } cgp__clean;
 
-/* Like cgp_checkpoint_clean(), but for an open directory. */
+/* Do the same as cgp_checkpoint_clean(), for an open directory. */
 cgp_status cgp__run_clean(int run, const char *path, cgp__clean how);
 
 /* --- a checkpoint in progress (checkpoint_write.c, shared.c) --- */

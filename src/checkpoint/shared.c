@@ -47,8 +47,8 @@ cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint
 
 /* --- the other ranks --- */
 
-/* Open the directories and compare the nonce. Return 0, ENOENT if the path leads to another
- * directory, or another errno. */
+/* Open the directories and compare the nonce. Return 0; ENOENT if the path leads to another
+ * directory; or another errno. */
 static int find_temporary(cgp__checkpoint_writer *writer, const char *nonce) {
     const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
     char text[sizeof(cgp__checkpoint_ticket)];

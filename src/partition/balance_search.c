@@ -26,14 +26,15 @@
 #include "partition/device_balance.h"
 
 enum {
-    EXHAUSTIVE = 1 << 20,      /* all balances are tried if this simulates at most this many
+    EXHAUSTIVE = 1 << 20,      /* all balances are tried if their simulations have at most this many
                                 * actions */
     LARGE = 50000,             /* a schedule with more actions than this is large */
     LARGE_VARYING = 1600,      /* a schedule that depends on the cuts is large with more actions
                                 * than this */
     BUDGET = 1 << 21,          /* maximum number of actions that a local search simulates */
     TIMES = 100,               /* number of random changes of the best cuts */
-    SIMULATIONS = 100,         /* maximum number of simulations along the critical path */
+    SIMULATIONS = 100,         /* maximum number of simulations of a search along the critical
+                                * path */
     CRITICAL_BUDGET = 1 << 28, /* maximum number of actions in all simulations along the critical
                                 * path */
 };
@@ -97,7 +98,7 @@ static cgp_status shrink(cgp__cut_search *s, const cgp__objective *x, int stage,
 }
 
 /* Move layers away from stages on the critical path, the longest stage first, until no such move
- * gives a better value. time: [stages] scratch. */
+ * gives a better value. `time` is scratch memory for [stages] times. */
 static cgp_status follow(cgp__cut_search *s, cgp__objective *x, int *cuts, int64_t *time) {
     for (bool better = true; better && !is_out(s, x);) {
         better = false;

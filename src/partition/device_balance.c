@@ -58,7 +58,8 @@ int64_t cgp__device_bound(const cgp__device_row *row) {
     return cgp__max(largest, (sum + row->devices - 1) / row->devices);
 }
 
-/* Return the cost of the device with the largest cost. load: [devices] scratch. */
+/* Return the cost of the device with the largest cost. `load` is scratch memory for [devices]
+ * loads. */
 static int64_t largest_of(const cgp__device_row *row, const int *cuts, int64_t *load) {
     int64_t max = 0;
     memset(load, 0, (size_t)row->devices * sizeof *load);

@@ -28,7 +28,7 @@ typedef struct cgp__layer_use {
     int parameter_scale;
 } cgp__layer_use;
 
-/* Costs of layers for the devices of a pipeline. Borrowed. */
+/* Costs of layers for the devices of a pipeline. The arrays are borrowed. */
 typedef struct cgp__device_costs {
     /* [rows][layers] costs for a micro-batch, in any unit of time */
     const cgp_layer_cost *rows;

@@ -12,8 +12,8 @@
 /* A source of schedules. It makes a schedule of compute actions that can run if each stage waits
  * for its neighbours. */
 typedef struct cgp__schedule_source {
-    /* Make the schedule. cuts: [stages + 1] needed if the schedule depends on the layers of stages;
-     * NULL: there are no cuts yet. The caller owns *out. */
+    /* Make the schedule. `cuts` [stages + 1] is needed if the schedule depends on the layers of
+     * stages; NULL: there are no cuts yet. The caller owns *out. */
     cgp_status (*make)(void *self, const int *cuts, cgp_schedule **out);
     void *self;
     /* the schedule depends on the cuts */

@@ -172,7 +172,8 @@ static void find_gradients(const position_index *x, bool *needed) {
     }
 }
 
-/* Check the actions of a stage. `backward`: the stage has, or must have, backward actions. */
+/* Check the actions of a stage. `backward` is true if the stage has, or must have, backward
+ * actions. */
 static cgp_status check_stage(const position_index *x, int j, bool backward) {
     for (int i = 0; i < x->schedule->chunks; i++) {
         const int r = *slot(x, CGP_ACTION_R, j, i);
@@ -254,8 +255,8 @@ cgp_status cgp__cost_check(const char *name, const double *costs, int count) {
 }
 
 /* Find the peak numbers of micro-batches in flight. A micro-batch is in flight from its F to the
- * end of its backward or, without backward, only during its F. in_flight: [stages], zeroed by the
- * caller. */
+ * end of its backward or, without backward, only during its F. The caller passes zeroed scratch
+ * memory, in_flight[stages]. */
 static void find_peaks(const cgp_schedule *s, const cgp_action_kind *ends, int *in_flight,
                        cgp_schedule_report *report) {
     int together = 0;

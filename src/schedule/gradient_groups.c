@@ -53,8 +53,8 @@ cgp__gradient_place cgp__gradient_place_of(int microbatch, int microbatches, int
 
 /* The last group has the largest stack. It has one buffer for each level at which an ancestor of
  * this group has a left sibling with micro-batches. The ancestor that is `level` levels below the
- * root has ceil(M / 2^level) micro-batches. If these are two or more, the left child of this
- * ancestor has some of them, and takes one buffer. */
+ * root has ceil(M / 2^level) micro-batches. If it has at least two, its left child has some of
+ * them, and takes one buffer. */
 int cgp__gradient_partials(int microbatches, int groups) {
     int levels = 0;
     while (1 << levels < groups && 1 << levels < microbatches)

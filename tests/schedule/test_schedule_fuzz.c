@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_fuzz.c -- random schedules, given as tables of actions. For correct tables, no
- * capacities smaller than the least capacities may suffice. For damaged tables, the checker must
+/* test_schedule_fuzz.c -- tests random schedules, given as tables of actions. For correct tables,
+ * no capacities smaller than the least capacities may suffice. For damaged tables, the checker must
  * agree with a simple reference executor, which runs actions one by one without an index or a
  * search for cycles. */
 #include "support.h"

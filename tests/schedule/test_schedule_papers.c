@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_papers.c -- simulated schedules reproduce published tables to the last digit. */
+/* test_schedule_papers.c -- tests that simulated schedules reproduce published tables to the last
+ * digit. */
 #include "schedules.h"
 
 static test_measures measure(const char *name, int n, int m, int v,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_properties.c -- properties of the generators and of the recompute modes, for all
- * small numbers of devices (n) and micro-batches (m). */
+/* test_schedule_properties.c -- tests properties of the generators and of the recompute modes, for
+ * all small numbers of devices (n) and micro-batches (m). */
 #include "support.h"
 
 #include "schedule/table.h"

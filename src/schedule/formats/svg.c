@@ -59,7 +59,7 @@ static void measure_boxes(const cgp__picture *p, widths *w) {
 }
 
 /* Set the scale, within limits, such that the shortest box has room for the longest text. For a
- * measured step, use a box of mean duration instead of the shortest. */
+ * measured step, use a box of mean duration instead of the shortest box. */
 static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
     widths w = {.shortest = INFINITY, .letters = 2};
     for (int k = 0; k < n; k++) {
@@ -140,8 +140,8 @@ static void write_rows(const sheet *s) {
     }
 }
 
-/* Write the time axis. Its marks are 1, 2 or 5 times a power of ten apart, and at least 48
- * pixels. */
+/* Write the time axis. The distance between its marks is 1, 2 or 5 times a power of ten, and at
+ * least 48 pixels. */
 static void write_axis(const sheet *s) {
     const cgp__picture *p = s->picture;
     const int y = s->top + p->rows * ROW;

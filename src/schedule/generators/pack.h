@@ -56,11 +56,11 @@ typedef struct cgp__pack_device {
     int begin, end; /* ticks in which the device's first action began and its last action ended */
 } cgp__pack_device;
 
-/* A packer, which packs the action lists of all devices. It simulates the step; each device runs
- * the first action of its list that can run. F, I and W take one tick, B takes two. The order of
- * the actions of one stage and kind does not change. An F overtakes other actions only if this
- * leaves at most `max` micro-batches in flight, summed over the stages of its device. A W runs only
- * if no other action can run. */
+/* A packer packs the action lists of all devices. It simulates the step; each device runs the first
+ * action of its list that can run. F, I and W take one tick, B takes two. The order of the actions
+ * of one stage and kind does not change. An F overtakes other actions only if this leaves at most
+ * `max` micro-batches in flight, summed over the stages of its device. A W runs only if no other
+ * action can run. */
 typedef struct cgp__packer {
     const cgp_schedule *schedule; /* the schedule whose placement (loop, V-shaped or waves) is
                                    * used */

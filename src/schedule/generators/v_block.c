@@ -32,8 +32,9 @@
  * other action can run. If little memory is allowed, it may be better to run a W as soon as it is
  * first in the list, so both policies are tried.
  *
- * If F = I = W, the bubble of v-half is at most 3n-4 times the duration of F of a half stage, and
- * the bubble of v-min at most 4n-5 times. If F, I and W differ much, v-min idles in each block.
+ * If F = I = W, the unit of the bubble is the duration of F of a half stage. In this unit, the
+ * bubble of v-half is at most 3n-4, and the bubble of v-min at most 4n-5. If F, I and W differ
+ * much, v-min idles in each block.
  *
  * Source: Qi et al. 2024, arXiv:2405.15362, section 3 and appendix. */
 #include "schedule/generators/generators.h"

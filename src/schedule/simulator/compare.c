@@ -129,8 +129,8 @@ static void add_idle(const double simulated[3], double makespan, double *parts) 
     parts[CGP_PART_OTHER] = idle - varied;
 }
 
-/* Compare a measured step with its plan. costs: [2][CGP__COMPUTE_KINDS][stages] scratch for medians
- * and means. */
+/* Compare a measured step with its plan. `costs` [2][CGP__COMPUTE_KINDS][stages] has the medians
+ * and the means of find_costs(). */
 static cgp_status compare(const cgp_schedule *s, const cgp_schedule_timeline *measured,
                           const double *costs, cgp_schedule_comparison *c) {
     const cgp__durations median = {.action = costs},

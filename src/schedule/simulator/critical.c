@@ -49,7 +49,7 @@ static transfer *transfer_at(const path *p, int edge, int k) {
     return &p->transfers[(size_t)edge * (size_t)p->s->chunks + (size_t)k];
 }
 
-/* Fill in path->transfers. done: [edges][2] scratch, zeroed by the caller. */
+/* Fill in path->transfers. The caller passes zeroed scratch memory, done[edges][2]. */
 static void find_transfers(path *p, int *done) {
     const cgp_schedule *s = p->s;
     for (int device = 0; device < s->devices; device++) {

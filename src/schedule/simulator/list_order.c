@@ -95,8 +95,8 @@ static void sort_list(receives *x, int device, int *to, int *max) {
     }
 }
 
-/* Find the order of one device's list. *first: [2][stages][chunks] scratch, allocated when first
- * needed. It is all zero before and after the call, because every receive is taken. */
+/* Find the order of one device's list. *first is scratch memory [2][stages][chunks], which the
+ * first call allocates. It is all zero before and after a call, because every receive is taken. */
 static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device, int **first) {
     const size_t actions = (size_t)s->counts[device];
     const size_t messages = 2 * (size_t)s->stages * (size_t)s->chunks;
