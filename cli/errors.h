@@ -21,8 +21,9 @@ enum {
  * with the name of another command. `name` is static. */
 void cli_set_command(const char *name);
 
-/* Print "cgpipe: " and the message of a failure as one line on standard error and return the exit
- * code: CLI_USAGE if `usage` and the status is CGP_EINVAL, else CLI_FAILED. CLI_OK for CGP_OK. */
+/* Print "cgpipe: " and the message of a failure as one line on standard error. Return the exit
+ * code: CLI_USAGE if `usage` is true and the status is CGP_EINVAL, else CLI_FAILED. For CGP_OK,
+ * print nothing and return CLI_OK. */
 int cli_report(cgp_status status, bool usage);
 
 /* Print the message of a failure as a one-line warning; the command continues. */

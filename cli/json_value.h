@@ -16,7 +16,7 @@ json_t *cli_integers_json(const int *values, int count);
 /* Return a JSON number, or null if the value is not finite. */
 json_t *cli_real_json(double value);
 
-/* Add members to an object; `format` is json_pack()'s. */
+/* Add members to an object. `format` and the values are the arguments of json_pack(). */
 void cli_json_add(json_t *object, const char *format, ...);
 
 /* Return the object as text that ends in a line break; NULL, with a message, if memory runs out.

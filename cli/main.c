@@ -150,8 +150,9 @@ static int dispatch(int argc, char **argv) {
     return CLI_OK;
 }
 
-/* Open /dev/null for each standard stream that is closed, as a daemon or cron may leave it. Else
- * the next file to be opened would get the stream's descriptor, and its output. */
+/* Open /dev/null in place of each standard stream that is closed. A daemon or cron may start the
+ * program without these streams. The next file to be opened would then get the descriptor of a
+ * closed stream, and the output for that stream. */
 static bool open_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
@@ -173,7 +174,8 @@ static int close_streams(int code) {
     return cli_output_failed() || ferror(stderr) ? CLI_FAILED : CLI_OK;
 }
 
-/* Buffer whole help texts. So if a write fails, the last one does, whose reason is reported. */
+/* Use a buffer that holds a whole help text. The only write is then the flush in close_streams(),
+ * which reports the reason of a failure. */
 static void buffer_output(void) {
     static char buffer[1 << 16];
     if (!isatty(STDOUT_FILENO)) (void)setvbuf(stdout, buffer, _IOFBF, sizeof buffer);

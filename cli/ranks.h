@@ -47,10 +47,10 @@ _Noreturn void cli_ranks_leave(void);
  * the launcher end all other ranks, including the lost rank. */
 _Noreturn void cli_ranks_abort(int code);
 
-/* Return whether cli_report() prints this rank's failure. One rank does: rank 0 or, if rank 0 was
+/* Return whether cli_report() prints this rank's failure. One rank prints: rank 0 or, if rank 0 was
  * lost, the lowest rank left. Returns false if cli_ranks_leave() or cli_ranks_leave_soon() prints
- * the failure. Before the ranks are connected, sleeps for a second on ranks that do not print, so
- * that rank 0 can. */
+ * the failure. Before the ranks are connected, ranks that do not print sleep for a second, so that
+ * rank 0 can print before the launcher kills it. */
 bool cli_ranks_claim_report(void);
 
 /* Call this when cli_report() has printed the failure or has decided not to. If a rank is lost

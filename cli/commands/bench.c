@@ -121,8 +121,8 @@ static void print_memory_row(FILE *out, const cgp_plan_device *d) {
             gib(d->activation_bytes), gib(d->planned_bytes));
 }
 
-/* Print the memory of parameters, of activations and in total, like the published figures.
- */
+/* Print the memory of parameters, the memory of activations and their sum, and the ratio of the
+ * activation memory to the published figure. */
 static void print_memory(FILE *out, const cli_session *session) {
     static const char *const state_names[] = {"", ", momentum", ", two moments"};
     const int states = cgp_optim_states(&session->optim);

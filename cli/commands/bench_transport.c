@@ -7,8 +7,8 @@
  *     fill, post ─────────── message ───────────► take, copy away
  *     acquire    ◄─────────── release ─────────── release
  *
- * Each link has one buffer here, so the sender acquires it again after a round trip. With latency =
- * round trip of 1 byte / 2,
+ * In this benchmark a link has one buffer, so the sender can acquire it again only after a round
+ * trip. With latency = (round trip of 1 byte) / 2,
  *
  *     time of a message = its round trip - latency
  *     bandwidth         = bytes of the largest message / (its time - latency) */
@@ -34,7 +34,7 @@ static const int64_t sizes[] = {1, 4096, 65536, 1 << 20, 4 << 20};
 static const int rounds[] = {200, 100, 20, 9, 5};
 enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 4 << 20 };
 
-/* Bandwidth in bytes/s if the clock shows no difference between two sizes. */
+/* Bandwidth in bytes/s that is reported if the clock shows no difference between two sizes. */
 #define MAX_BANDWIDTH 1e12
 
 /* Time in ns for which the pipeline's links spin before they block, if each rank has its own
@@ -51,7 +51,7 @@ typedef struct bench {
     const cli_run_options *options;
     int ranks, devices;
     rank_info *rank; /* [ranks] */
-    /* [ranks x ranks] times of messages of each size, from one rank to another; NaN: not
+    /* [ranks x ranks] time in seconds of a message of each size from one rank to another; NaN: not
      * measured */
     double (*seconds)[SIZES];
     char (*kind)[64]; /* [devices] */
@@ -207,7 +207,8 @@ static cli_message_cost cost_of(const double seconds[SIZES]) {
     return (cli_message_cost){fmax(seconds[0], 0), LARGEST / fmax(beyond, LARGEST / MAX_BANDWIDTH)};
 }
 
-/* Return the median costs over all pairs of ranks on two hosts, or on one host. */
+/* Return the median message costs over all measured pairs of a rank on host `from` and a rank on
+ * host `to`. The two hosts may be the same. */
 static cli_message_cost median_cost(const bench *b, const int *host_of, int from, int to) {
     const int64_t pairs = (int64_t)b->ranks * b->ranks;
     double *latencies = cli_calloc((size_t)pairs, sizeof *latencies);
@@ -252,8 +253,8 @@ static bool uses_host_memory(const char *kind) {
     return false;
 }
 
-/* Devices that use host memory share it equally. Device d belongs to rank d x ranks / devices, as
- * in a plan. */
+/* Add the devices to the cluster. Device d belongs to rank d x ranks / devices, as in a plan.
+ * Devices of a host that use host memory share it equally. */
 static void add_devices(bench *b, const int *host_of) {
     cli_cluster *c = &b->cluster;
     const cli_names *names = &b->options->devices;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.c -- the table of commands (name, operand, summary, example), and the help on MODEL. */
+/* commands.c -- the table of commands (name, operand, summary, example), and the help text on
+ * MODEL. */
 #include "commands/commands.h"
 
 const cli_command cli_commands[CLI_COMMANDS] = {

@@ -34,8 +34,9 @@ typedef struct comparison {
     json_t *tensors;  /* list of {"part": .., "first": NAME, "differ": n, "of": n}, at `step` */
     json_t *losses;   /* list of {"loss": number, "values": [A, B]}, at `step` */
     bool same_tensors;
-    int64_t steps, first, last; /* steps that both runs have, before the first difference */
-    int64_t step;               /* first step that differs; 0: none */
+    /* The equal steps: their number, the first and the last. */
+    int64_t steps, first, last;
+    int64_t step; /* first step that differs; 0: none */
 } comparison;
 
 /* --- settings --- */
@@ -51,7 +52,7 @@ static void add_setting(comparison *c, const char *prefix, const char *key, json
     free(name);
 }
 
-/* Add the members of two objects that differ. */
+/* Add every member whose values in the objects `a` and `b` differ. */
 static void add_members(comparison *c, const char *prefix, json_t *a, json_t *b) {
     const char *key;
     json_t *value;

@@ -9,9 +9,10 @@
  *     a run of any model                        a file, NAME.safetensors
  *     a profile of PipeDream or Piper           a table of layers, NAME.csv
  *
- * A conversion leaves no half-written result. A directory counts as a run or as published weights
- * only with run.json or config.json, which moves away first and moves in last. After a failure the
- * old contents come back. After a kill, the next start brings back an old run. */
+ * A conversion leaves no half-written result. A directory counts as a run only if it has run.json,
+ * and as published weights only if it has config.json. The old one of these files is moved away
+ * first, and the new one is moved in last. After a failure, the old contents are moved back. After
+ * a kill, the next start moves an old run back. */
 #include "commands/commands.h"
 
 #include "errors.h"
@@ -140,8 +141,8 @@ static cgp_status find_model(conversion *c) {
                     options->target, cli_model_name(&c->of));
 }
 
-/* Refuse a target directory that has `file`, because that file makes it a run or a checkpoint. With
- * published weights added, the directory could be mistaken for the other kind. */
+/* Refuse a target directory that has `file`, because that file makes it a run or a checkpoint. If
+ * published weights were added, the directory could be taken for either kind. */
 static cgp_status check_not(const char *directory, const char *file, const char *what) {
     if (!has(directory, file)) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
@@ -331,7 +332,8 @@ static void put_back(const staging *s) {
     (void)renameat(s->fd, OLD_CONFIG, s->target, CONFIG);
 }
 
-/* Move config.json away first and into place last. */
+/* Replace the old files by the new files. The old config.json is moved away first, and the new one
+ * is moved in last. */
 static cgp_status exchange(const staging *s, const char *target) {
     CGP_TRY(move_away(s, target, CONFIG, OLD_CONFIG));
     CGP_TRY(move_away(s, target, WEIGHTS, OLD_WEIGHTS));

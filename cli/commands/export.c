@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* export.c -- cgpipe export MODEL: write the graph of any model as JSON,
- * docs/reference/graph-files.md. */
+/* export.c -- cgpipe export MODEL: write the graph of any model as JSON
+ * (docs/reference/graph-files.md). */
 #include "commands/commands.h"
 
 #include "errors.h"

@@ -23,7 +23,7 @@
 #define PLACE "@NAME@"
 
 static const struct {
-    const char *name; /* file name, in which PLACE is a placeholder for NAME, as in the text */
+    const char *name; /* file name; PLACE stands for NAME in `name` and in `text` */
     const unsigned char *text;
     size_t bytes;
 } files[] = {
@@ -36,8 +36,8 @@ enum { FILES = sizeof files / sizeof files[0] };
 
 /* --- texts --- */
 
-/* Return a copy of a template with NAME filled in. Drops its licence line, which is not for the
- * user's files. */
+/* Return a copy of a template with NAME filled in. Leave out the template's licence line, because
+ * it does not apply to the user's files. */
 static char *fill_in(const unsigned char *bytes, size_t size, const char *name) {
     char *text = cli_text("%.*s", (int)size, (const char *)bytes);
     const char *licence = strstr(text, "SPDX-License-Identifier"), *end = strchr(text, '\n');

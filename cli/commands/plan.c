@@ -28,7 +28,7 @@ static cgp_status make(cli_session *session, cli_run_options *options,
 typedef struct predicted_step {
     cgp_schedule_timeline timeline;
     double update;
-    /* a text that says how costs of another model are used; NULL: they are of this model */
+    /* text that says how costs of another model are used; NULL: the costs are of this model */
     char *reused;
 } predicted_step;
 

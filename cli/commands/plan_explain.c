@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_explain.c -- see plan_explain.h.
  *
- * A device's step has four parts: F and B, recomputation, the update, and the time in which it is
- * idle. Let T be the makespan, b the bubble, and r the time of recomputation as a fraction of the
- * time of F and B. On average, a device spends (1 - b) T / (1 + r) on F and B, and r times that on
- * recomputation. It is idle for b T. */
+ * A device's step has four parts: F and B, recomputation, the update, and idle time. Let T be the
+ * makespan, b the bubble, and r the time of recomputation as a fraction of the time of F and B. On
+ * average, a device spends (1 - b) T / (1 + r) on F and B, and r times as long on recomputation. It
+ * is idle for b T. */
 #include "commands/plan_explain.h"
 
 #include "session/search.h"

@@ -48,8 +48,8 @@ static cgp_status check(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Search plans. The number of micro-batches is searched too, but for a model with batch norms only
- * with --search-chunks. */
+/* Search for plans. The search varies the number of micro-batches too, unless the model has batch
+ * norms and --search-chunks is not given. */
 static cgp_status find(cli_session *session, cgp_search_result *found) {
     const bool chunks = session->options->search_chunks || cgp_model_states(session->model) == 0;
     cgp_search_options search = cli_search_options(session, chunks);

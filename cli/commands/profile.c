@@ -24,8 +24,7 @@ static double step_flops(const cgp_layer_cost *c) {
     return c->flops[0] + c->flops[1] + c->flops[2];
 }
 
-/* Print a row of the table. `unit` is the number of operations per second that the rate is divided
- * by. */
+/* Print a row of the table. The rate is printed in multiples of `unit` operations per second. */
 static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double unit) {
     char bytes[CLI_NUMBER];
     fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name, 1e3 * c->forward_seconds,
@@ -39,7 +38,7 @@ static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, doub
     fprintf(out, " %10s\n", cgp_bytes_text(c->saved_bytes, bytes, sizeof bytes));
 }
 
-/* Print samples a second in micro-batches of each size. */
+/* Print the samples per second for each size of micro-batches. */
 static void print_rates(FILE *out, const cli_costs *costs) {
     char number[CLI_NUMBER];
     fputc('\n', out);

@@ -85,7 +85,7 @@ static void take_costs(drawing *d, int stages) {
     }
 }
 
-/* Set the times of a message from one device to another. */
+/* Set the latency and the transfer time of a message from one device to another. */
 static cgp_status message_times(const drawing *d, int from, int to, double *latency,
                                 double *transfer) {
     const cli_run_options *options = d->options;
@@ -99,7 +99,7 @@ static cgp_status message_times(const drawing *d, int from, int to, double *late
     return CGP_OK;
 }
 
-/* Find the longest time of a message from a device to the next. */
+/* Find the longest time that a message takes from one device to the next. */
 static cgp_status longest_message(const drawing *d, int devices, double *seconds) {
     if (d->options->cluster) CGP_TRY(cli_cluster_expect(&d->cluster, devices));
     for (int i = 0; i + 1 < devices; i++) {
@@ -324,7 +324,7 @@ static cgp_status report(drawing *d) {
 /* --- --list --- */
 
 /* Return the number of micro-batches in flight on the device that has the most, divided by the same
- * number for 1f1b. NaN: the schedule has no backward, or does not exist for these numbers of
+ * number for 1f1b. NaN: this schedule has no backward, or does not exist for these numbers of
  * devices and micro-batches. */
 static double memory_of(const cgp_schedule_info *info, const cli_run_options *run_options) {
     const int n = (int)run_options->stages, chunks = (int)run_options->chunks;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_all.c -- cgpipe schedule --all: simulate every schedule with equal stages, and compare
- * bubbles and memory. A device's work takes F 1, I 1 and W 1 for each micro-batch. */
+ * bubbles and memory. For each micro-batch, a device spends time 1 on each of F, I and W. */
 #include "commands/commands.h"
 
 #include <cgpipe/schedule.h>
@@ -26,7 +26,8 @@ typedef struct row {
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
     int peak; /* micro-batches in flight on the device that has the most, summed over its stages */
-    double memory; /* peak / virtual_stages, divided by this ratio of 1f1b; NaN: no backward */
+    double
+        memory; /* (peak / virtual_stages) relative to the same ratio of 1f1b; NaN: no backward */
 } row;
 
 static void release(row *r) {
@@ -128,8 +129,8 @@ static cgp_status check(const cli_run_options *options) {
     return cli_json_check(options);
 }
 
-/* Make the rows of a schedule: one for each number of stages per device. The number doubles up to 4
- * if the schedule takes any number. */
+/* Make the rows of a schedule: one for each number of stages per device. If the schedule takes any
+ * number, the number is doubled from row to row, up to 4. */
 static cgp_status add(const cli_run_options *options, const cgp_schedule_info *info, row *rows,
                       int *n) {
     const int given = (int)options->virtual_stages;

@@ -23,8 +23,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A training may be running even if this process sees no lock. Return the reason, which the caller
- * frees; NULL: no training is running. */
+/* Return the reason why a training may be running although this process sees no lock; the caller
+ * frees the reason. NULL: no training is running. */
 static char *reason_to_doubt(const json_t *record, cli_lock lock) {
     char here[CLI_HOST];
     const char *host = cli_record_host(record);

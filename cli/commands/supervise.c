@@ -8,7 +8,7 @@
  *     4                                a sample cannot be used, now or after a restart: the end
  *     130, 141, a signal to supervise  the user stopped it: the end
  *     another exit code, a signal,     with a newer checkpoint: restart with the same ranks;
- *     or by the watchdog               without one: restart with the next number of --ranks,
+ *     or the watchdog ended it         without one: restart with the next number of --ranks,
  *                                      at most --restarts times in a row
  *
  * Before a restart, supervise waits for --backoff seconds, doubled for each restart without a newer

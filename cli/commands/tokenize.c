@@ -6,8 +6,8 @@
  *     464 3290 .., book.bin ──► --decode ──► bytes
  *
  * Text is read in pieces that end between two pre-tokens, so memory does not limit its length. The
- * output of --out stays in memory until it is complete. It has 2 bytes a token or, if the
- * vocabulary exceeds 65,536, llm.c's header and 4 bytes a token. */
+ * output of --out stays in memory until it is complete. It has 2 bytes per token or, if the
+ * vocabulary exceeds 65,536, the header of llm.c and 4 bytes per token. */
 #include "commands/commands.h"
 
 #include "errors.h"

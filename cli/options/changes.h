@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* changes.h -- compare the options that run.json (the record), its list of starts, and the
- * checkpoints of a run have. cli_options_json() made all of these options. */
+/* changes.h -- compare the options of a run that are stored in run.json (the record), in its list
+ * of starts, and in the notes of checkpoints. cli_options_json() made all of them. */
 #ifndef CGPIPE_CLI_CHANGES_H
 #define CGPIPE_CLI_CHANGES_H
 

@@ -6,9 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Tell whether the help of a command lists the option: the command takes the option, and the option
- * has an effect there.
- * */
+/* Tell whether the help of a command lists the option. It does if the command takes the option and
+ * the option has an effect in this command. */
 bool cli_option_listed(int id, unsigned command);
 
 /* Return the heading of the option's group. A group ends at the next group's first option, in the

@@ -15,8 +15,8 @@ typedef struct cli_run_options cli_run_options;
  * record stays borrowed. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *options, const json_t *record);
 
-/* Take from a run file every option, except --model, that the command has and that is not given.
- * These options then count as given. Takes ownership of the memory of `file`. */
+/* Take from a run file every option that the command has and that is not given, except --model. The
+ * options taken then count as given. Takes ownership of the memory of `file`. */
 void cli_run_options_add(cli_run_options *options, cli_run_options *file);
 
 /* Read a run's options, without filling in defaults. An option counts as given if its value can be

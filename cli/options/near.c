@@ -102,7 +102,7 @@ const char *cli_option_by_meaning(const char *name, unsigned command) {
     int length = snprintf(wanted, sizeof wanted, ",%.*s,", (int)sizeof wanted - 3, name);
     for (int i = 0; i < length; i++)
         wanted[i] = wanted[i] == '_' ? '-' : (char)tolower((unsigned char)wanted[i]);
-    /* older versions had --recipe, whose only value has become a run file */
+    /* cgpipe 0.1.0 had --recipe; a run file replaces its only value */
     const bool recipe = strcmp(wanted, ",recipe,") == 0;
     for (int i = 0; i < MEANINGS; i++) {
         const int id = (int)meanings[i].option;

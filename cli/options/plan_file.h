@@ -14,7 +14,7 @@
 typedef struct cli_run_options cli_run_options;
 typedef struct cli_planned cli_planned;
 
-/* Read --plan. Take MODEL, unless the command line names one, and every option that the command has
+/* Read --plan. Take MODEL unless the command line names one. Take every option that the command has
  * and that is not given. Set `planned` to the model and the devices that the plan is for. Fails
  * with CGP_EIO or CGP_EFORMAT, or with CGP_EINVAL for a file of another version; the message begins
  * with the path. */

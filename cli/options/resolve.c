@@ -210,8 +210,8 @@ static cgp_status resolve_compare(const cli_run_options *options) {
 
 /* --- all --- */
 
-/* Take the numbers of devices and micro-batches from a schedule file. With replicas, it is the
- * schedule of one, which has ceil(M / R) micro-batches. */
+/* Take the numbers of devices and micro-batches from a schedule file. With R replicas, the file is
+ * the schedule of one replica, which has ceil(M / R) micro-batches. */
 static cgp_status resolve_table(cli_run_options *options) {
     cgp_schedule *table = NULL;
     CGP_TRY(cli_schedule_read(&table, options->schedule));
@@ -249,8 +249,8 @@ static cgp_status resolve_stages(cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Find the gradient groups unless they are given or kept, and refuse what replicas do not support
- * yet. */
+/* Set the number of gradient groups unless it is given or kept from the run. Refuse commands and
+ * options that do not support replicas. */
 static cgp_status resolve_replicas(cli_run_options *options) {
     const int64_t replicas = options->replicas;
     const char *other = options->trace.count > 0            ? "trace"

@@ -18,9 +18,9 @@
 
 typedef struct cli_run_options cli_run_options;
 
-/* Read --config: MODEL, unless the command line names one, and every option that the command has
- * and that is not given. Fails with CGP_EIO, or with CGP_EINVAL, whose message names file, line and
- * option. */
+/* Read --config. Take MODEL unless the command line names one. Take every option that the command
+ * has and that is not given. Fails with CGP_EIO, or with CGP_EINVAL, whose message names file, line
+ * and option. */
 CGP_MUST_CHECK cgp_status cli_run_file_read(cli_run_options *options);
 
 /* Write a run file that gives the same options when it is read. `options` is made by

@@ -19,10 +19,11 @@
 #define FIRST CLI_FIRST
 
 /* Flags for training options that have no effect in some commands. These commands accept the
- * options nevertheless, so that command lines and run files of train work with them. UPDATE: a plan
- * shows the memory of the optimizer, which does not depend on its constants. STEPPED: the single
- * update of check has the learning rate of --lr, which a schedule only scales. FIXED: bench sets
- * the flag itself. */
+ * options nevertheless, so that command lines and run files of train work with them.
+ *
+ *     UPDATE    plan only shows the memory of the optimizer, which does not depend on its constants
+ *     STEPPED   check makes a single update, with the rate of --lr; a schedule would only scale it
+ *     FIXED     bench sets the flag itself */
 #define UPDATE (CLI_REPORTED | CLI_IDLE(CLI_PLAN))
 #define STEPPED (CLI_REPORTED | CLI_IDLE(CLI_PLAN | CLI_CHECK))
 #define FIXED (CLI_REPORTED | CLI_IDLE(CLI_PLAN | CLI_BENCH))

@@ -14,8 +14,8 @@ CGP_MUST_CHECK cgp_status cli_option_set(cli_run_options *options, int id, const
 CGP_MUST_CHECK cgp_status cli_option_set_list(cli_run_options *options, int id,
                                               const char *const *items, int count);
 
-/* Fail because a file gives an option a list (if `list`), or a value of another kind, that the
- * option does not accept. */
+/* Fail because the option does not accept the value in a file. The value is a list if `list` is
+ * true, else a value of another kind. */
 CGP_MUST_CHECK cgp_status cli_option_misshapen(int id, bool list);
 
 /* Parse "12" or "4ep". */

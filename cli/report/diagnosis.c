@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- see diagnosis.h. It searches the files that ranks left. It looks for the rank that
- * failed or that the others wait for, in this order:
+/* diagnosis.c -- see diagnosis.h. Search the files that the ranks left for the rank that failed or
+ * that the others wait for. The first of these cases that applies is reported:
  *
  *     failed    a rank that failed by itself, according to the files of the others
  *     silent    a rank without a file or heartbeats: killed, stopped, or unreachable
  *     absent    a live rank that has not made the call in which the others wait
- *     slow      the device that runs an action; `hangs` if that ended the run
+ *     slow      the device whose action has run longest; `hangs` if the run has ended
  *     lost      a message that was sent but not received
  *     cycle     ranks that wait for each other */
 #include "report/diagnosis.h"
@@ -122,7 +122,8 @@ static void find_missed(const cli_diagnosis_files *all, cause *c) {
     }
 }
 
-/* Parse a reason "rank 2: ..." to *rank and return the rest; NULL: it names no rank. */
+/* Parse the reason in the file of rank `r`, "rank 2: ...". Set *rank to the rank that the reason
+ * names, and return the text after the rank. NULL: the reason names no rank. */
 static const char *rank_in(const cli_diagnosis_files *all, int64_t r, int64_t *rank) {
     long long number = -1;
     int end = 0;

@@ -183,8 +183,8 @@ static void look_at_reasons(cli_diagnosis_files *all) {
     }
 }
 
-/* Read a file, unless it was deleted meanwhile; *left is how many bytes all further files may have
- * together. */
+/* Read a file, unless it was deleted meanwhile. *left is the number of bytes that this file and all
+ * further files may have together. */
 static cgp_status read_file(const cli_run_directory *place, const char *name, size_t *left,
                             cli_diagnosis_files *all) {
     struct stat info;

@@ -89,7 +89,7 @@ static cgp_status keep(const cli_digests *digests, int64_t step, json_t *header)
     return status;
 }
 
-/* Continue or begin the open file. */
+/* Continue the open file after `step`, or begin it again. */
 static cgp_status prepare(cli_digests *digests, const cgp_plan *plan, int64_t step, bool writes) {
     struct stat info;
     json_t *header = writes ? cli_digest_header(plan) : NULL;

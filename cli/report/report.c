@@ -90,8 +90,8 @@ static void print_batch(FILE *out, const cli_session *session) {
     fputc('\n', out);
 }
 
-/* Print the line on the pipeline. With `brief`, leave out the number of threads if it is one per
- * device, because the text must fit on one line. */
+/* Print the line on the pipeline. With `brief`, the text must fit on one line, so leave out the
+ * number of threads if it is one per device. */
 static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
     const cli_run_options *options = session->options;
     const int *balance = cgp_plan_balance(session->plan);
@@ -261,7 +261,7 @@ static void layers_of(const cgp_plan *plan, const cgp_model *model, const cgp_pl
     }
 }
 
-/* Print a row of memory per device and one for their total, also in bytes. */
+/* Print a row with the memory of each device, and a row with their total, also in bytes. */
 static void print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
     const cgp_plan_device total = cli_plan_total(plan);
     fprintf(out, "%-7s %10s %10s %10s %10s %10s %10s %10s %10s %16s  layers\n", "", "parameters",

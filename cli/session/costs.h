@@ -26,7 +26,7 @@ typedef struct cli_costs {
     int speeds;           /* number of different device speeds; 0 means 1 */
     int *row_of;          /* [devices] index of each device's speed; NULL: all 0 */
 
-    /* a text that says how costs of another model are used; NULL: they are of this model */
+    /* text that says how costs of another model are used; NULL: the costs are of this model */
     char *reused;
 
     /* The members below say how the costs were measured. They are written to files but not read. */

@@ -41,8 +41,8 @@ typedef struct cli_data_facts {
 
 CGP_MUST_CHECK cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts *facts);
 
-/* Tell whether targets can be known only after reading the inputs. This is so for images without
- * --strict, because another image and its label replace a broken image. */
+/* Tell whether the targets are only known after the inputs have been read. This is true for images
+ * without --strict: a broken image and its label are replaced by another image and label. */
 bool cli_data_targets_follow(const cli_run_options *run_options);
 
 /* The words for data in messages, in the plural. */

@@ -4,11 +4,11 @@
  *
  *     when a rank was lost or a step timed out,
  *     when a signal comes: if a process ends, a launcher sends SIGTERM and, 1 s later, SIGKILL,
- *     when a wait has taken half of --timeout, while the run goes on
+ *     when a wait has taken half of --timeout; the run continues
  *
- * A thread that sleeps until then writes the file in the last two cases. With one rank there are no
- * files. Like all files of a run, the files are opened relative to the descriptor of the run's
- * directory, without following links. */
+ * In the last two cases, a background thread writes the file. With one rank there are no files.
+ * Like all files of a run, the files are opened relative to the descriptor of the run's directory,
+ * without following links. */
 #ifndef CGPIPE_CLI_SESSION_DIAGNOSIS_H
 #define CGPIPE_CLI_SESSION_DIAGNOSIS_H
 

@@ -51,7 +51,8 @@ static cgp_status list_speeds(cli_costs *costs, const cli_cluster *cluster, int 
     return CGP_OK;
 }
 
-/* Fill `speeds` with the speed of each stage's device, [stages]. */
+/* Set the first costs->speeds entries of `speeds`, [stages], to the different speeds of the stages'
+ * devices. */
 static cgp_status find_speeds(cli_costs *costs, const cli_session *session,
                               const cli_cluster *cluster, cgp_device_speed *speeds) {
     const cli_run_options *options = session->options;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hardware.h -- estimated costs of a model's layers on devices that need not exist here. --tflops
- * or a cluster file describes their speed. */
+/* hardware.h -- estimated costs of a model's layers on devices that this machine need not have.
+ * --tflops or a cluster file describes the speed of these devices. */
 #ifndef CGPIPE_CLI_HARDWARE_H
 #define CGPIPE_CLI_HARDWARE_H
 

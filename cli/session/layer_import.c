@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_import.c -- see layer_import.h.
  *
- * Both formats are graphs of nodes in any order. The nodes are sorted topologically. If the inputs
- * of several nodes are done, the node with the smallest number comes first. Sources: Narayanan et
- * al. 2019, arXiv:1806.03377 (PipeDream), and its profiles; Tarnawski et al. 2021, "Piper:
- * Multidimensional Planner for DNN Parallelization". */
+ * Both formats are graphs of nodes in any order. The nodes are sorted topologically. Among the
+ * nodes whose inputs are all done, the node with the smallest number comes first. Sources:
+ * Narayanan et al. 2019, arXiv:1806.03377 (PipeDream), and its profiles; Tarnawski et al. 2021,
+ * "Piper: Multidimensional Planner for DNN Parallelization". */
 #include "session/layer_import.h"
 
 #include "files.h"

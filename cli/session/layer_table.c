@@ -114,7 +114,8 @@ static cgp_status wrong(const reader *r, const char *where, const char *expected
                     where, expected, got);
 }
 
-/* Split a line at its commas, without the blanks around the fields. Return the number of fields. */
+/* Split a line at its commas, and strip the blanks around the fields. Return the number of
+ * fields. */
 static int split(char *line, char **fields) {
     int n = 0;
     for (char *at = line; at && n < MAX_COLUMNS; n++) {
@@ -175,8 +176,8 @@ static cgp_status read_bytes(const reader *r, char **fields, column k, int64_t *
     return CGP_OK;
 }
 
-/* Read the names of the rows whose outputs a row reads, separated by blanks. Without a name, the
- * row reads the output of the row before it. */
+/* Read the names, separated by blanks, of the rows whose outputs a row reads. If there is no name,
+ * the row reads the output of the previous row. */
 static cgp_status read_inputs(const reader *r, char **fields, cli_layer_row *row, int self) {
     char *names = r->place[INPUTS] >= 0 ? fields[r->place[INPUTS]] : NULL, *rest = NULL;
     if ((!names || !*names) && self > 0) cli_layer_row_read(row, self - 1);

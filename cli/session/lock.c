@@ -3,9 +3,9 @@
  * name, which fails if that name exists. link() is atomic on network file systems too, and the file
  * is complete when its name appears.
  *
- * Replacing the lock file of a dead process takes two calls, so only one process at a time may do
- * that. Only processes in the pid namespace of the dead process may replace it, so they first lock
- * the namespace's file in /proc. */
+ * Replacing the lock file of a dead process takes two calls, so only one process at a time may
+ * replace it. The process must be in the pid namespace of the dead process, and it first locks the
+ * file of that namespace in /proc. */
 #include "session/lock.h"
 
 #include "errors.h"

@@ -89,7 +89,7 @@ typedef struct cli_text_sizes {
 } cli_text_sizes;
 
 /* Find the sizes T and V. Fails with CGP_EINVAL if the model does not map tokens [T] i32 to logits
- * [T, V]. `what` names for the message what requires that. */
+ * [T, V]. `what` is the command or option that requires this, for the message. */
 CGP_MUST_CHECK cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
                                                 const char *what);
 

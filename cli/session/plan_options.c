@@ -67,7 +67,8 @@ bool cli_runs_alone(const cli_run_options *options) {
     return options->transport && strcmp(options->transport, "inproc") == 0;
 }
 
-/* Return the ranks of a replica. Only train runs replicas, each on ranks of its own. */
+/* Set *ranks to the number of ranks of a replica. Only train runs replicas, each on its own
+ * ranks. */
 static cgp_status find_ranks(int *ranks, const cli_run_options *options) {
     const int replicas = (int)options->replicas, n = cli_runs_alone(options) ? 1 : cli_ranks();
     const bool runs = options->command == CLI_TRAIN && replicas > 1;

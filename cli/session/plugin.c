@@ -363,8 +363,8 @@ cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *valu
 
 /* --- the model --- */
 
-/* Build the model. The message of a failure is the message that the plug-in's function set or, if
- * it set none, the message of the failed builder call. */
+/* Build the model. If this fails, keep the message that the plug-in's function set or, if the
+ * function set none, the message of the failed builder call. */
 static cgp_status build(cgp_model *model, const cli_plugin *plugin, const cgp_model_value *values) {
     char reason[512];
     (void)cgp_fail(CGP_OK, "%s", "");

@@ -64,8 +64,8 @@ bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
     return kind == CGP_MODEL_VIT ? hidden != probs : resid != embd || resid != attn;
 }
 
-/* A directory may have both forms, like the published Qwen2. Prefer tokenizer.json: vocab.json and
- * merges.txt lack the word pattern. */
+/* A directory may have tokenizer.json and also vocab.json and merges.txt, as the published Qwen2
+ * has. Prefer tokenizer.json, because the other two files lack the word pattern. */
 cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return cgp_tokenizer_open(out, path);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record.h -- run.json, from which --resume takes a run's options:
  *
- *     model          its text with all sizes; for a file, without its directory
- *     model_sha256   of the model's file, if it has one
- *     model_path     of a graph file; a plug-in's path is given at each start
- *     options        the value of every option that --resume takes over
- *     versions       of cgpipe, the compiler, jansson and the system; if a pipeline ran, also the
- *                    instruction set and a digest of libm
- *     devices        their names
+ *     model          text of the model with all sizes; for a file, without the file's directory
+ *     model_sha256   digest of the model's file, if the model has a file
+ *     model_path     path of a graph file; the path of a plug-in is given at each start
+ *     options        value of every option that --resume takes over
+ *     versions       versions of cgpipe, the compiler, jansson and the system; if a pipeline ran,
+ *                    also the instruction set and a digest of libm
+ *     devices        names of the devices
  *     plugins        name, version, SHA-256 of each plug-in that provides a device or the transport
- *     starts         a list: step and date of each start, the host of rank 0, the options given and
- *                    changed, the devices and plug-ins, and `fault`, its CGP_FAULT
+ *     starts         list of the starts: step, date, host of rank 0, options given, options
+ *                    changed, devices, plug-ins, and `fault`, the start's CGP_FAULT
  *
- * A checkpoint's note also has model, options and the number of starts (cli_record_note()). So an
- * edit of run.json is detected, and an option that a later start changed is not mistaken for an
- * edit. */
+ * A checkpoint's note also has model, options and the number of starts (cli_record_note()). With
+ * them, an edit of run.json is detected. A change that a later start made does not count as an
+ * edit: the list of starts has it. */
 #ifndef CGPIPE_CLI_RECORD_H
 #define CGPIPE_CLI_RECORD_H
 

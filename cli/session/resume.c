@@ -4,16 +4,17 @@
  * A checkpoint carries a note, a JSON text:
  *
  *     position            index of the next training sample in the data
- *     samples             samples that training has used, also before --new-data
+ *     samples             number of samples that training has used, also before --new-data
  *     data                identity of the data (cgp_data_identity)
- *     batch, microbatch   samples
+ *     batch, microbatch   sizes in samples
  *     threads_per_device, devices, precision, convolution, steps, isa, libm
- *                         for the warnings below
+ *                         values at the time of the checkpoint, for the warnings below
  *     model, options, starts
- *                         of run.json, to detect later edits
+ *                         model and options of run.json and its number of starts, to detect later
+ *                         edits
  *
- * A change that makes the numbers differ from those of an uninterrupted run is refused
- * or printed. */
+ * A change that makes the results differ from those of an uninterrupted run is refused or
+ * printed. */
 #include "session/resume.h"
 
 #include "options/changes.h"
@@ -33,8 +34,9 @@
 
 /* --- options --- */
 
-/* Refuse another seed or optimizer. The checkpoint depends on both: it has the state of the
- * optimizer, and data and dropout follow from the seed. Converted weights have neither. */
+/* Refuse another seed or optimizer. The checkpoint has the state of the optimizer, and the order of
+ * the data and dropout follow from the seed. A run of converted weights has no seed and no
+ * optimizer yet, so it takes any. */
 static cgp_status check_same(const cli_run *run, const json_t *options) {
     const cli_run_options *run_options = &run->options;
     const json_t *seed = json_object_get(options, "seed");

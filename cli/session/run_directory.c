@@ -205,8 +205,8 @@ static cgp_status check_file(const cli_run_directory *directory, const char *nam
     return CGP_OK;
 }
 
-/* Check that `latest` is no directory, because a save cannot replace a directory. A copy of a run
- * that followed links has a directory instead of the link. */
+/* Check that `latest` is no directory, because a save cannot replace a directory. If a run was
+ * copied and the copy followed links, `latest` is a directory. */
 static cgp_status check_latest(const cli_run_directory *directory) {
     struct stat info;
     if (fstatat(directory->fd, CLI_LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
@@ -392,8 +392,8 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
  * If the process was killed, settle() runs when a process next locks the directory. If run.json is
  * in the run directory, settle() deletes the old run; otherwise it puts the old run back. */
 
-/* Delete a directory inside this one, with the entries of a run that have cgpipe's names. Other
- * entries stay, and the directory with them. */
+/* Delete `inside`, a directory in this one, and its entries that have cgpipe's names. If it has
+ * other entries, fail: they and the directory stay. */
 static cgp_status empty_inside(const cli_run_directory *directory, const cli_run_directory *inside,
                                const char *name) {
     static const char *const files[] = {CLI_RECORD,  CLI_LATEST,   CLI_METRICS,

@@ -13,7 +13,7 @@
  *     .new/            a complete run that is about to replace this one
  *     .replaced/       the run that is being replaced, until the new one is in place
  *
- * One training at a time writes to it, and holds its lock (lock.h).
+ * Only the training that holds the lock of the directory (lock.h) writes to the directory.
  *
  * The directory is opened once; its path may be a link. Its entries are read, written and deleted
  * relative to the descriptor without following links, so nothing outside of it changes. Only

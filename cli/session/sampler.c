@@ -115,7 +115,7 @@ static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampl
         left -= s->weights[i];
         if (left < 0) return i;
     }
-    return likeliest; /* reached if rounding made the sum of weights too small */
+    return likeliest; /* reached if rounding errors keep `left` >= 0 */
 }
 
 static void write_byte(const cli_sampling *sampling, int byte) {

@@ -42,7 +42,7 @@ char *cli_search_words(const cli_run_options *options, const cgp_search_choice *
 char *cli_search_command(const cli_session *session, const cgp_search_choice *choice,
                          int64_t limit);
 
-/* Add a command whose plan fits to the message of CGP_ELIMIT, and return CGP_ELIMIT. */
+/* Append a command whose plan fits into memory to the message of CGP_ELIMIT. Return CGP_ELIMIT. */
 CGP_MUST_CHECK cgp_status cli_search_add_least(const cli_session *session,
                                                const cgp_search_result *found);
 

@@ -28,8 +28,8 @@ cgp_status cli_session_make_plan(cli_session *session) {
     return status == CGP_OK ? cli_saved_plan_check_devices(session) : status;
 }
 
-/* Freeze parameters; the message of a failure begins with "freeze: " in the library, and with
- * "--freeze: " here. */
+/* Freeze parameters. The library's message of a failure begins with "freeze: "; put "--" in front
+ * of it. */
 static cgp_status freeze(cgp_model *model, const char *pattern) {
     const cgp_status status = cgp_model_freeze(model, pattern);
     if (status == CGP_OK) return CGP_OK;
@@ -251,8 +251,8 @@ int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
 
-/* Make the loss parts, over which sums of the losses are kept, followed by a part with weight 0.
- * The caller frees them. */
+/* Make the array that sums the losses over mini-batches: one part for each loss, then a part with
+ * weight 0. The caller frees the array. */
 static cgp_loss_part *make_parts(const cgp_pipeline *pipeline) {
     int n = 0;
     while (cgp_pipeline_last_loss(pipeline, n).weight > 0)

@@ -32,7 +32,8 @@ static cgp_status check_free(const training *t) {
                     t->run.directory.path);
 }
 
-/* Refuse a directory in which another process began or resumed a run before it was locked. */
+/* Fail if another process began or resumed a run in the directory before this process locked the
+ * directory. */
 static cgp_status check_meanwhile(const training *t) {
     json_t *now = NULL;
     CGP_TRY(check_free(t));

@@ -12,8 +12,8 @@
 #include "session/entries.h"
 #include "stop.h"
 
-/* The phases. They do not change record, metrics or checkpoints of the run before
- * cli_train_begin(). */
+/* The phases. The phases before cli_train_begin() do not change the record, metrics or checkpoints
+ * of the run. */
 static const struct {
     cgp_status (*run)(training *t);
     bool stops; /* a stop request ends the training after this phase */
@@ -31,7 +31,8 @@ static const struct {
 static cgp_status run(training *t, bool *usage) {
     cgp_status status = CGP_OK;
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
-        if (i == 1) cli_stop_install(); /* before, a signal ends the program, even in a search */
+        if (i == 1)
+            cli_stop_install(); /* until here, a signal ends the program, even in a search */
         status = phases[i].run(t);
         *usage = status != CGP_OK && i == 0;
         if (status != CGP_OK || (phases[i].stops && cli_train_stop(t, false))) break;

@@ -69,9 +69,9 @@ bool cli_train_stop(training *t, bool time_is_up);
 CGP_MUST_CHECK cgp_status cli_train_log(training *t, int64_t i, double loss);
 CGP_MUST_CHECK cgp_status cli_train_log_validation(training *t);
 
-/* The progress line: begin it, print it for step `i` if it is due, end it. A narrow terminal
- * drops the least important fields. On a terminal, the line replaces the previous line, and the
- * end keeps the message of a failure from overwriting it. */
+/* The progress line: begin it, print it for step `i` if it is due, end it. If the terminal is
+ * narrow, the least important fields are dropped. On a terminal, the line replaces the previous
+ * line; cli_train_progress_end() then breaks the line, so that no message overwrites it. */
 void cli_train_progress_begin(training *t);
 void cli_train_progress(training *t, int64_t i, double loss);
 void cli_train_progress_end(const training *t);
@@ -91,7 +91,8 @@ CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 CGP_MUST_CHECK cgp_status cli_train_validate_due(training *t, int64_t i);
 
-/* end.c: validate, print results and sample, unless a signal comes; write the JSON. */
+/* end.c: validate, print the results, write the JSON, and print the sample. If the training was
+ * stopped, leave out the validation and the sample. */
 CGP_MUST_CHECK cgp_status cli_train_end(training *t);
 
 /* Print why the run ended before its last step, and the command that resumes it. Return the exit

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.test.c -- tests each op of @NAME@.c: its gradients against differences, and that the op reads
- * and writes only what its table of functions and flags says. If your op has other inputs or
- * attributes, change them here. */
+/* op.test.c -- tests each op of @NAME@.c. Its gradients must equal finite differences, and the op
+ * must read and write only what its table of functions and flags says. If your op has other inputs
+ * or attributes, change them here. */
 #include <cgpipe/ext/model_plugin.h>
 
 #include <stdio.h>
