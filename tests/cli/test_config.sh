@@ -80,8 +80,8 @@ check "check takes it" exits 0
 run profile --config small.yaml --repeats 1
 check "profile takes it, as far as it has the options" exits 0
 
-# An option on the command line also drops those options of the file that depend on the file's value
-# of that option.
+# If the command line gives an option, options of the file that depend on the file's value of this
+# option are dropped.
 printf '%b' "model: $model\nbalance: [2, 3]\nepochs: 3\nsave-every: 1ep\noptimizer: sgd\nlr: 0.5\nmomentum: 0.8\nnesterov: true
 lr-schedule: step\nlr-step-size: 5\nlr-gamma: 0.5\nschedule: zb-v\nbatch: 8\nchunks: 2\n" | sed '2s/.*/stages: 2\nvirtual: 2/' >dropped.yaml
 check "--optimizer drops the other one's constants" \

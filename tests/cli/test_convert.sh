@@ -156,7 +156,8 @@ check "train --from-step 0: from the start" has "resumed      after step 0 of 3"
 check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
 fails 2 "--from-step: expected a run, got directory" convert directory to --from-step 0
 
-# A checkpoint's note may not name the data of the run.
+# A note that `cgpipe convert` wrote names no data, so the run takes any data. After these changes
+# the note counts as the note of a training, whose data must not change.
 note_becomes() { # note_becomes RUN SED-SCRIPT: edit the note and update the checksums
     local file=$1/latest/checkpoint.json
     sed -i "/\"note\"/$2" "$file"

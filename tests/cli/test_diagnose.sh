@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_diagnose.sh SOURCE_DIR BUILD_DIR -- cgpipe diagnose finds the failed rank in the files that
-# ranks wrote, and refuses other files. (test_mpi_faults tests files of real faults, and
-# test_fuzz_diagnosis damaged files.)
+# ranks wrote, and refuses other files. (test_mpi_faults tests the files of real faults, and
+# test_fuzz_diagnosis tests damaged files.)
 source "$(dirname "$0")/support.sh"
 
 # Write the diagnosis file of one of three ranks. DEVICE is the state of the rank's device,

@@ -12,8 +12,8 @@
  * CGP_TEST_FAULTS=all             every case of all scenarios
  *                 =overwrite      every case of the scenario "overwrite"
  *                 =start:write:17:KILL   only that case; prints the program's output
- * Without CGP_TEST_FAULTS a random fifth of the cases runs, times CGP_TEST_SCALE, drawn by
- * CGP_TEST_SEED. */
+ * Without CGP_TEST_FAULTS, a random fifth of the cases runs. CGP_TEST_SCALE multiplies this number
+ * of cases, and CGP_TEST_SEED is the seed of the draw. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw, asprintf */
 #endif
@@ -227,7 +227,7 @@ static char difference[700];
 static enum {
     MORE,
     LESS
-} asked;           /* what compare() looks for: entries that the result has too many, or lacks */
+} asked;           /* what compare() looks for: extra entries of the result, or missing ones */
 static bool again; /* true after the program's second start */
 
 /* Return true if the result may have this extra entry. If a deletion fails, the entry remains until
@@ -243,8 +243,8 @@ static bool may_be_more(const char *path) {
     return strncmp(step + 1, latest, strlen(latest)) < 0;
 }
 
-/* Return true if the result may lack this entry. The second start may have no step to run, and then
- * writes no trace. */
+/* Return true if the result may lack this entry. If the second start has no step to run, it writes
+ * no trace. */
 static bool may_be_missing(const char *path) {
     return again && ends_with(path, "/trace.json");
 }
@@ -312,7 +312,7 @@ static bool names_file(const char *path) {
 }
 
 /* Return NULL if the message has the system's reason and names the file. If stat() of an entry
- * fails, the program refuses without the system's reason. */
+ * fails, the program refuses the entry with a message that lacks the system's reason. */
 static const char *says_why(const char *path, const char *fault) {
     const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
     if (!*errors) return "it fails without a word";
@@ -452,7 +452,7 @@ static const char *weights_are_whole(const char *fault, int code) {
 }
 
 /* A directory without config.json cannot be loaded as weights. A kill may leave such a directory.
- * An error must not leave one if the directory held weights before. */
+ * An error may only do so if the directory held no weights before. */
 static const char *directory_is_whole(const char *fault, int code) {
     const bool there = is_there("directory/config.json");
     (void)fault;

@@ -78,7 +78,7 @@ fails 1 "wide.bin: is tokens of 4 bytes or more by its zeros, ..." train gpt2:la
 printf '\x88\xd8\x34\x01\x01\0\0\0' | cat - narrow.bin >shard.dat
 fails 1 "shard.dat: is a token file of llm.c, expected text (--data shard.dat, renamed to end in .bin)" $train shard.dat
 
-# A directory that nanoGPT prepared.
+# A directory that nanoGPT prepared has text and tokens, so it is refused.
 mkdir -p char && cp narrow.bin char/train.bin && cp narrow.bin char/val.bin && cp a.pkl char/meta.pkl && cp text.txt char/input.txt
 fails 1 "char/train.bin: is a token file by its name, expected text in a directory (--data char/train.bin --validation char/val.bin)" $train char
 

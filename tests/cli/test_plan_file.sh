@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_plan_file.sh SOURCE_DIR BUILD_DIR -- plan files: what --plan-out writes and --plan reads,
-# which options take precedence, and what is refused. The test also runs trainings whose default
-# plan would exceed --memory-limit.
+# test_plan_file.sh SOURCE_DIR BUILD_DIR -- plan files. The test checks what --plan-out writes and
+# --plan reads, which options take precedence, and which plan files are refused. It also runs
+# trainings whose default plan would exceed --memory-limit.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

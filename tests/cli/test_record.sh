@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the only record of a run's options. If run.json
 # is edited after a checkpoint, resuming is refused, and the message names the command-line option
-# to use instead. Values that are not valid in run.json are refused too.
+# to use instead. Invalid values in run.json are refused too.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --save-every 2 --interval 3 --clip 1 --nesterov

@@ -216,7 +216,8 @@ check "two signals: no left-overs" test -z "$(ls -d twice/.cgpipe-* 2>/dev/null)
 
 # --- before a run exists ---
 
-# This search takes minutes. A signal that is only recorded would have no effect until it ends.
+# This search takes minutes. If the program only recorded a signal, the signal would have no effect
+# until the search ends.
 timeout -k 60 -s TERM 2 "$program" train gpt2:layers=200,width=32,heads=2,seq=32,vocab=256 --data text.txt --stages 16 \
     --batch 64 --chunks 64 --memory-limit 2M --steps 1 --run searched >"$out" 2>"$err" </dev/null
 code=$?

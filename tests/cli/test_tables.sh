@@ -50,8 +50,8 @@ done
 
 # --- speed ---
 
-# Make costs of a ResNet: each layer takes its FLOPs at 10 GFLOP/s, and recomputing a layer takes as
-# long as its forward.
+# Make costs of a ResNet. The time of each layer is its FLOPs divided by 10 GFLOP/s, and recomputing
+# a layer takes as long as its forward.
 run profile resnet101 --batch 1 --repeats 1 --peak 10 --json costs.json
 check "profile resnet101: exit code 0" exits 0
 jq '.copy_bytes_per_second = 1e10

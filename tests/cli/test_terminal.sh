@@ -19,7 +19,8 @@ in_terminal() { # WORDS: options of cgpipe train
     code=$?
 }
 
-# Print the lines that the terminal shows at the end; with `all`, also the overwritten lines.
+# Print the lines that the terminal shows at the end. With the argument `all`, print the overwritten
+# lines too.
 shown() {
     local from='s/\r$//; s/.*\r\x1b\[K//'
     [ "${1-}" = all ] && from='s/\r$//; s/\r\x1b\[K/\n/g'

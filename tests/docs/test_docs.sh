@@ -60,7 +60,7 @@ plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
 # Return true if a line of an indented block is a command, not code, output or a drawing. The answer
 # does not depend on the installed programs. A command begins with the name of a program that the
-# pages use, with a script of the project, or with any word that an option follows.
+# pages use or with a script of the project, or an option follows its first word.
 is_command() {
     local words word
     read -ra words <<<"$1"

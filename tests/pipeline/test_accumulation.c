@@ -78,7 +78,7 @@ static double step(const training *r, const setting *s, int begin, int end) {
     return loss;
 }
 
-/* Use the target counts of the last step as the divisors of the losses. */
+/* Set the divisors of the losses to the numbers of targets in the last step. */
 static void take_targets(const training *r, const setting *s) {
     int64_t targets[8];
     const int n = cgp_model_losses(s->model);
@@ -87,8 +87,8 @@ static void take_targets(const training *r, const setting *s) {
     assert_ok(cgp_pipeline_set_targets(r->pipeline, targets, n));
 }
 
-/* Set all divisors of the losses to 1, because a part of a mini-batch may have no target that
- * counts. */
+/* Set all divisors of the losses to 1, because all targets of a part of a mini-batch may be
+ * ignored. */
 static void sum_losses(const training *r, const setting *s) {
     const int64_t ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
     assert_ok(cgp_pipeline_set_targets(r->pipeline, ones, cgp_model_losses(s->model)));
@@ -104,7 +104,7 @@ static float *gradients_of(const training *r, const cgp_model *model) {
     return all;
 }
 
-/* Train 2 updates. If `parted`, each update uses the gradients of three steps. */
+/* Make two updates. If `parted` is true, each update uses the gradients of three steps. */
 static void train(const setting *s, bool parted, char sha256[65], double *norm) {
     training r = training_start(s->model, &s->options, s->seed);
     for (int update = 0; update < 2; update++) {
@@ -157,7 +157,8 @@ static void assert_close(const float *got, const float *a, const float *b, int64
         fail_msg("off by %g of %g", sqrt(error), sqrt(norm));
 }
 
-/* The caller may read gradients between two steps, even gradients of tied parameters. */
+/* The caller may read gradients between two accumulated steps, even gradients of tied
+ * parameters. */
 TEST_CASE(gradients_of_steps_add_up) {
     uint64_t state = test_seed();
     for (int i = 0; i < 12; i++) {
@@ -237,8 +238,8 @@ TEST_CASE(clipping_by_a_call_is_clipping_by_the_plan) {
     }
 }
 
-/* If one of several accumulated steps is not finite, the update is refused. The next step
- * overwrites the gradients. */
+/* If one of several accumulated steps computes numbers that are not finite, the update is refused.
+ * The next step overwrites the gradients. */
 TEST_CASE(a_part_that_is_not_finite_refuses_the_update) {
     setting s;
     training r = start(&s, "cpu");
@@ -374,8 +375,8 @@ static void no_backward(outer *o) {
     test_results_release(&o->results);
 }
 
-/* A step that is not finite refuses the update. A later finite forward without a backward commits
- * its states, but does not lift this refusal. */
+/* After a step that is not finite, updates are refused. If a later forward is finite and has no
+ * backward, it commits its states, but updates are still refused. */
 TEST_CASE(a_skipped_forward_keeps_a_refusal_of_gradients_that_wait) {
     for (int clips = 0; clips < 2; clips++) {
         outer o;

@@ -2,8 +2,8 @@
 /* test_allocations.c -- fail every allocation of models, schedules, plans and pipelines once.
  * support/scenario.h has the checks; test_allocations_files.c tests files.
  *
- * Allocations inside the C library cannot be made to fail. But the library's calls of C functions
- * that return memory can be made to fail (support/wrapped.txt). */
+ * The tests cannot make allocations inside the C library fail. Instead they make the calls fail
+ * with which this library gets memory from C functions (support/wrapped.txt). */
 #include "custom_ops.h"
 #include "scenario.h"
 
@@ -127,7 +127,7 @@ static cgp_status make_models(outcome *out) {
     return status;
 }
 
-/* Note the length and the beginning of a text in `out`, and free the text. */
+/* Write the length and the beginning of a text to `out`, and free the text. */
 static void note_text(outcome *out, char *text) {
     if (text) note(out, "%zu %.20s\n", strlen(text), text);
     free(text);
@@ -450,7 +450,7 @@ static cgp_status profile(outcome *out) {
     o.steps = 1;
     o.devices = (const char *const[]){"cpu@1KiB"}; /* too little memory for whole steps */
     DO(cgp_profile_steps(graph, &o, costs, NULL));
-    for (int i = 0; i < layers; i++) { /* note no times, as they differ between runs */
+    for (int i = 0; i < layers; i++) { /* leave out times, which differ between runs */
         note(out, "%lld ", (long long)costs[i].saved_bytes);
         costs[i].forward_seconds = 1 + i;
         costs[i].input_seconds = costs[i].weight_seconds = 0;
@@ -466,7 +466,7 @@ static cgp_status profile_steps(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_layer_cost costs[8] = {{0}};
     DO(cgp__profile_plans((const cgp_plan *const *)&plan, 1, 1, costs));
-    /* note no times, as they differ between runs */
+    /* leave out times, which differ between runs */
     for (int i = 0; i < cgp_model_layers(model); i++)
         note(out, "%lld\n", (long long)costs[i].saved_bytes);
     return status;

@@ -5,10 +5,10 @@
  * Shapes, graphs, balances and seeds are random in each run and printed. Two variables replace the
  * default draws:
  *
- * - CGP_TEST_TRANSPORT=mpi: all processes that mpirun started run the draws of `loopback` on the
- *   transport mpi. CGP_TEST_SEED must be the same in all of them.
- * - CGP_TEST_DEVICES=cuda-host: all devices use that backend. That backend runs no custom ops, and
- *   its results may differ from cpu's in the last bits. */
+ * - CGP_TEST_TRANSPORT=mpi: all processes that mpirun started run the random cases of `loopback`
+ * over the transport mpi. CGP_TEST_SEED must be the same in all processes. -
+ * CGP_TEST_DEVICES=cuda-host: all devices use the backend cuda-host, which runs no custom ops. Its
+ * results may differ in the last bits from the results of cpu. */
 #include "graphs.h"
 #include "processes.h"
 
@@ -79,15 +79,15 @@ static const char *plain_device(const char *what) {
     return strncmp(what, "late", 4) != 0 && strcmp(what, "loopback") != 0 ? what : "cpu";
 }
 
-/* Draw a memory limit. A plan that recomputes by budget always has one. Other plans have a limit at
- * random; with a limit, the cpu backend prepacks bf16 weights. */
+/* Draw a memory limit. A plan that recomputes by budget always has a limit, and other plans have
+ * one at random. With a limit, the cpu backend prepacks bf16 weights. */
 static void draw_limit(uint64_t *state, const cgp_model *model, cgp_plan_options *o) {
     o->memory_limit = test_between(state, 0, 1) ? (int64_t)1 << 40 : 0;
     if (o->recompute == CGP_RECOMPUTE_BUDGET) test_random_budget(state, model, o);
 }
 
-/* Train a model on one stage without recomputation, and compare with runs in random layouts. The
- * model and the number of micro-batches stay the same. */
+/* Train a model on one stage without recomputation. Compare the results with runs in random
+ * layouts, which have the same model and number of micro-batches. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         cgp_precision precision, uint64_t *state, int max) {
     const char *devices[5] = {plain_device(device)};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_broken_devices.c -- one function of a device fails, on one of one or several ranks. It fails
- * before, between or after the planned actions, or when a kernel is enqueued. The device's backend
- * is a copy of a working backend. */
+/* test_broken_devices.c -- one function of one device fails, in runs with one rank and with several
+ * ranks. The function fails before, between or after the planned actions, or when a kernel is
+ * enqueued. The device's backend is a copy of a working backend. */
 #include "graphs.h"
 
 #include <sched.h>
@@ -119,8 +119,8 @@ static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
     return plan;
 }
 
-/* If work before or after the action lists fails, the call fails on all ranks and no rank waits for
- * ever. `pipeline` belongs to rank 0. */
+/* Let the function of `b` fail in a step or an update. The call must fail on all ranks, and no rank
+ * may wait for ever. `pipeline` belongs to rank 0. */
 static void break_once(const cgp_model *model, const test_batch *batch, const breakage *b) {
     cgp_plan *plan = plan_to_break(model, b);
     cgp_pipeline *pipeline = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_clipping.c -- the norm of all gradients, clipping to it, and weight decay.
+/* test_clipping.c -- the norm of all gradients, clipping by this norm, and weight decay.
  *
  * The squared norm is a sum over the parameters in order. Each parameter's squares are summed on
  * one device, so the number of stages does not matter:

@@ -21,8 +21,8 @@ static cgp_status square_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Compute the gradient of "first.weight" in a model whose middle layer is this op, with the same
- * value as each input. */
+/* Compute the gradient of "first.weight" in a model whose middle layer is this op. All inputs of
+ * the op are the same value. */
 static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradient) {
     parts p = begin();
     p.x = cgp_op_apply(p.model, op, (cgp_value[]){p.x, p.x}, NULL, NULL);
@@ -35,8 +35,8 @@ static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradie
     cgp_model_destroy(model);
 }
 
-/* The product x * x has two gradients for its input x. In f32 they add up exactly; in bf16 the
- * first gradient is rounded before the addition. */
+/* The product x * x has two gradients for its input x. In f32 their sum is exact; in bf16 the first
+ * gradient is rounded before the addition. */
 TEST_CASE(the_gradient_of_a_product_with_itself_is_that_of_a_square) {
     cgp_op one = custom_relu;
     one.name = "square";

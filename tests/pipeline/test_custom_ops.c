@@ -150,8 +150,8 @@ TEST_CASE(state_changes_once_a_step) {
     }
 }
 
-/* In this custom loss, only rows whose first feature is above 0 count. The loss is the mean over
- * these rows. */
+/* This custom loss is the mean over the rows whose first feature is above 0. It ignores all other
+ * rows. */
 TEST_CASE(a_custom_loss_counts_its_targets) {
     parts p = begin();
     const cgp_value made = cgp_op_apply(p.model, &test_custom_rms, &p.x, "rms", NULL);

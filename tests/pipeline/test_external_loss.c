@@ -103,8 +103,8 @@ static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t se
     cgp_plan_destroy(plan);
 }
 
-/* Draw a schedule that suits the number of stages and layers, and runs all forwards before the
- * first backward. */
+/* Draw a schedule that runs all forwards before the first backward. It has at most as many stages
+ * as there are layers. */
 static void draw_schedule(uint64_t *state, int layers, cgp_plan_options *o) {
     static const char *const names[] = {"gpipe", "looped-bfs", "looped-bfs-zb"};
     o->schedule = names[test_between(state, 0, 2)];

@@ -20,8 +20,8 @@ static cgp_plan_options options(int stages, int chunks, const char *schedule) {
     return o;
 }
 
-/* Let one action fail. The message names the action, later calls return the same error, and the
- * pipeline can be destroyed. */
+/* Let one action fail. The message must name the action, later calls must return the same error,
+ * and the pipeline can be destroyed. */
 static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_action *which,
                       bool evaluate) {
     char fault[64], action[32], expected[128];

@@ -113,7 +113,7 @@ static void check_trouble(const trouble *bad, int stages, int how) {
     const double norm = cgp_pipeline_gradient_norm(t.pipeline);
     assert_true(bad->clip_norm > 0 || isnan(norm));
     assert_false(bad->loss_weight != 1 && isfinite(norm));
-    if (bad->loss_weight == 1) { /* as if the bad step had not run */
+    if (bad->loss_weight == 1) { /* the result is as if the bad step had not run */
         training reference = start(model, stages, how, bad->clip_norm, false);
         training_step(&reference, &good);
         for (int s = 0; s < 2; s++) {

@@ -120,7 +120,7 @@ static void count_targets(const setting *s, const training *r, int64_t targets[8
     step(r, s, 0, s->samples);
     for (int l = 0; l < cgp_model_losses(s->model); l++) {
         targets[l] = cgp_pipeline_last_loss(r->pipeline, l).count;
-        if (targets[l] == 0) targets[l] = 1; /* no target counts; avoids 0 / 0 */
+        if (targets[l] == 0) targets[l] = 1; /* all targets are ignored; avoid 0 / 0 */
     }
 }
 
@@ -230,7 +230,7 @@ TEST_CASE(the_first_group_of_a_step_that_adds_begins_with_earlier_gradients) {
     float *sums[2];
     small_setting(&s, &state, 5);
     const int64_t count = cgp_model_parameter_count(s.model);
-    for (int k = 0; k < 2; k++) { /* k = 0: sample 0, then 1 and 2; k = 1: 3 and 4 */
+    for (int k = 0; k < 2; k++) { /* k = 0: samples 0, then 1, 2; k = 1: samples 3, 4 */
         training r = training_start(s.model, &s.options, s.seed);
         assert_ok(cgp_pipeline_set_targets(r.pipeline, one, 1));
         assert_ok(cgp_pipeline_set_accumulation(r.pipeline, true));

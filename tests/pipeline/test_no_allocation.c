@@ -130,7 +130,7 @@ TEST_CASE(a_step_allocates_nothing) {
     check(test_random_images(&state, &sizes), 3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
 }
 
-/* Creating a pipeline allocates memory, so the counter must be above 0. */
+/* Creating a pipeline allocates memory, so the counters must then be above 0. */
 TEST_CASE(the_counters_count) {
     fresh();
     atomic_store(&counting, true);

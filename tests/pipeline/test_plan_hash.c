@@ -95,7 +95,7 @@ static const char *change(cgp_plan_options *o, int k) {
 
 /* --- models --- */
 
-/* Possible changes to a model. A member is 0 if the model is unchanged in this respect. */
+/* Changes to a model, one per member. A member is 0 if its change is not made. */
 typedef struct knobs {
     int input_name, input_shape, input_dtype, parameter_name, width, init, bias_decays, order,
         shared, dropped, probability, state_begins, weight, second_loss, output, table;

@@ -3,10 +3,10 @@
  * (plan_replay.h). A plan may exceed the bound by 3 %.
  *
  * The bound ignores that each value must be contiguous, so plans of some models may exceed the
- * bound further. Small models may exceed it by one scratchpad, because the scratchpad of a GEMM
- * (about 0.5 MB for any batch) is large compared with a slot. Random image models have few values
- * of any size per stage; they may exceed the bound by the largest value. Plans of the GPT-2
- * benchmark have no such allowance. */
+ * bound further. Plans of small models may exceed it by one scratchpad, because the scratchpad of a
+ * GEMM (about 0.5 MB for any batch) is large compared with a slot. Plans of random image models may
+ * exceed it by the largest value, because a stage has few values and their sizes differ. Plans of
+ * the GPT-2 benchmark have no such allowance. */
 #include "graphs.h"
 #include "plan_replay.h"
 

@@ -47,7 +47,8 @@ static bool uses(const cgp__call *call, cgp__arena arena) {
     return found;
 }
 
-/* Check that an action has a slot of each kind in which its operands are. */
+/* Check that an action has an input, saved or gradient slot if an operand is in a slot of this
+ * kind. */
 static void check_operands(const cgp_plan *plan, const cgp__bound_action *bound,
                            const cgp__variant *v) {
     const cgp__program *program = &cgp__plan_stage(plan, v->stage)->programs[v->program];
@@ -215,8 +216,9 @@ static int64_t most_live(const ranges *r, int n) {
     return most;
 }
 
-/* Check the action lists of a mini-batch with `chunks` micro-batches. Return the largest ratio,
- * over devices, of a device's slot bytes to its slot bytes in use at one time. */
+/* Check the action lists of a mini-batch with `chunks` micro-batches. For each device, divide its
+ * slot bytes by the largest number of slot bytes in use at one time. Return the largest
+ * quotient. */
 static double check_lists(const cgp_plan *plan, int chunks, bool forward_only) {
     cgp_schedule *schedule = NULL;
     double ratio = 1;
@@ -318,9 +320,9 @@ static void destroy(cgp_plan *plan) {
     cgp_model_destroy(model);
 }
 
-/* Return the largest ratio of a device's slot bytes to a simple estimate. The estimate is the
- * largest number of micro-batches in flight on the device, times the slot bytes of the largest
- * stage. */
+/* For each device, divide its slot bytes by a simple estimate, and return the largest quotient. The
+ * estimate is the largest number of micro-batches in flight on the device, times the slot bytes of
+ * the largest stage. */
 static double ratio_to_stages(const cgp_plan *plan) {
     cgp_schedule_report report;
     int64_t stage_bytes = 0;

@@ -9,7 +9,7 @@
 #include "base/base.h"
 static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 
-/* Every call must fail at most so many seconds after the limit, even on a busy machine. (A call
+/* Longest time in seconds from the limit to the failure of a call, even on a busy machine. (A call
  * that misses the failure would never return.) */
 static const double soon = 20;
 

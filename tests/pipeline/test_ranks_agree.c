@@ -2,8 +2,8 @@
 /* test_ranks_agree.c -- what ranks exchange before they allocate memory, and before a step. The
  * ranks of a host share its memory. All ranks use the lowest instruction set, and compare the
  * results of libm. In a step all ranks use the learning rates of rank 0, and compare the settings
- * that the program has made on each rank. The linker redirects the functions that inspect the
- * process to this file. Each rank is a thread with its own simulated machine. */
+ * that the program has made on each rank. Each rank is a thread with its own simulated machine: the
+ * linker replaces the functions that inspect the process by functions of this file. */
 #include "rank_calls.h"
 
 #include "optim/optim.h"

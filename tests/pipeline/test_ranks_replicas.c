@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_replicas.c -- replicas of a pipeline train with the bits of one pipeline with as many
- * gradient groups. Their ranks use the loopback transport.
+/* test_ranks_replicas.c -- training with replicas gives the same bits as training one pipeline with
+ * the same number of gradient groups. The ranks of the replicas use the loopback transport.
  *
  *     rank r P + p    rank p of the P ranks that run the plan in replica r */
 #include "rank_calls.h"
@@ -13,7 +13,8 @@
 
 enum { STEPS = 3 };
 
-/* A model, its mini-batches, which may have fewer samples than planned, and the calls on them. */
+/* A model, its plan options and its mini-batches. A mini-batch may have fewer samples than
+ * planned. */
 typedef struct setting {
     cgp_model *model;
     test_sizes sizes;
@@ -32,7 +33,7 @@ typedef struct result {
     unsigned char *record; /* the digest */
 } result;
 
-static setting current; /* of all ranks */
+static setting current; /* the setting that all ranks run */
 static result results[MAX_RANKS];
 
 /* Return whether CGP_TEST_DEVICES has memory of its own. */
@@ -107,7 +108,7 @@ static void draw_layout(setting *s, uint64_t *state, int replicas) {
     o->in_flight = share.in_flight;
     test_random_balance(state, layers, cgp_plan_options_stages(o), s->balance);
     o->balance = s->balance;
-    for (int d = 0; d < 5; d++) /* late has memory of its own, and the bits of cpu */
+    for (int d = 0; d < 5; d++) /* `late` has its own memory; it is bit-equal to `cpu` */
         s->devices[d] = test_between(state, 0, 1) ? "late" : "cpu";
     o->devices = test_between(state, 0, 1) && !has_own_memory() ? s->devices : NULL;
     o->recompute = (cgp_recompute)test_between(state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
@@ -116,7 +117,7 @@ static void draw_layout(setting *s, uint64_t *state, int replicas) {
     o->ranks = test_between(state, 1, o->stages < most ? o->stages : most);
 }
 
-/* Train, and note what all calls return. */
+/* Train, and note the status of each call. */
 static void train(rank *r) {
     result *got = &results[r->number];
     const setting *s = &current;
@@ -138,7 +139,7 @@ static void train(rank *r) {
             note(r, cgp_fail(CGP_ESTATE, "device %d: allocated other bytes than planned", d));
 }
 
-/* Run all ranks of the current options; results[r] is what rank r computed. */
+/* Run all ranks of the current setting; results[r] is the result of rank r. */
 static void run_layout(void) {
     rank ranks[MAX_RANKS];
     cgp_plan *plan = NULL;
@@ -213,7 +214,7 @@ static void small_setting(setting *s) {
 TEST_CASE(exchange_buffers_take_the_planned_memory_and_no_more) {
     static const struct {
         int replicas;
-        int64_t bytes; /* of the halves of a piece */
+        int64_t bytes; /* size of a set of buffers for halves */
     } cases[] = {{2, 524288}, {4, 524288 + 262144}};
     cgp_plan *plain = NULL, *plan = NULL;
     setting s;
@@ -234,7 +235,7 @@ TEST_CASE(exchange_buffers_take_the_planned_memory_and_no_more) {
         for (int64_t n = replicas, half = piece; n > 1; n /= 2)
             halves += 64 + (half = (half / 2 + 63) / 64 * 64);
         assert_true(piece < 1 << 20 || halves == cases[k].bytes + 64 * (k + 1));
-        if (has_own_memory()) { /* buffers in host memory */
+        if (has_own_memory()) { /* the buffers are in host memory */
             assert_true(got->host_bytes >= 4 * halves);
             assert_true(got->workspace_bytes >= halves / 2);
             assert_int_equal(got->planned_bytes - got->workspace_bytes,
@@ -270,13 +271,14 @@ TEST_CASE(one_replica_is_the_plan_without_replicas) {
     setting_destroy(&s);
 }
 
-/* Steps on another mini-batch than the other replicas have, or with gradients of inputs. */
+/* Run a step whose mini-batch differs between the replicas, and then a step that asks for gradients
+ * of inputs. */
 static void step_alone(rank *r) {
     const setting *s = &current;
     const test_batch *own = &s->batch[r->number == 1];
     int32_t *targets = (int32_t *)own->tensors[1].data;
     note_create(r);
-    if (r->number == 1) targets[0] = -100; /* the loss ignores it */
+    if (r->number == 1) targets[0] = -100; /* the loss ignores this target */
     note(r, cgp_pipeline_step(r->pipeline, own->inputs, own->n, &r->loss));
     note(r, cgp_pipeline_set_input_gradients(r->pipeline, own->inputs, own->n));
     note(r, cgp_pipeline_step(r->pipeline, s->batch[2].inputs, own->n, &r->loss));

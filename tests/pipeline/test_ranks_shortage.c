@@ -71,9 +71,9 @@ static int next_failure(const rank *r, int k) {
     return k;
 }
 
-/* Check that both ranks fail or neither does. There is one exception: if an allocation fails after
- * the last exchange between the ranks, this call fails on one rank only. Then no later call of that
- * rank may fail. */
+/* Check that each call fails on both ranks or on neither. There is one exception: if an allocation
+ * fails after the last exchange between the ranks, the call fails on one rank only. Then no later
+ * call of that rank may fail. */
 static void check_notes(const rank *ranks, int failing, int number) {
     const rank *r = &ranks[failing], *other = &ranks[1 - failing];
     const int n = r->notes, k = next_failure(r, 0), o = next_failure(other, 0);

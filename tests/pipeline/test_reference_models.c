@@ -4,9 +4,9 @@
  * a later evaluation.
  *
  * PyTorch computed the numbers in float64 with networks written for this test
- * (tools/reference_models.py; `make reference-numbers` repeats it). Weights and images are formulas
- * of their index. The file also has the error of PyTorch's own float32 results. This library adds
- * in another order, so the tolerance is ten times PyTorch's error, but at least 1e-5. (float32
+ * (tools/reference_models.py; `make reference-numbers` repeats it). Each weight and each pixel is a
+ * formula of its index. The file also has the error of PyTorch's own float32 results. This library
+ * adds in another order, so the tolerance is ten times PyTorch's error, but at least 1e-5. (float32
  * resolves 6e-8, and each number is a sum of some hundred terms.)
  *
  * A tensor is compared by its norm, and by its dot product with a vector of hashes. The dot product

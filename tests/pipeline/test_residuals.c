@@ -153,8 +153,8 @@ TEST_CASE(queries_start_at_zero) {
             assert_true(query[i] == 0);
         queries++;
     }
-    /* each of 5 blocks has two branches; each branch but the very first has a query, and so has
-     * ln_f */
+    /* each of 5 blocks has two branches; every branch except the first has a query, and ln_f has
+     * one too */
     assert_int_equal(queries, 2 * 5 - 1 + 1);
     release(&net);
 }

@@ -376,7 +376,7 @@ TEST_CASE(what_waits_is_the_same_for_two) {
     assert_ok(cgp_pipeline_create_sharing(&c, inference, a));
     assert_ok(cgp_pipeline_set_accumulation(a, true));
     assert_ok(cgp_pipeline_step(a, batch.inputs, batch.n, NULL));
-    assert_status(cgp_optim_step(c), CGP_ESTATE); /* an inference plan has none */
+    assert_status(cgp_optim_step(c), CGP_ESTATE); /* an inference plan has no optimizer */
     assert_status(cgp_pipeline_get_gradient(c, 0, &value), CGP_ESTATE);
     assert_ok(cgp_pipeline_clip_grad_norm(b, 1, NULL));
     refuse_step(a, &batch, "are clipped");

@@ -73,8 +73,9 @@ static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *na
     return data;
 }
 
-/* If two untied weights are equal, the gradient of a tied weight in their place is the sum of their
- * two gradients. With gradient groups, each of the two gradients is the sum of a tree. */
+/* Compare a model with two untied weights of equal values and a model with one tied weight in their
+ * place. The gradient of the tied weight is the sum of the gradients of the two weights. With
+ * gradient groups, each of the two gradients is the sum of a tree. */
 TEST_CASE(a_tied_gradient_is_the_sum_over_its_uses) {
     static const char wte[] = "transformer.wte.weight", head[] = "lm_head.weight";
     uint64_t state = test_seed();

@@ -157,8 +157,8 @@ TEST_CASE(a_timeline_is_what_the_workers_noted) {
 
 /* --- uses --- */
 
-/* One of four forwards of stage 0 is slow, so stage 1 waits 100 ms. The comparison must show this
- * wait as variation. On a busy machine, other causes may account for a part of the wait. */
+/* One of four forwards of stage 0 is slow, so stage 1 waits 100 ms. The comparison must attribute
+ * this wait to variation. On a busy machine, a part of the wait may have other causes. */
 TEST_CASE(a_slow_action_shows_as_variation) {
     world w;
     cgp_schedule_timeline t;

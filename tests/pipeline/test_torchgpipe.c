@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_torchgpipe.c -- properties that torchgpipe's tests check or that bugs of torchgpipe violate.
- * No other test here checks these properties separately. docs/reference/torchgpipe.md lists all of
- * them.
+ * This file tests the properties that no other test of cgpipe checks separately.
+ * docs/reference/torchgpipe.md lists all such properties.
  *
  *     layer    first        middle      last
  *              x ──► h ──────► k ────────► + ──► y, loss

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog_threads.c -- the watchdog, if a thread really hangs: in a kernel, in an update, on
- * a device that runs ahead, or in an action of another rank. */
+/* test_watchdog_threads.c -- the watchdog reports a thread that really hangs: in a kernel, in an
+ * update, on a device that runs ahead, or in an action of another rank. */
 #include "watched.h"
 
 #include <pthread.h>

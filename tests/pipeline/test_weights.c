@@ -2,9 +2,10 @@
 /* test_weights.c -- models with published weights compute PyTorch's results, for every dtype of the
  * stored weights. The library writes the same files again. (Refused files: test_weights_refused.c.)
  *
- * tests/data/weights has directories written by Hugging Face's transformers and a ResNet-20 with
- * torchvision's names. Each directory also has inputs, and outputs that PyTorch computed in double.
- * (tools/reference_weights.py makes them; run `make reference-weights`.) */
+ * tests/data/weights has directories that Hugging Face's transformers wrote, and a ResNet-20 with
+ * the tensor names of torchvision. Each directory also has inputs, and outputs that PyTorch
+ * computed in double. (`make reference-weights` runs tools/reference_weights.py, which makes these
+ * files.) */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 

@@ -19,7 +19,7 @@ typedef enum kind {
     ENUM,
     SIGNED,
     DIM
-} kind; /* SIGNED: a real that may be negative; DIM: a dimension, where -1 is the last one */
+} kind; /* SIGNED: a real that may be negative; DIM: index of a dimension; -1: the last one */
 
 typedef struct field {
     const char *name;
