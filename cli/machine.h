@@ -31,7 +31,7 @@ int64_t cli_peak_resident_bytes(void);
 void cli_reset_peak_resident(void);
 
 /* Return the median of `count` values that lie `stride` apart. Skips NaNs, and the first `skip`
- * values if there are more than `skip`. NaN if no value is left. */
+ * values if there are more than `skip`. Returns NaN if no value is left. */
 double cli_median(const double *values, int64_t count, int64_t stride, int64_t skip);
 
 #endif

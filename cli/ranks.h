@@ -14,9 +14,10 @@
 /* Return the number of processes that the launcher started; 1: there is no launcher. */
 int cli_ranks_launched(void);
 
-/* Find the other ranks: over "mpi", "inproc" (none), or "auto", which is mpi if a launcher started
- * several processes. If a rank is silent for `timeout` seconds, the waits of all others fail; 0: no
- * limit. Messages get a checksum if `verify`. Collective. Fails with CGP_EINVAL, CGP_ESTATE. */
+/* Find the other ranks. `transport` is "mpi", "inproc" (this process is the only rank), or "auto":
+ * mpi if a launcher started several processes, else inproc. If a rank is silent for `timeout`
+ * seconds, the waits of all other ranks fail; 0: no limit. If `verify` is true, messages get a
+ * checksum. Collective. Fails with CGP_EINVAL, CGP_ESTATE. */
 CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport, double timeout, bool verify);
 
 /* Change the time limit of silent ranks, and whether messages get a checksum. Collective, with the
@@ -53,8 +54,8 @@ _Noreturn void cli_ranks_abort(int code);
  * rank 0 can print before the launcher kills it. */
 bool cli_ranks_claim_report(void);
 
-/* Call this when cli_report() has printed the failure or has decided not to. If a rank is lost
- * after this call, no failure is printed. */
+/* Call this when cli_report() has printed the failure or has decided not to print it. If a rank is
+ * lost after this call, no failure is printed. */
 void cli_ranks_end_report(void);
 
 /* Like cli_ranks_fail(), for a failure before cli_ranks_open(). This function calls
@@ -92,7 +93,7 @@ CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes
  * array of `bytes` bytes. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_first_text(char *text, size_t bytes);
 
-/* Return the same reason to stop on all ranks: that of the lowest rank that has a reason. A reason
+/* Return the same reason to stop on all ranks: the reason of the lowest rank that has one. A reason
  * is the name of a signal, or "time" if rank 0's time is up. NULL: no rank has a reason. Static.
  * Collective. */
 const char *cli_ranks_stop(bool time_is_up);

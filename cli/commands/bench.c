@@ -63,8 +63,9 @@ static double gib(int64_t bytes) {
     return (double)bytes / 0x1p30;
 }
 
-/* Find the model of the operand. If the operand is `gpt2` alone, the model is --model or, without
- * --model, the benchmark's model. Resolve --dropout. */
+/* Find the model. If the operand is `gpt2` alone, take the model of --model or, without --model,
+ * the model of the benchmark. Otherwise take the model that the operand names. Resolve
+ * --dropout. */
 static cgp_status find_model(cli_run_options *options, cli_model *model) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");

@@ -113,8 +113,8 @@ static cgp_status check_options(const conversion *c) {
     return CGP_OK;
 }
 
-/* Find the model of a single file of weights. --model names it, and must agree with a config.json
- * beside the file. */
+/* Find the model of a single file of weights. --model names the model, and must agree with
+ * config.json beside the file, if there is one. */
 static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
     char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
@@ -148,7 +148,7 @@ static cgp_status check_not(const char *directory, const char *file, const char 
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
 }
 
-/* Refuse a target inside a checkpoint, whose files have checksums. */
+/* Refuse a target inside a checkpoint, because a checkpoint has checksums of its files. */
 static cgp_status check_not_in_checkpoint(const char *path) {
     char *directory = cli_published_directory(path);
     const bool inside = has(directory, "checkpoint.json");

@@ -31,7 +31,8 @@ static const struct {
 #undef NOT_BUILT
         {NULL, NULL}};
 
-/* Tell whether a plug-in with this file name was opened. It may come from another build. */
+/* Tell whether a plug-in with this file name was opened. The plug-in may come from another
+ * build. */
 static bool is_opened(const char *name) {
     cgp_plugin_info info;
     for (int i = 0; (info = cgp_plugin_info_at(i)).path; i++) {

@@ -100,7 +100,7 @@ static void print_choices(FILE *out, const cli_session *session, const cgp_searc
     fprintf(out, "\n%s\n", command);
 }
 
-/* A choice without a balance describes one of the combinations that the search tried. Its makespan
+/* A choice without a balance describes one of the combinations that the search tried. The makespan
  * is 0 if no plan of this combination fits. */
 static json_t *choice_json(const cgp_search_choice *choice, bool timed) {
     json_t *balance = choice->balance ? cli_integers_json(choice->balance, choice->stages) : NULL;

@@ -61,8 +61,8 @@ static cgp_status make_plan(sample *s) {
     return status;
 }
 
-/* Without a tokenizer, token ids are printed as bytes. Refuse that if the run's data is a file of
- * tokens, or if the vocabulary is larger than 256. */
+/* Without a tokenizer, token ids are printed as bytes. Fail if there is no tokenizer, and the run's
+ * data is a file of tokens or the vocabulary is larger than 256. */
 static cgp_status expect_tokenizer(const sample *s) {
     const json_t *data = json_object_get(json_object_get(s->record, "options"), "data");
     const char *first = json_string_value(json_array_get(data, 0));
@@ -120,9 +120,9 @@ static cgp_status check_note(const char *path, const char *directory, const char
     return same ? CGP_OK : CGP_EFORMAT;
 }
 
-/* Check the model against the config.json beside the file of weights, or against the note of the
- * file's checkpoint. The check is needed because weight shapes determine neither the number of
- * heads nor the form of GELU. A directory of weights is no checkpoint. */
+/* Check the model against the config.json beside the weights. If `path` is a file in a checkpoint,
+ * check the model against the checkpoint's note too. The checks are needed because weight shapes
+ * determine neither the number of heads nor the form of GELU. */
 static cgp_status check_model(const sample *s, const char *path) {
     char expected[CLI_MODEL_SPEC], got[CLI_MODEL_SPEC];
     CGP_TRY(cli_model_text(&s->model, expected));

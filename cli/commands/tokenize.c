@@ -38,7 +38,7 @@ typedef struct work {
     FILE *out;    /* standard output or, with --out, a stream that writes to `kept` */
     char *kept;   /* [n_kept] */
     size_t n_kept;
-    /* Numbers of bytes read and tokens made; with --decode, of tokens read and bytes made. */
+    /* Numbers of bytes read and tokens made; with --decode, tokens read and bytes made. */
     int64_t read, made;
 } work;
 

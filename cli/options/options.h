@@ -48,8 +48,8 @@ typedef struct cli_balance {
     const char *by;
 } cli_balance;
 
-/* A list of names: "cpu,cpu" of --devices (repeats expanded), the paths of --data, or tokenize's
- * files. */
+/* A list of names: "cpu,cpu" of --devices (repeats expanded), the paths of --data, or the files
+ * of tokenize. */
 typedef struct cli_names {
     const char *const *values;
     int count;

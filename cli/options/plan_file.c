@@ -25,7 +25,7 @@ enum { VERSION = 1 };
 /* --- options --- */
 
 /* Tell whether plan files have the option. Plan files do not have --costs, because they have the
- * balance that the costs led to. */
+ * balance that was found with the costs. */
 static bool has(int id) {
     return cli_option_taken(id, CLI_PLAN) && cli_option_taken(id, CLI_TRAIN) &&
            !(cli_options[id].flags & CLI_ONCE) && id != CLI_OPTION_COSTS;

@@ -145,7 +145,7 @@ cgp_status cli_take_devices(cli_run_options *options) {
                         first, INT_MAX);
     if (count == 1 && !number) return CGP_OK; /* a single name stands for all devices */
     if (number) *devices = (cli_names){cpu, 1};
-    /* Profile runs this many devices at once. */
+    /* `cgpipe profile` runs this many devices at once. */
     if (options->command == CLI_PROFILE) options->stages = count;
     if (!cli_option_taken(CLI_OPTION_STAGES, options->command)) return CGP_OK;
     if (number && options->given[CLI_OPTION_STAGES] && options->stages != count)
@@ -276,8 +276,8 @@ static cgp_status resolve_replicas(cli_run_options *options) {
     return cgp_fail(CGP_EINVAL, "--%s: cannot be with --replicas (leave out one)", other);
 }
 
-/* Check options that go with --cluster. Its times are seconds, so the other times must be seconds
- * too. */
+/* Check options that go with --cluster. The times in a cluster file are seconds, so the other times
+ * must be seconds too. */
 static cgp_status resolve_cluster(const cli_run_options *options) {
     const bool schedule = options->command == CLI_SCHEDULE;
     if (schedule && !options->cluster && options->message_bytes > 0)

@@ -166,7 +166,7 @@ static cgp_status read_options(reader *r) {
 
 static cgp_status read_document(reader *r) {
     /* Read three events: the starts of the stream, of the document and of the map. For an empty
-     * file, the event after the start of the stream is its end. */
+     * file, the event after the start of the stream is the end of the stream. */
     for (int i = 0; i < 3; i++) {
         CGP_TRY(next(r));
         if (r->event.type == YAML_STREAM_END_EVENT) break;

@@ -25,7 +25,8 @@ static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
                                        "slow",    "hangs",  "lost",   "cycle"};
 
 /* The failed rank. If this rank left no file, `device` is a device of another rank that waits for
- * it. `stage` and `microbatch` are then what that device waits for. */
+ * the failed rank. Then `stage` and `microbatch` are those of the action that the device waits
+ * for. */
 typedef struct cause {
     verdict verdict;
     int64_t rank;
@@ -97,7 +98,7 @@ static int64_t longest_chain(const cli_diagnosis_files *all) {
 
 /* --- the cause --- */
 
-/* Set the action that a device waits for. The action's stage is the one at the other end of the
+/* Set the action that a device waits for. The action's stage is the stage at the other end of the
  * transfer. */
 static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter) {
     c->device = d;
@@ -108,8 +109,8 @@ static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter)
     c->seconds = d->seconds;
 }
 
-/* Find devices of other ranks that wait for actions of the failed rank. Set the action among these
- * that comes first in the failed rank's list. */
+/* Find devices of other ranks that wait for actions of the failed rank. Among these actions, set
+ * the action that comes first in the failed rank's list. */
 static void find_missed(const cli_diagnosis_files *all, cause *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];

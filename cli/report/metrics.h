@@ -8,7 +8,7 @@
  * A line has gradient_norm with --clip, and validation_loss on the steps of --evaluate-every. A
  * number that is not finite is null. The steps of --digest-every have "digest", the root of the
  * step's digest. Image models have images_per_second and, with validation_loss, top1 and top5, or
- * iou for masks. cgpipe 0.1.0 wrote rate for lr. */
+ * iou for masks. cgpipe 0.1.0 wrote `rate` in place of `lr`. */
 #ifndef CGPIPE_CLI_METRICS_H
 #define CGPIPE_CLI_METRICS_H
 

@@ -177,8 +177,8 @@ static void print_range(FILE *out, const char *name, int first, int last) {
         fprintf(out, "%s %d", name, first);
 }
 
-/* Return the last of the consecutive ranks of a replica that begin with `first` and share its host
- * and cores. */
+/* Find the consecutive ranks of a replica that begin with rank `first` and have the same host and
+ * the same cores. Return the last of these ranks. */
 static int last_alike(const cgp_pipeline *pipeline, int first, int per_replica) {
     const cgp_rank_info info = cgp_pipeline_rank(pipeline, first);
     int last = first;

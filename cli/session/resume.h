@@ -29,8 +29,8 @@ CGP_MUST_CHECK cgp_status cli_resume_options(cli_run *run);
 /* Fail if MODEL on the command line is not the run's model. */
 CGP_MUST_CHECK cgp_status cli_resume_check_model(const cli_run *run);
 
-/* Set `done` from the checkpoint. Call before making the plan, which counts epochs from it, and on
- * rank 0 only, because this function reads files. */
+/* Set `done` from the checkpoint. Call this function before the plan is made, because epochs are
+ * counted from `done`. Only rank 0 calls it, because it reads files. */
 CGP_MUST_CHECK cgp_status cli_resume_progress(cli_run *run);
 
 /* Load the checkpoint, if there is one, and print the differences from the run so far. */

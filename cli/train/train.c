@@ -40,8 +40,8 @@ static cgp_status run(training *t, bool *usage) {
     return cli_train_keep(t, status);
 }
 
-/* Write this rank's diagnosis if a step timed out here, another rank was lost, or its device
- * failed. */
+/* Write this rank's diagnosis if a step timed out on this rank, if another rank was lost, or if
+ * another rank or the transport failed with CGP_EDEVICE. */
 static void diagnose(const training *t) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
     const cgp_status other = cli_ranks_failure();

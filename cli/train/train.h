@@ -64,8 +64,8 @@ CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
  * stop. Reads and deletes a request of cgpipe stop. */
 bool cli_train_stop(training *t, bool time_is_up);
 
-/* log.c: write the metrics of step `i`, counted from 1 over all processes; add the metrics of the
- * validation after step `i`. */
+/* log.c: the first function writes the metrics of step `i`, counted from 1 over all starts of the
+ * run. The second function adds the metrics of the last validation. */
 CGP_MUST_CHECK cgp_status cli_train_log(training *t, int64_t i, double loss);
 CGP_MUST_CHECK cgp_status cli_train_log_validation(training *t);
 

@@ -39,8 +39,7 @@ static int complain(const call_case *c, const frame *f, const char *reason) {
 
 /* Judge a call in a child process on a pipeline that the parent process created. */
 static int judge_forked(const call_case *c, const frame *f) {
-    if (strcmp(c->function, "cgp_pipeline_destroy") == 0)
-        return AS_EXPECTED; /* it must only return */
+    if (strcmp(c->function, "cgp_pipeline_destroy") == 0) return AS_EXPECTED; /* must only return */
     if (!strstr(cgp_message(), "pipeline: expected a call of process "))
         return complain(c, f, "expected another message");
     if (strcmp(c->result, "cgp_status") == 0 ? f->status != CGP_ESTATE : !f->nothing)
