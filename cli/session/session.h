@@ -56,8 +56,9 @@ typedef struct cli_session {
     int64_t resident_growth; /* growth of the peak until the last step */
 } cli_session;
 
-/* The first function makes the model, the second the model and its plan, the third only the plan of
- * an existing model. The first two clear *session. Release *session in any case. */
+/* The first function makes the model. The second function makes the model and its plan. The third
+ * function makes only the plan; the model must exist. The first two clear *session. Release
+ * *session in any case. */
 CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session, const cli_run_options *options,
                                             const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_options *options,

@@ -66,7 +66,8 @@ static cgp_status find(const char *directory, outcome *out) {
     return CGP_OK;
 }
 
-/* Create the run directory and a checkpoint; then replace it and delete an older one. */
+/* Create the run directory and a checkpoint. Then replace the checkpoint, and delete an older
+ * checkpoint. */
 static cgp_status save(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;

@@ -33,8 +33,8 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
 
 /* For each parameter, compare the sum of |w| after the last update. The tolerance for c_attn.bias
  * is larger, because a third of c_attn.bias is the bias of k. The exact gradient of that bias is
- * zero, because softmax does not depend on it. All optimizers but SGD turn the rounding error of
- * this gradient into steps of size `lr`. */
+ * zero, because softmax does not depend on this bias. All optimizers but SGD turn the rounding
+ * error of this gradient into steps of size `lr`. */
 static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, const json_t *sums,
                             const cgp_optim *optim) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {

@@ -10,7 +10,7 @@ int main(void) {
     const cgp_op_type row = {.dtype = CGP_F32, .shape = cgp_shape_make(1, (int64_t[]){24})};
     /* Types of inputs; an op with fewer inputs uses the first ones. */
     const cgp_op_type inputs[CGP_OP_MAX_INPUTS] = {row, row, row, row};
-    const float attributes[] = {1.5F}; /* the attribute a of snake */
+    const float attributes[] = {1.5F}; /* snake's attribute `a` */
     for (int i = 0; cgpipe_model_ops[i]; i++) {
         const cgp_op *op = cgpipe_model_ops[i];
         printf("%s: ", op->name); /* a crash here means a NULL operand: see the guide on ops */
