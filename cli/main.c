@@ -174,8 +174,8 @@ static int close_streams(int code) {
     return cli_output_failed() || ferror(stderr) ? CLI_FAILED : CLI_OK;
 }
 
-/* Use a buffer that holds a whole help text. The only write is then the flush in close_streams(),
- * which reports the reason of a failure. */
+/* If standard output is no terminal, use a buffer that holds a whole help text. The only write is
+ * then the flush in close_streams(), which reports the reason of a failure. */
 static void buffer_output(void) {
     static char buffer[1 << 16];
     if (!isatty(STDOUT_FILENO)) (void)setvbuf(stdout, buffer, _IOFBF, sizeof buffer);

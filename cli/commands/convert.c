@@ -10,9 +10,9 @@
  *     a profile of PipeDream or Piper           a table of layers, NAME.csv
  *
  * A conversion leaves no half-written result. A directory counts as a run only if it has run.json,
- * and as published weights only if it has config.json. The old one of these files is moved away
- * first, and the new one is moved in last. After a failure, the old contents are moved back. After
- * a kill, the next start moves an old run back. */
+ * and as published weights only if it has config.json. The old run.json or config.json is
+ * moved away first, and the new one is moved in last. After a failure, the old contents are moved
+ * back. After a kill, the next start moves an old run back. */
 #include "commands/commands.h"
 
 #include "errors.h"

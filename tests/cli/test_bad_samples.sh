@@ -1,7 +1,8 @@
 #!/bin/bash
-# SPDX-License-Identifier: Apache-2.0 test_bad_samples.sh SOURCE_DIR BUILD_DIR -- a bad sample ends
-# a training with exit code 4. The steps before the bad sample are saved. If the data are repaired
-# and the run is resumed, the run ends with the weights of a run on good data.
+# SPDX-License-Identifier: Apache-2.0
+# test_bad_samples.sh SOURCE_DIR BUILD_DIR -- a bad sample ends a training with exit code 4. The
+# steps before the bad sample are saved. If the data are repaired and the run is resumed, the run
+# ends with the weights of a run on good data.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 

@@ -1,8 +1,8 @@
 #!/bin/bash
-# SPDX-License-Identifier: Apache-2.0 test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the
-# graph of a model to a file. With this file as MODEL, plans and weights equal the plans and weights
-# of the model, bit for bit. Runs of a graph file can be resumed. The file contains no code; custom
-# ops come from --plugin.
+# SPDX-License-Identifier: Apache-2.0
+# test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the graph of a model to a file. With
+# this file as MODEL, plans and weights equal the plans and weights of the model, bit for bit. Runs
+# of a graph file can be resumed. The file contains no code; custom ops come from --plugin.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 

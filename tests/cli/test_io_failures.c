@@ -452,7 +452,7 @@ static const char *weights_are_whole(const char *fault, int code) {
 }
 
 /* A directory without config.json cannot be loaded as weights. A kill may leave such a directory.
- * An error may only do so if the directory held no weights before. */
+ * An error may leave one only if the directory held no weights before. */
 static const char *directory_is_whole(const char *fault, int code) {
     const bool there = is_there("directory/config.json");
     (void)fault;

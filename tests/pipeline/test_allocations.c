@@ -2,8 +2,8 @@
 /* test_allocations.c -- fail every allocation of models, schedules, plans and pipelines once.
  * support/scenario.h has the checks; test_allocations_files.c tests files.
  *
- * The tests cannot make allocations inside the C library fail. Instead they make the calls fail
- * with which this library gets memory from C functions (support/wrapped.txt). */
+ * The tests cannot make allocations inside the C library fail. Instead they let C functions fail
+ * that return memory to this library (support/wrapped.txt). */
 #include "custom_ops.h"
 #include "scenario.h"
 

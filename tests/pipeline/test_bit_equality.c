@@ -6,9 +6,9 @@
  * default draws:
  *
  * - CGP_TEST_TRANSPORT=mpi: all processes that mpirun started run the random cases of `loopback`
- * over the transport mpi. CGP_TEST_SEED must be the same in all processes. -
- * CGP_TEST_DEVICES=cuda-host: all devices use the backend cuda-host, which runs no custom ops. Its
- * results may differ in the last bits from the results of cpu. */
+ *   over the transport mpi. CGP_TEST_SEED must be the same in all processes.
+ * - CGP_TEST_DEVICES=cuda-host: all devices use the backend cuda-host, which runs no custom ops.
+ *   Its results may differ in the last bits from the results of cpu. */
 #include "graphs.h"
 #include "processes.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_captured_graphs.c -- trainings with and without captured graphs are bit-equal. The tests run
  * on the backend `late`. In addition, they capture every action again at each use, and compare the
- * new graph with the captured one. (test_cuda_graphs tests this on cuda-host.) */
+ * two graphs. (test_cuda_graphs tests this on cuda-host.) */
 #include "graphs.h"
 
 #include <limits.h>
