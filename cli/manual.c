@@ -46,8 +46,8 @@ static void put(FILE *out, const char *roff, ...) {
     va_end(texts);
 }
 
-/* TH takes name, section, date, source and title of the manual. The date is empty so that builds
- * are reproducible. */
+/* Write the request TH with the name, section, date, source and title of the manual. The date is
+ * empty, so that builds are reproducible. */
 static void put_head(FILE *out, const char *name, const char *summary) {
     fputs(".TH ", out);
     for (const char *c = name; *c; c++)

@@ -18,7 +18,7 @@
 
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
-static int rank = -1, count = 1; /* rank -1: not known yet; the launcher's variables tell it */
+static int rank = -1, count = 1; /* rank -1: not known yet; the launcher's variables give it */
 static double limit;             /* time limit in seconds; 0: none */
 static cgp_rank_state *states;   /* [count] scratch memory of lowest_after(), guarded by its lock */
 
@@ -328,9 +328,9 @@ typedef struct report {
     char message[504];
 } report;
 
-/* Return the failure of a rank. With `alike`, all ranks return the failure of the first rank that
- * failed. Otherwise a rank returns its own failure or, if it has none, CGP_EPEER with the failure
- * of the first rank that failed. */
+/* Return the failure of a rank. If `alike` is true, all ranks return the failure of the first rank
+ * that failed. Otherwise a rank returns its own failure or, if it has none, CGP_EPEER with the
+ * failure of the first rank that failed. */
 static cgp_status failure_of(const report *all, bool alike) {
     int r = alike || all[rank].status == CGP_OK ? 0 : rank;
     while (r < count && all[r].status == CGP_OK)

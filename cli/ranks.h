@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.h -- the processes that run a command together, each a rank, started by mpirun or srun.
- * Without a launcher, and before cli_ranks_open(), there is one rank, 0.
+/* ranks.h -- the processes that run a command together. mpirun or srun starts them, and each
+ * process is a rank. Without a launcher, and before cli_ranks_open(), there is one rank, 0.
  *
  * Rank 0 prints and writes the files that are common to all. Each rank writes its own part of a
  * checkpoint and its diagnosis. The other ranks have no standard output. All ranks agree on stop
@@ -86,7 +86,7 @@ CGP_MUST_CHECK cgp_status cli_ranks_agree_alike(cgp_status status);
  * Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_follow(cgp_status status);
 
-/* Broadcast `bytes` of data from rank `root` to all ranks. Collective. */
+/* Broadcast `bytes` bytes of data from rank `root` to all ranks. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes);
 
 /* Among the ranks whose text is not empty, broadcast the text of the lowest rank. A text is an

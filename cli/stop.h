@@ -29,8 +29,8 @@ const char *cli_stop_signal(void);
 /* Return the name of signal `number`, or of CLI_STOP_REQUEST; NULL for any other number. */
 const char *cli_stop_name(int number);
 
-/* Return the first signal's number; 0: none. Record a signal that another rank got, or a
- * request. */
+/* cli_stop_number() returns the first signal's number; 0: none. cli_stop_note() records a signal
+ * that another rank got, or a request. */
 int cli_stop_number(void);
 void cli_stop_note(int number);
 

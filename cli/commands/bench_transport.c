@@ -8,7 +8,7 @@
  *     acquire    ◄─────────── release ─────────── release
  *
  * In this benchmark a link has one buffer, so the sender can acquire it again only after a round
- * trip. With latency = (round trip of 1 byte) / 2,
+ * trip. Let latency be half the round trip of 1 byte. Then
  *
  *     time of a message = its round trip - latency
  *     bandwidth         = bytes of the largest message / (its time - latency) */

@@ -162,8 +162,8 @@ static int count_gradients(const cgp_model *model) {
     return count;
 }
 
-/* Compare gradients in backward order. Return the number of parameters whose gradients differ, and
- * the name of the first in *first. */
+/* Compare gradients in backward order. Return the number of parameters whose gradients differ.
+ * Set *first to the name of the first such parameter. */
 static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a, const outcome *b,
                              const char **first) {
     int different = 0;

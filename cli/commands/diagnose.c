@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnose.c -- cgpipe diagnose: name the rank that the other ranks wait for, from the files that
- * the ranks left. */
+/* diagnose.c -- cgpipe diagnose: read the files that the ranks left, and name the rank that the
+ * other ranks wait for. */
 #include "commands/commands.h"
 
 #include "errors.h"

@@ -97,7 +97,7 @@ static int compare(const void *a, const void *b) {
     return before(*x, *y) ? -1 : before(*y, *x) ? 1 : 0;
 }
 
-/* Print a line for each other schedule and number of stages on a device. */
+/* Print a line for each other combination of a schedule and a number of stages per device. */
 static void print_schedules(FILE *out, const cgp_search_result *found,
                             const cgp_search_choice *best) {
     const cgp_search_choice **list = cli_calloc((size_t)found->n_tried, sizeof(void *));

@@ -78,7 +78,7 @@ static cgp_status expect_tokenizer(const sample *s) {
         (long long)s->sizes.vocab, cli_model_name(&s->model));
 }
 
-/* Check the options and plan, before weights are read. */
+/* Check the options, and make the plan. No weights are read yet. */
 static cgp_status prepare(sample *s) {
     const cli_run_options *options = s->options;
     CGP_TRY(cli_ranks_open(options->transport, 0, false));

@@ -23,8 +23,8 @@ json_t *cli_option_in(const json_t *object, int id) {
 
 /* --- to JSON --- */
 
-/* Return the names as a list, or null if a name is not UTF-8, which JSON requires: a list without
- * that name would be a different list. */
+/* Return the names as a list, or null if a name is not UTF-8. JSON requires UTF-8, and a list
+ * without that name would be a different list. */
 static json_t *names_json(const cli_names *names) {
     json_t *list = json_array();
     for (int i = 0; i < names->count; i++) {

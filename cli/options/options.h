@@ -7,7 +7,7 @@
 
 #include <cgpipe/base.h>
 
-/* Commands, as bits. The bits of an option name the commands that take the option. */
+/* Commands, as bits. The bits of an option say which commands take the option. */
 enum {
     CLI_TRAIN = 1 << 0,
     CLI_SAMPLE = 1 << 1,

@@ -9,8 +9,8 @@
 
 typedef struct cli_session cli_session;
 
-/* Write the layer times of the run to the file of --costs-out, and print the step time simulated
- * with them beside the measured one. Collective. */
+/* Write the layer times of the run to the file of --costs-out. Simulate a step with these layer
+ * times, and print its time beside the measured step time. Collective. */
 CGP_MUST_CHECK cgp_status cli_costs_out_write(FILE *out, const cli_session *session);
 
 #endif

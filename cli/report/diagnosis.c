@@ -46,7 +46,7 @@ static cause cause_of(verdict found, int64_t rank, int64_t waiter) {
                    .seconds = NAN};
 }
 
-/* Return the most recent information on a rank in the other ranks' files; NULL: there is none. */
+/* Return the most recent information that the files of other ranks have on a rank; NULL: none. */
 static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank) {
     const cli_known_rank *best = NULL;
     for (int64_t r = 0; r < all->ranks; r++) {
@@ -58,8 +58,8 @@ static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank)
 
 /* --- who waits for whom --- */
 
-/* Return the device of a rank that has waited longest for another rank; NULL: none of the rank's
- * devices waits, or one of them runs an action. */
+/* Among the devices of a rank, return the device that has waited longest for another rank. NULL:
+ * none of these devices waits, or one of them runs an action. */
 static const cli_diagnosed_device *waiting(const cli_rank_file *file, int64_t rank) {
     const cli_diagnosed_device *longest = NULL;
     for (size_t i = 0; i < file->n_devices; i++) {

@@ -10,7 +10,7 @@
 
 void cli_diagnosis_print(FILE *out, const cli_diagnosis_files *files);
 
-/* Return an object; the caller frees it. */
+/* Return the report as a JSON object; the caller frees it. */
 json_t *cli_diagnosis_json(const cli_diagnosis_files *files);
 
 #endif

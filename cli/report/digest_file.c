@@ -125,8 +125,8 @@ cgp_status cli_digest_file_open(cli_digest_file *file, const char *path, int fd)
     CGP_TRY(read_header(file));
     CGP_TRY(check_header(file));
     const size_t size = (size_t)info.st_size,
-                 /* The file may be shorter than `begin`, because another process may have cut
-                  * it. */
+                 /* The file may be shorter than `begin`, because another process may have
+                  * truncated it. */
         left = size > file->begin ? size - file->begin : 0;
     file->records = (int64_t)(left / file->record_bytes);
     file->torn = left % file->record_bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.h -- the stages of a plan for other trainers: --layout. */
+/* layout.h -- print the stages of a plan in the notation of other trainers (--layout). */
 #ifndef CGPIPE_CLI_LAYOUT_H
 #define CGPIPE_CLI_LAYOUT_H
 

@@ -57,7 +57,7 @@ cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *direc
     *metrics = (cli_metrics){.path = directory->metrics};
     CGP_TRY(cli_run_directory_unshare(directory, CLI_METRICS));
     CGP_TRY(cli_run_directory_open(directory, CLI_METRICS, O_RDWR | O_CREAT, &fd));
-    /* Not in append mode, because cli_metrics_add() overwrites the end. */
+    /* Do not use append mode, because cli_metrics_add() overwrites the end. */
     metrics->file = fdopen(fd, "r+");
     if (!metrics->file) {
         const cgp_status status = unwritable(metrics);

@@ -90,8 +90,8 @@ static void print_batch(FILE *out, const cli_session *session) {
     fputc('\n', out);
 }
 
-/* Print the line on the pipeline. With `brief`, the text must fit on one line, so leave out the
- * number of threads if it is one per device. */
+/* Print the line on the pipeline. If `brief` is true, the text must fit on one line, so leave out
+ * the number of threads if it is one per device. */
 static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
     const cli_run_options *options = session->options;
     const int *balance = cgp_plan_balance(session->plan);

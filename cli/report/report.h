@@ -63,7 +63,8 @@ void cli_print_prediction(FILE *out, const cli_session *session, double seconds,
 /* Return the number of elements of frozen parameters. */
 int64_t cli_frozen_count(const cgp_model *model);
 
-/* Return the JSON of a plan; set *out to the JSON of a plan and its run. Owned by the caller. */
+/* The first function returns the JSON of a plan. The second sets *out to the JSON of a plan and its
+ * run. The caller owns the JSON. */
 json_t *cli_plan_json(const cli_session *session);
 CGP_MUST_CHECK cgp_status cli_run_json(const cli_session *session, json_t **out);
 

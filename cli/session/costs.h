@@ -38,8 +38,8 @@ typedef struct cli_costs {
 } cli_costs;
 
 /* Measure the layers on rank 0 (cgp_profile_steps()), for the micro-batch size of the command's
- * batch and chunks. With `sizes`, also measure size 1 and the geometric mean of the two sizes. All
- * ranks get the costs. Release *costs in any case. Collective. */
+ * batch and chunks. If `sizes` is true, also measure size 1 and the geometric mean of the two
+ * sizes. All ranks get the costs. Release *costs in any case. Collective. */
 CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model,
                                             const char *model_spec,
                                             const cli_run_options *run_options, bool sizes);

@@ -17,8 +17,8 @@
 typedef struct reuse {
     const cli_costs *from; /* the costs in the file */
     const json_t *layers;
-    /* [sizes][layers] work of the model's layers, in FLOPs and bytes. Members for seconds hold
-     * FLOPs too. */
+    /* [sizes][layers] work of the model's layers, in FLOPs and bytes. Members
+     * for seconds hold FLOPs in place of seconds. */
     const cgp_layer_cost *expected;
     int n; /* number of layers of the model */
 } reuse;

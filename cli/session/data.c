@@ -90,7 +90,7 @@ static cgp_status expect_alone(const cli_run_options *options) {
     return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too", data[0], data[1]);
 }
 
-/* Check --strict, --plain, --workers and --validation against the kind. */
+/* Check that --strict, --plain, --workers and --validation fit the kind of data. */
 static cgp_status check_images(const cli_run_options *options, cli_data_kind kind) {
     const char *data = options->data.values[0];
     const bool cifar = kind == CLI_DATA_CIFAR10 || kind == CLI_DATA_CIFAR100;
@@ -218,8 +218,8 @@ static cgp_status open_plugins(cgp_data **out, const cli_run_options *options,
 
 /* --- paths --- */
 
-/* Make the path absolute, after a prefix like "images:". NULL if it is not UTF-8, which JSON
- * requires. */
+/* Make the path absolute, after a prefix like "images:". Return NULL if the path is not UTF-8,
+ * because JSON requires UTF-8. */
 static json_t *absolute(const char *text) {
     const char *path = named_kind(text) >= CLI_DATA_SHAPES ? rest_of(text) : text;
     char *real = realpath(path, NULL);

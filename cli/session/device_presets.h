@@ -15,7 +15,7 @@ typedef struct cli_device_preset {
 /* Return the preset with this name, or NULL. Static. */
 const cli_device_preset *cli_device_preset_find(const char *name);
 
-/* All names, for messages: "A100, H100". Static. */
+/* Return all names, for messages: "A100, H100". Static. */
 const char *cli_device_preset_names(void);
 
 #endif

@@ -197,9 +197,9 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
     return cli_model_resolve(model, options);
 }
 
-/* Consider the losses whose targets are input `least` or a later input, and return the output that
- * the loss with the largest weight reads; -1: there is none. If `least` is -1, losses whose targets
- * the graph computes count too. */
+/* Among the losses whose targets are input `least` or a later input, find the loss with the largest
+ * weight. Return the output that this loss reads; -1: there is no such loss. If `least` is -1,
+ * losses whose targets the graph computes count too. */
 static int heaviest(const cgp_model *model, int least) {
     cgp_model_loss best = {.output = -1};
     for (int i = 0; i < cgp_model_losses(model); i++) {

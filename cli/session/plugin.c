@@ -65,9 +65,9 @@ static cgp_status check_whole(const char *path) {
 
 /* --- its symbols --- */
 
-/* Find a symbol that the plug-in itself defines, not a library that the plug-in is linked with.
- * *out is NULL if there is none. `type` is STT_FUNC or STT_OBJECT. If `bytes` is not NULL, *bytes
- * is set to the size of the symbol. */
+/* Find a symbol that the plug-in defines itself. Symbols of libraries that the plug-in is linked
+ * with do not count. *out is NULL if there is no such symbol. `type` is STT_FUNC or STT_OBJECT. If
+ * `bytes` is not NULL, *bytes is set to the size of the symbol. */
 static cgp_status find(const cli_plugin *plugin, const char *name, int type, void **out,
                        size_t *bytes) {
     const ElfW(Sym) *entry = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.h -- model plug-ins: shared objects that this command line names. The contract:
- * cgpipe/ext/model_plugin.h. */
+/* plugin.h -- model plug-ins: shared objects that this command line names.
+ * cgpipe/ext/model_plugin.h has the contract. */
 #ifndef CGPIPE_CLI_PLUGIN_H
 #define CGPIPE_CLI_PLUGIN_H
 

@@ -45,7 +45,7 @@ void cli_record_file(json_t *object, const cli_model *model);
 char *cli_record_keys(const json_t *record, const char *given);
 
 /* Fail if the model differs from the record's model. Unless `new_model` is true, also fail if the
- * model's file differs from the record's file. Messages call the model by its name `given`. */
+ * model's file differs from the record's file. Messages call the model `given`. */
 CGP_MUST_CHECK cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
                                                  const char *model_spec, const char *given,
                                                  bool new_model);

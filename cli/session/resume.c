@@ -235,7 +235,7 @@ static void warn_text(const cli_run *run, const json_t *note, const json_t *now,
 
 /* --- loading --- */
 
-/* Return the samples seen. Notes of an older cgpipe only have the position. */
+/* Return the number of samples seen. Notes of an older cgpipe only have the position. */
 static int64_t samples_of(const json_t *note) {
     const json_int_t samples = json_integer_value(json_object_get(note, "samples"));
     return samples > 0 ? samples : json_integer_value(json_object_get(note, "position"));

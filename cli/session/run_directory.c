@@ -251,7 +251,7 @@ static cgp_status explain(cgp_status status) {
                     (int)(other - message), message, step, step);
 }
 
-/* Return the path of a step's checkpoint, or of the run if step < 0. Owned. */
+/* Return the path of a step's checkpoint, or of the run if step < 0. The caller frees it. */
 static char *checkpoint_path(const cli_run_directory *directory, int64_t step) {
     return step < 0 ? cli_text("%s", library_path(directory))
                     : cli_text("%s/step-%08" PRId64, library_path(directory), step);
@@ -332,8 +332,8 @@ bool cli_run_directory_is_temporary(const char *name) {
            fnmatch(".cgpipe-*.gone", name, 0) == 0;
 }
 
-/* Hide the checkpoints in `from` whose step exceeds `step`. If `temporary`, also hide the
- * half-written entries of a killed process. */
+/* Hide the checkpoints in `from` whose step exceeds `step`. If `temporary` is true, also
+ * hide the half-written entries of a killed process. */
 static cgp_status hide_after(const cli_run_directory *directory, const cli_run_directory *from,
                              int64_t step, bool temporary) {
     cgp_status status = CGP_OK;
@@ -498,7 +498,7 @@ static cgp_status put_back(const cli_run_directory *directory, const cli_run_dir
     return status == CGP_OK ? move_in(old, directory) : status;
 }
 
-/* Set *found to whether run.json exists. Fails if this cannot be found out. */
+/* Set *found to whether run.json exists. Fails if the system cannot tell. */
 static cgp_status find_run(const cli_run_directory *directory, bool *found) {
     struct stat info;
     *found = fstatat(directory->fd, CLI_RECORD, &info, AT_SYMLINK_NOFOLLOW) == 0;

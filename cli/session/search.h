@@ -21,8 +21,8 @@ cgp_search_options cli_search_options(const cli_session *session, bool chunks);
  * Limits that are given stay. `options` are the session's options. */
 CGP_MUST_CHECK cgp_status cli_search_limits(cli_session *session, cli_run_options *options);
 
-/* Search plans of the session's model, with the costs of --costs. See cgp_plan_search(). Release
- * *found in any case. */
+/* Search for plans of the session's model, with the costs of --costs. See cgp_plan_search().
+ * Release *found in any case. */
 CGP_MUST_CHECK cgp_status cli_search(cli_session *session, cgp_search_options *search,
                                      cgp_search_result *found);
 

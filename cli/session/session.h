@@ -106,8 +106,8 @@ CGP_MUST_CHECK cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_mode
                                           const cgp_tensor *const *inputs, int n_inputs, int output,
                                           const cgp_tensor *tensor);
 
-/* Return sums over all devices: the planned bytes (member `stages` is not set); the allocated
- * bytes. */
+/* The first function returns the planned bytes, summed over all devices (the member `stages` is not
+ * set). The second function returns the sum of the allocated bytes. */
 cgp_plan_device cli_plan_total(const cgp_plan *plan);
 int64_t cli_allocated_bytes(const cli_session *session);
 

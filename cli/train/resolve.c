@@ -49,7 +49,7 @@ static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *
                     path, cgp_model_name(model), vocab, path);
 }
 
-/* Check that the model fits a text of bytes, and --sample. */
+/* Check that the model suits data that are text, and that --sample suits the model and the data. */
 static cgp_status check_text(const training *t) {
     const cli_run_options *options = &t->run.options;
     const cgp_model *model = t->run.session.model;

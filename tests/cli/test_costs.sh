@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_costs.sh SOURCE_DIR BUILD_DIR -- measure, write and read costs of layers, and balance by
-# them.
+# test_costs.sh SOURCE_DIR BUILD_DIR -- measure, write and read costs of layers, and find balances
+# with these costs.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

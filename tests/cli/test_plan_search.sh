@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_plan_search.sh SOURCE_DIR BUILD_DIR -- plan --search: the table and the commands that it
-# prints, and what it refuses.
+# test_plan_search.sh SOURCE_DIR BUILD_DIR -- `cgpipe plan --search` prints a table of plans and
+# commands that train with these plans, and refuses options that a search cannot have.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

@@ -187,7 +187,7 @@ TEST_CASE(gradients_of_steps_add_up) {
         float *three = gradients_of(&r, s.model);
         assert_close(three, both, first, n);
         assert_ok(cgp_optim_step(r.pipeline));
-        (void)step(&r, &s, 0, 2); /* the first step after an update overwrites */
+        (void)step(&r, &s, 0, 2); /* the first step after an update overwrites the sums */
         assert_ok(cgp_pipeline_zero_grad(r.pipeline));
         float none;
         assert_int_equal(cgp_pipeline_get_gradient(r.pipeline, 0, &none), CGP_ESTATE);

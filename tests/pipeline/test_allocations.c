@@ -2,8 +2,8 @@
 /* test_allocations.c -- fail every allocation of models, schedules, plans and pipelines once.
  * support/scenario.h has the checks; test_allocations_files.c tests files.
  *
- * The tests cannot make allocations inside the C library fail. Instead they let C functions fail
- * that return memory to this library (support/wrapped.txt). */
+ * The tests cannot make allocations inside the C library fail. Instead they simulate failures of
+ * the C functions that return memory (support/wrapped.txt). */
 #include "custom_ops.h"
 #include "scenario.h"
 

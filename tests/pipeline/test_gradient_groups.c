@@ -285,8 +285,8 @@ TEST_CASE(partial_sums_take_the_planned_memory_and_no_more) {
     }
 }
 
-/* Return the makespan of a plan's step. Costs are FLOPs, or, if `by_layers`, 1 second for the
- * update of each layer and 0 for everything else. */
+/* Return the makespan of a plan's step. Costs are FLOPs. If `by_layers` is true, they are 1 second
+ * for the update of each layer, and 0 for everything else. */
 static double makespan(const setting *s, bool by_layers) {
     cgp_layer_cost costs[8] = {0};
     cgp_schedule_timeline timeline;

@@ -119,8 +119,8 @@ static cgp_status nothing(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* An op with a parameter and a state, which never runs. Its attributes are whether the parameter
- * decays, and the state's initial value. */
+/* An op that never runs. It has a parameter and a state. Its attributes say whether the parameter
+ * decays, and have the state's initial value. */
 static const cgp_op counter = {.struct_size = sizeof(cgp_op),
                                .name = "counter",
                                .n_inputs = 1,

@@ -16,8 +16,8 @@
 #include "plan/memory/devices.h"
 #include "plan/plan.h"
 
-/* The excess over the bound that a plan may have: none, by one scratchpad, or by the largest value
- * or scratchpad. */
+/* How far a plan may exceed the bound: not at all, by one scratchpad, or by the largest value or
+ * scratchpad. */
 typedef enum allowance { NOTHING, A_SCRATCHPAD, A_PIECE } allowance;
 
 static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowance allowed,

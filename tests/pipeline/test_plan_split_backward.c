@@ -26,7 +26,8 @@ static void write_range(written *w, cgp__location location, int64_t bytes) {
     w->end[w->n++] = location.offset + bytes;
 }
 
-/* Assert that a location that is read is the beginning of a range that was written. */
+/* A call reads from `location`. Assert that an earlier call has written a range that begins
+ * there. */
 static void read_range(const written *w, cgp__location location) {
     if (location.arena != CGP__WORKSPACE) return;
     for (int i = 0; i < w->n; i++) {

@@ -74,8 +74,8 @@ static void create_only(rank *r) {
     note_create(r);
 }
 
-/* Create a pipeline on all ranks; `how` describes the machine of each rank. Compare the status and
- * the message. */
+/* Create a pipeline on all ranks; `how` describes the machine of each rank. Check that every
+ * rank returns this status and a message that contains `part`. */
 static void create_on(world *w, rank *ranks, void (*how)(int, cgp__place *), cgp_status status,
                       const char *part) {
     make_ranks(ranks, RANKS, w->plan, &w->batch, create_only);

@@ -36,7 +36,7 @@ typedef struct result {
 static setting current; /* the setting that all ranks run */
 static result results[MAX_RANKS];
 
-/* Return whether CGP_TEST_DEVICES has memory of its own. */
+/* Return whether the backend that CGP_TEST_DEVICES names has its own memory. */
 static bool has_own_memory(void) {
     const char *devices = getenv("CGP_TEST_DEVICES");
     return devices && strcmp(devices, "cpu") != 0;

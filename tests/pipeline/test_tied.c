@@ -118,8 +118,8 @@ TEST_CASE(a_tied_gradient_is_the_sum_over_its_uses) {
     cgp_model_destroy(tied);
 }
 
-/* Make a model that multiplies x by three weights, one after the other. If `tied`, the three
- * weights are one parameter. */
+/* Make a model that multiplies x by three weights, one after the other. If `tied` is true, the
+ * three weights are one parameter. */
 static cgp_model *three_uses(bool tied) {
     static const char *const names[] = {"a", "b", "c"};
     char name[16];

@@ -43,8 +43,8 @@ static cgp_status hanging_update(cgp_device *device, const cgp_update *updates, 
  * it. */
 static cgp_backend hanging;
 
-/* Device 1 of 3 hangs in a kernel or in its update. If `stays`, the device still hangs when the
- * pipeline is destroyed, so the device's thread is leaked. When the leaked thread wakes up, it
+/* Device 1 of 3 hangs in a kernel or in its update. If `stays` is true, the device still hangs when
+ * the pipeline is destroyed, so the device's thread is leaked. When the leaked thread wakes up, it
  * touches no freed memory, and ends. */
 static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipeline **keep) {
     const char *const refs[3] = {"ref", "ref", "ref"};

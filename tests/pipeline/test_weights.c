@@ -56,8 +56,8 @@ TEST_CASE(resnet_of_torchvision_computes_what_pytorch_computes) {
     check_outputs("resnet20", "/resnet20.safetensors");
 }
 
-/* The options in the files have an effect: with other options, the outputs differ from
- * PyTorch's. */
+/* The options in the files have an effect: with other options, the outputs differ from the outputs
+ * of PyTorch. */
 TEST_CASE(other_options_compute_something_else) {
     for (int i = 0; i < 3; i++) {
         network net = {.spec = cgp_model_spec_default()};
