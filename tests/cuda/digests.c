@@ -6,12 +6,12 @@
  *                      one line (digest, name) for each op, direction and case, for each update,
  *                      conversion and sum
  *
- * With 1/N, only one of N cases of ops runs, because running all cases under a sanitizer takes
+ * With 1/N, only one of N cases of ops runs, because all cases under a sanitizer would take too
  * long.
  *
- * Operands come from splitmix64, seeded by the names of ops, and do not depend on libm. A forward
- * digest covers y, saved values, accumulator and loss. A backward digest covers dx or dparam;
- * backward reads the values that forward saved. tools/gpu_check.sh compares the lines with
+ * Operands come from splitmix64, whose seeds are the names of ops. Operands do not depend on libm.
+ * A forward digest covers y, saved values, accumulator and loss. A backward digest covers dx or
+ * dparam; backward reads the values that forward saved. tools/gpu_check.sh compares the lines with
  * digests.txt. */
 #include "../op/harness.h"
 
@@ -91,7 +91,8 @@ static void print_direction(operands *o, cgp_op_direction direction, int number)
     hash_end(hash, "%s, %s", directions[direction], name_of(&o->c, number));
 }
 
-/* Commit the running statistics, which op_run() does not, and print the state's digest. */
+/* Commit the running statistics, because op_run() does not commit them, and print the digest of the
+ * state. */
 static void print_commit(operands *o, int number) {
     const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
     const value_row row = row_of(o);
@@ -135,8 +136,8 @@ static void run_case(const op_case *c, uint64_t *seed) {
     operands_destroy(&o);
 }
 
-/* Print digests of an op. Numbers of rows and widths are chosen so that data end inside a thread
- * block, at its end, and just after its end. */
+/* Print digests of an op. The tested numbers of rows, and the tested widths, are such that the data
+ * end inside a thread block, at its end, or just after its end. */
 static void print_op(cgp_op_kind op) {
     static const struct {
         int64_t rows, width, out;

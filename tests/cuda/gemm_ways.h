@@ -17,10 +17,10 @@ enum { GEMM_SHAPES = 5, GEMM_MMA_SHAPES = 2 };
 
 typedef struct gemm_case {
     int64_t m, n, k;
-    /* a is stored as [m, k] if a_along, otherwise as [k, m]. b is stored as [n, k] if b_along,
-     * otherwise as [k, n]. In f32, b_along requires a_along. */
+    /* `a` is stored as [m, k] if `a_along` is true, otherwise as [k, m]. `b` is stored as [n, k] if
+     * `b_along` is true, otherwise as [k, n]. In f32, `b_along` requires `a_along`. */
     bool a_along, b_along;
-    /* `bias` may be NULL. In bf16, a and b are uint16_t. */
+    /* `bias` may be NULL. In bf16, the elements of `a` and `b` are uint16_t. */
     const void *a, *b;
     const float *bias;
     bool add;
@@ -34,13 +34,14 @@ int gemm_k_ranges(int64_t k, int64_t *depth);
  * `depth` gets the length of every k range except the last. */
 int gemm_mma_k_ranges(int64_t k, bool of_rows, int64_t *depth);
 
-/* Set c [m, n] to a b + bias; with `add`, to c + a b + bias. `semaphores` are as many counters as a
- * device has, and must be 0. If `semaphores` is NULL, the GEMM runs without split-K. */
+/* Set c [m, n] to `a b + bias`. If `add` is true, set c to `c + a b + bias`. `semaphores` has as
+ * many counters as a device; all counters must be 0. If `semaphores` is NULL, the GEMM runs without
+ * split-K. */
 cudaError_t gemm_way(const gemm_case *given, int shape, int *semaphores, float *c,
                      cudaStream_t stream);
 
-/* Do the same as gemm_way(), in bf16. If `of_rows`, c is float. Otherwise c is uint16_t, and
- * partial sums [m, n] are in `workspace`. */
+/* Do the same as gemm_way(), in bf16. If `of_rows` is true, c is float. Otherwise c is uint16_t,
+ * and partial sums [m, n] are in `workspace`. */
 cudaError_t gemm_mma_way(const gemm_case *given, bool of_rows, int shape, int *semaphores, void *c,
                          void *workspace, cudaStream_t stream);
 

@@ -133,8 +133,8 @@ static cudaError_t find_last(float size, int *last) {
     return cudaSuccess;
 }
 
-/* Compute a sum whose exact value is sign (4 + 3 2^-23). Its magnitude is three quarters of a unit
- * in the last place above 4, so the result shows how the tensor core rounds. */
+/* Compute a sum whose exact value is sign * (4 + 3 * 2^-23). Its magnitude is three quarters of a
+ * unit in the last place above 4, so the result shows how the tensor core rounds. */
 static cudaError_t sum_between(float sign, float *sum) {
     dot x = {};
     x.c = sign * (1.0f + 0x3p-23f);

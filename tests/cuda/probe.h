@@ -23,15 +23,15 @@ typedef struct probe_result {
      * fits. */
     int extra;
     probe_rounding rounding;
-    /* true if a product of significands that is 2 or more gets a larger exponent; false in the
-     * model */
+    /* true if the exponent of a product is increased when the product of the significands is 2 or
+     * more; false in the model */
     bool normalized;
     /* The number of sums of random operands, and how many of these sums differ from the model's. */
     int outputs, different;
 } probe_result;
 
-/* Add a b^T to d, with one mma instruction per tile. a is [tiles, 16, 16] and b is [tiles, 8, 16],
- * both in bf16; d is [tiles, 16, 8]. All are in host memory. */
+/* Add `a b^T` to d, with one mma instruction per tile. `a` is [tiles, 16, 16] and `b` is [tiles, 8,
+ * 16], both in bf16; d is [tiles, 16, 8]. All three are in host memory. */
 cudaError_t probe_multiply(const uint16_t *a, const uint16_t *b, float *d, int tiles);
 /* Probe the current device. */
 cudaError_t probe_find(probe_result *result);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_choices.c -- how the backend chooses cuBLASLt's algorithms, on cuda-host. All numbers
- * of rows in a plan are known before any kernel runs. A choice needs no memory besides the plan's
- * memory. */
+/* test_cuda_choices.c -- tests how the backend chooses cuBLASLt's algorithms, on cuda-host. All
+ * numbers of rows in a plan are known before any kernel runs. A choice needs no memory besides the
+ * plan's memory. */
 #include "backend/cuda/device.h"
 #include "in_program.h"
 #include "training.h"

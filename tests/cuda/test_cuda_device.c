@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_device.c -- the device of the cuda backend, on cuda-host's runtime. Tests copies
- * between host and devices, and event times on the host's clock. Also tests failures: each runtime
- * call fails once, and the message names the call. */
+/* test_cuda_device.c -- tests the device of the cuda backend, on cuda-host's runtime: copies
+ * between host and devices, event times on the host's clock, and failures. Each runtime call fails
+ * once, and the message names the call. */
 #include "custom_ops.h"
 #include "in_program.h"
 
@@ -210,9 +210,9 @@ static void delay(cudaStream_t stream) {
     assert_int_equal(cgp__shim_enqueue(stream, work), cudaSuccess);
 }
 
-/* Computes two weight gradients with split-K, one on queue COMPUTE and one on the branch. The
- * branch's kernels run after the first copy only because of the fork, and run before the last copy
- * only because of the join. */
+/* The test computes two weight gradients with split-K, one on queue COMPUTE and one on the branch.
+ * The branch's kernels run after the first copy only because of the fork, and run before the last
+ * copy only because of the join. */
 TEST_CASE(kernels_of_the_branch_run_beside_those_of_compute) {
     enum { ROWS = 1200, SIZE = 64, X = ROWS * SIZE, W = SIZE * SIZE, ALL = X + 2 * W, ROUNDS = 20 };
     cgp_kernel_spec spec = {.op = CGP_OP_LINEAR, .direction = CGP_OP_BACKWARD_WEIGHT, .n = 1};

@@ -118,7 +118,7 @@ TEST_CASE(a_stack_that_ends_leaves_nothing_forbidden) {
 }
 #endif
 
-/* Launch a kernel in a child process, and get the message with which the child aborts. */
+/* Launch a kernel in a child process. `text` gets the message with which the child aborts. */
 static void message_of(int threads, int missing, bool warp, char *text, size_t size) {
     int ends[2], status;
     assert_int_equal(pipe(ends), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_functions.c -- the cuda backend's exp, erf, tanh and log are close to libm's functions
  * in a wider type, for arguments of all exponents. Errors are measured in units in the last place
- * of the true value. Random words follow the dropout rule. */
+ * of the true value. The random words of dropout follow the specified rule. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "support.h"
 
 static uint64_t seed;
-/* Two streams. Each stream has its own semaphores, as two devices have. */
+/* Two streams. Each stream has its own semaphores, like a device. */
 static cudaStream_t streams[2];
 static int *semaphores[2];
 
@@ -110,7 +110,7 @@ typedef struct mma_operand {
     cgp__tensor_factors *factors;
 } mma_operand;
 
-/* A GEMM in bf16. Each of its k ranges has `blocks` blocks of 16 elements. */
+/* A GEMM in bf16. Each k range of the GEMM has `blocks` blocks of 16 elements. */
 typedef struct mma_case {
     gemm_case of;
     bool of_rows;

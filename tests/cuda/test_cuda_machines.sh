@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_machines.sh SOURCE_DIR BUILD_DIR -- tests machines on which something is missing, on
-# cuda-host. Without cuBLASLt there is one warning. CGP_CUBLASLT names the library or disables it.
-# The message about a GPU or driver that is too old names the GPU or driver.
+# test_cuda_machines.sh SOURCE_DIR BUILD_DIR -- tests, on cuda-host, machines on which something is
+# missing. If cuBLASLt is missing, the program prints one warning. CGP_CUBLASLT names the library or
+# disables it. If a GPU or driver is too old, the message names the GPU or driver.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_cuda_nvcc.sh SOURCE_DIR BUILD_DIR -- check what nvcc reports for every kernel of the plug-in
 # `cuda`: no spills, and code for every architecture of the build. A thread block has at most 163
-# KiB of shared memory on sm_80, and at most 227 KiB on later ones. Static assertions in the sources
-# state the dynamic part of a kernel's shared memory. The static part is at most STATIC_SHARED (1
-# KiB). The table of registers, shared memory and spills is printed and written to
+# KiB of shared memory on sm_80, and at most 227 KiB on later architectures. Static assertions in
+# the sources state the dynamic part of a kernel's shared memory. The static part is at most
+# STATIC_SHARED (1 KiB). The table of registers, shared memory and spills is printed and written to
 # BUILD_DIR/cuda/kernels.txt. The plug-in has no undefined symbols and exports only its entry. The
 # test is skipped if the build found no nvcc.
 set -u
@@ -18,8 +18,8 @@ fail() { echo "not ok: $*"; failed=1; }
 
 table=$(mktemp) && dynamic=$(mktemp) || exit 1
 trap 'rm -f "$table" "$dynamic"' EXIT
-# Print kernel and bytes for each static_assert(... == BYTES, "dynamic shared memory of KERNEL").
-# KERNEL may be a prefix of the names of several instances.
+# Print the kernel and the bytes of each static_assert(... == BYTES, "dynamic shared memory of
+# KERNEL"). KERNEL may be a prefix of the names of several instances.
 while read -r source; do
     tr -s '\n ' ' ' <"$source" | grep -oE 'static_assert\([^;]*"dynamic shared memory of [^"]+"\);' |
         sed -E 's/.*== ?([0-9]+), ?"dynamic shared memory of ([^"]+)"\);/\2\t\1/' >>"$dynamic"

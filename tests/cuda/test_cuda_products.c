@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_products.c -- LINEAR in bf16 and tf32, computed by the fake cuBLASLt, is bit-identical
- * to plain loops over rounded factors. An algorithm is rejected if a row's result depends on the
- * number of rows, or if the algorithm has another fault. If all algorithms are rejected, the
- * backend's own kernels run. Each library call fails once. */
+ * to plain loops over rounded factors. An algorithm is rejected if it has a fault. One fault is
+ * that a row's result depends on the number of rows. If all algorithms are rejected, the backend's
+ * own kernels run. Each library call fails once. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -139,7 +139,7 @@ static void assert_same(const operands *got, const operands *want, const char *t
         if (slot == SLOT_Y || slot >= SLOT_DX) assert_same_bits(got, want, slot, 0, text);
 }
 
-/* Compares all results except the bias gradient, which the library does not compute. */
+/* The test compares all results except the bias gradient, which the library does not compute. */
 TEST_CASE(the_library_multiplies_rounded_factors) {
     open_with(2, 0);
     for (int i = 0; i < 36; i++) {

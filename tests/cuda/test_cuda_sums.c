@@ -86,7 +86,8 @@ TEST_CASE(a_type_stays_as_it_is) {
     assert_int_equal(cudaFree(to), cudaSuccess);
 }
 
-/* One launch updates up to 64 tensors. Here there are more, and the first tensor is empty. */
+/* One launch updates up to 64 tensors. This test has more tensors, and the first tensor is
+ * empty. */
 TEST_CASE(one_launch_updates_many_tensors) {
     enum { TENSORS = 130 };
     cgp_update updates[TENSORS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_tensors.c -- the caller's tensors in device memory, and views of a pipeline's memory.
- * Tests that results are bit-identical to those with host memory, that work is ordered with the
- * caller's work, and that unusable memory is refused. */
+/* test_cuda_tensors.c -- tests the caller's tensors in device memory, and views of a pipeline's
+ * memory. Results are bit-identical to results with host memory, work is ordered with the caller's
+ * work, and unusable memory is refused. */
 #include "cuda_runtime_api.h"
 #include "in_program.h"
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_cuda_train.sh SOURCE_DIR BUILD_DIR -- train on one cuda-host device, on two devices, and on
-# two devices with the same ordinal. The weights are bit-identical, with delayed streams and any
-# order of threads. Losses are close to those of the cpu backend. A stage can be on a cpu device.
+# two devices with the same ordinal. The weights are bit-identical, even with delayed streams and
+# with any order of threads. Losses are close to those of the cpu backend. A stage can be on a cpu
+# device.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins

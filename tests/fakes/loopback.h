@@ -6,10 +6,10 @@
  *   release  ────►  lane of releases: ▢ ▢   ──┘                └───────►  sender's buffer is free
  *
  * Each rank has its own user thread and workers. The network is one thread, which delivers items
- * after a random delay. Items of one lane are delivered in order, items of different lanes in any
- * order. Each pair of ranks has a lane for agreements (barriers and gathers) and failures. While
- * the caller does not own a buffer, the transport overwrites it: before acquire or take, and after
- * post or release.
+ * after a random delay. Items of one lane are delivered in order. Items of different lanes are
+ * delivered in any order. Each pair of ranks has a lane for agreements (barriers and gathers) and
+ * failures. The transport overwrites a buffer whenever the caller does not own the buffer: before
+ * acquire or take, and after post or release.
  *
  * If the caller breaks the contract, the transport prints "loopback: rank 0, edge 3: ..." and calls
  * abort(). */

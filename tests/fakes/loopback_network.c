@@ -18,8 +18,8 @@ _Noreturn void loopback_broken(int rank, int number, const char *format, ...) {
 
 /* --- lanes; called with the lock held --- */
 
-/* Draw the delay of an item. Half of the items have no delay, most others at most 50 us, and some
- * 500 us. */
+/* Draw the delay of an item. Half of the items have no delay. Most other items have a delay of at
+ * most 50 us, and some of 500 us. */
 static int64_t draw_delay(lane *l) {
     const int kind = test_between(&l->random, 0, 7);
     if (kind < 4) return 0;

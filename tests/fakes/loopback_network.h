@@ -2,8 +2,8 @@
 /* loopback_network.h -- internals of the loopback transport: ranks, links, and the lanes between
  * ranks.
  *
- * One lock guards the network and all its ranks; it is slow on purpose. Unless a comment says
- * otherwise, functions are called with the lock held. */
+ * One lock guards the network and all its ranks. The network is slow on purpose. Unless a comment
+ * says otherwise, functions are called with the lock held. */
 #ifndef CGP_TESTS_FAKES_LOOPBACK_NETWORK_H
 #define CGP_TESTS_FAKES_LOOPBACK_NETWORK_H
 
@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 enum { FREE = -1, HELD = -2, AWAY = -3 }; /* states of a buffer; otherwise its micro-batch */
-enum { POISON = 0xFF };                   /* repeated, a NaN of any type */
+enum { POISON = 0xFF };                   /* this byte, repeated, is a NaN of any type */
 enum { TEXT_BYTES = 1024 };
 
 /* A message or a release in flight, with its own storage. */
@@ -123,7 +123,7 @@ void loopback_send_failure(cgp_communicator *from, int rank, cgp_status status,
 void loopback_send_heartbeat(cgp_communicator *from);
 
 /* Main function of the network's thread: deliver items that are due until net->ends is true. Unlike
- * other functions here, it takes the lock itself. */
+ * the other functions of this header, this function takes the lock itself. */
 void *loopback_run_network(void *network);
 
 #endif

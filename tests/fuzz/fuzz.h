@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz.h -- fuzz tests for readers of files and texts. Each reader has properties that must hold
- * for any input. It is a fuzz_reader in readers/NAME.c. One driver, test_fuzz.c, turns a reader
- * into
+ * for any input. A reader is a fuzz_reader in readers/NAME.c. One driver, test_fuzz.c, turns a
+ * reader into
  *
  *     a test             test_fuzz NAME, with mutations of its own inputs and those of the corpus
  *     a libFuzzer target with -DCGP_LIBFUZZER: a violated property is a crash (tools/fuzz.sh)
  *
- * A corpus is one file, corpus/NAME. It has for each input the length (4 bytes, little-endian),
- * followed by the bytes. */
+ * A corpus is one file, corpus/NAME. For each input, it contains the length (4 bytes,
+ * little-endian), followed by the bytes. */
 #ifndef CGP_TESTS_FUZZ_H
 #define CGP_TESTS_FUZZ_H
 

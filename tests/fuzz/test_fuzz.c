@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz.c -- the driver of all readers. It runs the tests of the reader that an argument names,
- * or of all readers. With CGP_LIBFUZZER it is a libFuzzer target for one reader. The macro
- * FUZZ_READERS, which the build defines, has READER(NAME) for each reader that is linked. */
+/* test_fuzz.c -- the driver of all readers. It runs the tests of the reader that the argument
+ * names. Without an argument, it runs the tests of all readers. With CGP_LIBFUZZER it is a
+ * libFuzzer target for one reader. The macro FUZZ_READERS, which the build defines, has
+ * READER(NAME) for each reader that is linked. */
 #include "fuzz.h"
 
 #include <dirent.h>

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_elf.sh SOURCE_DIR BUILD_DIR -- check the ELF headers of every program and library, built or
 # installed: library search paths, writable segments, and the compiler's hardening. No element of a
-# RUNPATH may be absolute. None may be empty, because an empty element means the current directory.
+# RUNPATH may be absolute, and no element may be empty: an empty element means the current
+# directory.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_makefile.sh SOURCE_DIR BUILD_DIR -- make install, uninstall and demo, with spaces in PREFIX,
-# DESTDIR, DATA and DEMO_RUN.
+# test_makefile.sh SOURCE_DIR BUILD_DIR -- test make install, uninstall and demo, with spaces in
+# PREFIX, DESTDIR, DATA and DEMO_RUN.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -48,8 +48,8 @@ check "uninstall with PREFIX" run_make uninstall PREFIX="$work/a prefix"
 check "uninstall with DESTDIR" run_make uninstall PREFIX="/opt/a prefix" DESTDIR="$work/a stage"
 check "what others have there stays" test "$(files "$work/a prefix")$(files "$work/a stage")" = "./lib/theirs./opt/a prefix/theirs"
 
-# Training on one file gives the same result as training on a list of the file's parts. So the
-# output must equal that of the demo's default, which is a list.
+# Training on one file gives the same result as training on a list of the file's parts. The default
+# data of the demo are such a list, so the output must equal the demo's default output.
 text() { find "$source_dir/docs" -maxdepth 1 -name '*.md' | LC_ALL=C sort; }
 text | tr '\n' '\0' | xargs -0 cat >"$work/a text.txt"
 demo() { # demo NAME VARIABLE...

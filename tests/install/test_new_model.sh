@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_new_model.sh SOURCE_DIR BUILD_DIR -- build the output of `cgpipe new model` against an
-# installed copy of cgpipe. The model compiles without warnings, and its test passes. Then the model
-# is profiled, trained, killed and resumed as in the guide.
+# installed copy of cgpipe. The model compiles without warnings, and its test passes. Then the
+# script profiles and trains the model, kills the training, and resumes it, as in the guide.
 set -u
 source "$(dirname "$0")/support.sh"
 build_dir=$(cd "$2" && pwd)

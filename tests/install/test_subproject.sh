@@ -19,8 +19,7 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"; }
 # $work/launch COMPILER ARGUMENT...: copy the object from this build, or compile it. $work/commands
 # has the compile commands of this build, one per line: object, tab, normalized command.
 cat >"$work/normalize" <<END
-# Print the arguments without directories of builds and names of outputs. The launcher sources this
-# file.
+# Print the arguments without build directories and output names. The launcher sources this file.
 normalize() {
     while [ \$# -gt 0 ]; do
         case \$1 in
@@ -41,8 +40,8 @@ for ((i = 1; i <= \$#; i++)); do
     if [ "\${!i}" = -o ]; then ((j = i + 1)); object=\${!j}; fi
     if [ "\${!i}" = -MF ]; then ((j = i + 1)); depfile=\${!j}; fi
 done
-# Here the object is below the subproject; in the other build it is below the root. The parts of
-# both paths after CMakeFiles are equal.
+# In the project, the object is below the subproject; in this build, it is below the root. The parts
+# of both paths after CMakeFiles are equal.
 known=\$(awk -F '\t' -v object="CMakeFiles/\${object#*CMakeFiles/}" '\$1 == object {print \$2}' "$work/commands")
 if [ -z "\${CGP_TEST_COMPILE-}" ] && [ -n "\$known" ]; then
     if [ "\$known" = "\$(normalize "\$@")" ]; then

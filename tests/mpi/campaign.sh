@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- kill and stop ranks at random actions of
-# random steps, in random layouts. CI does not run this script. In half of the runs, mpirun ends all
-# processes after one process has failed; in the other half it does not. After each fault, the
-# script checks:
+# campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- kill and stop ranks, at random actions of
+# random steps and with random numbers of ranks and stages. CI does not run this script. In half of
+# the runs, mpirun ends all processes after one process has failed; in the other half it does not.
+# After each fault, the script checks:
 #
 #     time      the other ranks end within the time limit + 2 s, with code 3, unless mpirun has
 #               killed them

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # matrix.sh [BUILD_DIR] -- run `cgpipe check` for four models in both precisions with every
-# schedule. The ranks are 2, 4 and 8 on one host, or on 2 and 4 simulated hosts (hosts.sh). All
-# results are bit-equal to one process. The script runs nightly and by hand, and takes about 10
-# minutes.
+# schedule. There are 2, 4 and 8 ranks, on one host or on 2 and 4 simulated hosts (hosts.sh). All
+# results are bit-equal to the results of one process. The script runs nightly and by hand, and
+# takes about 10 minutes.
 set -u
 build_dir=${1:-build}
 # shellcheck source=tests/mpi/hosts.sh

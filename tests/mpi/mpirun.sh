@@ -10,8 +10,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# Print the value of CGP_TEST_SCALE for a program on several ranks: the current value, or 1 if
-# unset, times FACTOR.
+# Print the value of CGP_TEST_SCALE for a program on several ranks: FACTOR times the current value,
+# which is 1 if unset.
 scale() { # FACTOR
     awk -v factor="$1" -v given="${CGP_TEST_SCALE:-1}" 'BEGIN {print factor * given}'
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- what MPI processes exchange when they start. The test
-# covers the lowest instruction set, the results of libm, the memory of all ranks on a host, the
-# clocks' offsets, and the run to resume.
+# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- tests what MPI processes exchange when they start: the
+# lowest instruction set, the results of libm, the memory of all ranks on a host, the clocks'
+# offsets, and the run to resume.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe

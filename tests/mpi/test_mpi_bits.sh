@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_bits.sh SOURCE_DIR BUILD_DIR -- run the draws of test_bit_equality on 2, 3 and 4 MPI
-# processes. Results are bit-equal to one process for all schedules, recompute modes, precisions,
-# tied parameters, skips and states, with devices on the cpu and on `late`. Messages of `late` are
-# sent in small pieces. The number of draws is 0.12 times CGP_TEST_SCALE times the number for one
-# process. CGP_TEST_SEED repeats the draws.
+# processes. The results must be bit-equal to the results of one process. The draws cover all
+# schedules, recompute modes, precisions, tied parameters, skips and states, on devices of the
+# backends `cpu` and `late`. Messages of `late` are sent in small pieces. The number of draws is
+# 0.12 times CGP_TEST_SCALE times the number for one process. CGP_TEST_SEED sets the seed, to repeat
+# draws.
 set -u
 build_dir=$2
 program=$build_dir/tests/test_bit_equality

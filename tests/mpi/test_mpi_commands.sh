@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- run sample, check, profile and balances by time in
-# several MPI processes. The test also checks which rank reads which data, and the exit codes of
-# failed ranks and of their peers.
+# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- run `cgpipe sample`, `check` and `profile`, and
+# balances by time, in several MPI processes. The test also checks which rank reads which data, and
+# the exit codes of failed ranks and of their peers.
 set -u
 source_dir=$1
 build_dir=$2
@@ -99,8 +99,8 @@ run 2 check --config "$work/run.yaml" --stages 4 --balance time --json "$work/ch
 check "check: exit codes 0" codes_are "0 0"
 check "check: is printed once" [ "$(grep -c '^the same to the bit: loss .* output, ' "$work/out")" = 1 ]
 check "check: as JSON, on both ranks" [ "$(jq -c '[.same, [.devices[].rank]]' "$work/check.json")" = '[true,[0,0,1,1]]' ]
-# A schedule may add weight gradients from the last micro-batch to the first. Then they differ by
-# rounding from the usual order.
+# A schedule may add weight gradients from the last micro-batch to the first. Then the gradients
+# differ by rounding from gradients that are added in the usual order.
 printf '%s\n' 0F0,0F1,0I0,0I1,0W1,0W0 1F0,1F1,1I0,1I1,1W1,1W0 >"$work/descends.csv"
 run 2 check $model --schedule "$work/descends.csv" --batch 4
 check "check, another order: exit codes 1" codes_are "1 1"
@@ -118,8 +118,8 @@ check "check of a plug-in: the same" grep -q '^the same to the bit: ' "$work/out
 
 # --- only the first rank reads images ---
 #
-# A broken image is replaced by the next image and its label. In this data set, the next image is of
-# the next class.
+# A broken image is replaced by the next image and its label. In this data set, the next image
+# belongs to the next class.
 
 mkdir "$work/images" && "$build_dir/tests/draw_directory" "$work/images" 4 16
 (cd "$work/images" && for image in */2.png; do head -c 60 "$image" >"$image.cut" && mv "$image.cut" "$image"; done)
@@ -160,8 +160,8 @@ done
 
 # --- a failure of one rank is reported once, with its number ---
 #
-# The failed rank exits with code 1, the others with 3. MPICH's mpirun kills the others at once, so
-# the test ends here with MPICH.
+# The failed rank exits with code 1, and the other ranks exit with code 3. MPICH's mpirun kills the
+# other ranks at once, so with MPICH the test ends before this part.
 
 if [ "$mpi" = MPICH ]; then exit $failed; fi
 train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
@@ -184,8 +184,8 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     check "nothing is left of them" [ ! -e "$work/none" ]
 }
 # Rank 1 fails and closes its links while rank 0 is still in an action for a second. Rank 1 waits
-# for rank 0 before it ends. Otherwise mpirun would kill rank 0 at once, because here the shell does
-# not ignore SIGTERM.
+# for rank 0 before it ends. Otherwise mpirun would kill rank 0 at once, because in this part the
+# shell does not ignore SIGTERM.
 # shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c '"$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4

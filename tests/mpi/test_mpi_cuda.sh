@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_cuda.sh SOURCE_DIR BUILD_DIR -- run cuda-host devices in several MPI processes, alone and
 # together with cpu devices. Messages pass through planned host memory, or the receiver copies from
-# the sender's device memory. The weights equal those of one process, even with slow streams. If a
-# process is killed, the others end.
+# the sender's device memory. The weights equal the weights of one process, even with slow streams.
+# If a process is killed, the other processes end.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- ranks are killed or stopped, and messages are damaged,
-# late or duplicated. The other ranks end in time with code 3, the message names the failed rank,
-# and the run can be resumed. (campaign.sh injects such faults at random.)
+# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- kill or stop ranks, and damage, delay or duplicate
+# messages. The other ranks end in time with code 3, the message names the failed rank, and the run
+# can be resumed. (campaign.sh injects such faults at random.)
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -29,8 +29,8 @@ injure() { # RANKS FAULT OPTION...
 
 launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
 check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
-# On an idle machine the other ranks end 3 s after the kill. A rank that misses the failure would
-# never end.
+# On an idle machine the other ranks end 3 s after the kill. A rank that does not notice the failure
+# would never end.
 check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 40"
 # Messages that rank 1 sent just before the kill may be lost too, so the named action may be an
 # earlier one.
@@ -46,7 +46,7 @@ check "stopped: it is named by rank 1, once" [ "$(grep -c '^cgpipe: rank 0: sile
 check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(failed_rank_of "$work/run")"
 check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 
-# Rank 1 hangs while it writes its diagnosis file, so rank 1 must end without its main thread.
+# Rank 1 hangs while it writes its diagnosis file. Therefore another thread must end rank 1.
 launcher="-x LD_PRELOAD=$(find "$build_dir/tests" -maxdepth 1 -name libfail_calls.so) -x FAIL_BELOW=$work/run/diagnosis -x FAIL_CALL=create:1:HANG" injure 2 stop:0F3@3
 check "stopped, and the other rank hangs: code 3" [ $? = 3 ]
 check "stopped, and the other rank hangs: it is named, once" [ "$(grep -c '^cgpipe: rank 0: silent for [0-9.]* s (' "$work/err")" = 1 ]

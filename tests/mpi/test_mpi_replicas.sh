@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_replicas.sh SOURCE_DIR BUILD_DIR -- cgpipe train --replicas in MPI processes gives the
-# weights, losses, digests and samples of one pipeline with as many gradient groups. Runs resume
-# with other numbers of replicas. What replicas do not support is refused by name.
+# same weights, losses, digests and samples as one pipeline with as many gradient groups. A run can
+# be resumed with another number of replicas. If replicas do not support an option, the message
+# names the option.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe

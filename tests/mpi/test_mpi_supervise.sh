@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_supervise.sh SOURCE_DIR BUILD_DIR -- `cgpipe supervise` runs MPI processes. After a
-# failure it starts fewer ranks, which end with the weights of one process. A stop request or a
-# signal causes a checkpoint. No process outlives `cgpipe supervise`.
+# failure it starts fewer ranks. Their final weights equal the weights of one process. A stop
+# request or a signal causes a checkpoint. No process outlives `cgpipe supervise`.
 set -u
 build_dir=$(cd "$2" && pwd)
 cgpipe=$build_dir/cgpipe

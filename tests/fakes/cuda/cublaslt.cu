@@ -4,8 +4,9 @@
  * TF32.
  *
  * The test settings give the number of algorithms that the library offers, and a fault. The first
- * `broken` algorithms have the fault. If the caller allows reductions, all algorithms split k in
- * two for fewer than 16 columns. An algorithm overwrites the whole workspace that it requests. */
+ * `broken` algorithms have the fault. If the caller allows reductions, all algorithms split k into
+ * two parts when there are fewer than 16 columns. An algorithm overwrites the whole workspace that
+ * it requests. */
 #include <cublasLt.h>
 #include <stdlib.h>
 

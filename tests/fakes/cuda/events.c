@@ -35,8 +35,8 @@ typedef struct mark {
     uint64_t record;
 } mark;
 
-/* Add `change` to the number of records and waits that use the event. A record or wait calls this
- * as its last access to the event. */
+/* Add `change` to the number of records and waits that use the event. This call is the last access
+ * of a record or wait to the event. */
 static void change_users(cudaEvent_t event, int change) {
     pthread_mutex_lock(&event->lock);
     event->users += change;

@@ -97,8 +97,8 @@ static int end_of_warp(const team *t, int warp) {
     return end < t->n ? end : t->n;
 }
 
-/* Return whether a warp can run: its threads are all new, all released from a barrier of the block,
- * or all waiting at a barrier of the warp. */
+/* Return whether a warp can run. Its threads must all be new, all be released from a barrier of the
+ * block, or all wait at a barrier of the warp. */
 static bool may_run(const team *t, int warp) {
     const int begin = warp * CGP__SHIM_WARP, end = end_of_warp(t, warp);
     const thread_state state = t->threads[begin].state;
@@ -111,7 +111,7 @@ static bool may_run(const team *t, int warp) {
 
 /* Return a warp that may run, or -1 if there is none. A warp normally runs until it reaches a
  * barrier of the block, so that warps are as far apart as possible. If the order is shuffled,
- * another warp may continue before that. */
+ * another warp may continue earlier. */
 static int pick_warp(team *t) {
     const int warps = (t->n + CGP__SHIM_WARP - 1) / CGP__SHIM_WARP;
     int picked = -1;
@@ -307,8 +307,8 @@ static void run_block(team *t) {
     cgp__shim_shared_end();
 }
 
-/* Return which block to run as number `i`. To shuffle blocks, any bijection of the block numbers is
- * enough. */
+/* Return the number of the block that runs in position `i`. To shuffle blocks, any bijection of the
+ * block numbers is enough. */
 static uint64_t block_at(const team *t, uint64_t i, uint64_t blocks, uint64_t offset) {
     if (t->order == CGP__SHIM_DESCENDING) return blocks - 1 - i;
     if (t->order == CGP__SHIM_ASCENDING) return i;

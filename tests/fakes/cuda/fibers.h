@@ -78,7 +78,7 @@ void cgp__shim_check_shared(const void *at, size_t bytes, const char *what);
  * the others become zeros. */
 void cgp__shim_copy_async(void *to, const void *from, int size, int bytes);
 void cgp__shim_copy_commit(void);
-/* Wait until at most `groups` groups of asynchronous copies, the latest, are pending. */
+/* Wait until all groups of asynchronous copies except the latest `groups` groups are complete. */
 void cgp__shim_copy_wait(int groups);
 
 #ifdef __cplusplus

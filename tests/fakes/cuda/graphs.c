@@ -8,8 +8,8 @@
  * (cgp__shim_branch_of()), with the same records and waits.
  *
  * Calls that CUDA forbids during a capture fail: memory calls, waits of the host, waits for events
- * that were recorded outside, and copies with pageable host memory or between devices. As in CUDA,
- * such a call also invalidates the capture. */
+ * that were recorded outside the capture, copies with pageable host memory, and copies between
+ * devices. As in CUDA, such a call also invalidates the capture. */
 #include <stdlib.h>
 
 #include "work.h"
@@ -34,7 +34,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     cudaGraph_t graph;
-    /* one event per record, and at the end the event for which all branches wait first */
+    /* one event per record; the last element is the event for which every branch waits first */
     cudaEvent_t *events;
 };
 

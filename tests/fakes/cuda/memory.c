@@ -70,7 +70,8 @@ static cudaError_t allocate(void **memory, size_t bytes, int owner) {
 }
 
 /* Remove the block at `memory` from the list, and return the block; NULL if there is no such block.
- * The block is pinned host memory, or belongs to a device. */
+ * If `pinned` is true, the block must be pinned host memory; otherwise it must belong to a
+ * device. */
 static block *take(const void *memory, bool pinned, bool imported) {
     block *found = NULL;
     pthread_mutex_lock(&lock);

@@ -28,8 +28,8 @@ typedef struct copy {
     int size, bytes, group;
 } copy;
 
-/* The asynchronous copies for which a CUDA thread has not waited yet. Groups are numbered; `group`
- * is the number of the group that the next copy joins. */
+/* The asynchronous copies for which a CUDA thread has not waited yet. `group` is the number of the
+ * group that the next copy joins. */
 typedef struct copier {
     int group, pending;
     copy copies[MAX_COPIES];

@@ -26,7 +26,7 @@ typedef struct cgp__tensor_core {
     bool nearest;
 } cgp__tensor_core;
 
-/* The default model: an H100, as far as its behaviour is published. */
+/* The default model: the published behaviour of an H100. */
 #define CGP__TENSOR_CORE_DEFAULT                                                                   \
     { 16, 2, false }
 

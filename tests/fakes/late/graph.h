@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.h -- a captured graph of the fake backend `late`. Its nodes are copies of entries of queue
- * COMPUTE. */
+/* graph.h -- a captured graph of the fake backend `late`. The nodes of the graph are copies of
+ * entries of queue COMPUTE. */
 #ifndef CGP_TESTS_FAKES_LATE_GRAPH_H
 #define CGP_TESTS_FAKES_LATE_GRAPH_H
 
@@ -26,7 +26,7 @@ cgp_status cgp__late_graph_add(cgp_captured_graph *graph, cgp__late_run *run, co
 void cgp__late_graph_destroy(cgp_captured_graph *graph);
 
 /* Compare two runs of a kernel (ignoring the tag), or two updates. Return the name of the first
- * operand that differs, or NULL if none differs. */
+ * operand that differs, or NULL if all operands are equal. */
 const char *cgp__late_differing_args(const cgp_kernel_args *a, const cgp_kernel_args *b);
 const char *cgp__late_differing_update(const cgp_update *a, const cgp_update *b);
 

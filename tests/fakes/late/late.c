@@ -260,8 +260,8 @@ static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
     return compute_or_capture(device, run_commit, &c, sizeof c);
 }
 
-/* The payload of an entry that computes a sum or a search over one tensor. It also names the scalar
- * or tensor that receives the result. */
+/* The payload of an entry that computes a sum or a search over one tensor. The payload also names
+ * the scalar or tensor that receives the result. */
 typedef struct pass {
     const float *x;
     int64_t n;

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Delay one entry in eight by up to 40 us. If a test has set a delay, delay every entry by that
- * time. */
+/* Delay one entry in eight by up to 40 us. If a test has set a delay, delay every entry by the set
+ * delay instead. */
 static void delay(cgp__late_queue *queue) {
     queue->random = queue->random * 6364136223846793005u + 1442695040888963407u;
     const uint64_t drawn = queue->random >> 33;

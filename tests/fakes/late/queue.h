@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.h -- a queue of the fake backend `late`. Its thread runs entries in order, one in eight
- * after a random delay.
+/* queue.h -- a queue of the fake backend `late`. The queue's thread runs entries in order. It
+ * delays one entry in eight by a random time.
  *
  * Entries travel only from the caller to the thread. The caller sees results only after it waits
  * for events, so a missing event is a data race that the thread sanitizer reports. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.c -- a checkpoint with damaged files. In some cases the checksums match the damaged
+/* checkpoint.c -- checkpoints with damaged files. In some cases the checksums match the damaged
  * files. Loading must never crash. Either loading is refused and changes nothing, or the loaded
  * values equal the values in the files.
  *
@@ -218,8 +218,8 @@ static json_t *draw_value(uint64_t *random) {
     }
 }
 
-/* Follow a random path from the root to an object or a list, and change a member of it. The member
- * is deleted, replaced by a random value, or copied, or a value is added. */
+/* Follow a random path from the root to an object or a list, and change a member of it: delete it,
+ * copy it, or replace it by a random value. In some cases, add a value instead. */
 static void mutate_json(json_t *at, uint64_t *random) {
     for (;;) {
         const size_t n = json_is_object(at) ? json_object_size(at) : json_array_size(at);
@@ -312,7 +312,8 @@ static void without_fitting_checksums_nothing_is_accepted(void **unused) {
     restore();
 }
 
-/* Mutates the text of the manifest, but keeps the last lines and the manifest's checksum valid. */
+/* The test mutates the text of the manifest, but keeps the last lines and the manifest's checksum
+ * valid. */
 static void a_manifest_of_any_bytes_is_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
@@ -356,8 +357,8 @@ static void a_manifest_of_any_values_is_refused_or_true(void **unused) {
     assert_in_range(accepted, 1, MUTATIONS / 2);
 }
 
-/* Damages tensor files, with a manifest whose checksums match. Values from an accepted checkpoint
- * must equal the file's contents. */
+/* The test damages tensor files, and writes a manifest whose checksums match. Values from an
+ * accepted checkpoint must equal the file's contents. */
 static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
@@ -374,8 +375,8 @@ static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     assert_in_range(accepted, 1, MUTATIONS / 2);
 }
 
-/* Each case has a field of the manifest, the field's JSON value (NULL: the field is deleted), and
- * the expected message. */
+/* Each case has a field of the manifest, the field's new JSON value, and the expected message. If
+ * the value is NULL, the field is deleted. */
 static const struct {
     const char *key, *value, *message;
 } wrong_fields[] = {

@@ -54,7 +54,8 @@ static void check_round_trip(const cgp_schedule *lowered) {
     /* all stages are on one device */
     if (edges == 0) REQUIRE(cgp_schedule_lower_chain(back) == CGP_OK);
     free(text);
-    /* Reading restores transfers between stages of one device next to the transfers' actions. */
+    /* Reading restores transfers between stages of one device. It puts each transfer next to the
+     * action of the transfer. */
     REQUIRE(cgp_schedule_check(back, NULL) == CGP_OK);
     bool local = false;
     for (int j = 0; j + 1 < cgp_schedule_stages(lowered); j++)
