@@ -40,7 +40,7 @@ typedef struct frame {
 } frame;
 
 typedef struct call_case {
-    const char *function, *parameter; /* parameter that is NULL; none if NULL */
+    const char *function, *parameter; /* name of the pointer that is NULL; NULL if none is */
     int index;
     void (*call)(frame *f);
     bool accepted; /* NULL is valid for this parameter */
@@ -299,8 +299,8 @@ static cgp_model *open_model(void) {
     return model;
 }
 
-/* Make a model that maps rows of 4 numbers to 3 classes, with a norm that keeps statistics. Without
- * `loss` the model has an output but no loss. */
+/* Make a model that maps rows of 4 numbers to 3 classes, with a norm that keeps statistics. If
+ * `loss` is false, the model has an output but no loss. */
 static cgp_model *make_model(bool loss) {
     cgp_model *model = NULL;
     need(cgp_model_create(&model, "whole"));
@@ -522,7 +522,7 @@ static cgp_pipeline *updated(void) {
     return running();
 }
 
-/* Make a pipeline with an external loss. If `forward`, run a forward pass. */
+/* Make a pipeline with an external loss. If `forward` is true, run a forward pass. */
 static cgp_pipeline *outside(bool forward) {
     static float result[12];
     static const cgp_tensor y = {CGP_F32, {2, {4, 3}}, result};

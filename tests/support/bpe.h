@@ -30,7 +30,7 @@ void test_bpe_draw(test_bpe *bpe, uint64_t *random);
 void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_TEXT]);
 
 /* Write tokenizer.json as a text. It has Qwen2's pattern, NFC, ignore_merges, and six added tokens
- * with the highest ids. A template adds the first two of them to a text. */
+ * with the highest ids. A template adds the first two of these added tokens to a text. */
 enum { BPE_JSON = 3 * BPE_TEXT, BPE_ADDED = 6 };
 void test_bpe_json(const test_bpe *bpe, char text[BPE_JSON]);
 

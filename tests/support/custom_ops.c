@@ -238,8 +238,8 @@ static cgp_status product_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Reads each element of dy before it writes the same element of dx, because dx may share memory
- * with dy. */
+/* Compute dx. Read each element of dy before the same element of dx is written, because dx may
+ * share memory with dy. */
 static cgp_status product_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *a = run->x[0], *b = run->x[1];
@@ -513,7 +513,8 @@ static cgp_status squares_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Reads all inputs of an element before it writes, because dx[k] may share memory with x[k]. */
+/* Compute both gradients. Read all inputs of an element before a gradient is written, because dx[k]
+ * may share memory with x[k]. */
 static cgp_status squares_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *x = run->x[0], *t = run->x[1];

@@ -21,8 +21,8 @@ int test_empty_directory(void);
 /* Return the path of `name` in the directory, in one of four buffers used round-robin. */
 const char *test_path_of(const char *name);
 
-/* Limit the size of files. A write() past `bytes` fails with EFBIG, in place of the error of a full
- * disk. */
+/* Limit the size of files. A write() past `bytes` fails with EFBIG, which tests use instead of the
+ * error of a full disk. */
 void test_limit_files_to(rlim_t bytes);
 
 void test_write_file(const char *path, const void *bytes, size_t count);

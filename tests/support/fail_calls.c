@@ -130,8 +130,8 @@ __attribute__((destructor)) static void end(void) {
 
 /* --- counting calls --- */
 
-/* Return true if a path is below FAIL_BELOW. The path is `name` in directory `at`, or that of the
- * open file `at` if `name` is NULL. `path` gets the whole path. */
+/* Return true if a path is below FAIL_BELOW. The path is `name` in directory `at`. If `name` is
+ * NULL, it is the path of the open file `at`. `path` gets the whole path. */
 static bool is_below(int at, const char *name, char path[PATH_MAX]) {
     char base[PATH_MAX] = "", link[64];
     const size_t length = strlen(wanted.below);
@@ -493,7 +493,7 @@ int gethostname(char *name, size_t size) {
     return 0;
 }
 
-/* Closes the file even if the call is made to fail. */
+/* This wrapper closes the file even if the call is made to fail. */
 int close(int fd) {
     const int reason = intercept(CLOSE, fd, NULL);
     const int result = (int)syscall(SYS_close, fd);

@@ -16,7 +16,7 @@ typedef struct test_sizes {
     /* a random graph's loss may be non-smooth: computed integers may index tables, and image graphs
      * may have maximum pools */
     bool rough;
-    bool no_loss; /* random graphs have outputs, no loss */
+    bool no_loss; /* random graphs have outputs but no loss */
 } test_sizes;
 
 /* Optional features of random graphs; all are off unless a test sets them. */
@@ -27,7 +27,7 @@ typedef struct test_extras {
 } test_extras;
 extern test_extras test_graph_extras;
 
-/* Build and finish a GPT-2 of these sizes. Fails the test on error. */
+/* Build and finish a GPT-2 of these sizes. Fail the test on error. */
 cgp_model *test_gpt2(const test_sizes *sizes);
 
 /* Build and finish a random graph, with `layers` layers between an embedding and a head. `state` is
@@ -83,7 +83,7 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 void test_random_budget(uint64_t *state, const cgp_model *model, cgp_plan_options *o);
 
 /* Draw a schedule that can train `layers` layers on at most `max` devices. Set schedule, stages,
- * virtual stages and group in the options. The number of micro-batches in the options stays. */
+ * virtual stages and group in the options. Keep the number of micro-batches in the options. */
 void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options *options);
 
 /* Draw options to train a model on up to 4 devices, in micro-batches of one sample. Precision,

@@ -12,7 +12,7 @@
 typedef struct replay {
     const cgp_plan *plan;
     const cgp_model *model;
-    int stage, first, n; /* has nodes `first` to first + n - 1 */
+    int stage, first, n; /* the stage has nodes `first` to first + n - 1 */
     int64_t b;
     /* for each value, the last node of the stage that reads the value in forward; `n` if the value
      * is sent or is an output; -1 if nothing reads it */
@@ -137,9 +137,9 @@ static void widen(int *from, int *to, int step) {
     *to = step > *to ? step : *to;
 }
 
-/* Find the first and the last backward step that reads value `v`. A step reads `v` because the op's
- * backward needs `v`, or to recompute an output. The caller goes from the last node to the first,
- * so it already knows which ops that read `v` are recomputed. */
+/* Find the first and the last backward step that reads value `v`. A step reads `v` if the op's
+ * backward needs `v`, or if the step recomputes an output from `v`. The caller goes from the last
+ * node to the first, so it already knows which ops that read `v` are recomputed. */
 static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {
@@ -335,7 +335,8 @@ static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i
            (!(node->use.op->input_needs_x >> k & 1) && (node->use.op->weight_needs_x >> k & 1));
 }
 
-/* Return the place of the gradient of `value`, which input backward of node `i` creates. */
+/* Return the place of the gradient of `value`. The input backward of node `i` creates this
+ * gradient. */
 static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x, int value) {
     return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? EXTERNAL
                                                                                    : ANYWHERE;

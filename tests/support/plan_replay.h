@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_replay.h -- replay a stage's action list, and count the bytes in use, value by value. The
- * replay knows values, lifetimes and action lists, but has no allocator. It gives a lower bound
- * for a plan with slots and a workspace:
+ * replay models values, lifetimes and action lists, but no allocator. It gives a lower bound for a
+ * plan with slots and a workspace:
  *
  * - slots: for each kind of slot, the largest number in use at one time, times the bytes of the
  *   values in one slot;
  * - workspace: the maximum over actions of the live bytes that do not fit into the free parts of
  *   the action's saved slot.
  *
- * The replay has no offsets and therefore no fragmentation. So the plan's excess over the bound is
- * the waste of the plan's layout. */
+ * The replay has no offsets and therefore no fragmentation. So the difference between the plan's
+ * bytes and the bound is the waste of the plan's layout. */
 #ifndef CGP_TESTS_PLAN_REPLAY_H
 #define CGP_TESTS_PLAN_REPLAY_H
 
 #include <cgpipe/cgpipe.h>
 
-/* What a stage needs at least. Sizes are in bytes. */
+/* The least memory that a stage needs, as numbers of slots and sizes. Sizes are in bytes. */
 typedef struct test_replay {
     int inputs, saved;          /* largest number of input slots, and of saved slots, in use */
     int64_t input, slot;        /* sizes of an input slot and of a saved slot */

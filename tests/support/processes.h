@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* processes.h -- a setting for test programs that run as several processes, one per rank. Plans of
- * several ranks then use the program's transport. Without it, ranks.c runs several ranks in one
- * process. */
+ * several ranks then use the program's transport. Without this setting, ranks.c runs several ranks
+ * in one process. */
 #ifndef CGP_TESTS_PROCESSES_H
 #define CGP_TESTS_PROCESSES_H
 

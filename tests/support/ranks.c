@@ -269,8 +269,8 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
 }
 
 /* Define the wrapper of a function that returns a status. Every rank of the group runs `body`,
- * which can use `c`, `rank`, `pipeline` and `result`. `arguments` are the fields of the call
- * `c`. */
+ * which can use `c`, `rank`, `pipeline` and `result`. The variable arguments of the macro are the
+ * fields of the call `c`. */
 #define ON_RANKS(function, body, parameters, names, ...)                                           \
     cgp_status __real_##function parameters;                                                       \
     cgp_status __wrap_##function parameters;                                                       \

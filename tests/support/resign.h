@@ -16,7 +16,7 @@ static inline json_t *read_json(const char *directory, const char *name) {
     return root;
 }
 
-/* Write JSON to a file in a checkpoint's directory. Takes ownership of the JSON. */
+/* Write JSON to a file in a checkpoint's directory, and release the JSON. */
 static inline void write_json(const char *directory, const char *name, json_t *root) {
     const cgp__path_text path = cgp__path_text_of(directory, name);
     assert_int_equal(json_dump_file(root, path.text, JSON_INDENT(1)), 0);
@@ -37,8 +37,8 @@ static inline void measure(const char *directory, json_t *entry) {
     json_object_set_new(entry, "sha256", digests);
 }
 
-/* Update the manifest `root` for the current files, and write it together with its checksum. Takes
- * ownership of `root`. */
+/* Update the manifest `root` for the current files. Write the manifest and its checksum, and
+ * release `root`. */
 static inline void resign_as(const char *directory, json_t *root) {
     json_t *files = json_object_get(root, "files");
     char hex[65], sum[128];

@@ -78,7 +78,7 @@ static cgp_status play(scenario *act, shortage chosen, outcome *out) {
 }
 
 static void check_footprint(const footprint *before) {
-    /* If listing a directory failed, the directory stays until the next cleaning, so clean here. */
+    /* If listing a directory failed, the directory stays until the next cleaning. So clean here. */
     const char *function = shortage_function();
     const bool listing =
         function && (strstr(function, "opendir") || strcmp(function, "readdir") == 0);

@@ -10,8 +10,8 @@
  *                    them was needed
  *
  * After each run, the numbers of memory blocks, maps, streams, threads and descriptors must equal
- * the numbers at its start, and no temporary files may be left. A random half of the allocations is
- * tested; CGP_TEST_SCALE=2 tests all. CGP_TEST_PLACE=<scenario>:<thread>:<call> runs only that
+ * the numbers before the run, and no temporary files may be left. A random half of the allocations
+ * is tested; CGP_TEST_SCALE=2 tests all. CGP_TEST_PLACE=<scenario>:<thread>:<call> runs only that
  * failure. */
 #ifndef CGP_TESTS_SCENARIO_H
 #define CGP_TESTS_SCENARIO_H

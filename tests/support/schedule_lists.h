@@ -17,9 +17,9 @@ typedef struct test_schedule_table {
     int n_edges;
 } test_schedule_table;
 
-/* Make a schedule from lists of actions. Fails with CGP_EINVAL if a number is out of range, or if
- * an action is not on the device of its stage. Other rules are not checked; cgp_schedule_check()
- * does that. */
+/* Make a schedule from lists of actions. Return CGP_EINVAL if a number is out of range, or if an
+ * action is not on the device of its stage. This function does not check other rules;
+ * cgp_schedule_check() does. */
 cgp_status test_schedule_from_lists(cgp_schedule **out, const test_schedule_table *table);
 
 #endif

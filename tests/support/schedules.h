@@ -8,7 +8,7 @@
 
 #include "schedule/table.h"
 
-/* Generate a schedule with `v` virtual stages; 0 means the schedule's default. Fails the test on
+/* Generate a schedule with `v` virtual stages; 0 means the schedule's default. Fail the test on
  * error. */
 cgp_schedule *test_generate(const char *name, int devices, int chunks, int v);
 

@@ -25,8 +25,8 @@ typedef struct shortage {
     const char *only;   /* count only calls of this function; all if NULL */
 } shortage;
 
-/* Replace the allocators of jansson and libcrypto. Must be called once, before either library is
- * used. */
+/* Replace the allocators of jansson and libcrypto. Call this function once, before either library
+ * is used. */
 void shortage_init(void);
 
 /* Start to count calls, and let the chosen call fail. Counting lasts until shortage_end(). */

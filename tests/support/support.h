@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* support.h -- shared by all tests. Includes cmocka, and has macros to define a test, status
- * assertions that print the message, and random seeds. */
+/* support.h -- shared by all tests. This header includes cmocka. It has macros that define tests,
+ * assertions that check a status and print the message, and functions that draw random numbers. */
 #ifndef CGP_TESTS_SUPPORT_H
 #define CGP_TESTS_SUPPORT_H
 

@@ -82,7 +82,7 @@ static inline void train(const cgp_model *model, const cgp_plan_options *o, cons
     cgp_plan_destroy(plan);
 }
 
-/* Find the waits for the branch that a plan has. There is a join if one action has more than one
+/* Find the waits of a plan that involve the branch. There is a join if one action has more than one
  * call on the branch. */
 static inline void find_branches(const cgp_plan *plan, bool there[CGP__SITES]) {
     for (int j = 0; j < cgp_plan_stages(plan); j++) {
@@ -221,7 +221,8 @@ static inline void check_waits(void) {
     assert_int_equal(open, 0);
 }
 
-/* Check that with all waits, results with a slow queue are bit-identical to results without. */
+/* Check that with all waits, results with a slow queue are bit-identical to results without a slow
+ * queue. */
 static inline void check_slow_queues(void) {
     const int queues = CGP_QUEUES + waits_on.branch;
     uint64_t state = test_seed();

@@ -14,9 +14,9 @@ enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 
 static const double timeout = 0.25; /* seconds; an action of these models takes less than 1 ms */
 
-/* A call must return at most so many seconds after its timeout, even on a busy machine. Destroying
- * a pipeline must not take longer either. (Waiting for the hanging thread would take 60 s or for
- * ever.) */
+/* A call must return at most this many seconds after its timeout, even on a busy machine.
+ * Destroying a pipeline must not take longer either. (Waiting for the hanging thread would take 60
+ * s or for ever.) */
 static const double soon = 20;
 
 static inline double now(void) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_balance.c -- the balance of stages for the fastest step. It is compared with all balances,
- * for every schedule and for tables. On the zoo's models, moving one layer to a neighbouring stage
- * never makes the step faster. The search's simulation is compared with the public simulation. The
- * balance by device is compared with all possible cuts. */
+/* test_balance.c -- tests the search for the balance that makes a step fastest. For every schedule
+ * and for schedule tables, the result is compared with all possible balances. On the zoo's models,
+ * moving one layer to a neighbouring stage never makes the step faster. The search's simulation is
+ * compared with the public simulation. The balance by device is compared with all possible cuts. */
 #include "graphs.h"
 #include "support.h"
 
@@ -290,7 +290,7 @@ static void assert_settled(const cgp_model *model, const char *spec, const cgp_p
     free(costs);
 }
 
-/* Tests every schedule with every model. The cases go through the sizes round-robin. */
+/* The test runs every schedule with every model. The cases go through the sizes round-robin. */
 TEST_CASE(no_single_layer_moves_with_gain) {
     static const char *const specs[] = {
         "gpt2:layers=20,width=16,heads=2,vocab=300,seq=8",
@@ -325,7 +325,7 @@ TEST_CASE(no_single_layer_moves_with_gain) {
 }
 
 /* If a step has more than 50,000 actions (1,600 for zb-1p), the search simulates fewer balances.
- * Its result is still no slower than the balance whose largest stage is smallest. Every search
+ * Even then the result is no slower than the balance whose largest stage is smallest. Every search
  * finds the same result. */
 TEST_CASE(a_large_step_is_no_slower_than_balanced_stages) {
     static const struct {
@@ -397,7 +397,7 @@ TEST_CASE(ties_are_broken_by_memory_then_evenness) {
     cgp_model_destroy(model);
 }
 
-/* A balance by memory minimizes the largest device's memory, whatever the times are. */
+/* A balance by memory minimizes the memory of the fullest device, whatever the times are. */
 TEST_CASE(the_fullest_device_is_least_for_a_balance_by_memory) {
     cgp_layer_cost costs[12];
     int balance[4];
@@ -476,7 +476,7 @@ static void compare_simulations(uint64_t *state, const cgp_model *model,
     cgp_plan_destroy(plan);
 }
 
-/* Tests graphs with skips, and with layers that do not read the previous layer's output. */
+/* The test uses graphs with skips, and with layers that do not read the previous layer's output. */
 TEST_CASE(the_search_simulates_what_a_plan_does) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(300); round++) {

@@ -317,7 +317,7 @@ TEST_CASE(sha256_gives_the_published_digests) {
     cgp__sha256_destroy(NULL);
 }
 
-/* Tests escape sequences, line ends, C1 controls, and bytes that are not UTF-8. */
+/* The cases are escape sequences, line ends, C1 controls, and bytes that are not UTF-8. */
 TEST_CASE(messages_have_no_control_characters) {
     static const char *const cases[][2] = {
         {"plain", "plain"},

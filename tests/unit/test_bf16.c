@@ -20,8 +20,8 @@ TEST_CASE(every_bf16_comes_back_as_it_was) {
     }
 }
 
-/* Tests the midpoint of every two neighbouring bf16 numbers, and the two floats next to the
- * midpoint. */
+/* The test converts the midpoint of every two neighbouring bf16 numbers, and the two floats next to
+ * the midpoint. */
 TEST_CASE(a_float_becomes_the_nearest_bf16_halfway_to_even) {
     for (uint32_t bits = 0; bits < 0x7F80u; bits++) { /* finite values */
         uint32_t half = bits << 16 | 0x8000u;

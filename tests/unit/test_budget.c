@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_budget.c -- recomputation by a memory budget. The choice of segments to recompute is
- * compared with all choices. Plans within random limits are compared with the other modes. The
- * least limit in messages is exact. */
+/* test_budget.c -- tests recomputation by a memory budget. The chosen segments are compared with
+ * all possible choices. Plans within random limits are compared with plans of the other modes. The
+ * least limit that a message states is exact. */
 #include "graphs.h"
 
 #include "base/base.h"
@@ -35,8 +35,8 @@ static void draw_chain(uint64_t *state, random_chain *c) {
     c->chain = (cgp__chain){c->kept, n, c->segments, segments};
 }
 
-/* Return the least time of all choices for steps `step` to the last that need at most `budget`
- * bytes; -1 if there is no such choice. */
+/* Consider all choices for step `step` and all later steps that need at most `budget` bytes. Return
+ * the least time of these choices; -1 if there is no such choice. */
 static double best_choice(const cgp__chain *c, int step, int64_t bytes, int64_t work, double time,
                           int64_t budget) {
     if (bytes + work > budget) return -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- the checkpoints in a run directory, which checkpoint a reader finds, and
- * what is in the directory after a failure. */
+/* test_checkpoint.c -- tests the checkpoints in a run directory, which checkpoint a reader finds,
+ * and what is in the directory after a failure. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -139,8 +139,8 @@ TEST_CASE(a_run_a_link_and_a_checkpoint_are_all_found) {
 
 enum { HIGHEST = 12 };
 
-/* Saves steps in random order, and compares the directory with a list of expected steps. Saving
- * step s with `keep` = k keeps the k - 1 highest steps below s, and all steps above s. */
+/* The test saves steps in random order, and compares the directory with a list of expected steps.
+ * Saving step s with `keep` = k keeps the k - 1 highest steps below s, and all steps above s. */
 TEST_CASE(as_many_are_kept_as_were_asked_for) {
     uint64_t random = test_seed();
     bool there[HIGHEST + 1] = {false};

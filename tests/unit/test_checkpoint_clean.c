@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_clean.c -- what cleaning a run directory deletes, and what it leaves to writers
- * that are alive, in this process, in others and on other hosts. */
+/* test_checkpoint_clean.c -- tests what cleaning a run directory deletes. Entries stay if their
+ * writer is alive: in this process, in another process, or on another host. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -67,8 +67,8 @@ static void leave(const char *name, int kind) {
     test_write_file(path, "x", 1);
 }
 
-/* Tests temporary names of older versions, which contain no host name. For such names, only the
- * lock shows whether the writing process is alive. */
+/* Most names in this test are temporary names of older versions, which contain no host name. For
+ * these names, only the lock shows whether the writing process is alive. */
 TEST_CASE(what_the_dead_left_is_deleted_and_nothing_else) {
     char name[CGP_TEMPORARY_BYTES], process[CGP_PROCESS_BYTES];
     const pid_t pids[] = {dead_process(), getpid()}; /* a pid may be reused */

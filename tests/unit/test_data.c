@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data.c -- properties of token streams: which sequences a pass visits, in which order, and
- * with which targets. */
+/* test_data.c -- tests properties of token streams: which sequences a pass visits, in which order,
+ * and with which targets. */
 #include "support.h"
 
 #include <dirent.h>
@@ -171,9 +171,9 @@ TEST_CASE(passes_and_seeds_have_different_permutations) {
     release(&other);
 }
 
-/* Counts all 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square with 23
- * degrees of freedom exceeds 60 once in 30000 draws. The seed is fixed, so the test always has the
- * same result. */
+/* The test counts all 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square
+ * with 23 degrees of freedom exceeds 60 once in 30000 draws. The seed is fixed, so the test always
+ * has the same result. */
 TEST_CASE(all_permutations_are_equally_likely) {
     numbered text = numbered_text(4, 3, 0, 99);
     int counts[256] = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_custom.c -- custom data sets: their samples have the same order as in built-in data
+/* test_data_custom.c -- samples of custom data sets have the same order as samples of built-in data
  * sets, with any number of threads. No sample is lost if the caller's function fails. */
 #define _GNU_SOURCE
 #include "checkpoints.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_files.c -- texts in directories, separate validation files, and the identity of data
- * sets. */
+/* test_data_files.c -- tests texts in directories, separate validation files, and the identity of
+ * data sets. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -195,7 +195,7 @@ TEST_CASE(a_directory_without_permission_is_named) {
     assert_message("tree/secret: cannot be read (Permission denied)");
 }
 
-/* Makes 150 directories, each inside the previous directory. */
+/* The test makes 150 directories, each inside the previous directory. */
 TEST_CASE(a_deep_tree_is_read) {
     char name[320] = "d";
     make_directory(name);

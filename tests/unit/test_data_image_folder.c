@@ -120,8 +120,8 @@ TEST_CASE(classes_are_the_sorted_names_and_each_image_comes_once_a_pass) {
     cgp_data_destroy(data);
 }
 
-/* Reads in any order, interleaved with the other split, return the same samples as without
- * workers. */
+/* If samples are read in any order, between reads of the other split, they equal the samples that
+ * are read without workers. */
 TEST_CASE(any_number_of_workers_gives_the_same_bits_in_any_order_of_reading) {
     static float expected[COUNT][VALUES];
     static int32_t expected_labels[COUNT];

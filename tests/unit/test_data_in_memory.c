@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_in_memory.c -- CIFAR and MNIST, read from files of a few images. Samples equal the
- * bytes of the files. An invalid file is refused with its name, the offset and the value. */
+/* test_data_in_memory.c -- tests CIFAR and MNIST, read from files of a few images. Samples equal
+ * the bytes of the files. An invalid file is refused with its name, the offset and the value. */
 #include "directory.h"
 
 #include <cgpipe/images.h>
@@ -16,9 +16,9 @@ static uint8_t byte_of(int image, int at) {
     return (uint8_t)(image * 37 + at * 11 + (at * at) % 251);
 }
 
-/* Write a file of `n` records, starting with image number `first`; With one label per record, the
- * label is the image number mod 10. With two, the labels are the number mod 20, and 99 minus the
- * number. */
+/* Write a file of `n` records, starting with image number `first`. With one label per record, the
+ * label is the image number mod 10. With two labels per record, the labels are the image number mod
+ * 20, and 99 minus the image number. */
 static void write_records(const char *name, int first, int n, int labels) {
     uint8_t *bytes = malloc((size_t)n * (size_t)(labels + 3 * PLANE)), *to = bytes;
     for (int i = first; i < first + n; i++) {

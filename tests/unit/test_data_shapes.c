@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_shapes.c -- properties of the data set of generated pictures. A linear model must not
- * suffice to classify the pictures. */
+/* test_data_shapes.c -- tests properties of the data set of generated pictures. A linear model must
+ * not suffice to classify the pictures. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -205,8 +205,8 @@ TEST_CASE(a_linear_model_is_better_than_chance_and_wrong_more_often_than_right) 
                   100.0 * (double)train.top1 / TESTS, 100.0 * (double)test.top1 / TESTS);
     assert_in_range(test.samples, TESTS, TESTS);
     assert_true(test.top1 < TESTS / 2);
-    /* More right answers than random guesses plus four standard deviations, each of sqrt(1024 x 0.1
-     * x 0.9) = 9.6. */
+    /* Require more right answers than random guesses would give, plus four standard deviations. One
+     * deviation is sqrt(1024 x 0.1 x 0.9) = 9.6. */
     assert_true(test.top1 > TESTS / 10 + 4 * 10);
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

@@ -157,7 +157,7 @@ TEST_CASE(reads_that_are_short_or_interrupted_go_on) {
     hurdles = 0;
 }
 
-/* Reads the end of a sparse file of 4 GiB of tokens. */
+/* The test reads the end of a sparse file of 4 GiB of tokens. */
 TEST_CASE(files_may_be_larger_than_32_bits_count) {
     const int64_t bytes = ((int64_t)1 << 32) + 4096;
     const char *path = write_raw("sparse.bin", numbers(), 100);
@@ -240,7 +240,8 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
     assert_string_equal(cgp_message(), whole);
 }
 
-/* Reads a file of llm.c's 4-byte tokens, as used for Llama 3, after a file of 2-byte tokens. */
+/* The test reads a file of llm.c's 4-byte tokens, as used for Llama 3, after a file of 2-byte
+ * tokens. */
 TEST_CASE(tokens_of_four_bytes_are_read_beside_others) {
     enum { N = 20000, T = N + 2 }; /* more tokens than one read returns */
     static uint32_t tokens[N];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_estimate.c -- costs of layers, estimated from a description of a device. They are compared
- * with numbers computed by hand, and with FLOPs. */
+/* test_estimate.c -- tests costs of layers that are estimated from a description of a device. The
+ * costs are compared with numbers computed by hand, and with FLOPs. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>

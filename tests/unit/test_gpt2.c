@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gpt2.c -- GPT-2's layers, parameters and text form. */
+/* test_gpt2.c -- tests the layers, the parameters and the text form of GPT-2. */
 #include "support.h"
 
 #include <cgpipe/models/gpt2.h>

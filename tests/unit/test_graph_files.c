@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_graph_files.c -- models as JSON. Every op and attribute has an entry in the tables. A model
- * that is written and read back trains to bit-identical weights. The message about an invalid file
- * states the position of the error. */
+/* test_graph_files.c -- tests models in JSON files. Every op and attribute has an entry in the
+ * tables. A model that is written and read back trains to bit-identical weights. The message about
+ * an invalid file states the position of the error. */
 #include "graphs.h"
 
 #include "custom_ops.h"

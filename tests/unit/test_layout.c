@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_layout.c -- compares the layout of a stage's memory with a simple layout algorithm, which
- * scans all ranges for every placement. All locations must be equal. Also tests how the work of
- * planning grows with the number of layers. */
+ * scans all ranges for every placement. All locations must be equal. The file also tests how the
+ * work of planning grows with the number of layers. */
 #include "support.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -85,7 +85,7 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
     bool gradients = false;
     for (int i = 0; i < n; i++)
         gradients = gradients || (list[i]->saved && list[i]->start >= starts.input);
-    /* place the values that weight backward (W) reads, then those that only input backward (I)
+    /* place the values that weight backward (W) reads, then the values that only input backward (I)
      * reads */
     for (int rank = 0; rank < 2; rank++) {
         sort(list, n, rank == 1 && gradients ? by_end : by_time);
@@ -166,8 +166,8 @@ static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts
 /* --- random ranges --- */
 
 /* Draw live ranges as in programs with `nodes` nodes. Saved values live from forward into backward.
- * With `split`, some saved values live from input backward (I) into weight backward (W). Most other
- * values live briefly; a few live long. */
+ * If `split` is true, some saved values live from input backward (I) into weight backward (W). Most
+ * other values live briefly; a few live long. */
 static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
                  cgp__layout_starts starts, bool split) {
     const int last = 4 * nodes + 3;
@@ -268,8 +268,9 @@ static void assert_near_linear(const char *what, int64_t steps, int64_t twice) {
     assert_true((double)twice < 2.5 * (double)steps);
 }
 
-/* Counts the iterations (not seconds) of the planner's loops that search locations, messages and
- * kernels. A model with twice as many layers needs little more than twice as many iterations. */
+/* The test counts the iterations (not seconds) of the planner's loops that search locations,
+ * messages and kernels. A model with twice as many layers needs little more than twice as many
+ * iterations. */
 TEST_CASE(twice_the_layers_take_twice_the_steps) {
     assert_near_linear("gpt2, one stage", steps_of(gpt2(100), 1, 4, "gpipe"),
                        steps_of(gpt2(200), 1, 4, "gpipe"));

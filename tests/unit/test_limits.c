@@ -73,9 +73,9 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-/* The header has 18 MB. The JSON library jansson would take 1.6 GB for it, or 3 GB because it is
- * read twice. The test opens the file in a child process, whose peak of memory is measured
- * separately. */
+/* The header has 18 MB. For this header, the JSON library jansson would take 1.6 GB, or 3 GB
+ * because the header is read twice. The test opens the file in a child process, whose peak of
+ * memory is measured separately. */
 TEST_CASE(a_header_of_empty_objects_takes_no_memory) {
     size_t length = 0;
     int status = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_metrics.c -- top-1, top-5 and the IoU of masks, compared with counts by hand. */
+/* test_metrics.c -- compares top-1, top-5 and the IoU of masks with counts by hand. */
 #include "support.h"
 
 #include <cgpipe/images.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_model.c -- the model builder keeps the first error, whose message names layer and op. The
- * builder removes unneeded ops and allows empty layers. */
+/* test_model.c -- the model builder keeps the first error, whose message names the layer and the
+ * op. The builder removes unneeded ops and allows empty layers. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -187,8 +187,8 @@ TEST_CASE(a_finished_model_takes_nothing_more) {
     cgp_model_destroy(model);
 }
 
-/* An unused branch costs nothing: its ops and parameters are removed, and the others keep their
- * order. */
+/* An unused branch costs nothing: its ops and parameters are removed, and all other ops and
+ * parameters keep their order. */
 TEST_CASE(unneeded_ops_are_left_out) {
     cgp_model *model = start();
     const cgp_value x = input(model, "x", CGP_F32, 3, 8), t = input(model, "t", CGP_I32, 3, 0);

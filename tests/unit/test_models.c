@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models.c -- ResNet, AmoebaNet-D and U-Net: their layers, exact numbers of parameters, shapes
- * and names. */
+/* test_models.c -- tests the layers, exact numbers of parameters, shapes and names of ResNet,
+ * AmoebaNet-D, U-Net and ViT. */
 #include "support.h"
 
 #include <time.h>
@@ -55,9 +55,10 @@ TEST_CASE(resnet_has_the_published_layers_and_parameters) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* Compute the number of parameters by hand, with n blocks per group. The terms are stem 27 16 + 2
- * 16; convolutions 9 (16^2 2n + 16 32 + 32^2 (2n - 1) + 32 64 + 64^2 (2n - 1)); norms 2 2n (16 + 32
- * + 64); two shortcuts 16 32 + 2 32 + 32 64 + 2 64; classifier 64 10 + 10. */
+/* Compute the number of parameters by hand, with n blocks per group. The terms are: stem 27 * 16 +
+ * 2 * 16; convolutions 9 * (16^2 * 2n + 16 * 32 + 32^2 * (2n - 1) + 32 * 64 + 64^2 * (2n - 1));
+ * norms 2 * 2n * (16 + 32 + 64); two shortcuts 16 * 32 + 2 * 32 + 32 * 64 + 2 * 64; classifier 64 *
+ * 10 + 10. */
 static int64_t small_resnet_parameters(int64_t n) {
     return 27 * 16 + 32 + 9 * (256 * 2 * n + 512 + 1024 * (2 * n - 1) + 2048 + 4096 * (2 * n - 1)) +
            4 * n * 112 + 512 + 64 + 2048 + 128 + 650;
@@ -141,8 +142,9 @@ TEST_CASE(unet_has_the_layers_of_its_closed_form) {
 }
 
 /* Table 1 of Dosovitskiy et al. lists 86, 307 and 632 million parameters. By hand, with width W and
- * T patches of side P, the terms are 3 P^2 W + W + W + (T + 1) W; per block 12 W^2 + 13 W; 2 W;
- * 1000 W + 1000. ViT-B/16 has exactly the parameters of google/vit-base-patch16-224. */
+ * T patches of side P, the embeddings have 3 P^2 W + W + W + (T + 1) W parameters. Each block has
+ * 12 W^2 + 13 W. The last norm has 2 W, and the classifier has 1000 W + 1000. ViT-B/16 has exactly
+ * the parameters of google/vit-base-patch16-224. */
 TEST_CASE(vit_has_the_published_layers_and_parameters) {
     static const published cases[] = {
         {"vit", 16, 86567656},

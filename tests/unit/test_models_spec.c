@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_spec.c -- the specs of the model zoo: their options, and which specs are refused. */
+/* test_models_spec.c -- tests the specs of the model zoo: their options, and which specs are
+ * refused. */
 #include "directory.h"
 
 #include <cgpipe/models/spec.h>

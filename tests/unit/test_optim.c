@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_optim.c -- the options of optimizers: names, checks and bytes of state. Also tests the
- * constants of an update, and the learning rate at the corners of every schedule.
+/* test_optim.c -- tests the options of optimizers: names, checks and bytes of state. The file also
+ * tests the constants of an update, and the learning rate at the corners of every schedule.
  *
  *     factor 1 |    ....                warmup 4, cosine to 0.1 at update 12
  *              |   /    '.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_partition.c -- cgp_balance_solve() finds the optimal balance; among equally good ones, the
- * leftmost. It is compared with an exhaustive search, and with a dynamic-programming table whose
- * sums are rounded in the same way. */
+/* test_partition.c -- cgp_balance_solve() finds the leftmost of the optimal balances. The result is
+ * compared with an exhaustive search, and with a dynamic-programming table whose sums are rounded
+ * in the same way. */
 #include "support.h"
 
 #include <cgpipe/partition.h>
@@ -43,7 +43,7 @@ static double best_of_all(const double *costs, int layers, int stages, int *best
     return min;
 }
 
-/* Uses small integer costs, so that sums are exact and ties are frequent. */
+/* Costs are small integers, so that sums are exact and ties are frequent. */
 TEST_CASE(the_balance_is_the_leftmost_optimum) {
     uint64_t state = test_seed();
     for (int round = 0; round < 3000; round++) {
@@ -94,7 +94,7 @@ static void balance_by_table(const double *costs, int layers, int stages, int *b
     free(min);
 }
 
-/* Uses costs of all magnitudes, including zeros and equal costs. Sums of these costs are
+/* Costs have all magnitudes; some costs are zero, and some are equal. Sums of these costs are
  * rounded. */
 TEST_CASE(rounded_sums_change_no_balance) {
     enum { LAYERS = 60 };
@@ -288,7 +288,8 @@ static double time_at(const double *t, int64_t at) {
 }
 
 /* Some layers benefit more than others from larger micro-batches. The balance by time is the best
- * of all cuts for the times at the plan's micro-batch size. It changes with that size. */
+ * of all cuts for the times at the plan's micro-batch size. The balance changes with the
+ * micro-batch size. */
 TEST_CASE(the_balance_is_optimal_at_every_size) {
     uint64_t state = test_seed();
     const int64_t samples[SIZES] = {1, 3, 7};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_planner.c -- the search over plans. Its result is compared with all balances, and tested
- * with the least memory that the search states. */
+/* test_planner.c -- tests the search over plans. The plan that is found is compared with all
+ * balances. The least memory that the search states must be enough. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -207,8 +207,8 @@ static double fitting_makespan(const cgp_model *model, const cgp_plan_options *o
     return makespan;
 }
 
-/* Check that no move of a layer to a neighbour of its stage gives a plan
- * within the limit that takes less than `makespan`. */
+/* Check that moving a layer to a neighbouring stage never gives a plan that fits the limit and
+ * takes less than `makespan`. */
 static void check_moves(const cgp_model *model, const cgp_plan_options *given,
                         const cgp_search_choice *choice, int64_t limit, double makespan) {
     int balance[MAX_STAGES];
@@ -242,8 +242,8 @@ static const cgp_schedule_info *random_schedule(uint64_t *state) {
     return info;
 }
 
-/* Within a limit, no single layer of the chosen balance moves with gain. The least memory cannot be
- * lowered by a move either. */
+/* Within a limit, moving a single layer of the chosen balance never makes the step faster. Such a
+ * move does not lower the least memory either. */
 TEST_CASE(no_single_layer_of_a_choice_moves_with_gain) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(8); round++) {
@@ -282,7 +282,7 @@ typedef struct hand_case {
     int64_t batch, limit;
     cgp_recompute recompute;
     int balance[6];
-    /* a search finds no slower plan; else any plan that fits */
+    /* if true, the plan of a search must not be slower; if false, it need only fit the limit */
     bool timed;
 } hand_case;
 
@@ -310,7 +310,8 @@ static const hand_case hand_cases[] = {
      {3, 1, 6, 9, 5, 6},
      true}};
 
-/* Searches find plans where some are found by hand, and no slower ones if `timed`. */
+/* If a plan within the limit was found by hand, the search finds a plan too. If `timed` is true,
+ * the plan of the search is not slower. */
 TEST_CASE(no_plan_by_hand_is_better) {
     for (size_t k = 0; k < sizeof hand_cases / sizeof *hand_cases; k++) {
         const hand_case *c = &hand_cases[k];

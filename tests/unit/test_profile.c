@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile.c -- costs of layers. Costs with made-up times add up to the plan's FLOPs and bytes,
- * measured costs are plausible, and balances follow from the costs. */
+/* test_profile.c -- tests costs of layers. Costs with made-up times add up to the plan's FLOPs and
+ * bytes, measured costs are plausible, and balances follow from the costs. */
 #include "graphs.h"
 
 #include "model/model.h"
@@ -181,8 +181,8 @@ TEST_CASE(the_balance_follows_the_times) {
 }
 
 /* There are six layers. The wide layer (index 4) has most of the parameters and few saved values.
- * With a large `parameter_scale` the wide layer gets its own stage. With 0, the cut depends only on
- * saved bytes. */
+ * With a large `parameter_scale` the wide layer gets its own stage. With a `parameter_scale` of 0,
+ * the cut depends only on saved bytes. */
 TEST_CASE(the_balance_by_size_weighs_parameters_and_saved_values) {
     cgp_model *model = row_of_linears(6, 4);
     cgp_balance_size_options o = cgp_balance_size_options_default();
@@ -247,7 +247,7 @@ TEST_CASE(a_profile_measures_every_layer) {
     cgp_model_destroy(model);
 }
 
-/* Profiles random graphs of ops on images. */
+/* The test profiles random graphs of ops on images. */
 TEST_CASE(random_images_can_be_profiled) {
     uint64_t state = test_seed();
     for (int round = 0; round < 4; round++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rng.c -- Philox4x32-10 is compared with the known answers in Random123 (kat_vectors), the
- * library of Philox's authors. Also tests the keys and draws that are built on Philox. */
+ * library of Philox's authors. The file also tests the keys and draws that are built on Philox. */
 #include "base/base.h"
 #include "support.h"
 

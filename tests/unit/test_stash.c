@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stash.c -- values passed by name (stash and pop). The results are bit-identical to those of
- * the same model with plain variables. The message about an unmatched name states the namespace and
- * layer.
+/* test_stash.c -- tests values passed by name (stash and pop). The results are bit-identical to the
+ * results of the same model with plain variables. The message about an unmatched name states the
+ * namespace and layer.
  *
  *     layer    in           down          middle       up           out
  *              x ──► a ───► b ──────────► c ─────────► + ─────────► + ──► logits, loss

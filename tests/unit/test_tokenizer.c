@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer.c -- GPT-2's byte-pair encoding: the tokens equal those of Hugging Face's
- * tokenizers for 1,000 hard strings (made by tools/reference_tokens.py). Also tests bytes that are
- * not UTF-8, and damaged files. */
+ * tokenizers for 1,000 hard strings (made by tools/reference_tokens.py). The file also tests bytes
+ * that are not UTF-8, and damaged files. */
 #include "bpe.h"
 #include "directory.h"
 
@@ -259,7 +259,8 @@ TEST_CASE(texts_may_be_split_at_the_split_point) {
 
 /* --- merges --- */
 
-/* Compare the tokens of words, with random merges, with a slow implementation of the merge rule. */
+/* Draw random merges. Compare the tokens of words with the tokens from a slow implementation of the
+ * merge rule. */
 TEST_CASE(merges_are_those_of_the_rule) {
     uint64_t random = test_seed();
     test_bpe *bpe = calloc(1, sizeof *bpe);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_transport.c -- the links of the contract of cgpipe/ext/transport.h, tested with inproc and
- * loopback:
+/* test_transport.c -- tests links of inproc and loopback against the contract in
+ * cgpipe/ext/transport.h:
  *
  *     sender      acquire        post                acquire    (the same buffer)
  *     released    0                |  post             |  release

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_transport_ranks.c -- the agreements, failures and heartbeats of the contract of
- * cgpipe/ext/transport.h, tested with inproc and loopback. */
+/* test_transport_ranks.c -- tests agreements, failures and heartbeats of inproc and loopback
+ * against the contract in cgpipe/ext/transport.h. */
 #include "transports.h"
 
 #include <stdatomic.h>
