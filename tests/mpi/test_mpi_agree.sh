@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- tests what MPI processes exchange when they start: the
-# lowest instruction set, the results of libm, the memory of all ranks on a host, the clocks'
+# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- tests what MPI processes exchange when they start. This
+# is the lowest instruction set, the results of libm, the memory of all ranks on a host, the clocks'
 # offsets, and the run to resume.
 set -u
 build_dir=$2

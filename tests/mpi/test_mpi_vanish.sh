@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_vanish.sh SOURCE_DIR BUILD_DIR -- a host vanishes in mid-step. (A host is a network
-# namespace of this machine; see hosts.sh.) Its network goes down, or all its processes are killed,
-# including mpirun's daemon. The other ranks end within the time of --timeout + 2 s, and the run can
-# be resumed.
+# namespace of this machine; see hosts.sh.) Either the host's network goes down, or all processes of
+# the host are killed, including mpirun's daemon. The other ranks end within the time limit
+# (--timeout) plus 2 s, and the run can be resumed.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -39,8 +39,8 @@ vanish() {
         pgrep -f "^$cgpipe train" >"$work/living" || break
         sleep 0.05
     done
-    # On an idle machine the ranks end 2 s after the limit. A rank that misses the failure would
-    # never end.
+    # On an idle machine the ranks end 2 s after the limit. A rank that does not notice the failure
+    # would never end.
     check "$name: every rank ended in time" awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 30) }"
     ip -n host2 link set eth0 up # mpirun waits for its daemon on host2
     # shellcheck disable=SC2046 # process numbers

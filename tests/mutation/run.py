@@ -29,7 +29,7 @@ TIMEOUT = 60
 
 def copy_sources(copy):
     """Copy the sources with their modification times, so that built objects stay valid. Delete
-    files that the sources no longer have."""
+    files of the copy that are not among the sources."""
     for part in PARTS:
         source, target = SOURCE / part, copy / part
         if not source.exists():

@@ -5,7 +5,7 @@
  * of at most about 1 with random signs. The error of a float sum of k terms is then u/2 times the
  * 2-norm of its partial sums, about u k / 8. The largest error among many elements is about 5 times
  * as large, so u k is a bound. The relative error of a function (exp, erf, rsqrt) is a few u.
- * bound_of() widens the bound where a division by a deviation or a softmax follows.
+ * bound_of() widens the bound if a softmax follows, or a division by a deviation.
  *
  * In bf16 both backends start from equal numbers and compute as in f32. Then each backend rounds
  * its result to bf16, by at most half a unit. Therefore the difference grows by at most 2^-8 of the
@@ -29,9 +29,9 @@ typedef struct bound {
 } bound;
 
 /* Return the error bound of a norm. A norm multiplies by rstd = 1 / deviation, so an error of a few
- * u in the mean becomes a few u * rstd in y. The error in dx is twice as large. Argument `rstd` is
- * that of the element's row or channel. For the gradient of a weight, which is a sum of `terms`
- * terms, `rstd` is the largest of all rows. */
+ * u in the mean becomes a few u * rstd in y. The error in dx is twice as large. Argument `rstd`
+ * belongs to the element's row or channel. The gradient of a weight is a sum of `terms` terms; for
+ * this gradient, `rstd` is the largest rstd of all rows. */
 static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
     if (slot == rstd_slot(op)) return (bound){0, 8 * U * (1 + rstd)};
@@ -74,12 +74,12 @@ static inline double attention_terms(const cgp_op_attributes *g) {
     return fmax((double)g->attention.keys, (double)queries);
 }
 
-/* Return a bound of the error from rounding P and dS to bf16. An element of y sums (P keep) v. A
- * row of P keep sums to at most 1 / 0.7, and v is at most 2, so the error of y is at most 2^-8
- * times 3. An element of a gradient is a sum of up to `terms` products. Each product has a factor
- * dS or P keep, and another factor of at most 2. dS is scale P (keep dP - delta), where scale times
- * a sum of `depth` terms is about 1. The rounding errors have random signs, so the bound is 5 times
- * their 2-norm. */
+/* Return a bound of the error from rounding P and dS to bf16. An element of y is a sum of terms P *
+ * keep * v. The sum of P * keep in a row is at most 1 / 0.7, and v is at most 2, so the error of y
+ * is at most 2^-8 times 3. An element of a gradient is a sum of up to `terms` products. Each
+ * product has a factor dS or P * keep, and another factor of at most 2. dS is scale * P * (keep *
+ * dP - delta), where scale times a sum of `depth` terms is about 1. The rounding errors have random
+ * signs, so the bound is 5 times their 2-norm. */
 static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
 }

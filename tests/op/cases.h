@@ -15,7 +15,7 @@ typedef struct op_case {
     bool evaluate;   /* evaluation: no dropout; BATCH_NORM uses its state */
     bool deferred;   /* BATCH_NORM has deferred statistics; ROTARY has positions */
     int64_t sample;
-    int shift; /* of operands, in elements */
+    int shift; /* shift of operands, in elements */
     cgp_dtype type;
     bool tf32;
 } op_case;
@@ -71,8 +71,8 @@ static inline bool has_bias(const op_case *c) {
 
 /* --- random cases --- */
 
-/* Draw kernel, stride and padding for one dimension of an image. Return the image's size in this
- * dimension, which gives `windows` windows. */
+/* Draw kernel, stride and padding for one dimension of an image. Return the size of the image in
+ * this dimension for which there are `windows` windows. */
 static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side,
                                 cgp__windows_attributes *a, uint64_t *seed) {
     static const int kernels[] = {1, 1, 2, 3, 3, 3, 5, 7};
@@ -88,8 +88,8 @@ static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side,
            padding[0] - padding[1];
 }
 
-/* Draw an image with about `rows` windows. All other attributes are those of `given`. Draw again
- * until the op accepts the image. */
+/* Draw an image with about `rows` windows. All other attributes are copied from `given`. Repeat the
+ * draw until the op accepts the image. */
 static inline cgp_op_attributes draw_windows(cgp_op_kind op, int64_t rows, int64_t width,
                                              cgp__windows_attributes given, uint64_t *seed) {
     cgp_op_attributes g;
@@ -129,8 +129,8 @@ static inline int64_t draw_divisor(int64_t number, uint64_t *seed) {
     return divisor;
 }
 
-/* Draw a convolution with groups or dilations. Half of the cases are depthwise; in the others, a
- * group has about `width` input and `out` output channels. */
+/* Draw a convolution with groups or dilations. Half of the cases are depthwise. In the other half,
+ * a group has about `width` input channels and `out` output channels. */
 static inline cgp_op_attributes draw_grouped(cgp_op_kind op, int64_t rows, int64_t width,
                                              int64_t out, uint64_t *seed) {
     const bool depthwise = test_random(seed) & 1;
@@ -300,7 +300,7 @@ static inline int one_in(int rarely) {
     return rarely * (scaled > FEWER ? scaled : FEWER);
 }
 
-/* Return the number of pixels in a window. It is 1 if the op has no windows, and for UPSAMPLE. */
+/* Return the number of pixels in a window. Return 1 for UPSAMPLE, and for ops without windows. */
 static inline double window_pixels(const op_case *c) {
     const cgp_op_windows *g = &c->attributes.windows;
     return is_window_op(c->op) && g->kernel_height > 0
@@ -308,8 +308,8 @@ static inline double window_pixels(const op_case *c) {
                : 1.0;
 }
 
-/* Return true for a convolution with groups or dilations. Each backend adds the terms of such a
- * convolution in a different order. */
+/* Return true for a convolution with groups or dilations. Each backend adds the terms of these
+ * convolutions in a different order. */
 static inline bool case_has_parts(const op_case *c) {
     const cgp_op_windows *w = &c->attributes.windows;
     return is_convolution(c->op) &&
@@ -432,7 +432,7 @@ static inline op_case block_case(int i) {
     return c;
 }
 
-/* Write the attributes that only this case's family of ops has to `text`; return `text`. */
+/* Write to `text` the attributes that only this case's family of ops has; return `text`. */
 static inline const char *family_text(const op_case *c, char *text, size_t size) {
     const cgp_op_attributes *g = &c->attributes;
     const cgp_op_attention *a = &g->attention;

@@ -6,9 +6,9 @@
  * double from y in float. With D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the estimate of
  * the derivative is (4 D(h/2) - D(h)) / 3. The error of the estimate is less than
  *
- *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h), most of which it removes
+ *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h); the estimate removes most of it
  *   + 4 u |y r| / h      each y is rounded independently by at most u |y|, u = 2^-24, so
- *                        on either side L is off by about u times the 2-norm of y r
+ *                        each value of L has an error of about u times the 2-norm of y r
  *
  * The compared gradient is rounded to float, and so are the values that forward saves. This adds an
  * error of 2^-20 of the gradient. For losses the second term is 0, because the loss is a double. */
@@ -99,9 +99,9 @@ static inline void part_function(operands *o) {
 
 /* Move values at least two difference steps away from points where the op has no derivative. RELU
  * has no derivative at 0. SMOOTH_L1 has no second derivative where the difference from the target
- * is beta; with beta 0 it has no derivative there. MAX_POOL has no derivative where two pixels of a
- * channel are equal. Therefore its pixels get different multiples of four steps, in random
- * order. */
+ * is beta; if beta is 0, it has no first derivative there. MAX_POOL has no derivative where two
+ * pixels of a channel are equal. Therefore the pixels of MAX_POOL get different multiples of four
+ * steps, in random order. */
 static inline void part(operands *o, uint64_t *seed) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t pixels = (int64_t)g->windows.height * g->windows.width, each = pixels * g->in;

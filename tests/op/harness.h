@@ -39,8 +39,9 @@ enum {
 
 #define GUARD 16 /* floats before and after an operand; one vector */
 /* Return the bits of a slot's guard, which is a different NaN for each slot. If a kernel reads
- * outside an operand, its results become NaN. If a kernel writes outside, even another slot's NaN,
- * the guard changes. The workspace counts as slot SLOTS. */
+ * outside an operand, its results become NaN. If a kernel writes outside an operand, the guard
+ * changes, even if the kernel writes the NaN of another slot. The workspace counts as slot
+ * SLOTS. */
 #define GUARD_BITS(slot) (0x7FC0BAD0u + (uint32_t)(slot))
 
 typedef struct operands {
@@ -218,8 +219,8 @@ static inline bool is_integer_slot(const operands *o, int slot) {
            (o->c.op == CGP_OP_CROSS_ENTROPY && slot == SLOT_X + 1) || slot == SLOT_STATE + 2;
 }
 
-/* Fill the accumulator as if two micro-batches of three rows each had been collected. It has sums
- * of either sign, then sums of squares above 0. */
+/* Fill the accumulator as if two micro-batches of three rows each had been collected. The
+ * accumulator has sums of either sign, followed by sums of squares above 0. */
 static inline void fill_accumulator(operands *o, uint64_t *seed) {
     double *to = (double *)(void *)o->at[SLOT_ACCUMULATOR];
     const int64_t channels = o->c.attributes.out;
@@ -231,7 +232,7 @@ static inline void fill_accumulator(operands *o, uint64_t *seed) {
     }
 }
 
-/* Fill a slot with floats in [-1, 1), except integers, targets of BCE (0 to 1) and running
+/* Fill a slot with floats in [-1, 1). Exceptions are integers, targets of BCE (0 to 1) and running
  * variances (above 0). */
 static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
     const bool targets = o->c.op == CGP_OP_BCE_WITH_LOGITS && slot == SLOT_X + 1;
@@ -527,8 +528,8 @@ static inline bool may_use_library(const runner *on, const op_case *c) {
 #define ON_ONE(property, runner)                                                                   \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
-/* Read the loss. Only the forward of a loss writes a loss word, and it writes only one: that of its
- * loss and micro-batch. */
+/* Read the loss. Only the forward pass of a loss writes a loss word, and it writes no word other
+ * than that of its loss and micro-batch. */
 static inline void take_loss(operands *o, cgp_op_direction direction, const double *losses,
                              const double *before) {
     const int word = LOSS_WORD + LOSS;

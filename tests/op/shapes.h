@@ -27,7 +27,7 @@ typedef struct inferred {
     cgp_op_attributes sizes;
 } inferred;
 
-/* inputs: [3] */
+/* `inputs` is an array of 3 types. */
 static inline cgp_status try_infer(cgp_op_kind kind, const cgp__attributes *attributes,
                                    const cgp_op_type *inputs, inferred *out) {
     cgp__attributes given = *attributes;

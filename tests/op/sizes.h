@@ -103,8 +103,8 @@ static inline int64_t value_width_of(const cgp_op_attributes *g) {
     return g->out / g->attention.heads;
 }
 
-/* Return attributes of ROTARY. `scaling` is a cgp_rotary_scaling. The constants of scaling are
- * Llama 3.1's, but for a shorter sequence. */
+/* Return attributes of ROTARY. `scaling` is a cgp_rotary_scaling. The scaling constants are those
+ * of Llama 3.1, but the original sequence is shorter. */
 static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, int64_t width,
                                                   int64_t rotated, bool interleaved, int scaling) {
     cgp_op_attributes g = {.rotary = {.rows = rows,

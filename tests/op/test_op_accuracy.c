@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_accuracy.c -- cross-entropy and attention compared with float64, for logits and scores of
- * 0 to 1e8, with several equal maxima. Prints the largest error of a gradient for each size. The
- * error is relative to the loss' scale for cross-entropy, and to the sum of the terms' magnitudes
- * for attention.
+ * 0 to 1e8, with several equal maxima. The tests print the largest error of a gradient for each
+ * size. For cross-entropy, the error is relative to the loss' scale. For attention, it is relative
+ * to the sum of the terms' magnitudes.
  *
  * Logits and scores are exact in f32, and so are their differences, so only the errors of the
  * softmax itself remain. */
@@ -38,8 +38,8 @@ static void check_near(double got, double want, double close, double size, int s
              got, want, close);
 }
 
-/* Run `check` for all sizes in both types. For each, print the largest error, which `check`
- * returns. */
+/* Run `check` for all sizes in both types. For each size and type, print the largest error, which
+ * `check` returns. */
 static void check_sizes(const runner *on, op_case c,
                         double (*check)(const runner *, const op_case *, double)) {
     *failure = '\0';

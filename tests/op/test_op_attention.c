@@ -156,8 +156,9 @@ TEST_ON_BOTH(a_group_shares_a_head_of_keys) {
 }
 
 /* Check backward if several inputs are the same value. Input k is one of them if bit k of `same` is
- * set. The gradients of these inputs share memory and are added up. The first gradient written
- * overwrites the memory, or adds to it if the case requires that for the last of these inputs. */
+ * set. The gradients of these inputs share memory and are added up. The gradient of the last of
+ * these inputs comes first. It overwrites the memory, or adds to the old contents if the case
+ * requires that. */
 static void check_one_gradient(const op_case *c, uint32_t same) {
     operands one, apart;
     operands_create_bent(&one, c, &seed);

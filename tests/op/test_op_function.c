@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_function.c -- tests FUNCTION and FUNCTION_OF_Y at points where a function has a kink, is
- * infinite or is undefined. Also tests the functions' constants. The expected numbers are
- * PyTorch's. */
+ * infinite or is undefined. The file also tests the functions' constants. The expected numbers come
+ * from PyTorch. */
 #include "harness.h"
 #include "shapes.h"
 
@@ -160,7 +160,7 @@ TEST_CASE(functions_are_relatively_exact) {
                      .attributes = function_attributes(64, 67, (int)functions[k]),
                      .n = 1};
         operands o, want;
-        if (functions[k] == CGP_FUNCTION_SOFTPLUS) c.attributes.slope = 2.0f; /* so a x is exact */
+        if (functions[k] == CGP_FUNCTION_SOFTPLUS) c.attributes.slope = 2.0f; /* 2 x is exact */
         operands_create(&o, &c, &seed);
         for (int64_t i = 0; i < o.count[SLOT_X]; i++) {
             const float x = draw_number();

@@ -141,8 +141,8 @@ TEST_CASE(attention_is_differentiated_with_dropout_and_without) {
     }
 }
 
-/* Tests shared key/value heads, windows, attention to all keys, another width of v's heads, and a
- * scale. */
+/* The cases have shared key/value heads, windows, attention to all keys, another width of v's
+ * heads, and a scale. */
 TEST_CASE(grouped_attention_is_differentiated) {
     const cgp_op_attributes uses[] = {
         windowed_attributes(5, 0, 2, 3, 5, 4, 0.0),    windowed_attributes(70, 9, 1, 2, 4, 6, 0.3),
@@ -254,7 +254,7 @@ TEST_CASE(gradients_are_added_where_the_case_says_so) {
     runner_close(&on);
 }
 
-/* Sets one dx[k] at a time to NULL; the other gradients must not change. */
+/* The test sets one dx[k] at a time to NULL. The other gradients must not change. */
 TEST_CASE(a_gradient_that_is_not_wanted_is_left_out) {
     runner on = runner_open(&cgp__backend_ref, 1);
     for (int i = 0; i < CGP_OP_KINDS * CGP_OP_MAX_INPUTS; i++) {

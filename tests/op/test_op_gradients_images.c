@@ -54,8 +54,8 @@ TEST_CASE(conv2d_is_differentiated_in_every_shape) {
     }
 }
 
-/* Tests depthwise and other groups, and dilations with and without a common divisor with the
- * stride. */
+/* The cases have depthwise and other groups. Their dilations have, or do not have, a common divisor
+ * with the stride. */
 TEST_CASE(grouped_and_dilated_convolutions_are_differentiated) {
     static const cgp_op_kind ops[] = {CGP_OP_CONV2D, CGP_OP_CONV_TRANSPOSE2D};
     static const struct {
@@ -81,7 +81,7 @@ TEST_CASE(grouped_and_dilated_convolutions_are_differentiated) {
     }
 }
 
-/* Tests windows that overlap or leave gaps, and padding that adds pixels. */
+/* The cases have windows that overlap or leave gaps, and padding that adds pixels. */
 TEST_CASE(transposed_convolutions_are_differentiated_in_every_shape) {
     static const shape more[] = {{3, 4, {2, 3}, {3, 4}, {0, 0, 0, 0}},
                                  {2, 3, {1, 1}, {2, 3}, {-1, 0, 0, -2}}};

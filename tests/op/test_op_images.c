@@ -238,7 +238,7 @@ TEST_ON_BOTH(bce_of_large_logits_is_no_infinity) {
     operands_destroy(&o);
 }
 
-/* Tests differences of 0, below beta, equal to beta, and above beta, with both signs. */
+/* The differences are 0, below beta, equal to beta, and above beta, with both signs. */
 TEST_ON_BOTH(smooth_l1_is_linear_from_beta_on) {
     op_case c = {.op = CGP_OP_SMOOTH_L1, .attributes = element_loss_attributes(1, 6, 0.5), .n = 1};
     operands o;

@@ -21,8 +21,8 @@ static void statistics(const float *x, int64_t rows, int64_t width, int64_t chan
 }
 
 /* Check that y = (x - mean) rstd weight + bias. The tolerance is a few units in the last place of
- * the terms and of one deviation. A unit in the last place of mean rstd, which is 1e5 here, would
- * be too large a tolerance. */
+ * the terms and of one deviation. The product mean * rstd is 1e5 in this test; a unit in its last
+ * place would be too large a tolerance. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;

@@ -257,9 +257,9 @@ TEST_ON_BOTH(a_row_with_a_cache_is_that_row_of_attention) {
 
 /* --- inputs that are one value --- */
 
-/* If both inputs are the same value, the kernel adds dx[0] and dx[1] in one memory, which may also
- * be the memory of dy. The result must equal the sum of dx[0] and dx[1] from a run with separate
- * memory. */
+/* If both inputs are the same value, the kernel adds dx[0] and dx[1] in the same memory. This may
+ * also be the memory of dy. The result must equal the sum of dx[0] and dx[1] from a run with
+ * separate memory. */
 static void check_one_value(const op_case *c) {
     operands one, apart;
     op_case both = *c;
@@ -342,8 +342,8 @@ static void assert_state(const operands *o, int k, int64_t c, double want) {
                  want);
 }
 
-/* A commit at the end of the step sets the state to (1 - momentum) state + momentum statistics. The
- * state does not change before the commit. */
+/* A commit at the end of the step sets the state to (1 - momentum) * state + momentum * statistics.
+ * The state does not change before the commit. */
 TEST_ON_BOTH(training_moves_running_statistics_when_it_commits) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
@@ -431,7 +431,8 @@ TEST_ON_BOTH(dropout_follows_its_rule) {
 }
 
 /* With q = 0, query t gives equal weight to the keys 0 to t. Because v[j] is unit vector number j,
- * y shows each key's probability. It is 1 / (t + 1) / (1 - p), or 0 if dropout drops the key. */
+ * y shows each key's probability. The probability is 1 / (t + 1) / (1 - p), or 0 if dropout drops
+ * the key. */
 TEST_ON_BOTH(attention_follows_dropouts_rule) {
     tested = *state;
     static const int64_t all_rows[] = {1, 5, 64, 65, 130};

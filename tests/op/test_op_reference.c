@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_reference.c -- on ref and cpu, ops have PyTorch's values and gradients.
+/* test_op_reference.c -- on ref and cpu, ops give the same values and gradients as PyTorch.
  * tools/reference_ops.py computed the expected numbers in double. Most results are compared up to
  * rounding. Ops that only move elements or multiply small integers must match exactly. */
 #include "harness.h"
@@ -176,7 +176,7 @@ TEST_CASE(functions_are_those_of_pytorch) {
     json_decref(numbers);
 }
 
-/* Names of operands and of their gradients in the file of PyTorch's numbers. */
+/* Names of operands and of their gradients in the file of expected numbers. */
 static const struct {
     int slot, gradient;
     const char *name, *gradient_name;

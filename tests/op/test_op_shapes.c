@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes.c -- the shape rule of each op, the messages for refused inputs, and the range of
- * integers that an op accepts. Shapes do not include the number of samples, N. */
+/* test_op_shapes.c -- tests the shape rule of each op, the messages for refused inputs, and the
+ * range of integers that an op accepts. Shapes do not include the number of samples, N. */
 #include "shapes.h"
 
 TEST_CASE(every_kind_has_its_table) {

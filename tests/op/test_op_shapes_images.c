@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes_images.c -- the shape rules of ops over images, and the messages for refused
+/* test_op_shapes_images.c -- tests the shape rules of ops over images, and the messages for refused
  * inputs. Shapes do not include the number of samples, N. */
 #include "shapes.h"
 #include "sizes.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes_views.c -- the shape rules of ops that only move elements, and of products of
- * values: resulting shapes, and the messages for refused shapes. Shapes do not include the number
- * of samples, N. */
+/* test_op_shapes_views.c -- tests the shape rules of ops that only move elements, and of products
+ * of values. The tests check the resulting shapes, and the messages for refused shapes. Shapes do
+ * not include the number of samples, N. */
 #include "shapes.h"
 
 #define IMAGE F32(6, 7, 3)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_threads.c -- a kernel's result does not depend, bit for bit, on the number of threads or
- * the size of caches.
+/* test_op_threads.c -- a kernel's result is bit-identical for all numbers of threads and all sizes
+ * of caches.
  *
  * Every op and direction runs on devices of 1, 2, 3 and 5 threads, with different cache sizes. Most
  * shapes are large enough to be split among threads (threads.h, gemm.c). Their lengths are not
@@ -142,7 +142,7 @@ TEST_CASE(updates_and_norms_give_the_same_bits) {
     }
 }
 
-/* Uses more blocks of 16384 elements than the buffer of partial sums can hold. */
+/* The tensor has more blocks of 16384 elements than the buffer of partial sums can hold. */
 TEST_CASE(the_first_number_that_is_not_finite_is_the_same) {
     enum { MANY = 300 * 16384 + 7 };
     const int at[] = {MANY - 1, 256 * 16384, 256 * 16384 - 1, 16385, 16384, 16383, 0};
@@ -182,8 +182,8 @@ static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t wid
     return draw_attributes(op, is_window_op(op) ? rows / 4 + 1 : rows, width, 0, &seed);
 }
 
-/* Draw a case with one to a dozen blocks of elements, or one time in four with less than a
- * block. */
+/* Draw a case. In three of four draws, the case has one to a dozen blocks of elements; otherwise it
+ * has less than a block. */
 static op_case case_of(cgp_op_kind op) {
     const int64_t width = draw_width(), max = test_random(&seed) % 4 ? 200000 : 10000;
     op_case c = draw_case(op, 4, &seed);

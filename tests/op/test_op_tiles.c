@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_tiles.c -- GEMM in bf16 with AVX512_BF16 and with AMX, compared bit for bit with
- * tiles.h's simple loops. Also tests which of the two a device uses.
+ * tiles.h's simple loops. The file also tests which of the two instruction sets a device uses.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
@@ -13,8 +13,8 @@
 
 static uint64_t seed;
 static runner cpu, parallel; /* devices with one and with three threads */
-/* Two devices: the first one's GEMM uses AVX512_BF16, the second one's uses AMX, or fake tiles on a
- * processor without AMX. */
+/* Two devices. GEMMs of `by_vectors` use AVX512_BF16. GEMMs of `by_tiles` use AMX, or fake tiles on
+ * a processor without AMX. */
 static runner by_vectors, by_tiles;
 
 static void need_tiles(void) {
@@ -216,7 +216,7 @@ typedef struct head {
     float *y, *max, *log_sum, *dq, *dk, *dv;
 } head;
 
-/* Computes y, max and log_sum of one tile of queries. */
+/* Compute y, max and log_sum of one tile of queries. */
 static void plain_forward(const head *h, cgp__cpu_scores *a) {
     const int64_t row = 3 * h->width, seen = a->width;
     plainly(a->rows, seen, h->depth, cgp__rows(CGP_F32, h->q + a->first * row, row),
@@ -227,8 +227,8 @@ static void plain_forward(const head *h, cgp__cpu_scores *a) {
             false);
 }
 
-/* Computes dq of one tile of queries, and adds the tile's terms to dk and dv in f32. For keys that
- * no earlier tile reads, it sets dk and dv instead. */
+/* Compute dq of one tile of queries, and add the tile's terms to dk and dv in f32. For keys that no
+ * earlier tile reads, set dk and dv instead. */
 static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
     const int64_t row = 3 * h->width, seen = a->width, first = a->first;
     const cgp__matrix q = cgp__rows(CGP_F32, h->q + first * row, row);

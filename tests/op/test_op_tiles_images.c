@@ -12,7 +12,7 @@
 static uint64_t seed;
 static runner cpu, parallel, by_tiles; /* 1 thread, 3 threads, (fake) AMX */
 
-/* Make the windows of x as a matrix [n OH OW, KH KW in]. */
+/* Return the windows of x as a matrix [n * OH * OW, KH * KW * in]. */
 static float *windows_of(const operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
     const int64_t k = g->in * g->windows.kernel_height * g->windows.kernel_width;

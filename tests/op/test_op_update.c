@@ -240,8 +240,8 @@ TEST_CASE(an_element_does_not_depend_on_its_place) {
     }
 }
 
-/* Updates a list of more tensors than one kernel call takes. The tensors have any alignment, and
- * some tensors are empty. */
+/* The test updates a list of more tensors than one kernel call takes. The tensors have any
+ * alignment, and some tensors are empty. */
 TEST_CASE(a_list_of_updates_is_one_after_the_other) {
     enum { PARTS = 300 };
     const runner *const on[] = {&ref, &cpu};
@@ -294,8 +294,8 @@ TEST_CASE(a_scaled_gradient_is_one_that_came_so) {
     }
 }
 
-/* Puts a number that is not finite at every index of tensors of every length, after numbers at the
- * limits of the finite range. */
+/* The test puts a number that is not finite at every index of tensors of many lengths, after
+ * numbers at the limits of the finite range. */
 TEST_CASE(the_first_number_that_is_not_finite_is_found) {
     const runner *const on[] = {&ref, &cpu};
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY},

@@ -19,7 +19,7 @@ typedef struct runner {
     int threads;
 } runner;
 
-/* Options of a device whose threads are not pinned. */
+/* Return options of a device whose threads are not pinned. */
 static inline cgp_device_options device_options(int threads) {
     return (cgp_device_options){.struct_size = sizeof(cgp_device_options), .threads = threads};
 }

@@ -26,7 +26,7 @@ static inline float rounded(float x) {
     return cgp__bf16_to_float(cgp__bf16_from_float(flushed(x)));
 }
 
-/* Return sum + a b. The product of two bf16 numbers is exact unless it is denormal. */
+/* Return `sum + a b`. The product of two bf16 numbers is exact unless the product is denormal. */
 static inline float add_product(float sum, float a, float b) {
     const float product = a * b;
     return flushed(fabsf(product) < 0x1p-110f ? fmaf(a, b, sum) : sum + product);
@@ -62,7 +62,7 @@ static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float bef
     return p->type == CGP_BF16 ? rounded(c) : c;
 }
 
-/* Set c to a b + bias by the rule of GEMM in bf16. With `add`, the previous value of c is added
+/* Set c to `a b + bias` by the rule of GEMM in bf16. If `add` is true, add the previous value of c
  * too. */
 static inline void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
                            const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {

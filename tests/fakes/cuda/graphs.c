@@ -7,8 +7,8 @@
  * enqueues branch 0 in the launch's stream, and each other branch in a separate stream
  * (cgp__shim_branch_of()), with the same records and waits.
  *
- * Calls that CUDA forbids during a capture fail: memory calls, waits of the host, waits for events
- * that were recorded outside the capture, copies with pageable host memory, and copies between
+ * Calls that CUDA forbids during a capture fail. These are memory calls, waits of the host, waits
+ * for events recorded outside the capture, copies with pageable host memory, and copies between
  * devices. As in CUDA, such a call also invalidates the capture. */
 #include <stdlib.h>
 
