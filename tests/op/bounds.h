@@ -91,8 +91,8 @@ static inline bool is_saved(int slot) {
 }
 
 /* Return the error bound of attention. Before scaling, the largest score is a sum of `depth`
- * products. Both factors are at most 2, so each term is at most 4. The other results are weighted
- * means over keys of values up to 2. */
+ * products. Both factors are at most 2, so each term is at most 4. All other results are means of
+ * values up to 2, weighted over the keys. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     const double depth = fmax((double)depth_of(g), (double)value_width_of(g));
     if (is_saved(slot)) return (bound){U * (16 + (slot == SLOT_SAVED ? 4 : 1) * depth), 4 * U};

@@ -333,8 +333,8 @@ static inline double case_work(const op_case *c) {
     return rows * window * (double)g->out;
 }
 
-/* Draw cases for every length x width; for GEMMs, length x width x width. Check one in
- * one_in(`rarely`) of the drawn cases. */
+/* Draw a case for every combination of a length and a width; for GEMMs, of a length and two widths.
+ * Check one in one_in(`rarely`) of the drawn cases. */
 static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};

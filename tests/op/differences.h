@@ -2,9 +2,9 @@
 /* differences.h -- compares the ref backend's backward with finite differences of its forward
  * (Richardson extrapolation).
  *
- * The scalar function is L(x) = sum(y r) with r = dy, or the loss times its scale. It is summed in
- * double from y in float. With D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the estimate of
- * the derivative is (4 D(h/2) - D(h)) / 3. The error of the estimate is less than
+ * The scalar function is L(x) = sum(y r) with r = dy. For a loss op, L is the loss times its scale.
+ * L is summed in double from y in float. With D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the
+ * estimate of the derivative is (4 D(h/2) - D(h)) / 3. The error of the estimate is less than
  *
  *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h); the estimate removes most of it
  *   + 4 u |y r| / h      each y is rounded independently by at most u |y|, u = 2^-24, so

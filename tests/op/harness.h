@@ -8,8 +8,8 @@
  *
  * Each operand has its own host memory (there.h copies it to devices with other memory). An operand
  * begins `shift` floats after a multiple of 64 bytes; state and accumulator begin at a multiple of
- * 64 bytes. Guards lie before and after each operand, and op_run checks the guards. dx[k] shares
- * memory with dy or x[0], and y with x[k], only if a test calls operands_alias.
+ * 64 bytes. Guards lie before and after each operand, and op_run checks the guards. Operands share
+ * memory only if a test calls operands_alias: dx[k] with dy or x[0], or y with x[k].
  *
  * A case in bf16 also stores its operands as floats. op_run rounds these floats to separate bf16
  * arrays, which share memory and have guards in the same way. After the run, op_run widens the
@@ -528,8 +528,8 @@ static inline bool may_use_library(const runner *on, const op_case *c) {
 #define ON_ONE(property, runner)                                                                   \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
-/* Read the loss. Only the forward pass of a loss writes a loss word, and it writes no word other
- * than that of its loss and micro-batch. */
+/* Read the loss. Only the forward pass of a loss writes a loss word. It writes only the word of its
+ * loss and micro-batch. */
 static inline void take_loss(operands *o, cgp_op_direction direction, const double *losses,
                              const double *before) {
     const int word = LOSS_WORD + LOSS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_check.c -- cgp_op_check() accepts custom ops that keep the contract. For any other
- * op, its message names the broken rule. */
+/* test_custom_check.c -- cgp_op_check() accepts custom ops that keep the contract. If an op breaks
+ * the contract, the message names the broken rule. */
 #include "custom_ops.h"
 #include "support.h"
 
@@ -176,7 +176,7 @@ TEST_CASE(memory_is_written_whole_and_nothing_else) {
     expect(&op, "op square: forward: y, element 0 ");
 }
 
-/* Computes y[i] from x[i + 1]. This is correct, but not if y overwrites x in place. */
+/* Compute y[i] from x[i + 1]. This is correct only if y does not overwrite x in place. */
 static cgp_status shifted(const cgp_op_run *run) {
     const float *x = run->x[0];
     const int64_t n = test_custom_count(run);
@@ -266,7 +266,7 @@ TEST_CASE(state_is_tried) {
     expect(&op, "op meter: end_of_step: state[0] depends on the contents of `accumulator`");
 }
 
-/* Computes dx[1] from x[0], although writing dx[0] may have overwritten x[0]. */
+/* Compute dx[1] from x[0], although writing dx[0] may have overwritten x[0]. */
 static cgp_status loss_in_two_loops(const cgp_op_run *run) {
     const float *x = run->x[0], *t = run->x[1];
     for (int64_t i = 0; i < test_custom_count(run) && run->dx[0]; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_accuracy.c -- cross-entropy and attention compared with float64, for logits and scores of
- * 0 to 1e8, with several equal maxima. The tests print the largest error of a gradient for each
+/* test_op_accuracy.c -- compares cross-entropy and attention with float64, for logits and scores of
+ * 0 to 1e8 and with several equal maxima. The tests print the largest error of a gradient for each
  * size. For cross-entropy, the error is relative to the loss' scale. For attention, it is relative
  * to the sum of the terms' magnitudes.
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_attention.c -- properties of attention on each backend. Results do not depend on whether
- * q, k and v are fused or separate, nor on the operands' addresses. A causal row depends only on
- * the keys up to its position. Several query heads may share a key/value head. Several inputs may
- * be the same value. */
+/* test_op_attention.c -- tests properties of attention on each backend. Results do not depend on
+ * whether q, k and v are fused or separate, nor on the operands' addresses. A causal row depends
+ * only on the keys up to its position. Several query heads may share a key/value head. Several
+ * inputs may be the same value. */
 #include "harness.h"
 
 static uint64_t seed;

@@ -20,9 +20,9 @@ static void statistics(const float *x, int64_t rows, int64_t width, int64_t chan
     *rstd = 1.0 / sqrt(squares / count + eps);
 }
 
-/* Check that y = (x - mean) rstd weight + bias. The tolerance is a few units in the last place of
- * the terms and of one deviation. The product mean * rstd is 1e5 in this test; a unit in its last
- * place would be too large a tolerance. */
+/* Check that y = (x - mean) * rstd * weight + bias. The tolerance is a few units in the last place
+ * of the terms and of one deviation. The product mean * rstd is 1e5 in this test; a unit in its
+ * last place would be too large a tolerance. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_properties.c -- properties of each backend, mostly bit for bit. Kernels give equal
- * results in place and out of place. A sample's result does not depend on other samples. If two
- * inputs are the same value, their gradients are added up. Dropout masks follow their rule, fewer
- * samples need no more workspace, and BATCH_NORM updates its running statistics. */
+/* test_op_properties.c -- tests properties of each backend; most results are compared bit for bit.
+ * Kernels give equal results in place and out of place. A sample's result does not depend on other
+ * samples. If two inputs are the same value, their gradients are added up. Dropout masks follow
+ * their rule, fewer samples need no more workspace, and BATCH_NORM updates its running
+ * statistics. */
 #include "harness.h"
 
 static uint64_t seed;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles.c -- GEMM in bf16 with AVX512_BF16 and with AMX, compared bit for bit with
- * tiles.h's simple loops. The file also tests which of the two instruction sets a device uses.
+/* test_op_tiles.c -- compares GEMM in bf16, with AVX512_BF16 and with AMX, bit for bit with the
+ * simple loops in tiles.h. The file also tests which of the two instruction sets a device uses.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16

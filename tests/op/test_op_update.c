@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_update.c -- optimizer updates: ref is compared with values computed by hand, and cpu with
- * ref, for sizes with and without tails. An element's result does not depend on its index. An
- * update with `gradient_scale` equals an update with a scaled gradient. */
+/* test_op_update.c -- tests optimizer updates. The results of ref are compared with values computed
+ * by hand, and the results of cpu with ref, for sizes with and without tails. An element's result
+ * does not depend on its index. An update with `gradient_scale` equals an update with a scaled
+ * gradient. */
 #include "harness.h"
 
 #include <float.h>

@@ -6,9 +6,9 @@
 #         > argument_calls.h
 #
 # arguments.txt has an expression for each type of parameter, expressions for single parameters, and
-# the pointers that may be NULL. It is an error if a function is exported but in no header, or in a
-# header but not exported. A type without an expression, or an unused line of arguments.txt, is also
-# an error.
+# the pointers that may be NULL. It is an error if an exported function is in no header, or if a
+# function of a header is not exported. A type without an expression, or an unused line of
+# arguments.txt, is also an error.
 function complain(text) {
     print "arguments.awk: " text > "/dev/stderr"
     failed = 1

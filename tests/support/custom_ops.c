@@ -125,7 +125,7 @@ static cgp_status rms_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Compute dx = s g - x s^3 mean(g x), where g = dy weight and s is the saved scale. */
+/* Compute dx = s * g - x * s^3 * mean(g * x), where g = dy * weight and s is the saved scale. */
 static cgp_status rms_input(const cgp_op_run *run) {
     const int64_t rows = rows_of(run), C = width_of(&run->node->inputs[0]);
     for (int64_t r = 0; r < rows; r++) {

@@ -19,7 +19,7 @@
  *  bucket    a number 0 .. K - 1 [...]      -                      integers; attributes: int64_t K
  *  gain      x weight[ids]                  I: ids, W: saved, ids  checked integers; int64_t K
  *  squares   (loss) sum of (x - t)^2 / 2    I: x, t                both may have gradients
- *  weighted  (loss) the same over rows      I: x, t                counts rows with t[0] > 0
+ *  weighted  (loss) like squares            I: x, t                only rows with t[0] > 0 count
  */
 extern const cgp_op test_custom_scale, test_custom_rms, test_custom_sigmoid, test_custom_product,
     test_custom_noise, test_custom_meter, test_custom_bias, test_custom_bucket, test_custom_gain,

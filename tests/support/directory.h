@@ -9,8 +9,8 @@
 
 extern char test_directory[64];
 
-/* Functions for a cmocka group: its set-up makes the directory, its tear-down deletes the
- * directory. The set-up of a test empties the directory. */
+/* Functions for a cmocka group. The set-up of the group makes the directory, and the tear-down of
+ * the group deletes it. The set-up of a test empties the directory. */
 int test_make_directory(void **state);
 int test_remove_directory(void **state);
 int test_empty_before(void **state);
@@ -32,8 +32,8 @@ void test_write_file(const char *path, const void *bytes, size_t count);
 int test_read_file(const char *path, char bytes[4096]);
 void test_assert_file(const char *path, const char *expected);
 
-/* Set a locale with a decimal comma (0,5). It is an installed locale, or one made in the directory.
- * Return the locale's name, or NULL if there is none. */
+/* Set a locale with a decimal comma (0,5). If no such locale is installed, make one in the
+ * directory. Return the locale's name, or NULL if there is none. */
 const char *test_set_comma_locale(void);
 /* Make a locale in the directory and set it, for example with "de_DE" and "UTF-8". Return the
  * locale's name, or NULL if localedef is missing. */

@@ -31,10 +31,11 @@ extern test_extras test_graph_extras;
 cgp_model *test_gpt2(const test_sizes *sizes);
 
 /* Build and finish a random graph, with `layers` layers between an embedding and a head. `state` is
- * the random generator's state. Its ops are linears, norms, products, activations, attention,
- * dropout, sums and differences of values from any earlier layer, and custom ops (custom_ops.h).
- * Values may have several uses, and ops may share parameters. The graph may compute integers, and
- * may have a second integer input, a float input, and further losses in the middle. */
+ * the random generator's state. The graph's ops are linears, norms, products, activations,
+ * attention, dropout, sums and differences of values from any earlier layer, and custom ops
+ * (custom_ops.h). Values may have several uses, and ops may share parameters. The graph may compute
+ * integers, and may have a second integer input, a float input, and further losses in the
+ * middle. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
 /* Build and finish a random graph over small images, with `layers` layers between a stem and a
@@ -50,7 +51,8 @@ cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes);
 void test_random_freeze(uint64_t *state, cgp_model *model);
 
 /* Random inputs for a model of graphs.c or images.c. Some targets are ignored. A mask has numbers
- * from 0 to 1, and other floats are from -1 to 1. Other integers are below the vocabulary size. */
+ * from 0 to 1; all other floats are from -1 to 1. Integers other than ignored targets are below the
+ * vocabulary size. */
 typedef struct test_batch {
     cgp_tensor tensors[4];
     const cgp_tensor *inputs[4];
@@ -71,8 +73,8 @@ typedef struct test_results {
 void test_results_make(test_results *results, const cgp_model *model, int64_t samples);
 void test_results_release(test_results *results);
 
-/* Return checksums of the outputs or of the input gradients, which depend on the position of each
- * element. */
+/* Return a checksum of the outputs, or of the input gradients. A checksum depends on the position
+ * of each element. */
 double test_results_outputs(const test_results *results);
 double test_results_gradients(const test_results *results);
 

@@ -139,7 +139,7 @@ static void widen(int *from, int *to, int step) {
 
 /* Find the first and the last backward step that reads value `v`. A step reads `v` if the op's
  * backward needs `v`, or if the step recomputes an output from `v`. The caller goes from the last
- * node to the first, so it already knows which ops that read `v` are recomputed. */
+ * node to the first, so it has already determined which ops that read `v` are recomputed. */
 static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {
@@ -162,9 +162,9 @@ static void find_steps(replay *r, int v, int *from, int *to) {
     }
 }
 
-/* Find the values that the mode +selective recomputes. The output of a cheap op is recomputed under
- * two conditions. Backward reads the output. Each input of the op is also read by backward, or
- * comes from another stage. */
+/* Find the values that the mode +selective recomputes. The output of a cheap op is recomputed if
+ * two conditions hold. First, backward reads the output. Second, each input of the op is also read
+ * by backward, or comes from another stage. */
 static void find_recomputed(replay *r) {
     bool *recomputed = calloc((size_t)r->model->n_values, sizeof *recomputed);
     int from, to;
@@ -342,7 +342,7 @@ static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x,
                                                                                    : ANYWHERE;
 }
 
-/* Count the values that a backward step recomputes as memory in use. */
+/* Add the values that a backward step recomputes to the memory in use. */
 static void recompute(const replay *r, cells *c, int *where, const bool *over_x, int step) {
     for (int v = 0; v < r->model->n_values; v++) {
         if (r->recomputed_from[v] != step) continue;

@@ -95,7 +95,7 @@ static void check_footprint(const footprint *before) {
     if (now.temporaries) complain("%d temporary files are left", now.temporaries);
 }
 
-/* Run the scenario with the allocation `chosen` failing. Return true if the run succeeded and no
+/* Run the scenario, and let the allocation `chosen` fail. Return true if the run succeeded and no
  * API call reported the failure. */
 static bool check_place(scenario *act, shortage chosen, const outcome *expected,
                         const footprint *before) {

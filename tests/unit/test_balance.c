@@ -38,8 +38,8 @@ static cgp_model *row_of_layers(uint64_t *state, int layers) {
     return model;
 }
 
-/* Make a CSV table: GPipe's order of actions, with stages on random devices. Every device runs its
- * actions in one global order, so the schedule cannot deadlock. */
+/* Make a schedule from a CSV table with GPipe's order of actions. Stages are on random devices.
+ * Every device runs its actions in one global order, so the schedule cannot deadlock. */
 static cgp_schedule *random_table(uint64_t *state, int devices, int stages, int chunks) {
     char text[8192] = "";
     int device_of[MAX_STAGES];
@@ -269,7 +269,7 @@ static void assert_settled(const cgp_model *model, const char *spec, const cgp_p
     assert_ok(cgp_plan_create(&plan, model, o));
     memcpy(balance, cgp_plan_balance(plan), (size_t)stages * sizeof *balance);
     const double found = makespan_of(plan, o, (rows){costs, NULL});
-    /* the plan's own makespan also includes costs that layers of a stage share, which are small */
+    /* the plan's own makespan also includes the small costs that layers of a stage share */
     assert_true(fabs(found / cgp_plan_timeline(plan)->makespan - 1) < 0.02);
     cgp_plan_destroy(plan);
     for (int j = 0; j < 2 * (stages - 1); j++) {

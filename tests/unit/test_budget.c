@@ -53,7 +53,7 @@ static double best_choice(const cgp__chain *c, int step, int64_t bytes, int64_t 
 }
 
 /* Check that a point's bytes and time are the sums over its recomputed segments and kept steps, and
- * its work is the largest work of a segment. */
+ * that its work is the largest work of a segment. */
 static void check_point(const cgp__chain *c, const cgp__frontier *f, const cgp__frontier_point *p) {
     int64_t bytes = 0, work = 0;
     double time = 0;
@@ -106,7 +106,8 @@ static int64_t smallest(const cgp__frontier *f) {
     return f->points[f->n - 1].bytes + f->points[f->n - 1].work;
 }
 
-/* A frontier with few states has fewer points, but every point is a valid choice. */
+/* A frontier with few states has fewer points, but every point is a valid choice. The fastest and
+ * the smallest point are as good as those of the full frontier. */
 TEST_CASE(thinned_frontiers_have_both_ends) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(100); round++) {
@@ -183,11 +184,13 @@ static double best_mode(const cgp_model *model, const cgp_plan_options *options)
     return best;
 }
 
-/* A plan by budget stays within its limit, and no other mode within the limit is faster. */
+/* A plan with mode `budget` stays within its limit, and no plan with another mode within the limit
+ * is faster. */
 TEST_CASE(budgets_are_kept_and_as_fast_as_every_mode) {
     uint64_t state = test_seed();
     int faster = 0, alone = 0, checked = 0;
-    /* Few models have a limit at which budget is faster, so draw until one has appeared. */
+    /* Few models have a limit at which mode `budget` is faster, so draw until such a model has
+     * appeared. */
     for (int round = 0; round < test_scaled(24) || (round < 240 && !(alone && faster)); round++) {
         int balance[64], again = 0;
         cgp_plan_options o;
@@ -250,7 +253,8 @@ TEST_CASE(the_least_limit_is_exact) {
     }
 }
 
-/* Mode `budget` is refused without a memory limit, and for a schedule without a plan. */
+/* Mode `budget` is refused without a memory limit. It is also refused for a schedule that belongs
+ * to no plan. */
 TEST_CASE(budgets_need_a_limit_and_a_plan) {
     uint64_t state = test_seed();
     int balance[64];
@@ -268,9 +272,9 @@ TEST_CASE(budgets_need_a_limit_and_a_plan) {
     cgp_model_destroy(model);
 }
 
-/* The model computes n = layer_norm(x), q = 8 n by three additions, and n q + side. Backward of the
- * product reads n and q. If both are recomputed for that call, n must stay in memory after the last
- * addition has read n. */
+/* The model computes n = layer_norm(x), then q = 8 * n by three additions, then n * q + side.
+ * Backward of the product reads n and q. If both are recomputed for that call, n must stay in
+ * memory after the last addition has read n. */
 static cgp_model *eight_squares(void) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
     cgp_model *model = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_clean.c -- tests what cleaning a run directory deletes. Entries stay if their
- * writer is alive: in this process, in another process, or on another host. */
+/* test_checkpoint_clean.c -- tests what cleaning a run directory deletes. An entry stays if its
+ * writer may still be alive: in this process, in another process, or on another host. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif

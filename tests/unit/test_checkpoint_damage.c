@@ -227,8 +227,8 @@ TEST_CASE(every_damaged_block_is_counted) {
                    "differs; the file has 2097157 bytes, expected 2101473)");
 }
 
-/* With only three free descriptors, checkpoint.json can be read (run, checkpoint, file), but no
- * checkpoint can be checked completely, which needs four. */
+/* With only three free descriptors, checkpoint.json can be read (run, checkpoint, file). But a
+ * complete check of a checkpoint needs four descriptors. */
 TEST_CASE(what_could_not_be_looked_for_is_not_denied) {
     static const char *const unknown = "; not all checkpoints before it could be read";
     make_run();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_links.c -- symbolic links in a run directory and in a checkpoint. No file outside
- * is read, replaced or deleted through a link. The run directory itself may be a link. */
+/* test_checkpoint_links.c -- tests symbolic links in a run directory and in a checkpoint. No file
+ * outside the run directory is read, replaced or deleted through a link. The run directory itself
+ * may be a link. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_clocks.c -- clocks of ranks. Among several readings, the reading with the shortest round
- * trip is kept. Times are mapped to rank 0's clock within the uncertainty. */
+/* test_clocks.c -- tests clocks of ranks. Among several readings of a clock, the reading with the
+ * shortest round trip is kept. Times are mapped to rank 0's clock within the uncertainty. */
 #include "support.h"
 
 #include "pipeline/run/clocks.h"
@@ -69,7 +69,8 @@ TEST_CASE(times_are_within_the_uncertainty) {
     cgp__clocks_destroy(clocks);
 }
 
-/* Mapping to rank 0's clock keeps the order of a rank's times, even before and after a reading. */
+/* Mapping to rank 0's clock keeps the order of a rank's times. Times are before, between and after
+ * the readings. */
 TEST_CASE(a_rank_keeps_its_order) {
     uint64_t state = test_seed();
     cgp__clocks *clocks = new_clocks();

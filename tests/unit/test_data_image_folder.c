@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_image_folder.c -- image folders: classes are sorted by name, every image is read once
- * per pass, bits do not depend on the number of workers, and broken files are replaced. */
+/* test_data_image_folder.c -- tests image folders. Classes are sorted by name, and every image is
+ * read once per pass. Bits do not depend on the number of workers, and broken files are
+ * replaced. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "pictures.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_in_memory.c -- tests CIFAR and MNIST, read from files of a few images. Samples equal
- * the bytes of the files. An invalid file is refused with its name, the offset and the value. */
+ * the bytes of the files. If a file is invalid, the message states its name, the offset and the
+ * value. */
 #include "directory.h"
 
 #include <cgpipe/images.h>

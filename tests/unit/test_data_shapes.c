@@ -63,7 +63,7 @@ TEST_CASE(classes_are_named_and_equally_frequent) {
         assert_in_range(labels[0], 0, CLASSES - 1);
         counts[labels[0]]++;
     }
-    for (int k = 0; k < CLASSES; k++) { /* mean 200, deviation sqrt(2000 0.1 0.9) = 13.4 */
+    for (int k = 0; k < CLASSES; k++) { /* mean 200, deviation sqrt(2000 * 0.1 * 0.9) = 13.4 */
         assert_in_range(counts[k], 200 - 5 * 14, 200 + 5 * 14);
         for (int j = 0; j < k; j++)
             assert_string_not_equal(cgp_data_class_name(data, j), cgp_data_class_name(data, k));
@@ -103,7 +103,7 @@ TEST_CASE(a_mask_is_where_the_shape_stands_out_from_its_background) {
             /* A shape's contrast is 0.35 to 0.55. Clutter, the background's gradient and
              * half-covered pixels reduce it. */
             assert_true(fabs(c) > 0.2 && fabs(c) < 0.65);
-            assert_true(area > 0.02 && area < 0.6); /* the largest disc has pi 0.42^2 = 0.55 */
+            assert_true(area > 0.02 && area < 0.6); /* the largest disc has pi * 0.42^2 = 0.55 */
         }
     }
     assert_in_range(lighter, 240, 350); /* 300 expected, deviation 8.7 */

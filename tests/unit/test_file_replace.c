@@ -163,7 +163,7 @@ TEST_CASE(the_longest_names_and_names_without_directory_work) {
 }
 
 /* On a host without /proc, two processes may have the same name in cgp_process_name(). A process
- * does not overwrite the other's temporary files. */
+ * does not overwrite temporary files of another process. */
 TEST_CASE(temporary_files_of_others_are_not_touched) {
     char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];
     assert_ok(cgp_process_name(process));

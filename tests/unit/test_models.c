@@ -41,7 +41,8 @@ static void assert_published(const published *cases, size_t count) {
 
 /* --- parameters and layers --- */
 
-/* Check torchvision's numbers of parameters. A basic block has 8 layers, a bottleneck 11. */
+/* Check torchvision's numbers of parameters. A basic block has 8 layers; a bottleneck block has
+ * 11. */
 TEST_CASE(resnet_has_the_published_layers_and_parameters) {
     static const published cases[] = {
         {"resnet", 370, 44549160},

@@ -165,8 +165,8 @@ TEST_CASE(known_hard_cases_are_solved) {
 
 enum { SIZES = 3 };
 
-/* Compare costs, interpolated for sizes between and beyond three measured sizes, with costs
- * computed by hand. */
+/* Interpolate costs for sizes between and beyond three measured sizes. Compare the results with
+ * costs computed by hand. */
 TEST_CASE(costs_are_interpolated_between_sizes) {
     const int64_t samples[SIZES] = {1, 4, 8};
     const cgp_layer_cost rows[SIZES][2] = {

@@ -221,7 +221,7 @@ TEST_CASE(types_without_use_are_listed_and_skipped_over) {
     cgp_safetensors_close(file);
 }
 
-/* Return the value of an f16 by definition: sign 2^(exponent - 15) (1 + fraction / 1024). */
+/* Return the value of an f16 by definition: sign * 2^(exponent - 15) * (1 + fraction / 1024). */
 static double value_of_half(int half) {
     const int exponent = half >> 10 & 31, fraction = half & 1023;
     const double sign = half >> 15 ? -1 : 1;

@@ -309,8 +309,8 @@ TEST_CASE(texts_may_be_split_at_the_split_point) {
     free(parts.ids);
 }
 
-/* Encoding half a million equal characters does not take quadratic time, which would be hours,
- * whichever character it is. */
+/* Encoding half a million equal characters does not take quadratic time, whichever character it is.
+ * Quadratic time would be hours. */
 TEST_CASE(long_runs_take_no_longer_a_byte) {
     enum { LONG = 1 << 19 };
     static const char *const kinds[] = {

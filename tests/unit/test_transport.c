@@ -179,8 +179,8 @@ static void a_wait_without_a_message_ends_in_time(void **unused) {
     }
 }
 
-/* A take with a time limit ends when its message arrives. A different message does not end the
- * wait. */
+/* A take with a time limit ends when the requested message arrives. A different message does not
+ * end the wait. */
 static void a_wait_with_a_limit_ends_with_its_message(void **unused) {
     (void)unused;
     for (int k = 0; k < SPINS; k++) {

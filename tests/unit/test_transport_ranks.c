@@ -20,8 +20,8 @@ static void run_on_ranks(void *(*run)(void *)) {
     }
 }
 
-/* In round i, rank r contributes (r + 1) i % 5 bytes with the value r + 1. Return true if `all` has
- * the bytes of all ranks in order, followed by a zero. */
+/* In round i, rank r contributes (r + 1) * i % 5 bytes with the value r + 1. Return true if `all`
+ * has the bytes of all ranks in order, followed by a zero. */
 static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     for (int r = 0; r < n; r++) {
         for (size_t k = 0; k < bytes[r]; k++) {
