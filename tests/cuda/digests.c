@@ -124,8 +124,8 @@ static void print_case(const op_case *c, int number, uint64_t *seed) {
     operands_destroy(&o);
 }
 
-/* Run a case on tensor cores, only so that sanitizers check it. The case has no digest, because the
- * order in which tensor cores add depends on the GPU and on cuBLASLt. */
+/* Run a case on tensor cores, so that sanitizers check the kernels. The case has no digest, because
+ * the order in which tensor cores add depends on the GPU and on cuBLASLt. */
 static void run_case(const op_case *c, uint64_t *seed) {
     operands o;
     operands_create_bent(&o, c, seed);

@@ -95,7 +95,7 @@ static void check_log(double x) {
     if (!(error <= 0.9 * unit)) fail_msg("log(%a) is off by %.3f units", x, error / unit);
 }
 
-/* Also tests arguments near 1, where the logarithm is small. */
+/* Some arguments are near 1, where the logarithm is small. */
 TEST_CASE(log_is_near_libms) {
     for (uint64_t exponent = 1; exponent < 2047; exponent++) {
         for (int i = 0; i < 512; i++) {

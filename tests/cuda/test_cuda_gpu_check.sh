@@ -136,8 +136,8 @@ says '^gpu_check: .*/tree: expected a new directory or an older pack, found othe
 says '^gpu_check: .*: expected a build, found no cgpipe$'
 built=$build
 
-# alone SECONDS <LINES : run lines of Python after set-up of a check of backend `cuda`, for which
-# the external programs are fakes.
+# alone SECONDS <LINES : run lines of Python after setting up a check of backend `cuda`. All
+# external programs are fakes.
 alone() {
     PATH=$work/bin:$PATH python3 - "$source_dir" "$work" "$1" >"$work/out" 2>&1 <<END
 import pathlib, sys, time

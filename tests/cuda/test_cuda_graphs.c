@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_graphs.c -- captured graphs of cuda, on cuda-host's runtime. Training with graphs is
- * bit-identical to training without graphs. A launch that is missing from a graph is detected, and
- * so is every failed call. */
+/* test_cuda_graphs.c -- tests captured graphs of cuda, on cuda-host's runtime. Training with graphs
+ * is bit-identical to training without graphs. A launch that is missing from a graph is detected,
+ * and so is every failed call. */
 #include "graphs.h"
 #include "in_program.h"
 
@@ -53,8 +53,8 @@ TEST_CASE(a_captured_graph_runs_at_each_launch) {
     b->device.destroy(device);
 }
 
-/* Create a device, capture and launch a graph on it, and destroy it; return the first failure. With
- * `wrong`, make a call that is illegal during a capture. */
+/* Create a device, capture and launch a graph on it, and destroy it; return the first failure. If
+ * `wrong` is true, make a call that is illegal during a capture. */
 static cgp_status live(bool wrong) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
     cgp_device *device = NULL;

@@ -68,8 +68,8 @@ TEST_CASE(a_sum_is_the_models) {
         {16, 2, true, 1.0, {0x1p-24, 0x1p-25}, 1.0 + 0x1p-23},
         {16, 2, false, 1.0, {0x1p-24, 0x1p-25}, 1.0},
         {16, 2, false, -1.0, {-0x1p-24, -0x1p-25}, -1.0},
-        /* two terms cancel: a small term in the same block is lost, a small term in a later block
-         * is kept */
+        /* two terms cancel: a small term in the same block is lost, but a small term in a later
+         * block is kept */
         {16, 2, false, 0.0, {1.0, -1.0, 0x1p-25}, 0x1p-25},
         {16, 2, false, 0.0, {1.0, -1.0, 0x1p-26}, 0.0},
         {4, 2, false, 0.0, {1.0, -1.0, 0.0, 0.0, 0x1p-26}, 0x1p-26},

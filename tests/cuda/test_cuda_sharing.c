@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_sharing.c -- memory and events that two processes share, on cuda-host's runtime. A
- * child process exports memory and an event, and the test imports them. */
+/* test_cuda_sharing.c -- tests memory and events that two processes share, on cuda-host's runtime.
+ * A child process exports memory and an event, and the test imports them. */
 #include "in_program.h"
 
 #include <signal.h>
@@ -29,7 +29,7 @@ typedef struct handles {
  * byte from the socket:
  *     f   enqueue a delayed copy that fills the memory, then a record of the event
  *     d   free the memory
- * After a command, send the byte back. Return when the socket is closed. */
+ * After each command, send the byte back. Return when the socket is closed. */
 static void serve(int socket) {
     handles h;
     char command;

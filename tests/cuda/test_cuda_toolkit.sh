@@ -9,8 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# make_toolkit NAME RELEASE CUDART_VERSION CODES: a toolkit in its own directory. Its nvcc compiles
-# nothing, but its option -E fails if the file NAME/refuses exists.
+# make_toolkit NAME RELEASE CUDART_VERSION CODES: make a toolkit in its own directory. The nvcc of
+# the toolkit compiles nothing, but its option -E fails if the file NAME/refuses exists.
 make_toolkit() {
     mkdir -p "$work/$1/bin" "$work/$1/include" "$work/$1/lib64"
     echo "#define CUDART_VERSION  $3" >"$work/$1/include/cuda_runtime_api.h"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- tests what MPI processes exchange when they start. This
-# is the lowest instruction set, the results of libm, the memory of all ranks on a host, the clocks'
-# offsets, and the run to resume.
+# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- tests the data that MPI processes exchange when they
+# start. These are the lowest instruction set, the results of libm, the memory of all ranks on a
+# host, the clocks' offsets, and the run to resume.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -63,7 +63,7 @@ fi
 
 # --- memory of a host ---
 
-# Each rank alone fits into the host's memory, but both ranks together do not. A layer has 12
+# Each rank alone fits into the host's memory, but both ranks together do not. A layer has 12 *
 # width^2 parameters of 16 bytes each. A rank has one layer and a little more.
 bytes=$(awk '/MemAvailable/ { print 1024 * $2 }' /proc/meminfo)
 limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null)

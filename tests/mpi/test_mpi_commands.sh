@@ -14,8 +14,8 @@ export TERM=dumb
 export codes=$work/codes
 mkdir "$codes"
 
-# Command that starts a rank and writes its exit code to a file. The shell ignores SIGTERM, because
-# mpirun sends SIGTERM after another rank has failed, and SIGKILL a second later.
+# This command starts a rank and writes the rank's exit code to a file. The shell ignores SIGTERM,
+# because mpirun sends SIGTERM after another rank has failed, and SIGKILL a second later.
 # shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c 'trap "" TERM; "$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 
@@ -183,9 +183,9 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     check "no run file on rank 1: one message" is_printed_once "rank 1: $work/missing.yaml: "
     check "nothing is left of them" [ ! -e "$work/none" ]
 }
-# Rank 1 fails and closes its links while rank 0 is still in an action for a second. Rank 1 waits
-# for rank 0 before it ends. Otherwise mpirun would kill rank 0 at once, because in this part the
-# shell does not ignore SIGTERM.
+# Rank 1 fails and closes its links while rank 0 still runs an action for about a second. Before
+# rank 1 ends, it waits for rank 0. Otherwise mpirun would kill rank 0 at once, because in this part
+# the shell does not ignore SIGTERM.
 # shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c '"$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4

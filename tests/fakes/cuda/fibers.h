@@ -72,7 +72,8 @@ cgp__shim_exchanged cgp__shim_exchange(const cgp__shim_words words);
 /* Return the dynamic shared memory of the block. */
 void *cgp__shim_dynamic_shared(void);
 /* Check an address that operation `what` uses; abort with a message if it is invalid. The address
- * must be a multiple of 16. If it is near the dynamic shared memory, it must be inside. */
+ * must be a multiple of 16. If it is near the dynamic shared memory, it must be inside that
+ * memory. */
 void cgp__shim_check_shared(const void *at, size_t bytes, const char *what);
 /* Do what cp.async does: copy `size` bytes (4 or 16). The first `bytes` bytes are read from `from`;
  * the others become zeros. */

@@ -56,8 +56,8 @@ int cgp__shim_thread_number(void);
 void cgp__shim_shared_create(size_t bytes);
 void cgp__shim_shared_begin(void);
 void cgp__shim_shared_end(void);
-/* Called when a CUDA thread ends: abort unless the thread has waited for its asynchronous
- * copies. */
+/* This function is called when a CUDA thread ends. Abort unless the thread has waited for its
+ * asynchronous copies. */
 void cgp__shim_copy_end(void);
 /* Return whether a launch of `function` on the current device may have `bytes` bytes of dynamic
  * shared memory. */

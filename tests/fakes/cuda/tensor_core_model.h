@@ -30,7 +30,7 @@ typedef struct cgp__tensor_core {
 #define CGP__TENSOR_CORE_DEFAULT                                                                   \
     { 16, 2, false }
 
-/* Decoded factors of a sum. The value of a factor is significand 2^(exponent - 134). `special` is
+/* Decoded factors of a sum. The value of a factor is significand * 2^(exponent - 134). `special` is
  * true if a factor is a NaN or an infinity; `zero` is true if all factors are 0. */
 typedef struct cgp__tensor_factors {
     int32_t significand[CGP__TENSOR_K], exponent[CGP__TENSOR_K];

@@ -22,8 +22,8 @@ cgp__shim_work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void 
 /* Enqueue work on a stream of the current device. The stream takes ownership of `work`. */
 cudaError_t cgp__shim_enqueue(cudaStream_t stream, cgp__shim_work *work);
 
-/* Enqueue or capture work, with a copy of its payload. With `always`, enqueue the work even during
- * a capture, because records and waits are not captured as nodes. */
+/* Enqueue or capture work, with a copy of its payload. If `always` is true, enqueue the work even
+ * during a capture, because records and waits are not captured as nodes. */
 cudaError_t cgp__shim_add(cudaStream_t stream, cgp__shim_run *run, bool always, const void *payload,
                           size_t bytes);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arrays.c -- damaged files of CIFAR and MNIST. Either the files are refused, or every sample can
- * be read and has a label in range. A refusal states file, offset, expected value and actual value.
+/* arrays.c -- reads damaged files of CIFAR and MNIST. Either the files are refused, or every sample
+ * can be read and has a label in range. A refusal states file, offset, expected value and actual
+ * value.
  *
  * An input is the name of a data set ("mnist", "cifar10", "cifar20" or "cifar100") and the files of
  * both splits. All five training files of CIFAR-10 get the same bytes. */

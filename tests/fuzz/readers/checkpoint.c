@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.c -- checkpoints with damaged files. In some cases the checksums match the damaged
- * files. Loading must never crash. Either loading is refused and changes nothing, or the loaded
- * values equal the values in the files.
+/* checkpoint.c -- loads checkpoints with damaged files. In some cases the checksums match the
+ * damaged files. Loading must never crash. Either loading is refused and changes nothing, or the
+ * loaded values equal the values in the files.
  *
  * The tests mutate the files of a small model's checkpoint. An input of libFuzzer is the text of
  * the manifest. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster.c -- damaged cluster files. Either a file is refused with a message that begins with its
- * name, or it is accepted. Writing and rereading an accepted file changes neither its contents nor
- * the costs of its messages.
+/* cluster.c -- reads damaged cluster files. Either a file is refused with a message that begins
+ * with its name, or it is accepted. Writing and rereading an accepted file changes neither its
+ * contents nor the costs of its messages.
  *
  * The corpus has files as written by `cgpipe bench transport` and by users. */
 #include "fuzz.h"
@@ -10,8 +10,8 @@
 
 #include <math.h>
 
-/* Check the messages between the first devices. Either both files give a message the same cost, or
- * both refuse it with the same status. */
+/* Check the messages between the first devices. For each message, either both files give the same
+ * cost, or both refuse the message with the same status. */
 static void check_messages(const cli_cluster *a, const cli_cluster *b) {
     for (int from = 0; from < a->devices && from < 4; from++) {
         for (int to = 0; to < a->devices && to < 4; to++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- arbitrary lists of devices. A list is refused or accepted. If it is accepted, the
- * first name alone is also a valid list, and the names joined with commas give the same list. */
+/* devices.c -- parses arbitrary lists of devices. A list is refused or accepted. If it is accepted,
+ * the first name alone is also a valid list, and the names joined with commas give the same
+ * list. */
 #include "fuzz.h"
 
 #include <cgpipe/devices.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- arbitrary diagnosis files of ranks. Either cgpipe diagnose finds a failed rank, or
- * it refuses the files and states the path of a file and the wrong key. An input is up to four
- * files. */
+/* diagnosis.c -- reads arbitrary diagnosis files of ranks. Either cgpipe diagnose finds a failed
+ * rank, or it refuses the files and states the path of a file and the wrong key. An input is up to
+ * four files. */
 #include "fuzz.h"
 
 #include "report/diagnosis.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digests.c -- arbitrary digests.bin files. cgpipe compare refuses the file with a message that
- * begins with its path, or reads whole records with ascending steps. cgpipe train --resume
+/* digests.c -- reads arbitrary digests.bin files. cgpipe compare refuses the file with a message
+ * that begins with its path, or reads whole records with ascending steps. cgpipe train --resume
  * truncates the file to whole records up to a step, and can then read the file again. */
 #include "fuzz.h"
 

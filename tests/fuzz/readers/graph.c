@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.c -- arbitrary graph files. Either a file is refused with a message that begins with its
- * name, or it gives a model. Writing, reading and writing the model again gives the same text.
+/* graph.c -- reads arbitrary graph files. Either a file is refused with a message that begins with
+ * its name, or it gives a model. Writing, reading and writing the model again gives the same text.
  * Planning the model succeeds or is refused. No size overflows, however large the numbers are. */
 #include "fuzz.h"
 

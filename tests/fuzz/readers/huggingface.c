@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.c -- a directory with damaged config.json, index and safetensors files. Either the
- * directory is refused, or a GPT-2, Llama or ViT is built from it. The weights are then loaded or
- * refused. Each refusal states the path of a file.
+/* huggingface.c -- reads a directory with damaged config.json, index and safetensors files. Either
+ * the directory is refused, or a GPT-2, Llama or ViT is built from it. The weights are then loaded
+ * or refused. Each refusal states the path of a file.
  *
  * An input is config.json and the files model.safetensors, model.safetensors.index.json,
  * model-1.safetensors and model-2.safetensors; an empty part is a missing file. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* images.c -- damaged JPEG, PNG, CIFAR and MNIST files. An image is decoded, or refused with a
- * message. Reading never crashes, hangs or leaks memory. The corpus has JPEG and PNG images. */
+/* images.c -- reads damaged JPEG, PNG, CIFAR and MNIST files. An image is decoded, or refused with
+ * a message. Reading never crashes, hangs or leaks memory. The corpus has JPEG and PNG images. */
 #include "fuzz.h"
 #include "pictures.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_table.c -- damaged tables of layers, and damaged profiles of PipeDream and Piper. A file is
- * accepted, or refused with a message that states its name. In an accepted table, all times are
- * finite, and inputs are earlier rows. The table is unchanged when written and read again, and a
- * model can be made from it.
+/* layer_table.c -- reads damaged tables of layers, and damaged profiles of PipeDream and Piper. A
+ * file is accepted, or refused with a message that states its name. In an accepted table, all times
+ * are finite, and inputs are earlier rows. The table is unchanged when written and read again, and
+ * a model can be made from it.
  *
  * The corpus has a table and a profile of each kind. Each input is read as a table, as a PipeDream
  * profile and as a Piper profile. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.c -- arbitrary texts of models. A model spec is refused, or it can be written as a text
- * that gives the same model. A model with few layers is built and planned, or refused. No size
+/* models.c -- parses arbitrary texts of models. A model spec is refused, or it can be written as a
+ * text that gives the same model. A model with few layers is built and planned, or refused. No size
  * overflows, however wide the model is.
  *
  * An input is two letters and a model spec. The letters give the numbers of stages and

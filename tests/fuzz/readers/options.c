@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c -- arbitrary command lines. A command line is refused with a message, or accepted.
- * Accepted options are unchanged when they are written to JSON and inherited by a later start.
+/* options.c -- parses arbitrary command lines. A command line is refused with a message, or
+ * accepted. Accepted options are unchanged when they are written to JSON and inherited by a later
+ * start.
  *
  * An input is a command's name and its arguments, one per line. */
 #include "fuzz.h"

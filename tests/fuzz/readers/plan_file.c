@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_file.c -- arbitrary plan files. Either cgpipe train --plan refuses the file with a message,
- * or the options in the file pass every check of the command line. An accepted file is unchanged
- * when it is written and read again. */
+/* plan_file.c -- reads arbitrary plan files. Either cgpipe train --plan refuses the file with a
+ * message, or the options in the file pass every check of the command line. An accepted file is
+ * unchanged when it is written and read again. */
 #include "fuzz.h"
 
 #include "options/options.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c -- a run directory with any contents. Either cgpipe train --resume and --overwrite refuse
- * the directory, or they succeed. After success all lines of metrics are complete, steps ascend, no
- * temporary entry is left, and foreign files are unchanged.
+/* run.c -- opens a run directory with arbitrary contents. Either cgpipe train --resume and
+ * --overwrite refuse the directory, or they succeed. After success all lines of metrics are
+ * complete, steps ascend, no temporary entry is left, and foreign files are unchanged.
  *
  * An input is the bytes of metrics.jsonl, and a list of entries, one per line. Entry "name/" is a
  * directory with a file in it, "name@target" is a link, and "name" is a file. */

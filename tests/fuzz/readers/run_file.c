@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_file.c -- arbitrary run files. Either a file is refused with a message, or its options are
- * unchanged when they are written as a run file and read back. */
+/* run_file.c -- reads arbitrary run files. Either a file is refused with a message, or its options
+ * are unchanged when they are written as a run file and read back. */
 #include "fuzz.h"
 
 #include "options/json.h"

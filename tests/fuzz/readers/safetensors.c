@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.c -- damaged safetensors files. The reader never crashes. The tensors of an accepted
- * file agree with the file's bytes. */
+/* safetensors.c -- reads damaged safetensors files. The reader never crashes. The tensors of an
+ * accepted file agree with the file's bytes. */
 #include "fuzz.h"
 
 #include <cgpipe/checkpoint.h>

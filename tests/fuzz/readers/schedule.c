@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c -- damaged schedules as CSV. The message of a refusal names a position or a rule. An
- * accepted schedule is unchanged when written and read again. The checker and the simulator agree,
- * and no function crashes.
+/* schedule.c -- reads damaged schedules in CSV. The message of a refusal names a position or a
+ * rule. An accepted schedule is unchanged when written and read again. The checker and the
+ * simulator agree, and no function crashes.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c -- damaged vocab.json and merges.txt. Accepted files encode bytes as tokens that
- * decode to the same bytes. All other files are refused with a message that states the file's name
- * and a reason. Reading never crashes.
+/* tokenizer.c -- reads damaged vocab.json and merges.txt files. Accepted files encode bytes as
+ * tokens that decode to the same bytes. All other files are refused with a message that states the
+ * file's name and a reason. Reading never crashes.
  *
  * The tests mutate the files of small encodings. An input of libFuzzer is the text of vocab.json
  * without the 256 single-byte tokens, a zero byte, merges.txt, a zero byte, and a text. */

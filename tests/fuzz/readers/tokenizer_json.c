@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_json.c -- damaged tokenizer.json. An accepted file encodes bytes to its own tokens,
- * which decode to the same bytes. A text that is split at a split point has the same tokens as the
- * whole text. All other files are refused with a message that states the file's name and a reason.
- * Reading never crashes.
+/* tokenizer_json.c -- reads damaged tokenizer.json files. An accepted file encodes bytes to its own
+ * tokens, which decode to the same bytes. A text that is split at a split point has the same tokens
+ * as the whole text. All other files are refused with a message that states the file's name and a
+ * reason. Reading never crashes.
  *
  * The tests mutate the files of small encodings. An input of libFuzzer is the text of
  * tokenizer.json, a zero byte, and a text. The first @ in tokenizer.json stands for the 256

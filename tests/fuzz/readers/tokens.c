@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens.c -- damaged token files. All samples of an accepted file can be read and agree with the
- * file's bytes. All other files are refused, and the message states a position. Reading never
+/* tokens.c -- reads damaged token files. All samples of an accepted file can be read and agree with
+ * the file's bytes. All other files are refused, and the message states a position. Reading never
  * crashes. */
 #include "fuzz.h"
 
@@ -69,7 +69,7 @@ static void check_accepted(cgp_data *data, const fuzz_input in[2]) {
         check_sample(data, CGP_SPLIT_VALIDATION, i, expected, n, visits);
 }
 
-/* Check that reading samples of a file that was truncated while open succeeds or fails with
+/* Truncate the file while it is open, and read samples. Each read must succeed, or fail with
  * CGP_EIO. */
 static void check_cut(cgp_data *data, size_t size) {
     int32_t *tokens = malloc((size_t)cgp_data_sequence(data) * 8);
