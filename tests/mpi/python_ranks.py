@@ -5,7 +5,7 @@ test_mpi_python.sh compares the output of the ranks.
     train      train three steps, clip and accumulate; leave the last pipeline open
     fail       let rank 1 end with an exception in its second step
     torch      train a captured module and print its weights; skip (77) without PyTorch
-    alone      ranks=1"""
+    alone      train one step with ranks=1, although mpirun started several processes"""
 
 import hashlib
 import pathlib
