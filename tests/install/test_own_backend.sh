@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_own_backend.sh SOURCE_DIR BUILD_DIR -- build examples/own_backend against the installed
-# headers alone. Training with the plug-in's own kernels gives the results of `ref`, both in a
-# program linked with the shared library and in a program linked with the static library. The
-# plug-in is found in CGP_PLUGIN_PATH, next to the program, and in the directory of an installation
-# that was moved.
+# headers alone. Training with the plug-in's own kernels gives the results of `ref`. The training
+# program is linked with the shared library, and then with the static library. The plug-in is found
+# in CGP_PLUGIN_PATH, next to the program, and in the directory of an installation that was moved.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)

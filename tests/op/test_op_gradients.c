@@ -213,9 +213,9 @@ static void assert_sum(const operands *o, int slot, const float *before, const f
     }
 }
 
-/* Check gradients that a kernel must add to their old values: dx[k] if bit k of `add` is set, and
- * gradients of parameters if the case has `accumulate`. The result must be exactly the old value
- * plus the value that the kernel writes without adding. */
+/* Check gradients that a kernel must add to their old values. These are dx[k] if bit k of `add` is
+ * set, and the gradients of parameters if `accumulate` is true. The result must be exactly the old
+ * value plus the value that the kernel writes without adding. */
 static void check_adding(const runner *on, int op, cgp_op_direction direction, uint32_t add,
                          bool accumulate) {
     const op_case c = one_of(op);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# arguments.awk -- makes C functions that call each function of the public headers, each time with
-# one of the function's pointers NULL:
+# arguments.awk -- makes C functions that call each function of the public headers. Each call passes
+# NULL for one pointer of the function:
 #
 #     awk -f arguments.awk arguments.txt exports.txt exports_data.txt include/cgpipe/base.h ... \
 #         > argument_calls.h

@@ -52,8 +52,8 @@ static double best_choice(const cgp__chain *c, int step, int64_t bytes, int64_t 
     return best;
 }
 
-/* Check that a point's bytes and time are the sums over its recomputed segments and kept steps, and
- * that its work is the largest work of a segment. */
+/* Check the figures of a point. Its bytes and time must be the sums over its recomputed segments
+ * and kept steps. Its work must be the largest work of a segment. */
 static void check_point(const cgp__chain *c, const cgp__frontier *f, const cgp__frontier_point *p) {
     int64_t bytes = 0, work = 0;
     double time = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tokenizer.c -- GPT-2's byte-pair encoding: the tokens equal those of Hugging Face's
- * tokenizers for 1,000 hard strings (made by tools/reference_tokens.py). The file also tests bytes
- * that are not UTF-8, and damaged files. */
+/* test_tokenizer.c -- tests GPT-2's byte-pair encoding. The tokens equal the tokens of Hugging
+ * Face's tokenizers for 1,000 hard strings (made by tools/reference_tokens.py). The file also tests
+ * bytes that are not UTF-8, and damaged files. */
 #include "bpe.h"
 #include "directory.h"
 

@@ -226,8 +226,8 @@ static cudaError_t run_set(const void *payload) {
     return cudaSuccess;
 }
 
-/* Enqueue a copy. Here the fake is stricter than CUDA: a copy of pageable memory fails, because in
- * CUDA the host would have to wait for such a copy. */
+/* Enqueue a copy. The fake is stricter than CUDA: a copy of pageable memory fails, because in CUDA
+ * the host would have to wait for the copy. */
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
     if (c->bytes == 0) return cudaSuccess;
     if (to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE) return cudaErrorInvalidValue;

@@ -218,8 +218,8 @@ static json_t *draw_value(uint64_t *random) {
     }
 }
 
-/* Follow a random path from the root to an object or a list, and change a member of it: delete it,
- * copy it, or replace it by a random value. In some cases, add a value instead. */
+/* Follow a random path from the root to an object or a list. Delete a member of this object or
+ * list, copy the member, or replace it by a random value. In some cases, add a value instead. */
 static void mutate_json(json_t *at, uint64_t *random) {
     for (;;) {
         const size_t n = json_is_object(at) ? json_object_size(at) : json_array_size(at);

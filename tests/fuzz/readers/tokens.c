@@ -30,8 +30,8 @@ static int expected_tokens(const fuzz_input *in, int32_t *tokens) {
     return (int)((in->size - first) / width);
 }
 
-/* Check a sample. It must have T + 1 consecutive expected tokens, starting at a multiple of T, or
- * it must be refused because one of these tokens is out of range. */
+/* Check a sample. It must have T + 1 consecutive expected tokens, starting at a multiple of T. If
+ * one of these tokens is out of range, the sample must be refused. */
 static void check_sample(cgp_data *data, cgp_split split, int64_t position, const int32_t *expected,
                          int n, bool *visits) {
     const int64_t length = cgp_data_sequence(data), vocab = cgp_data_vocab_size(data);
