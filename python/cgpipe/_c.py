@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bindings of libcgpipe by ctypes: its structs, enums and functions under their C names.
+"""ctypes bindings of libcgpipe: its structs, enums and functions under their C names.
 
-The library is the file that CGPIPE_LIBRARY names, else the file inside the package (in a wheel),
-else the file in the source tree's build directory. Functions are declared by their C prototypes
-without parameter names. python/tests/test_abi.py compares structs, enums and prototypes with the
-headers.
+The environment variable CGPIPE_LIBRARY names the library's file. If it is not set, the file is the
+one inside the package (in a wheel) or, in a source tree, the one in the build directory. Functions
+are declared by their C prototypes without parameter names. python/tests/test_abi.py compares
+structs, enums and prototypes with the headers.
 
 ctypes releases the GIL during every call.
 """
@@ -106,7 +106,7 @@ def path(value: Any, name: str = "path") -> bytes:
 
 
 def _converted(value: Any, name: str, c_type: Any) -> Any:
-    """Check and return the value of a field."""
+    """Check a value for a struct field of type ``c_type``, and return the value."""
     if c_type in _INTEGERS:
         return integer(value, name, c_type)
     if c_type is c_bool and not any(value is known or value == known for known in (True, False)):
@@ -536,8 +536,8 @@ def _find() -> str:
     """Return the path of the library."""
     named = os.environ.get("CGPIPE_LIBRARY")
     if named:
-        # The library looks for plug-ins in its own directory. It can find that directory only if it
-        # was loaded by its whole path.
+        # The library looks for plug-ins in its own directory. It can find that directory only if
+        # the library was loaded by its absolute path.
         return os.path.abspath(named) if "/" in named else named
     package = pathlib.Path(__file__).resolve().parent
     places = [package / "libcgpipe.so", package.parent.parent / "build" / "libcgpipe.so"]

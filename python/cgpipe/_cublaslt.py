@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories in which NVIDIA's Python packages keep cuBLASLt.
 
-The plug-in for GPUs looks there if the loader finds no cuBLASLt (CGP_CUBLASLT_DIRS)."""
+If the loader finds no cuBLASLt, the GPU plug-in searches the directories in the environment
+variable CGP_CUBLASLT_DIRS."""
 
 from __future__ import annotations
 
@@ -29,13 +30,14 @@ def _candidates() -> Iterator[pathlib.Path]:
 
 
 def directories() -> List[str]:
-    """Return the directories that have a cuBLASLt of any version."""
+    """Return the directories that contain a cuBLASLt of any version."""
     return [str(place) for place in _candidates()
             if ":" not in str(place) and any(place.glob("libcublasLt.so.*"))]
 
 
 def name_directories() -> None:
-    """Set CGP_CUBLASLT_DIRS, unless the user has named the library or directories."""
+    """Set CGP_CUBLASLT_DIRS, unless an environment variable of the user already names the library
+    or its directories."""
     if "CGP_CUBLASLT" in os.environ or "CGP_CUBLASLT_DIRS" in os.environ:
         return
     found = directories()

@@ -13,7 +13,7 @@ from cgpipe._c import cgp_shape
 __all__ = ["FLOPS", "INFER", "MAX", "OUTSIDE", "RUN", "STRUCTS", "cgp_op", "cgp_op_run",
            "cgp_op_shapes", "cgp_op_type"]
 
-#: CGP_OP_MAX_INPUTS, and the limits of saved values, parameters and state.
+#: Value of CGP_OP_MAX_INPUTS, and of the limits on saved values, parameters and states of an op.
 MAX = 4
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: every byte and every action of a step, before it runs (cgpipe/plan.h)."""
+"""Plans: all memory and all actions of a step, fixed before the step runs (cgpipe/plan.h)."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Device:
     activation_bytes: int
     #: All bytes that a pipeline allocates on the device.
     planned_bytes: int
-    #: Number of the process that has the device.
+    #: Rank of the process that owns the device.
     rank: int
-    #: Maximum bytes that PyTorch keeps in regions (docs/reference/torch-ops.md). They are measured.
-    #: ``planned_bytes`` does not include them, but a memory limit counts them.
+    #: Maximum bytes that PyTorch keeps in regions (docs/reference/torch-ops.md), as measured.
+    #: ``planned_bytes`` does not include these bytes, but a memory limit counts them.
     outside_bytes: int = 0
     #: Bytes of the partial sums of gradients, with ``gradient_groups``.
     partial_gradient_bytes: int = 0
@@ -127,8 +127,9 @@ class Plan(_c.Handle):
             mode = _search.create(handle, model._handle, options, given if searches else None)
         except ArgumentError as error:
             raise _ranks.hint(error, ranks) from None
-        #: True if values stay at the same address from forward to backward. None: they do not,
-        #: because bf16 values are copied.
+        #: True if each value stays at the same address from forward to backward; False if
+        #: recomputation may move values. None if the precision is not f32, because bf16 values are
+        #: copied.
         self.keeps_values = ((mode or recompute or "never").startswith("never")
                              if precision == "f32" else None)
         self._handle = handle
@@ -138,7 +139,7 @@ class Plan(_c.Handle):
         _c.when_gone(self, _destroy, handle, model)
 
     def _balance(self, balance: Union[str, Sequence[int]]) -> Any:
-        """Return the number of layers of each stage. None means that the library balances by
+        """Return the number of layers of each stage, or None if the library is to balance by
         FLOPs."""
         if isinstance(balance, str):
             return self._balanced(balance)
@@ -221,7 +222,7 @@ class Plan(_c.Handle):
 
     @property
     def inference(self) -> bool:
-        """True if the plan only runs forward."""
+        """True if the plan has no backward."""
         return bool(self._options.inference)
 
     @property
@@ -300,47 +301,47 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         model: The model to train, or a PyTorch module. If the module returns no loss, its loss is
             external.
         stages: Number of stages; a multiple of v if the schedule has v stages on each device. None:
-            as many as devices. For a module, this argument may be its example input.
-        schedule: A name of :func:`cgpipe.schedules`, or a table. None: ``"1f1b"``, or ``"gpipe"``
-            with ``external_loss``, or ``"forward-only"`` with ``inference``, which allows no other
-            schedule.
+            one stage for each device. For a module, this argument may be its example input.
+        schedule: A name from :func:`cgpipe.schedules`, or a table. None: ``"1f1b"``, or
+            ``"gpipe"`` with ``external_loss``, or ``"forward-only"`` with ``inference``. With
+            ``inference``, no other schedule is allowed.
         chunks: Number of micro-batches.
         batch: Samples of a mini-batch.
         balance: Layers of each stage, or ``"flops"`` (the default), ``"time"``, ``"size"``.
         virtual_stages, group, in_flight: See :func:`cgpipe.schedule`.
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``;
-            or ``"budget"``: the least recomputation that ``memory_limit``, or the limits of
-            devices, allow.
-        optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01. For a PyTorch module, it may also
-            be an optimizer of ``torch.optim`` that has the module's parameters, in one or more
-            groups.
-        inference: Only run forward.
-        devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``, or a number of ``"cpu"``; None:
-            all devices are ``"cpu"``.
+            or ``"budget"``: the least recomputation with which the plan stays within
+            ``memory_limit`` or the limits of its devices.
+        optimizer: An optimizer such as :class:`cgpipe.SGD`; None: SGD with lr 0.01. For a PyTorch
+            module, it may also be an optimizer of ``torch.optim`` that has the module's parameters,
+            in one or more groups.
+        inference: True: plan forward only.
+        devices: Names such as ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``, or a number of CPU
+            devices; None: all devices are ``"cpu"``.
         threads: Threads of each device.
         memory_limit: Maximum bytes of a device, a number or a text (``"24GiB"``); 0: no limit.
-        external_loss: The caller computes the loss of the outputs.
-        precision: ``"f32"``, ``"bf16"`` (activations in half the bytes), or ``"tf32"`` (as f32, but
-            linear layers multiply with fewer bits; only on NVIDIA GPUs). The bits of bf16 and tf32
-            depend on the kind of processor.
+        external_loss: True: the caller computes the loss from the outputs.
+        precision: ``"f32"``, ``"bf16"`` (activations in half the bytes), or ``"tf32"`` (like f32,
+            but linear layers multiply with fewer bits; only on NVIDIA GPUs). With bf16 and tf32,
+            the bits of results depend on the kind of processor.
         deferred_batch_norm: Update running statistics once per mini-batch.
         gradient_groups: A power of two. The micro-batches are cut into this many groups, and the
             gradients of the groups are added in a binary tree. 1: gradients are added one after the
             other. The bits of gradients depend on this number.
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.
-        memory: As ``memory_limit``. But if the default plan needs more, take the fastest plan that
-            fits. That plan may differ in schedule, number of stages on a device, balance and
-            recomputation, as far as these are not given. ``chunks`` stays, so results have the same
-            bits.
-        example: A module's example input or inputs, a tensor [N, ...] or a list of them.
+        memory: A limit like ``memory_limit``. If the default plan exceeds it, the result is the
+            fastest plan that fits. That plan may differ in schedule, stages per device, balance and
+            recomputation; options that the caller gives stay. ``chunks`` stays too, so results have
+            the same bits.
+        example: A module's example input or inputs: a tensor [N, ...] or a list of tensors.
         ranks: Number of processes, each with at least one device. None: as many as ``mpirun``
             started; 1: each process trains alone.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.
-        LimitError: A device would need more than its limit. The message has a suggestion or, with
-            ``memory``, the least memory that suffices.
+        LimitError: A device would need more memory than its limit. The message suggests a fix or,
+            with ``memory``, names the least memory that suffices.
     """
     if not isinstance(model, Model) and hasattr(model, "named_parameters"):
         if stages is not None and not isinstance(stages, int):
@@ -382,7 +383,8 @@ def _table(devices: Sequence[Device]) -> List[str]:
 
 
 def _outside(plan: Plan) -> List[str]:
-    """Return lines about the memory that PyTorch uses in regions, which is outside of the plan."""
+    """Return lines about the memory that PyTorch uses in regions. The plan does not contain this
+    memory."""
     captured = plan.model._captured
     if captured is None or not captured.regions or plan.inference:
         return []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that a launcher started, as the ranks of one pipeline (cgpipe/ext/transport.h).
+"""Make the processes that a launcher started the ranks of one pipeline (cgpipe/ext/transport.h).
 
-The launcher's environment variables have the number of processes. MPI, in a plug-in, connects them:
+The launcher's environment variables give the number of processes. An MPI plug-in connects them:
 
     mpirun -n 2 python train.py      plan: ranks=2      pipeline: its devices of the plan
 
@@ -25,8 +25,8 @@ from cgpipe.errors import ArgumentError, StateError
 
 __all__ = ["Communicator", "number", "warn_alone"]
 
-# Environment variables in which Open MPI, MPICH's process manager and srun give the number of
-# processes.
+# Environment variables that give the number of processes. Open MPI, MPICH's process manager and
+# srun set them, in this order.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 # Communicators in order of creation, which is the same on all ranks.
@@ -47,7 +47,7 @@ def number(ranks: Optional[int]) -> int:
     """Return the number of ranks of a plan. None: the number of processes.
 
     Raises:
-        StateError: A launcher that is not MPI's started several processes.
+        StateError: A launcher other than an MPI launcher started several processes.
     """
     if ranks is not None:
         return _c.integer(ranks, "ranks")
@@ -71,7 +71,8 @@ def warn_alone(what: str) -> None:
 
 
 def hint(error: ArgumentError, ranks: Optional[int]) -> ArgumentError:
-    """Return the error of a plan. If the launcher is a possible cause, the message says so."""
+    """Return the error that a plan failed with. If the launcher may be the cause, add this to the
+    message."""
     if ranks is None and launched() > 1 and str(error).startswith("ranks: "):
         return ArgumentError(f"{error}: {launched()} processes were started (stages={launched()}, "
                              "or ranks=1 if each is to train alone)")
@@ -79,8 +80,8 @@ def hint(error: ArgumentError, ranks: Optional[int]) -> ArgumentError:
 
 
 class Communicator:
-    """The communicator of this process in MPI. One pipeline uses it, on the thread that created
-    it."""
+    """The MPI communicator of this process. One pipeline uses it, only on the thread that created
+    the communicator."""
 
     def __init__(self, ranks: int) -> None:
         """Connect this process with the others. Call it on the pipeline's thread.
@@ -107,7 +108,7 @@ class Communicator:
         _living.append(self)
 
     def fail(self, text: str) -> None:
-        """End the calls of all ranks, because this process ends with an exception."""
+        """Make the calls of all ranks fail, because this process ends with an exception."""
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
         status = _c.ENUMS["cgp_status"].index("CGP_ESTATE")
         with self._lock:  # the pipeline's thread may be about to destroy the handle
@@ -115,14 +116,15 @@ class Communicator:
                 function(self._table.failures.fail)(self.handle, status, text.encode())
 
     def destroy(self) -> None:
-        """Leave MPI, after the pipeline was destroyed. Call it on the pipeline's thread."""
+        """Destroy the communicator. Call this after the pipeline was destroyed, on the pipeline's
+        thread."""
         with self._lock:
             handle, self.handle = self.handle, ctypes.c_void_p()
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._table.communicator_destroy)(handle)
         if self in _living:
             _living.remove(self)
 
-    #: Closes the pipeline.
+    #: The function that closes the pipeline.
     close: Callable[[], None] = staticmethod(lambda: None)
 
 
@@ -152,6 +154,6 @@ def _close_all() -> None:
     for communicator in list(_living):
         communicator.close()
         last = time.monotonic() + 5
-        # The thread of a collected pipeline may still be closing it.
+        # If a pipeline was garbage-collected, its thread may still be closing it.
         while communicator in _living and time.monotonic() < last:
             time.sleep(0.005)

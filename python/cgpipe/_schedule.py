@@ -16,7 +16,7 @@ __all__ = ["Action", "Report", "Schedule", "Timeline", "schedule", "schedules"]
 _KINDS = ["F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B"]
 _COMPUTE = _KINDS[:5]
 
-#: Schedules whose generators take costs.
+#: Names of the schedules whose generators take costs.
 _BY_COSTS = ("zb-1p", "zb-2p")
 
 Costs = Union[None, float, Sequence[float]]
@@ -24,7 +24,7 @@ Costs = Union[None, float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Action:
-    """An action in the list of a device. str() gives the form that a CSV has, "2F0"."""
+    """An action in the list of a device. str() gives its form in a CSV table, such as "2F0"."""
 
     kind: str
     stage: int
@@ -47,7 +47,7 @@ class Report:
 
 
 def schedules() -> Dict[str, str]:
-    """Return all schedules: the name, and when to use it."""
+    """Return a dictionary from the name of each schedule to a text that says when to use it."""
     found: Dict[str, str] = {}
     while True:
         info = _c.lib.cgp_schedule_info_at(len(found))
@@ -64,22 +64,22 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
 
     Args:
         name: One of :func:`schedules`.
-        devices: n >= 1.
-        chunks: m >= 1 micro-batches.
-        virtual_stages: Stages on each device; 0: the schedule's default.
-        group: Micro-batches in a group (interleaved, interleaved-zb); 0: n.
+        devices: Number of devices, n >= 1.
+        chunks: Number of micro-batches, m >= 1.
+        virtual_stages: Number of stages on each device; 0: the schedule's default.
+        group: Number of micro-batches in a group, for interleaved and interleaved-zb; 0: n.
         placement: ``"loop"`` or ``"v"`` (forward-only).
         recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
         forward: Time of F of each stage, for zb-1p and zb-2p; None: 1.
-        backward_input: The same for I.
-        backward_weight: The same for W.
+        backward_input: Time of I of each stage, given like ``forward``.
+        backward_weight: Time of W of each stage, given like ``forward``.
         latency: Time of a message, for zb-1p and zb-2p.
-        in_flight: Maximum number of half stages in flight on a device, for v-flex; 0: 2n, the
-            memory of 1f1b.
+        in_flight: Maximum number of half stages in flight on a device, for v-flex; 0: 2n, which
+            takes the memory of 1f1b.
 
     Raises:
-        ArgumentError: The name is unknown (the message has the nearest), or an argument is out of
-            range.
+        ArgumentError: The name is unknown (the message suggests the most similar name), or an
+            argument is out of range.
     """
     if placement not in ("loop", "v"):
         raise ArgumentError(f"placement: loop or v is expected, got {placement!r}")
@@ -103,28 +103,28 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
 
 
 class Schedule(_c.Handle):
-    """The actions of each device, with the transfers of a chain of stages. Made by :func:`schedule`
-    or :meth:`from_csv`."""
+    """The actions of each device, with the transfers of a chain of stages. :func:`schedule` and
+    :meth:`from_csv` make schedules."""
 
     def __init__(self, handle: Any, owner: Any = None) -> None:
-        """Own a ``cgp_schedule *`` that has transfers, or borrow it from ``owner`` if that is
-        given."""
+        """Own a ``cgp_schedule *`` that has transfers. If ``owner`` is given, borrow the schedule
+        from this object instead."""
         self._handle, self._owner = handle, owner
         if owner is None:
             _c.when_gone(self, _c.lib.cgp_schedule_destroy, handle)
 
     @classmethod
     def from_csv(cls, text: str, name: str = "schedule", recompute: str = "never") -> "Schedule":
-        """Read a table with one row per device, whose fields are "F0" or "2F0".
+        """Read a table with one row per device. Its fields are actions such as "F0" or "2F0".
 
         Args:
-            text: The table. If it has transfers, they stay as they are.
+            text: The table. If it has transfers, these are kept unchanged.
             name: Name of the table, for messages.
             recompute: As in :func:`schedule`; a table with transfers must include its
                 recomputations.
 
         Raises:
-            FormatError: The table is wrong; the message has line and column.
+            FormatError: The table is wrong; the message names line and column.
             ArgumentError: ``recompute`` is given for a table with transfers.
         """
         handle = ctypes.c_void_p()
@@ -206,14 +206,15 @@ class Schedule(_c.Handle):
         Args:
             forward: Time of F, a number for each stage or one for all, in any unit. None: 1,
                 divided among the stages of a device.
-            backward_input: The same for I.
-            backward_weight: The same for W. B takes the times of I and W together.
-            recompute: The same for R; None: the time of F.
-            latency: Time from the end of a send until the message can be received, for each edge or
-                for all.
+            backward_input: Time of I, given like ``forward``.
+            backward_weight: Time of W, given like ``forward``. The time of B is the sum of the
+                times of I and W.
+            recompute: Time of R, given like ``forward``; None: the time of F.
+            latency: Time from the end of a send until the message can be received, a number for
+                each edge or one for all.
             transfer: Time of a message in addition to the latency.
             transfers_block: True: the receiving device is busy for the transfer time.
-            capacity: Buffers of each edge; None: no limit.
+            capacity: Number of buffers of each edge; None: no limit.
 
         Raises:
             ArgumentError: A cost is negative, or the schedule deadlocks with this capacity.
@@ -270,11 +271,12 @@ class Schedule(_c.Handle):
 
 
 class Timeline(_c.Handle):
-    """The times of a step, simulated in the unit of its costs, or measured in seconds from the
-    start of its first action."""
+    """The start and end times of a step's actions. Simulated times have the unit of the costs.
+    Measured times are in seconds from the start of the first action."""
 
     def __init__(self, made_of: Schedule, timeline: Any, owner: Any = None) -> None:
-        """Own a ``cgp_schedule_timeline``, or borrow it from ``owner`` if that is given."""
+        """Own a ``cgp_schedule_timeline``. If ``owner`` is given, borrow the timeline from this
+        object instead."""
         self._timeline, self._owner = timeline, owner
         #: The schedule that ran.
         self.schedule = made_of
@@ -298,7 +300,7 @@ class Timeline(_c.Handle):
 
     @property
     def busy(self) -> List[float]:
-        """Compute time / makespan of each device."""
+        """For each device: compute time / makespan."""
         return list(self._timeline.busy[:self._timeline.devices])
 
     def start(self, device: int) -> List[float]:
@@ -320,19 +322,19 @@ class Timeline(_c.Handle):
                              _c.integer(columns, "columns"))
 
     def trace(self, microseconds: Optional[float] = None) -> str:
-        """Return Chrome's trace events, which ui.perfetto.dev opens.
+        """Return Chrome trace events, which ui.perfetto.dev opens.
 
         Args:
-            microseconds: Microseconds in a unit of time. None: 1e6 if measured (in seconds), else
-                1.
+            microseconds: Number of microseconds in one unit of time. None: 1e6 for a measured
+                timeline, whose unit is a second, else 1.
         """
         if microseconds is None:
             microseconds = 1e6 if self.measured else 1.0
         return self._written(_c.lib.cgp_schedule_trace, microseconds)
 
     def compare(self) -> List[Dict[str, float]]:
-        """Return where the time of each device went in a measured step, in seconds: compute,
-        bubble, imbalance, variation, copy, wakeup and other. The parts add up to the makespan.
+        """Return how each device spent its time in a measured step, in seconds. The parts are
+        compute, bubble, imbalance, variation, copy, wakeup and other; their sum is the makespan.
 
         Raises:
             ArgumentError: The timeline was simulated.

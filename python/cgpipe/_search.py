@@ -9,10 +9,11 @@ from cgpipe.errors import LimitError
 
 
 def create(out: Any, model: Any, options: Any, given: Optional[Dict[str, bool]]) -> Optional[str]:
-    """Create a plan. If it exceeds its limit, find the fastest plan that fits, set the options that
-    are not given to the options of that plan, and create that plan. ``given`` says which of
-    "schedule", "virtual_stages", "recompute" and "balance" are given; None: do not search. Return
-    the recomputation mode that the search chose; None: there was no search."""
+    """Create a plan. If it exceeds its memory limit, find the fastest plan that fits, copy its
+    choices to ``options``, and create that plan. ``given`` says which of "schedule",
+    "virtual_stages", "recompute" and "balance" the caller has set, so the search keeps them. If
+    ``given`` is None, do not search. Return the recomputation mode that the search chose, or None
+    if there was no search."""
     try:
         _make(out, model, options)
         return None
@@ -30,8 +31,8 @@ def _make(out: Any, model: Any, options: Any) -> None:
 
 
 def _fit(model: Any, options: Any, given: Dict[str, bool]) -> str:
-    """Set options to those of the fastest plan that fits. If a balance is given, the schedule is
-    not searched, because a balance fits one schedule only."""
+    """Set ``options`` to the options of the fastest plan that fits. If the caller has set a
+    balance, keep the schedule, because a balance fits only one schedule."""
     search = _c.cgp_search_options(ctypes.sizeof(_c.cgp_search_options))
     search.balances, search.recomputes = not given["balance"], not given["recompute"]
     search.schedules = not given["schedule"] and not given["balance"]

@@ -12,7 +12,7 @@ from cgpipe.errors import StateError
 
 __all__ = ["GPU", "gpu_of", "streams", "view"]
 
-#: PyTorch's name of a GPU.
+#: Format of PyTorch's name of a GPU.
 GPU = "cuda:{}"
 
 _KINDS = {"parameter": "CGP_TENSOR_PARAMETER", "gradient": "CGP_TENSOR_GRADIENT",
@@ -29,7 +29,7 @@ def streams(pipeline: Any) -> List[int]:
 
 
 def gpu_of(pipeline: Any, output: int) -> Optional[str]:
-    """Return PyTorch's name of the GPU that computes an output; None: a CPU does."""
+    """Return PyTorch's name of the GPU that computes an output, or None if a CPU computes it."""
     plan = pipeline.plan._handle
     stage = _c.lib.cgp_plan_stage_at(plan, _c.lib.cgp_plan_output_stage(plan, output)).contents
     handle = pipeline._call(lambda: _c.lib.cgp_pipeline_stream(pipeline._handle, stage.device))
@@ -38,11 +38,11 @@ def gpu_of(pipeline: Any, output: int) -> Optional[str]:
 
 
 def view(pipeline: Any, what: str, index: int) -> Any:
-    """Return a view of the memory of a "parameter", "gradient" or "state": a NumPy array or, on a
-    GPU, a DeviceTensor. The view keeps the memory alive.
+    """Return a view of the memory of a "parameter", "gradient" or "state" (``what``). The view is a
+    NumPy array or, on a GPU, a DeviceTensor. It keeps the memory alive.
 
     Raises:
-        StateError: Another rank has the memory, or the plan has no gradients.
+        StateError: Another rank owns the memory, or the plan has no gradients.
     """
     tensor, device = _c.cgp_tensor(), ctypes.c_int()
 

@@ -50,8 +50,8 @@ class Weights(_c.Handle):
             self.model._captured.give_counts(self)
 
     def _take_counts(self) -> None:
-        """Copy counts of batches to a captured module. (They cannot be views, because their types
-        differ.)"""
+        """Copy the engine's counts of batches to a captured module. (The module's counts cannot be
+        views of the engine's counts, because the types differ.)"""
         if self.model._captured is not None:
             self.model._captured.take_counts(self)
 
@@ -125,7 +125,8 @@ class Weights(_c.Handle):
 
 
 def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
-    """Convert a value for a parameter or state. Return the owner and the address of its memory."""
+    """Convert a value for a parameter or state. Return the object that owns the converted value's
+    memory, and the address of that memory."""
     keep, shape, address = tensors.whole(value, wanted)
     if shape != wanted.shape:
         raise ArgumentError(

@@ -4,8 +4,8 @@
     borrowed()     the address of another library's tensor, e.g. of PyTorch, for one call
     DeviceTensor   a view of a pipeline's memory, for torch.from_dlpack() and others
 
-Source: DLPack 1.0, https://dmlc.github.io/dlpack/latest/; the unversioned struct DLManagedTensor,
-which every library reads and writes."""
+Source: DLPack 1.0, https://dmlc.github.io/dlpack/latest/. This module uses the unversioned struct
+DLManagedTensor, which every library reads and writes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, cty
     ("PyCapsule_New", _api))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", _api))
-# The destructor of a capsule gets the capsule without a reference, so the destructor uses only
-# addresses.
+# The destructor of a capsule gets only the capsule's address, without a reference to the capsule.
+# So these functions take addresses.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_IsValid", _api))
 _pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
@@ -80,7 +80,7 @@ def borrowed(value: Any, name: str, streams: Sequence[int]) -> Borrowed:
 
     Args:
         value: A row-major tensor with ``__dlpack__()``.
-        name: Its name, for messages.
+        name: The tensor's name, for messages.
         streams: Handles of the streams that will use the tensor. They wait for the work that the
             other library has enqueued on the device so far.
 
@@ -108,8 +108,8 @@ def borrowed(value: Any, name: str, streams: Sequence[int]) -> Borrowed:
 # --- tensors for other libraries ---
 
 
-#: Objects that an exported struct needs until the other library calls the deleter, by the struct's
-#: address.
+#: For the address of each exported struct: the objects that the struct needs until the other
+#: library calls its deleter.
 _exported: Dict[int, Any] = {}
 
 
@@ -138,7 +138,7 @@ class DeviceTensor:
         self.shape, self.dtype = tuple(shape), dtype
 
     def __dlpack_device__(self) -> Tuple[int, int]:
-        """Return DLPack's type of the device, and its ordinal."""
+        """Return the device's type in DLPack, and the device's ordinal."""
         return self._device
 
     def __dlpack__(self, *, stream: Optional[int] = None,
@@ -149,7 +149,7 @@ class DeviceTensor:
         its calls.
 
         Raises:
-            BufferError: A copy, or another device, is wanted.
+            BufferError: The caller asks for a copy, or for another device.
         """
         if copy or (dl_device is not None and tuple(dl_device) != self._device):
             raise BufferError(f"DeviceTensor: a view on device {self._device} is expected, got a "

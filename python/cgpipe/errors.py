@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's failures as exceptions: one class per status, with the library's message.
+"""Exceptions for the library's failures: one class per status. The text is the library's message.
 
-    CgpipeError               any of them
+    CgpipeError               base class of the others
       ArgumentError           an argument, option or input is wrong; nothing was changed
       OutOfMemoryError
       LimitError              a plan does not fit the memory of a device

@@ -39,15 +39,15 @@ class Model(_c.Handle):
     """
 
     def __init__(self, handle: Any, regions: Any = None) -> None:
-        """Own a ``cgp_model *``. ``regions`` are the parts that PyTorch runs (cgpipe.torch.region)
-        whose ops the model uses."""
+        """Own a ``cgp_model *``. ``regions`` are the parts that PyTorch runs
+        (cgpipe.torch.region). The model uses their ops."""
         self._handle = handle
         _c.when_gone(self, _destroy, handle, regions)
-        #: The captured module of :func:`cgpipe.from_torch`, which converts tensors and adopts
-        #: weights; and the number of inputs that added losses have.
+        #: The captured module of :func:`cgpipe.from_torch`; it converts tensors and adopts weights.
+        #: And the number of inputs of added losses.
         self._captured: Any = None
         self._targets = 0
-        self._added: List[Tuple[str, Optional[int]]] = []  # names and ignore_index of these losses
+        self._added: List[Tuple[str, Optional[int]]] = []  # name and ignore_index of each
 
     @classmethod
     def from_json(cls, graph: Union[str, bytes, Mapping[str, Any]], name: str = "graph") -> "Model":
@@ -58,8 +58,8 @@ class Model(_c.Handle):
             name: Name of the JSON text, for messages.
 
         Raises:
-            FormatError: The JSON is wrong. The message has the name, the place ("nodes[3]") and
-                what was expected there.
+            FormatError: The JSON is wrong. The message gives the name, the place ("nodes[3]") and
+                what is expected there.
         """
         return cls._from_json(graph, name)
 
@@ -117,7 +117,8 @@ class Model(_c.Handle):
             _c.check(_c.lib.cgp_model_freeze(self._handle, _c.encode(pattern, "pattern")))
 
     def with_loss(self, loss: str, ignore_index: Optional[int] = None) -> "Model":
-        """Return this model with a loss of its first output and an additional input, ``targets``.
+        """Return a copy of this model with an additional input, ``targets``, and a loss of the
+        first output.
 
         Args:
             loss: ``"cross_entropy"``: logits [N, ..., classes] and targets [N, ...] i32; for logits
@@ -127,7 +128,7 @@ class Model(_c.Handle):
 
         Raises:
             ArgumentError: The model has no output, the loss is unknown, or the output of a captured
-                module is in another order in memory.
+                module is not stored in the order of its dimensions.
         """
         if loss not in ("cross_entropy", "bce_with_logits", "mse", "l1"):
             raise ArgumentError("loss: cross_entropy, bce_with_logits, mse or l1 is expected, got "
@@ -148,9 +149,10 @@ class Model(_c.Handle):
         return model
 
     def report(self) -> str:
-        """Return a line for each module that cannot be captured, so that PyTorch runs it inside the
-        pipeline: its path, its share of the pipeline's time, and the reason. A last line is about
-        the proof of the capture. Without a captured module, the text is empty.
+        """Return a text with a line for each module that cannot be captured. PyTorch runs such a
+        module inside the pipeline. The line gives its path, its share of the pipeline's time, and
+        the reason. The last line is about the proof of the capture. The text is empty if the model
+        has no captured module.
         """
         return "" if self._captured is None else str(self._captured.report())
 
@@ -161,7 +163,7 @@ class Model(_c.Handle):
 
     @property
     def layers(self) -> List[str]:
-        """Names of the layers. A stage may begin at each."""
+        """Names of the layers. A stage may begin at any layer."""
         return [_c.text(_c.lib.cgp_model_layer_name(self._handle, i))
                 for i in range(_c.lib.cgp_model_layers(self._handle))]
 
@@ -215,8 +217,9 @@ class Model(_c.Handle):
         Args:
             stages: Number of stages.
             by: ``"flops"``; ``"time"``, for which kernels are measured on this machine; or
-                ``"size"``, bytes of parameters and activations.
-            samples: Samples of a micro-batch (time, size).
+                ``"size"``, bytes of parameters and activations. The names in parentheses below say
+                with which of these values an argument is used.
+            samples: Number of samples of a micro-batch (time, size).
             recompute: Count the recomputation of each stage's forward (time).
             in_flight: Number of micro-batches whose activations are kept (size).
             threads: Threads of a device (time).

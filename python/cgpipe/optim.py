@@ -25,7 +25,7 @@ class LrSchedule:
     warmup: int = field(default=0, kw_only=True)
     #: First learning rate of the warm-up, as a fraction of lr, 0 to 1.
     start: float = field(default=0.0, kw_only=True)
-    #: Number of updates after which the learning rate rises in the warm-up; 0: it rises at each
+    #: In the warm-up, the learning rate rises once per this number of updates; 0: it rises at each
     #: update.
     warmup_interval: int = field(default=0, kw_only=True)
 
@@ -68,7 +68,8 @@ class StepLr(LrSchedule):
 
 @dataclass(frozen=True)
 class MilestonesLr(LrSchedule):
-    """Multiplies lr by ``gamma`` after each of at most 8 ascending ``milestones``, in updates."""
+    """Multiplies lr by ``gamma`` after each of the ``milestones``: at most 8 ascending numbers of
+    updates."""
 
     milestones: Sequence[int]
     gamma: float = 0.1
@@ -86,9 +87,9 @@ class MilestonesLr(LrSchedule):
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """A group of parameters with constants of its own, like one of PyTorch's param_groups. A
-    parameter belongs to the first group with a pattern that matches its name. If no pattern
-    matches, the parameter belongs to no group."""
+    """A group of parameters with its own constants, like an entry of PyTorch's param_groups. A
+    parameter belongs to the first group that has a pattern for its name. If no pattern matches,
+    the parameter belongs to no group."""
 
     #: Patterns as in :meth:`Model.freeze`, each of which must match a parameter.
     patterns: Union[str, Sequence[str]]

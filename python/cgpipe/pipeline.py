@@ -30,14 +30,14 @@ class Times:
 
     #: Seconds from the start of the first action to the end of the last action.
     seconds: float
-    #: Seconds until the end of the last F, and seconds from there to the end of the run. Both are
-    #: NaN if the schedule mixes forward and backward.
+    #: Seconds from the start to the end of the last F, and seconds from then to the end of the run.
+    #: Both are NaN if the schedule mixes forward and backward.
     forward_seconds: float
     backward_seconds: float
     #: 1 - compute time / (devices x seconds).
     bubble: float
-    #: Median seconds between two actions of a device, and median seconds from the end of a send
-    #: until the receiver continues; NaN if there are none.
+    #: Median seconds between consecutive actions of a device, and median seconds from the end of a
+    #: send until the receiver continues. NaN: there was nothing to measure.
     gap_seconds: float
     wakeup_seconds: float
     #: Fraction of ``seconds`` in which each device computes.
@@ -91,12 +91,12 @@ class Pipeline(Weights):
         """Plan a model, create its devices and initialize the parameters.
 
         Args:
-            model: The model to train, or a plan, with which only ``seed`` may be given.
+            model: The model to train, or a plan. With a plan, only ``seed`` may be given too.
             stages, schedule, chunks: See :func:`cgpipe.plan`. None: a stage for each of ``devices``
                 (1 stage without ``devices``), the default schedule, 1 chunk.
-            batch: Samples of a mini-batch, the maximum of a step; None: ``chunks``.
-            loss: Train with this loss of the first output, see :meth:`Model.with_loss`; its targets
-                are the last input of a step.
+            batch: Maximum number of samples in a step (a mini-batch); None: ``chunks``.
+            loss: Train with this loss of the first output, see :meth:`Model.with_loss`. The targets
+                of the loss are the last input of a step.
             seed: Seed of the initial weights and of dropout. A model from :func:`cgpipe.from_torch`
                 starts with its module's weights.
             options: As in :func:`cgpipe.plan`: optimizer, balance, recompute, devices, threads,
@@ -125,8 +125,8 @@ class Pipeline(Weights):
         self._borrowed: Any = None  # inputs of the last forward, which its backward reads
         self._waits = False  # gradients wait for an update
         self._optimizer: Any = None
-        # The finalizer destroys the pipeline on its own thread and before its plan, even if an
-        # interrupt follows the creation.
+        # The finalizer destroys the pipeline on the worker's thread, before the plan is destroyed.
+        # It is registered first, so it also runs if an interrupt follows the creation.
         self._memory: Optional[_Memory] = _Memory()
         # The communicator, if there are several ranks.
         ends: List[_ranks.Communicator] = []
@@ -136,7 +136,7 @@ class Pipeline(Weights):
         #: Number of this process, 0 .. plan.ranks - 1.
         self.rank = ends[0].rank if ends else 0
         self._streams: List[int] = self._call(lambda: _views.streams(self))
-        # (name, tensor, address) of each tensor of a captured module, and the module's counts of
+        # For each tensor of a captured module: (name, tensor, address). Then the module's counts of
         # batches.
         self.adopted: List[Any] = []
         self.counts: List[Any] = []
@@ -172,14 +172,14 @@ class Pipeline(Weights):
         """Run forward and backward on a mini-batch, and update the parameters.
 
         Gradients accumulate until an update, as with PyTorch's ``backward()``. After steps with
-        ``update=False``, the update uses the sum of the gradients of all these steps, where each
-        step's loss is a mean.
+        ``update=False``, the update uses the sum of the gradients of all these steps. The loss of
+        each step is a mean over that step's mini-batch, unless ``targets`` is given.
 
         Args:
             inputs: An array [N, ...] per input of the model, in order, 1 <= N <= the planned batch.
             update: False: keep the gradients for :meth:`update` or for the next step.
-            targets: Divide the loss by this number (one for each loss, if there are several)
-                instead of the mini-batch's number of targets. If this is the number of targets of
+            targets: Divide the loss by this number instead of the mini-batch's number of targets.
+                If there are several losses, give one number for each. With the number of targets of
                 all accumulated steps, the update is the same as for one large mini-batch. The
                 update is bit-identical if the large mini-batch is cut between micro-batches.
 
@@ -190,7 +190,7 @@ class Pipeline(Weights):
             ArgumentError: An input does not fit; nothing ran.
             StateError: The loss or the gradient norm is not finite (the parameters are
                 unchanged), or the plan has an external loss.
-            DeviceError: A device failed; the pipeline can only be closed.
+            DeviceError: A device failed; after this, the pipeline can only be closed.
         """
         given = self._pointers(self._convert(inputs, training=True), self._inputs)
         divisors = None if targets is None else _divisors(targets)
@@ -257,7 +257,7 @@ class Pipeline(Weights):
             The norm of all gradients before clipping, as ``torch.nn.utils.clip_grad_norm_`` does.
 
         Raises:
-            StateError: No gradients wait.
+            StateError: No gradients wait for an update.
         """
         max_norm = _c.number(max_norm, "max_norm")
 
@@ -332,9 +332,10 @@ class Pipeline(Weights):
     # --- without training ---
 
     def evaluate(self, *inputs: Any) -> float:
-        """Return the loss of any N samples in evaluation mode: without dropout and with running
-        statistics. Changes nothing. A captured module whose forward asks for its mode is captured
-        again, in eval mode, at the first evaluation."""
+        """Return the loss of N samples, for any N, in evaluation mode: without dropout and with
+        running statistics. The pipeline's state does not change. If the forward of a captured
+        module reads the module's mode, the first evaluation captures the module again, in eval
+        mode."""
         other = self._evaluation(inputs, bool(self.model._targets) or not self.plan.external_loss)
         if other is not None:
             return other.evaluate(*inputs)
@@ -349,13 +350,13 @@ class Pipeline(Weights):
         return float(self._run(run))
 
     def predict(self, *inputs: Any) -> Any:
-        """Return the output [N, ...] of any N samples in evaluation mode, or a list if there are
-        several. Changes nothing. With several ranks, it is None on ranks without the output's
-        stage.
+        """Return the output [N, ...] of N samples, for any N, in evaluation mode, or a list if
+        there are several outputs. The pipeline's state does not change. With several ranks, an
+        output is None on ranks that do not compute it.
 
         Args:
-            inputs: As in :meth:`step`. Inputs that only the loss reads may be None, or be left out
-                at the end.
+            inputs: As in :meth:`step`. Inputs that only the loss reads may be None. At the end of
+                the list, they may be left out.
         """
         other = self._evaluation(inputs, False)
         if other is not None:
@@ -384,7 +385,7 @@ class Pipeline(Weights):
 
         Args:
             directory: The run's directory; created if missing.
-            keep: Checkpoints to keep; 0: all.
+            keep: Number of checkpoints to keep; 0: all.
             note: A text that :meth:`load` returns.
             check_finite: Refuse weights that are not finite.
 
@@ -401,7 +402,8 @@ class Pipeline(Weights):
         """Load a checkpoint, and return its note.
 
         Args:
-            directory: A run's directory (its latest checkpoint), or a checkpoint's.
+            directory: The directory of a run, to load its latest checkpoint, or the directory of
+                a checkpoint.
 
         Raises:
             FileError: There is no checkpoint.
@@ -502,8 +504,8 @@ class Pipeline(Weights):
         return found
 
     def trace(self, path: Optional[Path] = None) -> str:
-        """Return the last step as Chrome trace events, which ui.perfetto.dev opens; with ``path``,
-        also write them to a file."""
+        """Return the last step as Chrome trace events, which ui.perfetto.dev opens. If ``path`` is
+        given, also write the events to this file."""
         text = self.timeline.trace()
         if path is not None:
             with open(path, "w", encoding="utf-8") as file:
@@ -521,8 +523,8 @@ class Pipeline(Weights):
         return str(self._call(lambda: _c.text(_c.lib.cgp_pipeline_report(self._handle))))
 
     def close(self) -> None:
-        """Stop the workers and free the memory. If tensors are views of the memory, it is freed
-        when these tensors are gone.
+        """Stop the workers and free the memory. If tensors are views of the memory, the memory is
+        freed once these tensors are gone.
 
         Any later call raises StateError. Does nothing in a child process.
         """
@@ -540,7 +542,7 @@ class Pipeline(Weights):
 
     def __exit__(self, *error: Any) -> None:
         for end in self._ends:
-            if error[0] is not None:  # other ranks may wait in another call, so they must be told
+            if error[0] is not None:  # other ranks may block in another call: make it fail
                 end.fail(f"{error[0].__name__}: {error[1]}")
         self.close()
 
@@ -559,9 +561,9 @@ class Pipeline(Weights):
             del memory
 
     def _accumulate(self, more: bool) -> None:
-        """Call this before a backward, which then adds to gradients that wait for an update.
-        ``more`` says that other backwards may follow. Without ``more``, gradients are complete at
-        the end of the step, before its states change."""
+        """Call this before a backward. The backward then adds to gradients that wait for an update.
+        ``more`` says that other backwards may follow. Without ``more``, gradients are complete
+        before the step changes running statistics."""
         _c.check(_c.lib.cgp_pipeline_set_accumulation(self._handle, more or self._waits))
 
     def _complete(self) -> None:

@@ -4,7 +4,7 @@
 Contiguous float32 and int32 arrays are passed by address. int64 (PyTorch's labels) is copied to
 int32, and a non-contiguous array is copied to a contiguous one. Other types are refused, so nothing
 is rounded silently. A pipeline on GPUs also takes float32 tensors in GPU memory (dlpack.py).
-Integers are copied to the host, where their range is checked."""
+Integers in GPU memory are copied to the host, where their range is checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def tensor(value: Any, expected: Value, streams: Sequence[int] = ()) -> Tuple[An
 
     Args:
         value: An array or tensor, or anything that NumPy converts to an array.
-        expected: Shape of one sample, and type. For samples of one element, [N] stands for [N, 1].
+        expected: Shape and type of one sample. If a sample has one element, the shape [N] is
+            accepted in place of [N, 1].
         streams: Streams of the pipeline's GPUs. If there are none, the value must be in host
             memory.
 
@@ -55,8 +56,8 @@ def tensor(value: Any, expected: Value, streams: Sequence[int] = ()) -> Tuple[An
 
 def whole(value: Any, expected: Value,
           streams: Sequence[int] = ()) -> Tuple[Any, Tuple[int, ...], int]:
-    """Return the owner of an array's memory, its shape and its address. Raises the same errors as
-    tensor()."""
+    """Return the owner of an array's memory, the array's shape and its address. Raises the same
+    errors as tensor()."""
     if is_on_device(value):
         return _on_device(value, expected, streams)
     keep, address = _of_torch(value, expected) if is_torch(value) else _of_numpy(value, expected)
@@ -132,8 +133,8 @@ def _narrow(value: Any, dtype: Any, expected: Value) -> Any:
 
 def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any],
                device: Optional[str] = None) -> Any:
-    """Return a new array. It is a PyTorch tensor if one of ``like`` is a PyTorch tensor, and on
-    ``device`` if one of ``like`` is on a GPU."""
+    """Return a new array. If ``like`` contains a PyTorch tensor, the array is a PyTorch tensor. If
+    ``like`` contains a PyTorch tensor on a GPU, the array is on ``device``."""
     if any(map(is_torch, like)):
         torch = sys.modules["torch"]
         there = any(is_torch(value) and is_on_device(value) for value in like)

@@ -53,8 +53,8 @@ class Worker:
 
     @property
     def is_own(self) -> bool:
-        """True if the thread runs in this process. It does not in a child process (fork) of the
-        process that made it."""
+        """True if the thread runs in this process. False in a child process that fork() made,
+        because a child does not inherit the thread."""
         return os.getpid() == self._pid
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
