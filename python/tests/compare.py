@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a captured module with the same module in PyTorch, in float64. Norms over few values
 amplify small differences, so PyTorch's own float32 results may exceed the bound. In that case, the
-bound becomes four times the difference between PyTorch's float32 and float64 results. The
-difference is the largest of 16 runs, because a single run may have unusually small errors. Every
-run but the first changes inputs and parameters by rounding errors."""
+bound becomes four times the difference between PyTorch's float32 and float64 results. This
+difference is the largest of 16 runs, because a single run may have unusually small errors. In all
+runs after the first, inputs and parameters are changed by rounding errors."""
 
 import copy
 

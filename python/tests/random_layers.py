@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 __all__ = ["ALL", "FIRST", "LAST", "PARTS", "VOCABULARY", "Fn", "mix"]
 
-#: Size of the vocabulary of integer inputs.
+#: Integer inputs are numbers from 0 to VOCABULARY - 1.
 VOCABULARY = 11
 
 # --- norms ---

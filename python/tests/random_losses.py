@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of random modules: functions of the output and a target, and how to draw that target."""
+"""Losses of random modules: functions of the output and a target, and functions that draw the
+target."""
 
 import torch
 from torch.nn import functional as F

@@ -17,8 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def graph(width=16, layers=4, classes=3, loss=True, dropout=0.0):
-    """Return the graph of a multilayer perceptron, as a dictionary. Each layer has a linear and a
-    gelu."""
+    """Return the graph of a multilayer perceptron, as a dictionary. Each layer is a linear op,
+    followed by gelu."""
     values = [{"dtype": "f32", "shape": [width]}]
     inputs = [{"name": "x", "value": 0}]
     nodes, parameters = [], []

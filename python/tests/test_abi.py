@@ -2,7 +2,7 @@
 """Structs, enums and prototypes of cgpipe._c equal those of the headers, and the library exports
 all functions.
 
-CC names the compiler; the tests skip without a compiler.
+The environment variable CC names the compiler. Without a compiler, the tests are skipped.
 """
 
 import ctypes

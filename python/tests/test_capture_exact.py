@@ -57,7 +57,7 @@ def not_three(m, x):
     return m.a(x)
 
 
-#: ENGINE has functions that the engine runs, PYTORCH functions that PyTorch runs.
+#: ENGINE has the functions that the engine runs. PYTORCH has the functions that PyTorch runs.
 ENGINE = {
     "baddbmm": lambda m, x: torch.baddbmm(
         m.a(x).view(-1, 2, 4) @ x.view(-1, 4, 2), m.b(x).view(-1, 2, 4), x.view(-1, 4, 2),
@@ -178,7 +178,7 @@ class Exact(unittest.TestCase):
             for p, want in zip(module.parameters(), expected):
                 torch.testing.assert_close(p.grad, torch.zeros_like(p) if want is None else want)
 
-        # Without this knowledge, the engine would compute a gradient, which the proof notices.
+        # If has_gradient is always true, the engine computes a gradient, and the proof notices it.
         def region(*args, **options):
             return Region(*args, **{**options, "has_gradient": True})
         with mock.patch.object(fallback, "Region", region), \
@@ -331,7 +331,7 @@ class Exact(unittest.TestCase):
             module = nn.Sequential(*layers, Part(function), nn.Linear(8, 3))
             return cgpipe.from_torch(module, (torch.randn(4, 8),))
         self.assertNotIn("not provable", far(lambda m, x: m.a(x)).report())
-        # An error of 1e-4 in one layer's gradient is found, however many layers there are.
+        # The proof finds an error of 1e-4 in one layer's gradient, however many layers there are.
         with mock.patch.dict(ops.OPS, {"detach": lambda t, x: x}):
             with self.assertRaisesRegex(CaptureError, "8.b: the gradient of its result differs"):
                 far(lambda m, x: m.a(x) + 1e-4 * m.b(x).detach())

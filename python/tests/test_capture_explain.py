@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An explanation lists which parts of a module run where, and why, by the user's names. Odd modules
-and inputs either run, or are refused with a message that names them."""
+"""An explanation lists where each part of a module runs, and why, under the user's names. Unusual
+modules and inputs either run, or are refused with a message that names them."""
 
 import collections
 import contextlib

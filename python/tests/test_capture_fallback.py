@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch runs modules that cannot be captured inside the pipeline. They have PyTorch's gradients,
-and are bit-equal in all layouts."""
+"""Modules that cannot be captured are run by PyTorch inside the pipeline. Gradients equal
+PyTorch's, and results are bit-equal in all layouts."""
 
 import copy
 import random
@@ -259,7 +259,7 @@ class Fallback(unittest.TestCase):
         x = torch.randn(6, 8, 4)
         for name, module in modules.items():
             # Statistics over only 4 numbers would amplify rounding errors, so a linear layer makes
-            # 16.
+            # 16 numbers of them.
             module = nn.Sequential(nn.Sequential(nn.Linear(4, 16)), module)
             with self.subTest(name):
                 eager, model = copy.deepcopy(module), GPipe(copy.deepcopy(module), [1, 1], chunks=2)

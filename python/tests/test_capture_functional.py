@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If a capture rewrites a program without writes in place, the graph equals the graph after
-PyTorch's functionalization."""
+"""A capture may itself replace the in-place writes of a program. Then the graph equals the graph
+after PyTorch's functionalization."""
 
 import unittest
 from unittest import mock
@@ -195,7 +195,7 @@ def to_an_argument(m, x):
 
 @torch.library.custom_op("cgpipe_test::clone", mutates_args={"y"})
 def doubling(y: torch.Tensor) -> torch.Tensor:
-    """Write to a tensor, in an op whose name, clone, promises no write."""
+    """Write to a tensor, although this op has the name of clone, which writes nothing."""
     y.mul_(2)
     return y + 1
 

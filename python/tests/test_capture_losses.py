@@ -67,7 +67,7 @@ class Losses(unittest.TestCase):
                 self.assertLessEqual(float((a - b).norm()), bound * float(b.norm()))
 
     def compare_if_new(self, loss, target):
-        """Compare a training. With an older version of PyTorch, the loss may be refused."""
+        """Call compare(). With an older version of PyTorch, the loss may be refused instead."""
         try:
             self.compare(loss, target, fallback=not torch_support.IS_NEW)
         except CaptureError as error:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A captured module has PyTorch's gradients and outputs, or is refused with a message that names
-the cause. The modules here stop gradients, write through views, cast, have custom backwards or
-hooks, branch on the number of samples, or change after their capture."""
+the cause. The modules in this file stop gradients, write through views, cast, have custom backwards
+or hooks, branch on the number of samples, or change after their capture."""
 
 import copy
 import random

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captured models: torchgpipe's benchmarks and Hugging Face's GPT-2 have the published sizes and
-PyTorch's numbers."""
+"""Captured models: torchgpipe's benchmark models and a Hugging Face GPT-2 have the published
+numbers of parameters, and PyTorch's results."""
 
 import copy
 import unittest
@@ -44,9 +44,9 @@ class Models(unittest.TestCase):
         torch.manual_seed(5)
 
     def once(self, make, shape, **options):
-        """Compare, with up to three random draws. Different rounding may move the input of one of a
-        million ReLUs to the other side of 0. Then gradients exceed the bound although the ops are
-        right."""
+        """Call compare() with up to three random draws. Different rounding may move the input of
+        one of a million ReLUs to the other side of 0. Then gradients exceed the bound although the
+        ops are right."""
         for attempt in range(3):
             try:
                 return compare(self, make(), torch.randn(shape), **options)
@@ -108,8 +108,8 @@ class Training(unittest.TestCase):
     """The losses of twenty steps are close to PyTorch's."""
 
     def follow(self, module, draw, loss, optimizer, chunks=1, **options):
-        """Compare each loss with PyTorch's in float64. The bound is 2e-5, or four times the largest
-        error of PyTorch's float32 up to this step."""
+        """Compare each loss with the loss of PyTorch in float64. The bound is 2e-5, or four times
+        the largest error of PyTorch in float32 up to this step."""
         torch.manual_seed(6)
         single, double = copy.deepcopy(module), copy.deepcopy(module).double()
         layers = len(module)

@@ -114,7 +114,7 @@ OTHER = {
     "an average over runs": lambda: sequence(
         lambda m, x: m.a(x) if m.training else sum(m.a(x * k) for k in (0.5, 1, 1.5)) / 3),
 }
-#: Modules that PyTorch runs, custom layers and layers of PyTorch.
+#: Modules that PyTorch runs inside the pipeline: custom layers, and layers of PyTorch.
 RUN_BY_TORCH = {
     "drop path": lambda: nn.Sequential(nn.Linear(6, 6), DropPath(), nn.Linear(6, 3)),
     "a dropout of one's own": lambda: nn.Sequential(nn.Linear(6, 6), Dropped(0.4), nn.Linear(6, 3)),

@@ -29,8 +29,9 @@ COUNT = int(os.environ.get("CGP_TEST_MODULES", 40))
 
 #: Allowed differences of tensors by kind, relative to a tensor's norm.
 BOUNDS = {"output": 1e-5, "buffer": 1e-5, "gradient": 1e-4, "weight": 1e-5}
-#: Gradients of a loss below this norm are compared as if they had it. They may be zero but for
-#: roundings, such as those of logits that are all equal, and PyTorch repeats these roundings.
+#: If the norm of a loss's gradient is smaller, it counts as this number in the comparison. Such a
+#: gradient may be zero except for rounding errors, for example if all logits are equal. All runs of
+#: PyTorch make the same rounding errors, so repeated runs do not show them.
 SMALL = 2e-3
 #: A step is not compared if its outputs are larger than those of the first step by more than this
 #: factor, because the training diverges.

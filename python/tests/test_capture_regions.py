@@ -21,8 +21,8 @@ LAYOUTS = [([3], "never"), ([1, 2], "always"), ([2, 1], "except_last"), ([1, 1, 
 
 
 class Part(nn.Module):
-    """Call ``function(module, y, x)`` between two linear layers. y is the first layer's result on
-    x."""
+    """Call ``function(module, y, x)`` between two linear layers. ``y`` is the result of the first
+    layer on ``x``."""
 
     def __init__(self, function):
         super().__init__()
@@ -251,7 +251,7 @@ class Regions(unittest.TestCase):
             options = {"stages": 2, "balance": [2, 1], "chunks": 4, "batch": 12,
                        "recompute": recompute}
             plan = cgpipe.plan(model, **options)
-            first, second = plan.devices  # 2 micro-batches of 3 in flight
+            first, second = plan.devices  # 2 micro-batches of 3 samples are in flight
             self.assertEqual((first.outside_bytes, second.outside_bytes), (2 * kept[3], 0))
             line = f"outside the plan: PyTorch in regions keeps up to {2 * kept[3]:,} bytes"
             self.assertIn(f"{line} on cpu:0 (measured)\n", str(plan))

@@ -115,7 +115,7 @@ class Modules(unittest.TestCase):
         weight, gradient = module[0].weight.data, module[0].weight.grad
         expected = weight.clone(), gradient.clone()
         pipeline.close()
-        others = [captured() for _ in range(3)]  # would reuse freed memory
+        others = [captured() for _ in range(3)]  # these would reuse freed memory
         self.assertEqual(len(others), 3)
         for found, wanted in zip((weight, gradient), expected):
             torch.testing.assert_close(found, wanted, rtol=0, atol=0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Balances of nn.Sequential modules: cuts are optimal, by times of the engine or of PyTorch, or by
-computed bytes. Balancing does not change the module."""
+"""Balances of nn.Sequential modules: the cuts are optimal for times of the engine or of PyTorch,
+and for computed bytes. Balancing does not change the module."""
 
 import unittest
 from types import SimpleNamespace

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each python/tests/test_*.py is a CTest test python_* that uses the shared library of the build. A
-# test skips (77) without NumPy, or without PyTorch if it needs it. tools/python.sh runs the tests on
-# the installed package instead.
+# test is skipped (exit code 77) without NumPy, or if it needs PyTorch and there is no PyTorch.
+# tools/python.sh runs the tests on the installed package instead.
 find_program(CGP_PYTHON NAMES /usr/bin/python3 python3 DOC "Python of the tests; its NumPy and PyTorch are used where there are any")
 if(CGP_PYTHON AND NOT CGP_SANITIZE) # the interpreter is not built with a sanitizer
   set(PYTHON_TESTS ${PROJECT_SOURCE_DIR}/python/tests)

@@ -14,7 +14,7 @@ from cgpipe.torchgpipe.skip import Namespace, pop, skippable, stash
 
 @skippable(stash=["identity"])
 class Keep(nn.Module):
-    """Stash a block's input for its Residual."""
+    """Stash the input of a block for the block's Residual layer."""
 
     def forward(self, x):
         yield stash("identity", x)
@@ -23,7 +23,7 @@ class Keep(nn.Module):
 
 @skippable(pop=["identity"])
 class Residual(nn.Module):
-    """Add the block's stashed input, which ``downsample`` converts to the result's shape."""
+    """Add the stashed input of the block. ``downsample`` converts it to the shape of the result."""
 
     def __init__(self, downsample=None):
         super().__init__()
@@ -68,7 +68,7 @@ def _bottleneck(name, channels, planes, stride):
 
 @skippable(stash=["skip"])
 class Stash(nn.Module):
-    """Stash a level's result for its PopCat."""
+    """Stash the result of a level for the level's PopCat layer."""
 
     def forward(self, x):
         yield stash("skip", x)
@@ -77,8 +77,8 @@ class Stash(nn.Module):
 
 @skippable(pop=["skip"])
 class PopCat(nn.Module):
-    """Concatenate the stashed result of a level and the input. The input is first zero-padded at
-    the bottom and right to the size of that result."""
+    """Concatenate the stashed result of a level and the input. First, zeros at the bottom and right
+    of the input bring it to the size of the stashed result."""
 
     def forward(self, x):
         skip = yield pop("skip")

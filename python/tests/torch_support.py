@@ -15,8 +15,8 @@ if VERSION < (2, 9):
     print(f"skipped: torch 2.9 or later is needed, this is {torch.__version__}", file=sys.stderr)
     sys.exit(77)
 
-#: False: this version traces some losses for a fixed number of samples only, and functionalizes
-#: some programs otherwise.
+#: False: this version of PyTorch traces some losses only for a fixed number of samples, and
+#: functionalizes some programs in another way.
 IS_NEW = VERSION >= (2, 15)
 
 
@@ -59,8 +59,8 @@ class Reverse(torch.autograd.Function):
         return -gradient
 
 
-#: Modules may hold such a reference. It was taken before a trace watches calls of
-#: ``Reverse.apply``.
+#: A reference to ``Reverse.apply`` that exists before a trace watches this function. Modules may
+#: hold such references.
 HELD = Reverse.apply
 
 

@@ -4,17 +4,17 @@
 
     TORCHGPIPE_SRC=DIR python3 python/tests/torchgpipe_tests.py [PYTEST OPTION...]
 
-DIR is a checkout of torchgpipe v0.0.7. Its tests are copied to a temporary directory. In the copies
-`torchgpipe` becomes `cgpipe.torchgpipe`, and imports of internal names are left out. A test that
-uses an internal name, directly or by a helper of its file, does not run. Public names are the names
-in torchgpipe's documentation:
+DIR is a checkout of torchgpipe v0.0.7. Its tests are copied to a temporary directory. In the
+copies, `torchgpipe` becomes `cgpipe.torchgpipe`, and imports of internal names are removed. A test
+that uses an internal name, directly or through a helper in its file, does not run. Public names are
+the names in torchgpipe's documentation:
 
     torchgpipe           GPipe, is_checkpointing, is_recomputing
     torchgpipe.balance   balance_by_time, balance_by_size
     torchgpipe.skip      skippable, stash, pop, Namespace, verify_skippables
 
-torchgpipe_expected.txt, beside this file, has a line for each test that does not run or does not
-pass, with the reason. The program fails if the results differ from this file, for example if a
+torchgpipe_expected.txt, beside this script, has a line for each test that does not run or does not
+pass, with the reason. The script fails if the results differ from this list, for example if a
 listed test passes."""
 
 import ast

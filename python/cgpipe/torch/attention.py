@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translate attention, which a module may compute by one op or by several. If a matrix product may
-be part of attention, it is added to the graph only when it is clear which ops read it."""
+"""Translate attention, which a module may compute by one op or by several. A matrix product that
+may be part of attention is added to the graph only once it is clear which ops read the product."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ MASKED = -1e4
 
 
 class Positions:
-    """Rows of a learned position embedding, which an op adds to a value. They are the same for all
-    samples."""
+    """Rows of a learned position embedding. An op adds these rows, the same for all samples, to a
+    value."""
 
     def __init__(self, weight: "Parameter", ids: Tensor) -> None:
         self.weight, self.ids = weight, ids
 
 
 class Scores:
-    """The scores of attention: a matrix product a b, perhaps scaled and masked, or its softmax. The
-    scores are not in the graph until they are multiplied by values."""
+    """The scores of attention: the matrix product of ``a`` and ``b``, perhaps scaled and masked, or
+    the softmax of this product. The scores are not in the graph until they are multiplied by
+    values."""
 
     def __init__(self, t: "Translator", a: Value, b: Value, scale: Optional[float] = None,
                  grouped: bool = False) -> None:
@@ -57,8 +58,8 @@ class Scores:
         return self._with(scale=self.scale * factor)
 
     def masked(self, mask: Tensor) -> "Scores":
-        """Return the masked scores. A boolean ``mask`` is true where scores stay; another mask is
-        added to the scores."""
+        """Return the masked scores. A boolean ``mask`` is true where scores stay. A ``mask`` of
+        numbers is added to the scores."""
         return self._with(masks=[*self.masks, mask])
 
     def softmax(self, dim: int) -> Any:
@@ -115,7 +116,8 @@ class Scores:
         return Value(t.graph.add("attention", numbers, shape, attributes), layout)
 
     def _mask(self, rows: int, keys: int) -> Tuple[bool, int]:
-        """Return whether all masks together make attention causal, and its window (0: none)."""
+        """Return whether all masks together make attention causal, and the size of the attention
+        window (0: no window)."""
         keep = torch.ones(rows, keys, dtype=torch.bool)
         if self.causal:
             keep &= torch.ones(rows, keys, dtype=torch.bool).tril()
@@ -134,7 +136,7 @@ class Scores:
             "attention with a mask that is causal, with or without a window, or none")
 
     def _kept(self, mask: Tensor, rows: int, keys: int) -> Tensor:
-        """Return the positions where a mask keeps scores, [rows, keys]."""
+        """Return a boolean tensor [rows, keys] that is true where a mask keeps the score."""
         if mask.dtype != torch.bool:
             if bool(((mask != 0) & (mask > MASKED)).any()):
                 raise self.t.unsupported("attention without a bias")

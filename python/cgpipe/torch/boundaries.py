@@ -44,8 +44,9 @@ class Cut(NamedTuple):
 def chosen(module: nn.Module, fine: bool) -> Dict[str, nn.Module]:
     """Return the modules whose results are boundaries, by path. With ``fine``, these are all
     modules. Otherwise they are the modules with several parts and the modules with parameters,
-    except a convolution before its norm. The result of a norm is a boundary because the op after
-    it, such as relu, may jump at a rounding. So this op gets PyTorch's values."""
+    except a module, such as a convolution, directly before a norm. The result of a norm is a
+    boundary, because in the next op, such as relu, a rounding difference may cause a jump. The
+    boundary gives PyTorch's values to this next op."""
     found: Dict[str, nn.Module] = {}
 
     def descend(path: str, parent: nn.Module) -> None:
@@ -79,8 +80,8 @@ def _is_norm(module: Optional[nn.Module]) -> bool:
 
 #: visit(key, result, arguments) returns the tensor that replaces the result.
 Visit = Callable[[Key, Tensor, Any], Tensor]
-#: skip(path, number of the call) returns a result with which the module is not called; None: call
-#: the module.
+#: skip(path, number of the call) returns the result to use instead of a call of the module, or None
+#: to call the module.
 Skip = Callable[[str, int], Optional[Tensor]]
 
 
@@ -134,8 +135,8 @@ def marking(modules: Dict[str, nn.Module], marks: List[Tuple[Key, Tensor]]) -> I
 
 
 def unmark(exported: Any, keys: Sequence[Key]) -> Dict[Key, Any]:
-    """Remove the marks, which are the last outputs of a functional program. Return the nodes of
-    which the marks are copies."""
+    """Remove the marks, which are the last outputs of a functional program. Each mark is a copy of
+    a node's result. Return these nodes."""
     if not keys:
         return {}
     graph = exported.graph_module.graph
@@ -154,8 +155,8 @@ def unmark(exported: Any, keys: Sequence[Key]) -> Dict[Key, Any]:
 
 def cuts_of(graph: Dict[str, Any], env: Dict[Any, Any], nodes: Dict[Key, Any],
             targets: Iterable[int]) -> Dict[Key, Cut]:
-    """Return the boundaries that are values of a graph. ``env`` has the translation of each node,
-    in order. ``targets`` are the values that losses compare results with."""
+    """Return the boundaries that are values of a graph. ``env`` maps each node, in order, to its
+    translation. ``targets`` are the values that losses compare results with."""
     first: Dict[int, Any] = {}  # keep the first view: a later view has only a part of the gradient
     for node, x in env.items():
         if isinstance(x, Part):

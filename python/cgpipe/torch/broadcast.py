@@ -85,8 +85,8 @@ def _factors(number: int) -> List[int]:
 
 
 def aligned(t: "Translator", a: Value, b: Value) -> Tuple[int, int, Layout]:
-    """Return two values of one shape in one memory order: the order of the first value, unless it
-    has repeated axes."""
+    """Return two values of one shape in one memory order. This is the order of the first value,
+    unless the first value has repeated axes."""
     la, lb = a.layout.refined(b.layout)
     pairs = list(zip(la.logical(), lb.logical()))
     left, right = Value(a.number, la), Value(b.number, lb)

@@ -48,17 +48,17 @@ def capture(module: nn.Module, example_inputs: Sequence[Any],
     Args:
         module: The module, with f32 parameters on the CPU.
         example_inputs: A tensor [N, ...], for any N, or the positional inputs: tensors or
-            structures of tensors. An example must require a gradient if, and only if, this input
-            requires a gradient in later steps.
+            structures of tensors. An example must require a gradient if, and only if, the input
+            will require a gradient in later steps.
         example_kwargs: Inputs by name.
         cut_at: Paths of the modules at which a stage may begin. None: the children of an
-            nn.Sequential. For other modules: the elements of lists and sequences of modules, and
-            the modules beside these.
+            nn.Sequential. For other modules: the elements of lists and sequences of modules, at any
+            depth, and the siblings of these lists and sequences.
         name: Name of the model.
         verify: Prove the capture: compare two small steps with PyTorch (proof.py). None: prove it
             unless CGPIPE_VERIFY=0 is in the environment.
-        fixed_norms: In evaluation, let batch norms have gradients. Their statistics are constants
-            then.
+        fixed_norms: True: in evaluation, compute gradients through batch norms, whose statistics
+            become constants of the graph.
         fallback: Let PyTorch run the modules that cannot be captured. False: refuse them.
 
     Raises:
@@ -121,7 +121,7 @@ def prepare(module: nn.Module, example_inputs: Sequence[Any],
     examples = [two_samples(leaves[i]).clone(memory_format=torch.contiguous_format)
                 for i in places]
     flat = flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
-    # Set the mode of this module alone, because its parts may have other modes.
+    # Set only the mode of the flat module itself, because its parts may have other modes.
     flat.training = module.training
     flat.wants = [leaves[i].is_floating_point() and leaves[i].requires_grad for i in places]
     return flat, examples
@@ -131,7 +131,7 @@ def _walk(program: Program, module: nn.Module, examples: Sequence[Tensor],
           cut_at: Optional[Sequence[str]], name: str, fallback: bool,
           fixed_norms: bool) -> Tuple[Walk, List[Optional[Layout]], Any]:
     """Translate the nodes of a program; return the walk, the layouts of inputs, and the outputs.
-    If nodes are refused that PyTorch can run, it begins again with these nodes as regions."""
+    If the engine refuses nodes that PyTorch can run, begin again with these nodes as regions."""
     graph_module = program.exported.graph_module
     evaluator, layers = Evaluator(graph_module, examples), Layers(module, cut_at)
     patterns, absorbed = find_patterns(graph_module.graph)
@@ -198,8 +198,8 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
 
 
 def _find_requires(captured: Captured, nodes: Sequence[Any], module: nn.Module) -> None:
-    """Find the values that require a gradient, and tell the regions, because the code of a region
-    may read ``requires_grad`` of its inputs."""
+    """Find the values that require a gradient. Store in each region which of its inputs do, because
+    the region's code may read ``requires_grad`` of its inputs."""
     of_inputs = [w for w, layout in zip(captured.wants, captured.inputs) if layout is not None]
     found = {entry["value"] for entry, want in zip(captured.graph["inputs"], of_inputs) if want}
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
@@ -279,7 +279,7 @@ def placeholders(program: Any, walk: Walk, examples: Sequence[Tensor]) -> List[O
 
 
 def _check_constant(name: str, tensor: Tensor) -> None:
-    """Raise if a tensor that is no parameter requires a gradient."""
+    """Raise if a tensor that is not a parameter requires a gradient."""
     if tensor.requires_grad:
         raise CaptureError(f"{name}: a tensor that requires a gradient and is no parameter is not "
                            "covered (register it as a parameter)")
@@ -356,7 +356,7 @@ def _outputs(t: Translator, program: Any,
                 f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples",
                 [""])
         number = value.number
-        # An input cannot be an output, so one more node copies it.
+        # A graph may not return an input, so an additional node copies the input.
         if any(number == entry["value"] for entry in t.graph.inputs):
             number = t.graph.add("reshape", [number], t.graph.shape(number),
                                  _same_shape(t.graph.shape(number)))
@@ -398,7 +398,7 @@ def _unflattener(flat: Flat) -> Callable[[Sequence[Any]], Any]:
 
 
 def _check_outside(captured: Captured, evaluator: Evaluator, examples: Sequence[Tensor]) -> None:
-    """Raise if the integers that are computed for a sample depend on another sample."""
+    """Raise if an integer that PyTorch computes for a sample depends on another sample."""
     nodes = [h.outside.node for h in captured.hidden if h.outside is not None]
     if not nodes:
         return

@@ -89,7 +89,8 @@ class Captured:
     evaluation_bytes: int = 0
     #: For each input, True if it requires a gradient.
     wants: List[bool] = field(default_factory=list)
-    #: Values that require a gradient: they depend on trained parameters or on such inputs.
+    #: Values that require a gradient: they depend on trained parameters, or on inputs that require
+    #: a gradient.
     requires: Set[int] = field(default_factory=set)
     _rows: Dict[Tuple[int, int], Tensor] = field(default_factory=dict)
     _with_gradient: Optional[Tuple[Set[Any], Tuple[Set[int], Set[int], Set[int]]]] = None
@@ -109,8 +110,9 @@ class Captured:
 
     def _behind(self, values: Set[int],
                 stopped: Set[Any]) -> Tuple[Set[int], Set[int], Set[int]]:
-        """Return the values, parameters and parameters of regions that gradients of ``values``
-        reach. ``stopped`` are the inputs of regions, as (op, index), that no gradient reaches."""
+        """Return the values, the parameters, and the parameters of regions that gradients of
+        ``values`` reach. ``stopped`` has a pair (op, index) for each input of a region that no
+        gradient reaches."""
         parameters: Set[int] = set()
         of_regions: Set[int] = set()
         for node in reversed(self.graph["nodes"]):
@@ -163,7 +165,7 @@ class Captured:
 
     def has_gradient(self, parameter: int) -> bool:
         """Return whether a parameter is not frozen and a gradient reaches it. For a parameter of a
-        region, the answer is that of the last step."""
+        region, the answer holds for the last step."""
         _, parameters, of_regions = self._reached()
         reached = parameter in parameters or (
             parameter in of_regions and self.parameters[parameter].name in self.regions.reached)
@@ -191,8 +193,8 @@ class Captured:
     # --- inputs ---
 
     def to_engine(self, inputs: Sequence[Any]) -> List[Any]:
-        """Convert the module's inputs [N, ...] to the graph's inputs. Inputs that already are in
-        the engine's memory order are not copied."""
+        """Convert the module's inputs [N, ...] to the graph's inputs. An input that is already in
+        the engine's memory order is not copied."""
         tensors = [_tensor(x, i) for i, x in enumerate(inputs)]
         if len(tensors) < len(self.inputs):
             raise ArgumentError(f"inputs: {len(self.inputs)} are expected, as in the example, got "
@@ -318,7 +320,7 @@ class Captured:
         output, because targets of an added loss have that order.
 
         Raises:
-            ArgumentError: The output is in another order in memory.
+            ArgumentError: The output is not stored in the order of its dimensions.
         """
         layout = self.layouts[0]
         if layout.dims[0] != (BATCH,) or layout.order != layout.logical():
@@ -327,8 +329,8 @@ class Captured:
 
     def output_gradients(self, gradients: Sequence[Optional[Tensor]],
                          samples: int) -> List[Optional[Tensor]]:
-        """Return the gradients of the graph's outputs, zeros for outputs without a gradient. An
-        output that the module returns twice gets the sum."""
+        """Return the gradients of the graph's outputs, and zeros for an output without a gradient.
+        For an output that the module returns twice, return the sum of both gradients."""
         sums: List[Optional[Tensor]] = [None] * len(self.layouts)
         for (kind, i), gradient in zip([o for o in self.outputs if o[0] == "output"], gradients):
             if gradient is not None:
@@ -352,7 +354,7 @@ def _narrowed(x: Tensor, name: str) -> Tensor:
     """Return integers as int32.
 
     Raises:
-        ArgumentError: One does not fit.
+        ArgumentError: An integer does not fit.
     """
     if x.dtype == torch.int64 and x.numel():
         least, most = (int(end) for end in torch.aminmax(x))

@@ -4,8 +4,8 @@
     where(c, a, b)    c a + (1 - c) b; c is a hidden input
 
 Because 0 times infinity is NaN, a choice stays in PyTorch if its tensors may be infinite or NaN.
-Such tensors are the results of logarithms, roots, quotients and exponentials. Inputs of the module
-are such tensors too, until a layer has processed them."""
+This is the case for results of logarithms, roots, quotients and exponentials. It is also the case
+for inputs of the module until a layer has processed them."""
 
 from __future__ import annotations
 

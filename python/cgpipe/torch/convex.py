@@ -29,7 +29,8 @@ from cgpipe.torch.watch import CaptureError, name_of, path_of
 __all__ = ["Plan", "Subgraph", "is_region", "is_skipped", "multiple_of_samples", "reads_state",
            "stateful_nodes"]
 
-#: Nodes without a result, which only check conditions that the guards check too.
+#: Prefixes of the names of ops without a result. These ops only check conditions that the guards
+#: check too.
 _SKIPPED = ("_assert", "sym_constrain", "_guard", "assert_")
 #: Ops that take sizes, so a number among their arguments may be the number of samples.
 _SIZED = {"view", "reshape", "_unsafe_view", "expand", "new_zeros", "new_ones", "new_full"}
@@ -64,8 +65,8 @@ class Subgraph:
 
     #: The nodes in order. Nodes that depend on parameters alone may also run in other regions.
     nodes: List[Any]
-    #: What the nodes read from outside: tensors and numbers, parameters, and numbers that count
-    #: samples.
+    #: What the nodes read from outside: tensors and numbers (also numbers that count samples); and
+    #: parameters.
     arguments: List[Any]
     parameters: List[Any]
     #: Nodes whose results are read outside of the subgraph.
@@ -234,7 +235,7 @@ def _is_certain(node: Any) -> bool:
 
 
 def _common(paths: Sequence[str]) -> str:
-    """Return the path of the innermost module that contains all of these nodes."""
+    """Return the path of the innermost module that contains the modules at all of these paths."""
     parts = [path.split(".") if path else [] for path in paths]
     found = []
     for names in zip(*parts):
@@ -308,8 +309,8 @@ class Plan:
                 and len({self.facts.run[node] for node in own}) == 1)
 
     def _must_join(self, own: Set[Any], error: CaptureError) -> Set[Any]:
-        """Return the neighbours of a set that must join the set, because values between them and
-        the set cannot cross a border."""
+        """Return the neighbours that must join a set, because the values between these neighbours
+        and the set cannot cross a border."""
         facts, found = self.facts, set()
         for node in own:
             carried = facts.is_carried(node)
@@ -335,7 +336,7 @@ class Plan:
             pass
 
     def _merge_two(self, sets: List[Set[Any]]) -> bool:
-        """Join the first two sets that are better as one set. Return whether there are two such
+        """Join the first two sets that are better as one set. Return False if there are no such
         sets."""
         first = self.facts.index
         sets.sort(key=lambda own: min(first[node] for node in own))

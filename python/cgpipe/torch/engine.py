@@ -124,7 +124,8 @@ def return_memory() -> None:
 
 
 def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[bool] = ()) -> None:
-    """Make a captured module's model, which computes the gradients of these inputs."""
+    """Make a captured module's model. It computes the gradients of the inputs for which
+    ``input_gradients`` is true."""
     graph = dict(captured.graph)
     wanted = list(input_gradients) + [False] * len(graph["inputs"])
     graph["inputs"] = [dict(entry, gradient=True)
@@ -136,8 +137,8 @@ def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[
 
 
 def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
-    """Return the stage of each layer. It is the stage whose prefix the layer's name has or, if
-    there is none, the stage of the previous layer."""
+    """Return the stage of each layer. A layer belongs to the stage whose prefix matches the layer's
+    name. If no prefix matches, the layer belongs to the stage of the previous layer."""
     stages, stage = [], 0
     for i in range(_c.lib.cgp_model_layers(model)):
         name = _c.text(_c.lib.cgp_model_layer_name(model, i))
@@ -154,8 +155,8 @@ def device_name(device: str) -> str:
 
 
 def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int]]:
-    """Return the balance after each stage was cut into halves of about equal FLOPs; None: a stage
-    cannot be cut, because it has a single layer."""
+    """Return the balance that results if each stage is cut into halves of about equal FLOPs. Return
+    None if a stage cannot be cut because it has a single layer."""
     halves: List[int] = []
     first = 0
     for layers in balance:
@@ -218,7 +219,7 @@ class Engine:
                  input_gradients: Sequence[bool], owner: Optional["Engine"] = None) -> None:
         self.captured, self.samples = captured, samples
         self.keeps = options.recompute.startswith("never")
-        # Sum of the versions that PyTorch counts for the parameters, at the last change.
+        # Sum of the version counters of the parameters (PyTorch) at the last change.
         self.versions: Optional[int] = None
         self.forwards = 0  # index of the last forward
         # Tensors that the engine borrows until the backward.

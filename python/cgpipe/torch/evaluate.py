@@ -41,13 +41,14 @@ class Evaluator:
 
     def set_full(self, node: Any, shape: Sequence[Tuple[bool, int]], number: Any,
                  dtype: torch.dtype) -> None:
-        """Set the value of a node to a tensor whose elements are all ``number``. For each
-        dimension, ``shape`` has whether it counts the samples, and its size for one sample."""
+        """Set the value of a node to a tensor whose elements are all ``number``. ``shape`` has a
+        pair for each dimension: whether the dimension counts the samples, and its size for one
+        sample."""
         self._full[node] = (shape, number, dtype)
 
     def forget(self, everything: bool) -> None:
         """Free the values that were computed for the example. If ``everything``, free the exported
-        program too, after which nothing can be evaluated."""
+        program too. Afterwards, nothing can be evaluated."""
         self._example.clear()
         self.examples = []
         if everything:

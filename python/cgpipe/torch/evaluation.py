@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation of a captured module whose forward asks for its mode (modes.py).
+"""Evaluation of a captured module whose forward depends on its mode (modes.py).
 
     Pipeline.predict(x)      the module alone, captured in eval mode
     Pipeline.evaluate(x, y)  the module with its loss, captured in eval mode
 
-The capture is made at the first evaluation, and proven. If its graph equals the graph of training
-except for dropout, the pipeline itself evaluates. Otherwise a second pipeline evaluates, with a
-plan for inference. If both plans have parameters and running statistics at the same offsets, both
-pipelines share this memory. If not, the second pipeline copies them before each evaluation."""
+The capture in eval mode is made at the first evaluation, and proven. If its graph equals the
+training graph except for dropout, the pipeline itself evaluates. Otherwise a second pipeline
+evaluates, with a plan for inference. If both plans have parameters and running statistics at the
+same offsets, both pipelines share this memory. If not, the second pipeline copies parameters and
+statistics before each evaluation."""
 
 from __future__ import annotations
 
@@ -98,11 +99,12 @@ class Evaluations:
         self._found: Dict[bool, Tuple[Any, Optional[_Evaluation]]] = {}
 
     def of(self, owner: Pipeline, inputs: Sequence[Any], losses: bool) -> Optional[Pipeline]:
-        """Return the pipeline that evaluates these inputs of a mini-batch; None: the owner does.
+        """Return the pipeline that evaluates these inputs of a mini-batch, or None if the owner
+        evaluates them.
 
         Raises:
-            ArgumentError: The module has changed since its capture, or takes another path, and the
-                pipeline has several ranks.
+            ArgumentError: The module has changed since its capture. Or the pipeline has several
+                ranks, and evaluation takes another path than training.
             CaptureError: The module in eval mode cannot be captured.
         """
         changed = self._captured.state.difference(self._captured.was, False)
@@ -134,7 +136,8 @@ class Evaluations:
         own.was = own.state.read()
         found = model._captured
         found.regions.use_threads(own.regions.threads)
-        # This capture is for training, in whatever mode the module is.
+        # The module may be in training mode later. So regions must put it into eval mode whenever
+        # they evaluate.
         found.regions.training = True
         found.state, found.was, found.has_own_modes = own.state, own.was, False
         if are_equal_in_evaluation(own, found, losses and not owner.model._targets):
@@ -158,8 +161,8 @@ class Evaluations:
 
 
 def _plan(plan: Plan, model: Model) -> Plan:
-    """Return a plan for inference on the devices of another plan, and with its stages if they have
-    the same layers."""
+    """Return a plan for inference on the devices of another plan. If both models have the same
+    layers, the new plan also has the same stages."""
     stages = min(len(plan.devices), len(model.layers))
     alike = model.layers == plan.model.layers and len(plan.stages) == stages
     options = {**plan.given, "devices": (plan.given["devices"] or [])[:stages] or None}

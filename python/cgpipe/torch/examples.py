@@ -32,7 +32,7 @@ def _short(dtype: Any) -> str:
 
 
 def of_module(module: nn.Module) -> List[Finding]:
-    """Return the faults of a module's parameters and buffers."""
+    """Return the findings about parameters and buffers that the engine does not support."""
     if isinstance(module, torch.jit.ScriptModule):
         return [Finding("", text="a module with Python code is expected, got a scripted one (give "
                                  "the module from which torch.jit made it)")]
@@ -80,7 +80,7 @@ def _of_place(tensor: Tensor, what: str) -> Optional[str]:
 
 
 def of_inputs(inputs: Sequence[Any], kwargs: Optional[Dict[str, Any]]) -> List[Finding]:
-    """Return the faults of example inputs."""
+    """Return the findings about example inputs that the engine does not support."""
     found: List[Finding] = []
     tensors: List[Tuple[str, Tensor]] = []
     for name, value in [*((f"input {i}", x) for i, x in enumerate(inputs)),

@@ -3,7 +3,7 @@
 
 The explanation is the result of a real capture. In addition, each exported program is surveyed. In
 a survey, a node that cannot be translated gets a placeholder as its result. So the survey finds all
-such nodes, not only the first."""
+nodes that cannot be translated, not only the first."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from cgpipe.torch.watch import CaptureError, is_inside, name_of
 
 __all__ = ["ENGINE", "PYTORCH", "REFUSED", "Entry", "Explanation", "explain"]
 
-#: Names of the other ways to run a part of a module, besides ENGINE.
+#: The values of Entry.runs besides ENGINE.
 PYTORCH, REFUSED = TORCH, "refused"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An op of a module, or another part of it."""
+    """An op of a module, or another part of the module."""
 
     #: ENGINE, PYTORCH or REFUSED.
     runs: str
@@ -45,7 +45,7 @@ class Entry:
     path: str
     #: The name of the module's class.
     kind: str
-    #: The op's name in PyTorch; "": not a single op.
+    #: The op's name in PyTorch; "": the part is not a single op.
     op: str
     #: "file:line" of the user's code; "": none.
     line: str
@@ -162,7 +162,7 @@ class _Explainer:
         self.module = module
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.found: List[Finding] = []
-        #: Ops that no survey could translate; the ops and places of the last survey.
+        #: Ops that no survey could translate; ops and where they run, from the last survey.
         self.failed: List[Finding] = []
         self.places: List[Place] = []
 
@@ -255,7 +255,7 @@ def explain(module: nn.Module, example_inputs: Any,
 
     Raises:
         TypeError: The module is no nn.Module. Exceptions that the module's own forward raises for
-            the example are not caught. A module that is refused raises nothing.
+            the example are not caught. If a module is refused, nothing is raised.
     """
     check_module(module)
     whole: Optional[Callable[[Any], Tuple[nn.Module, Any]]] = getattr(module, "_whole_for", None)

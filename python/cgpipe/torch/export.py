@@ -56,8 +56,8 @@ def _nothing() -> None:
 
 
 class _Form:
-    """The structure of a module's output, and the parts of the output that are not tensors. This is
-    an object of its own because an export watches the attributes of a module."""
+    """The structure of a module's output, and the parts of the output that are not tensors. They
+    are in a separate object, because torch.export watches the attributes of modules."""
 
     spec: Any = None
     leaves: Sequence[Any] = ()
@@ -237,7 +237,7 @@ def _without_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the log and the graph of a trace that fails from being written to standard error."""
+    """If a trace fails, do not let it write its log and graph to standard error."""
     before, text = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.CRITICAL)
     try:

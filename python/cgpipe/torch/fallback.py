@@ -3,8 +3,8 @@
 
     capture fails, with the paths of modules --> these modules become opaque --> capture again
 
-The innermost module that fails becomes opaque. A module that cannot be opaque, because of its
-arguments or results, makes its parent opaque, and at last the whole module."""
+The innermost module that fails becomes opaque. If a module cannot be opaque because of its
+arguments or results, its parent becomes opaque instead, and so on up to the whole module."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class _Choice:
         self.found: List[Finding] = []
 
     def add(self, paths: Sequence[str], findings: Sequence[Finding]) -> bool:
-        """Make modules opaque, and all modules that are alike. Return whether any of them was not
-        opaque before."""
+        """Make the modules at ``paths``, and all modules that are like them, opaque. Return whether
+        there is a new opaque module."""
         self.found += findings
         before = set(self.modules)
         for path in paths:
@@ -137,8 +137,8 @@ def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence
     all failures are added to ``found``.
 
     Raises:
-        CaptureError: No module is left. Exceptions that the module's own forward raises are not
-            caught.
+        CaptureError: No further module can become opaque. Exceptions that the module's own forward
+            raises are not caught.
     """
     choice, first = _Choice(module), failed
     choice.found = [] if found is None else found
@@ -163,8 +163,8 @@ def attempt_with_fallback(module: nn.Module, flat: nn.Module, examples: Sequence
         except TranslatorError:
             raise
         except Exception as error:
-            # Either the trace has failed, or the module itself. If the module fails, record()
-            # raises the module's exception.
+            # Either the trace or the module itself has failed. If it is the module, record() raises
+            # the module's exception.
             reason = untraceable(module, error)
             if not choice.add([reason.path], [reason]):
                 raise CaptureError(reason) from error
@@ -214,7 +214,7 @@ class Nodes:
         """Add the node for a subgraph, whose arguments are in ``env``; return the results.
 
         Raises:
-            Unread: One of its arguments cannot be read.
+            Unread: The subgraph cannot read one of its arguments.
         """
         inputs, read, fixed = [], [], {}
         for node in subgraph.arguments:
@@ -263,8 +263,8 @@ class Nodes:
         return self._outputs(region, values)
 
     def _carriers(self, number: int) -> List[int]:
-        """Add nodes, called carriers, for the parameters that do not fit into the region's own op.
-        Return the token of the last carrier."""
+        """Add ``number`` nodes, called carriers, for the parameters that do not fit into the
+        region's own op. Return a list with the token of the last carrier; [] if there is none."""
         if number <= 0:
             return []
         token = self.t._add_hidden("i32", Layout.of_shape([]), rows=torch.zeros(1, 1).int())
@@ -280,7 +280,8 @@ class Nodes:
             left = list(given)
             return call([left.pop(0) if x is None else x for x in fixed])
         parameters = [(self._names[id(p)], p) for p in call.module.parameters() if p.requires_grad]
-        # Forward may later write to a small buffer to which it did not write for the example.
+        # Include all small buffers, because forward may later write to a buffer to which it did not
+        # write for the example.
         buffers = [b for name, b in call.module.named_buffers()
                    if name in call.buffers or b.numel() <= SMALL]
         writes = [sum(x is None for x in fixed[:i]) for i in call.writes]

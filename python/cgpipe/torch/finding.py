@@ -38,7 +38,7 @@ class Finding:
     text: str = ""
 
     def renamed(self, own: Callable[[str], str]) -> "Finding":
-        """Return the finding after a function has renamed its path and its text."""
+        """Return a copy of the finding in which the function ``own`` has renamed path and text."""
         return replace(self, path=own(self.path), text=own(self.text))
 
     def of(self, path: str) -> str:
@@ -52,7 +52,7 @@ class Finding:
         return f"{self.path or ITSELF}: {self.of(self.path)}"
 
 
-#: For the names of functional ops: the names under which users call these ops.
+#: From the name of a functional op to the name under which users call the op.
 _CALLED = {"_native_batch_norm_legit": "batch_norm", "_native_batch_norm_legit_functional":
            "batch_norm", "_native_batch_norm_legit_no_training": "batch_norm",
            "native_dropout": "dropout", "_unsafe_view": "view", "_to_copy": "to"}

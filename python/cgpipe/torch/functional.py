@@ -5,9 +5,9 @@
     y.relu_()                    -->    z = relu(y)
     return y                            return z, and mean for the buffer
 
-PyTorch can do this for any program, but needs a second trace. This Python module needs no second
-trace if a program only writes to whole results that have no views. It replaces each in-place op by
-its out-of-place op, whose result later ops read. Most programs are of this kind."""
+PyTorch can do this for any program, but needs a second trace. Most programs only write to whole
+results that have no views. For these programs, this Python module needs no second trace: it
+replaces each in-place op by its out-of-place op, and later ops read the result of this op."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from cgpipe.torch.ops import OPS
 
 __all__ = ["functionalize", "rewrite"]
 
-#: Composite ops whose results have memory of their own. (The schemas of all other ops say whether
-#: their results have.)
+#: Composite ops whose results have their own memory. (For all other ops, the schema says whether
+#: results have their own memory.)
 _OWN = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
         "linear", "batch_norm", "layer_norm", "group_norm", "rms_norm", "relu6", "max_pool1d",
         "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
         "adaptive_avg_pool3d", "square", "scaled_dot_product_attention", "softmax", "log_softmax",
         "log_sigmoid", "dropout", "cross_entropy_loss", "nll_loss_nd", "matmul", "bilinear",
         "upsample_bilinear2d", "upsample_nearest2d"}
-#: Ops that write to their first operand. Their names end in "_"; without it, they are the names of
-#: ops that do not write.
+#: Ops that write to their first operand. Without its last "_", such a name is the name of the op
+#: that returns a new tensor instead.
 _WRITES = {"relu_", "leaky_relu_", "silu_", "sigmoid_", "tanh_", "hardtanh_", "relu6_",
            "hardsigmoid_", "hardswish_", "elu_", "mish_", "add_", "sub_", "mul_"}
 _COUNTER = "num_batches_tracked"
@@ -46,9 +46,9 @@ def functionalize(program: Any) -> Any:
 
 
 def rewrite(program: Any) -> bool:
-    """Rewrite a program as a functional one. All its writes must go to whole results without views,
-    to running statistics of batch norms, or to their counters. Otherwise leave the program, and
-    return False."""
+    """Rewrite a program as a functional program, and return True. This needs that all writes of the
+    program go to whole results without views, or to running statistics or counters of batch norms.
+    Otherwise do not change the program, and return False."""
     buffers = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs
                if spec.kind.name == "BUFFER"}
     written = _written(program, buffers)
@@ -89,9 +89,9 @@ def _name(node: Any) -> str:
 
 
 def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
-    """Consider the nodes that write to a tensor and return it. Return a dictionary from each of
-    these nodes to the node that made the tensor. None: the program has a node that rewrite() does
-    not cover."""
+    """Return a dictionary from each node that writes to a tensor, and returns this tensor, to the
+    node that made the tensor. Return None if the program has a node that rewrite() does not
+    cover."""
     if any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs):
         return None
     written: Dict[Any, Any] = {}
@@ -156,7 +156,8 @@ def _has_own_memory(node: Any) -> bool:
 
 
 def _is_region(node: Any) -> bool:
-    """Return whether a node is a module that PyTorch runs (opaque.py). Writes are other nodes."""
+    """Return whether a node is a module that PyTorch runs (opaque.py). The writes of such a module
+    to its arguments are separate nodes."""
     return bool(node.target == torch.ops.cgpipe.region.default)
 
 
@@ -170,7 +171,7 @@ def _is_identity(node: Any) -> bool:
 
 
 def _is_of_module(node: Any, buffers: Dict[str, str]) -> bool:
-    """Return whether a batch norm in training writes to running statistics, which are buffers."""
+    """Return whether a batch norm writes to no running statistics, or only to buffers."""
     return not node.args[5] or all(isinstance(x, torch.fx.Node) and x.name in buffers
                                    for x in node.args[3:5])
 
@@ -214,7 +215,8 @@ def _dropout(graph: Any, node: Any) -> Any:
 
 
 def _add_outputs(program: Any, written: Dict[Any, Any], buffers: Dict[str, str]) -> None:
-    """Add the new values of buffers to the outputs of the program, in front of the others."""
+    """Add the new values of buffers to the outputs of the program, in front of the other
+    outputs."""
     output = next(iter(reversed(program.graph_module.graph.nodes)))
     output.args = ((*written.values(), *output.args[0]),)
     program.graph_signature.output_specs[:0] = [

@@ -61,8 +61,8 @@ def relu6(t: Translator, x: Any) -> Value:
 
 @functools.lru_cache(maxsize=None)
 def _passes_at_limits() -> bool:
-    """Return whether clamp has a gradient at its limits in this version of PyTorch. Versions differ
-    in that."""
+    """Return whether clamp passes a gradient at its limits. The answer depends on the version of
+    PyTorch."""
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.zeros(1, dtype=torch.float32, device="cpu", requires_grad=True)
         x.clamp(0.0, 1.0).backward(torch.ones(1, dtype=torch.float32, device="cpu"))

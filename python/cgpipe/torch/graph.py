@@ -131,8 +131,8 @@ class Graph:
         return len(self.parameters) - 1
 
     def prune(self) -> List[Dict[str, Any]]:
-        """Remove the nodes that no output or loss needs, with their parameters and states; return
-        them. (The engine would remove them too, but it would then number the parameters
+        """Remove the nodes that no output or loss needs, with their parameters and states. Return
+        these nodes. (The engine would remove the nodes too, but it would then number the parameters
         differently.)"""
         needed = {*self.outputs, *(x for loss in self.losses for x in loss["inputs"])}
         kept: List[Dict[str, Any]] = []
@@ -203,8 +203,8 @@ class Graph:
 
     def _moved(self, number: int, blocks: List[Tuple[Axis, ...]],
                target: Sequence[Tuple[Axis, ...]]) -> int:
-        """Move one block of axes after the other to its place. This is needed because one transpose
-        has too few dimensions for all blocks."""
+        """Move the blocks of axes to their places, one block at a time. This is needed if there are
+        more blocks than dimensions of a transpose."""
         for i, block in enumerate(target):
             j = blocks.index(block)
             if i == j:

@@ -2,8 +2,8 @@
 """Parameter groups of PyTorch's optimizers and of plans.
 
 For a captured module, a plan accepts a ``torch.optim`` optimizer in place of a cgpipe optimizer.
-Its groups become groups of the plan, by the names of their parameters. Only learning rate and
-weight decay may differ between groups."""
+The optimizer's groups become groups of the plan. A group of the plan lists its parameters by name.
+Only learning rate and weight decay may differ between groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _FIXED = {"dampening": 0, "maximize": False, "amsgrad": False, "centered": False
 
 
 def optimizer_of(given: torch.optim.Optimizer, captured: Any) -> optim.Optimizer:
-    """Return the cgpipe optimizer that does the same as a PyTorch optimizer of a captured module.
+    """Return the cgpipe optimizer that computes the same updates as a PyTorch optimizer of a
+    captured module.
 
     Raises:
         ArgumentError: The engine does not compute the same updates, or the optimizer has a state,
@@ -92,8 +93,8 @@ def _escaped(name: str) -> str:
 
 
 class Section:
-    """Parameters that are one of PyTorch's groups. ``group`` is the index of their group in the
-    plan; -1: they are in no group."""
+    """The parameters of one PyTorch group. ``group`` is the index of the plan's group to which
+    these parameters belong; -1: they belong to no group of the plan."""
 
     def __init__(self, group: int, parameters: List[Any], lr: float, weight_decay: float) -> None:
         self.group, self.parameters = group, parameters
@@ -106,15 +107,15 @@ class Section:
 
 def of_plan(pipeline: "Pipeline", numbers: Dict[Any, int], parameters: List[Any],
             decays: List[bool]) -> List[Section]:
-    """Return the plan's groups as PyTorch's groups: first the parameters in no group, then each
-    group of the plan. If norms and biases of a group do not decay, it becomes two of PyTorch's
+    """Return the plan's groups as PyTorch groups: first the parameters in no group, then each group
+    of the plan. If the norms and biases of a group do not decay, this group becomes two PyTorch
     groups.
 
     Args:
         pipeline: The pipeline of the plan.
-        numbers: The engine's number of each of PyTorch's parameters that it trains.
-        parameters: All of PyTorch's parameters.
-        decays: For each of the engine's parameters, whether the model decays it.
+        numbers: From each PyTorch parameter that the engine trains to the engine's number for it.
+        parameters: All PyTorch parameters.
+        decays: For each of the engine's parameters, True if the model marks it for weight decay.
     """
     options = pipeline.plan.optimizer
     found: Dict[Tuple[int, bool], Section] = {}

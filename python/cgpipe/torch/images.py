@@ -130,7 +130,7 @@ def convolution(t: Translator, x: Any, weight: Any, bias: Any, stride: Any, padd
 def _windows(t: Translator, x: Any, kernel: Any, stride: Any, sides: Sequence[int],
              ceil_mode: bool) -> Dict[str, Any]:
     """Return the attributes of a pool. With ``ceil_mode``, the last window may extend past the
-    image. If it does, padding is added at that end, which the pool ignores."""
+    image. If it does, padding is added at that end; the pool ignores this padding."""
     kernels, strides, padding = pair(kernel), pair(stride or kernel), list(sides)
     height_and_width = t.value(x).layout.sizes()[2:]
     for i, (size, made) in enumerate(zip(height_and_width, result_size(t))):

@@ -27,8 +27,8 @@ class Unlike(Exception):
 
 
 class Axis:
-    """An axis is a factor of a dimension. If it is ``repeated``, the values are the same along the
-    whole axis, so the axis takes no memory."""
+    """A factor of a dimension. If an axis is ``repeated``, the values are the same along the whole
+    axis, so the axis takes no memory."""
 
     __slots__ = ("repeated", "size")
 
@@ -74,7 +74,8 @@ class Layout:
 
     @property
     def has_batch(self) -> bool:
-        """True if dimension 0, and no other dimension, has the samples, as its outermost axis."""
+        """True if the outermost axis of dimension 0 counts the samples, and no other dimension
+        counts them."""
         return (bool(self.dims) and self.dims[0][:1] == (BATCH,)
                 and all(BATCH not in dim for dim in self.dims[1:]))
 
@@ -103,7 +104,7 @@ class Layout:
 
     def view(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
         """Return the layout with another shape. Each entry of the shape is a pair: whether the
-        dimension has the samples, and its size for one sample."""
+        dimension counts the samples, and its size for one sample."""
         left = [axis for dim in self.dims for axis in dim]
         order = list(self.order)
         dims: List[Dim] = []
@@ -144,27 +145,27 @@ class Layout:
         return self.with_dims([self.dims[self.dim(i)] for i in order])
 
     def transpose(self, a: int, b: int) -> "Layout":
-        """Exchange two dimensions."""
+        """Return the layout with two dimensions exchanged."""
         dims = list(self.dims)
         a, b = self.dim(a), self.dim(b)
         dims[a], dims[b] = dims[b], dims[a]
         return self.with_dims(dims)
 
     def unsqueeze(self, at: int) -> "Layout":
-        """Insert a dimension of size 1."""
+        """Return the layout with an additional dimension of size 1."""
         dims = list(self.dims)
         dims.insert(at + len(dims) + 1 if at < 0 else at, ())
         return self.with_dims(dims)
 
     def drop(self, at: int) -> "Layout":
-        """Remove a dimension of size 1."""
+        """Return the layout without this dimension, whose size is 1."""
         at = self.dim(at)
         return self.with_dims(self.dims[:at] + self.dims[at + 1:])
 
     def expand(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
-        """Repeat dimensions of size 1, and insert dimensions in front. If ``shape`` has the samples
-        in a dimension where the layout has size 1, and the layout has no samples yet, that
-        dimension becomes the dimension of the samples."""
+        """Return the layout with dimensions of size 1 repeated, and new dimensions in front.
+        ``shape`` may count the samples in a dimension that has size 1 in the layout. If the layout
+        has no dimension for the samples, that dimension becomes the dimension of the samples."""
         dims: List[Dim] = [()] * (len(shape) - len(self.dims)) + self.dims
         found: List[Dim] = []
         for (batch, size), dim in zip(shape, dims):

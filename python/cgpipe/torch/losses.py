@@ -110,7 +110,8 @@ def _one_minus(t: Translator, x: Any) -> Value:
 @op("binary_cross_entropy_with_logits")
 def bce_with_logits(t: Translator, logits: Any, targets: Any, weight: Any = None,
                     pos_weight: Any = None, reduction: int = MEAN) -> Any:
-    """With weights, the loss is w ((1 - t) x + (1 + (p - 1) t) log(1 + exp(-x)))."""
+    """With ``weight`` w and ``pos_weight`` p, the loss of a logit x and a target y is
+    w ((1 - y) x + (1 + (p - 1) y) log(1 + exp(-x)))."""
     if weight is None and pos_weight is None and reduction != NONE:
         return _of_elements(t, "bce_with_logits", logits, targets, reduction)
     x, target = t.value(logits), t.value(targets)
@@ -124,8 +125,8 @@ def bce_with_logits(t: Translator, logits: Any, targets: Any, weight: Any = None
 
 
 def _of_probabilities_only(t: Translator, x: Value) -> Value:
-    """Return x with NaN in place of elements outside of 0 to 1. It is NaN because BCE_ONE or
-    BCE_ZERO is NaN there."""
+    """Return x with NaN in place of elements outside of 0 to 1. For such elements, BCE_ONE or
+    BCE_ZERO is NaN, so adding 0 times their sum makes x NaN."""
     own = t.unary("detach", x) if t.graph.has_gradient(x.number) else x
     both = t.binary("add", function(t, "bce_one", own), function(t, "bce_zero", own))
     return t.binary("add", x, t.unary("scale", both, {"slope": 0}))
@@ -133,7 +134,7 @@ def _of_probabilities_only(t: Translator, x: Value) -> Value:
 
 @op("binary_cross_entropy")
 def bce(t: Translator, x: Any, targets: Any, weight: Any = None, reduction: int = MEAN) -> Any:
-    """The loss is t BCE_ONE(x) + (1 - t) BCE_ZERO(x)."""
+    """The loss of a probability x and a target y is y BCE_ONE(x) + (1 - y) BCE_ZERO(x)."""
     x, target = t.value(x), _of_probabilities_only(t, t.value(targets))
     one = t.binary("multiply", function(t, "bce_one", x), target)
     zero = t.binary("multiply", function(t, "bce_zero", x), _one_minus(t, target))
@@ -203,8 +204,9 @@ def _logits_of(t: Translator, x: Value) -> Optional[Value]:
 
 def _of_classes(t: Translator, x: Value, targets: Any, weight: Any, reduction: int, ignore: int,
                 smoothing: float) -> Any:
-    """Return the loss of log-probabilities x [N, C, ...]: -sum_c (labels x), where labels are
-    computed before each step. For a mean, divide by the sum of the targets' weights."""
+    """Return the loss of log-probabilities x [N, C, ...]: minus the sum of labels times x over the
+    classes. PyTorch computes the labels before each step. For a mean, divide by the sum of the
+    targets' weights."""
     node, shape = _of_integers(targets)
     classes = count(x.layout.dims[1])
     of_class = torch.ones(classes, dtype=torch.float32) if weight is None else _constant(weight)
@@ -236,8 +238,8 @@ def _of_probabilities(t: Translator, x: Value, targets: Any, weight: Any, reduct
 @op("kl_div")
 def kl_div(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
            log_target: bool = False) -> Any:
-    """Without log_target, the loss is t log(t) - t x. The argument of log is at least 1e-38, so 0
-    log(0) is 0."""
+    """Without ``log_target``, the loss of an element x and a target y is y log(y) - y x. The
+    argument of log is at least 1.2e-38, so y log(y) is 0 for y = 0."""
     x, target = t.value(x), t.value(targets)
     if log_target:
         y = t.binary("multiply", function(t, "exp", target), t.binary("subtract", target, x))
@@ -249,8 +251,8 @@ def kl_div(t: Translator, x: Any, targets: Any, reduction: int = MEAN,
 
 @op("gather")
 def gather(t: Translator, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Value:
-    """Gather with one index per row: the sum of x times a row that is 1 at the index and 0
-    elsewhere."""
+    """Gather one element from each row. The element is the sum of the row times a one-hot row,
+    which is 1 at the index and 0 elsewhere."""
     x = t.value(x)
     node, shape = _of_integers(index)
     dim = x.layout.dim(dim)
@@ -277,7 +279,7 @@ def _constant(weight: Any) -> torch.Tensor:
 
 
 def _of_integers(targets: Any) -> Tuple[Any, Any]:
-    """Return the node that has the targets, and the shape of the targets."""
+    """Return the node whose result is the targets, and the shape of the targets."""
     need(isinstance(targets, Outside) and isinstance(targets.node, torch.fx.Node),
          "a loss of targets that are inputs, or follow from them")
     return targets.node, targets.shape

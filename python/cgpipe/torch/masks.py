@@ -85,7 +85,7 @@ def _mask(t: "Translator", mask: Any) -> Tuple[Any, Any]:
         rows = [*mask.shape[:-1], (False, 1)]
         return (derived(t, mask, "added", _added, mask.shape),
                 derived(t, mask, "rows", _rows, rows))
-    # In a row without a key, scores would be NaN.
+    # Other masks are refused: in a row without a key, the scores would be NaN.
     raise Unsupported("a mask that follows from integers, or is constant,")
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses that are the mean or the sum, over all samples, of a value that other ops compute. Each is
-a WEIGHTED_MEAN of the samples' means:
+"""Losses that are the mean or the sum, over all samples, of a value that other ops compute. Each of
+these losses is a WEIGHTED_MEAN of the samples' means:
 
     sum_n (mean of sample n) factor / divisor      divisor: N, 1, or the sum of an input"""
 
@@ -32,8 +32,8 @@ class Before:
 
 
 def as_float(x: Any) -> Any:
-    """If the argument is integers or booleans that depend on the inputs, return them as floats.
-    Return anything else unchanged."""
+    """If the argument is a tensor of integers or booleans that depends on the inputs, return it as
+    floats. Return any other argument unchanged."""
     if not isinstance(x, Outside) or x.dtype.is_floating_point:
         return x
     return Outside(Before(x.node, lambda given: given.to(torch.float32)), x.shape, torch.float32)
@@ -41,7 +41,7 @@ def as_float(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class MeanTerm(Term):
-    """A WEIGHTED_MEAN. ``inputs`` has the mean of each sample. ``weight`` is any number but 0."""
+    """A WEIGHTED_MEAN. ``inputs`` has the mean of each sample. ``weight`` must not be 0."""
 
     #: Number of elements of a sample.
     elements: int = 1
@@ -49,7 +49,7 @@ class MeanTerm(Term):
     sums: bool = False
     #: Number of an input. The sum of the samples is divided by the sum of this input.
     divisor: Optional[int] = None
-    #: The value whose mean or sum this is.
+    #: The value whose mean or sum is the loss.
     source: int = -1
 
     def scaled(self, factor: float) -> "MeanTerm":

@@ -50,7 +50,7 @@ def of_a_sample(counts: Dict[int, int]) -> float:
 
 def of_samples(counts: Dict[int, int], samples: int) -> int:
     """Estimate the bytes that a number of samples takes. The estimate grows linearly, and is not
-    less than the measured bytes of fewer samples. -1: nothing was measured."""
+    less than the measured bytes of fewer samples. Return -1 if nothing was measured."""
     if not counts:
         return -1
     if samples in counts:

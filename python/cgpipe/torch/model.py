@@ -61,8 +61,8 @@ class _Module(Captured):
     source: "_Source"
 
     def evaluation(self, pipeline: Any, inputs: Sequence[Any], losses: bool) -> Optional[Any]:
-        """Return the pipeline that evaluates these inputs in place of ``pipeline``; None:
-        ``pipeline`` itself does."""
+        """Return the pipeline that evaluates these inputs in place of ``pipeline``, or None if
+        ``pipeline`` itself evaluates them."""
         if (not self.has_own_modes or not inputs or not getattr(inputs[0], "ndim", 0)
                 or len(inputs[0]) == 0):
             return None
@@ -77,7 +77,7 @@ class _Module(Captured):
         for this number of samples.
 
         Raises:
-            ArgumentError: It has changed, or takes another path.
+            ArgumentError: The module has changed, or takes another path.
         """
         changed = self.state.difference(self.was, training) or self.tensors.changed()
         if changed is not None:
@@ -184,7 +184,7 @@ class _Module(Captured):
                                     "(cgpipe.torchgpipe.GPipe calls them)")
 
     def release(self, pipeline: Any) -> None:
-        """The pipeline's memory is about to be freed. So copy the module's tensors that are views
+        """Call this before the pipeline's memory is freed. Copy the module's tensors that are views
         of this memory to new memory. Tensors that are views of another pipeline's memory stay."""
         if pipeline.plan.ranks > 1:
             ranks.take(self, pipeline, self._tensors())
@@ -214,32 +214,33 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any],
         pipeline.step(x, y)
 
     A pipeline takes over the module's weights. Parameters and running statistics become views of
-    its memory, so the module and its ``state_dict()`` always have the trained values; counts of
-    batches (``num_batches_tracked``) are copied after each step. With several ranks, the module
-    gets the trained values when the pipeline is closed.
+    the pipeline's memory, so the module and its ``state_dict()`` always have the trained values.
+    Counts of batches (``num_batches_tracked``) are copied after each step. With several ranks, the
+    module gets the trained values when the pipeline is closed.
 
     Args:
         module: An nn.Module with f32 parameters on the CPU, in the mode to capture: call
             ``train()`` first.
         example_inputs: A tensor [N, ...], for any N, or the positional inputs: tensors or
-            structures of them. Their values do not matter.
+            structures of tensors. Their values do not matter.
         example_kwargs: Inputs by name.
-        loss: A function of the module's output and a target: losses of torch.nn.functional that
-            docs/reference/torch-ops.md lists, or a sum of them. None: only losses that the
-            module returns.
+        loss: A function of the module's output and a target. It computes losses of
+            torch.nn.functional that docs/reference/torch-ops.md lists, or sums of these losses.
+            None: there are only the losses that the module returns.
         example_target: An example of a target for ``loss``.
         input_gradients: Let backward compute the gradients of f32 inputs, except targets of losses.
-        cut_at: Paths of modules at which a stage may begin. None: the children of an nn.Sequential,
-            else the elements of lists and sequences of modules.
+        cut_at: Paths of modules at which a stage may begin. None: the children of an nn.Sequential
+            or, in another module, the elements of lists and sequences of modules.
         name: Name of the model; None: the module's class.
         verify: Prove the capture: compare two small steps with PyTorch. None: prove it unless
             CGPIPE_VERIFY=0 is in the environment.
         fallback: Let PyTorch run parts that cannot be captured, inside the pipeline. False: refuse
             them.
-        torch_threads: Threads that PyTorch uses for these parts; the bits depend on their number.
+        torch_threads: Number of threads that PyTorch uses for these parts. The bits of their
+            results depend on this number.
 
     Raises:
-        cgpipe.torch.CaptureError: Something is not supported. The message has the module's path,
+        cgpipe.torch.CaptureError: Something is not supported. The message gives the module's path,
             the op, and what is supported.
     """
     check_module(module)
@@ -285,7 +286,8 @@ class _Source:
     def capture(self, examples: Tuple[Any, ...], with_loss: bool = True,
                 trains: bool = False) -> _Module:
         """Capture the module in its current mode. ``examples``: inputs, inputs by name, and a
-        target. ``trains``: with a loss, let it train in any mode."""
+        target. ``trains``: if there is a loss, capture batch norms so that the module can train
+        even in eval mode."""
         leaves, self.spec = torch.utils._pytree.tree_flatten(examples)
         self.rest = [None if isinstance(x, Tensor) else (x,) for x in leaves]
         inputs, kwargs, target = examples

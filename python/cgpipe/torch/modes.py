@@ -33,7 +33,8 @@ def _is_of_torch(name: str) -> bool:
 
 @contextlib.contextmanager
 def noting_reads() -> Iterator[Reads]:
-    """Record every read of the attribute ``training`` of a module on this thread."""
+    """Record whether code outside of PyTorch reads the attribute ``training`` of a module on this
+    thread."""
     reads, thread = Reads(), threading.get_ident()
 
     def get(module: nn.Module) -> bool:

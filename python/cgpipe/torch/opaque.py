@@ -261,7 +261,7 @@ def _set_attributes(module: nn.Module, before: Any) -> List[Tuple[nn.Module, str
 
 
 def nodes_of(value: Any, given: Sequence[Tensor]) -> Iterator[Any]:
-    """Yield the nodes of autograd's graph of a result, down to the arguments."""
+    """Yield the nodes of autograd's graph of a result. The search ends at the arguments."""
     seen = {x.grad_fn for x in given if x.grad_fn is not None}
     pending = [x.grad_fn for x in _flatten(value)[0]
                if isinstance(x, Tensor) and x.grad_fn is not None]
@@ -274,16 +274,16 @@ def nodes_of(value: Any, given: Sequence[Tensor]) -> Iterator[Any]:
 
 
 def _leaves(value: Any, given: Sequence[Tensor], module: nn.Module) -> List[Tensor]:
-    """Return the leaves of autograd's graph of a result, down to the arguments, that are not
-    parameters of the module."""
+    """Return the leaves of autograd's graph of a result, except parameters of the module. The
+    search ends at the arguments."""
     known = {id(x) for x in [*module.parameters(), *given]}
     variables = [getattr(node, "variable", None) for node in nodes_of(value, given)]
     return [x for x in variables if x is not None and id(x) not in known]
 
 
 def _scaled(one: Sequence[int], n: int, other: Sequence[int], m: int) -> Optional[Shape]:
-    """Find the dimension that counts the samples, from the shapes for n and for m samples. None: no
-    dimension counts them, or several do."""
+    """Find the dimension that counts the samples, from the shapes for n and for m samples. Return
+    None unless exactly one dimension counts them."""
     shape: Shape = []
     if len(one) != len(other):
         return None
@@ -338,7 +338,7 @@ def _merge(call: Call, again: Call, samples: int, other: int) -> None:
                              f"{str(a.dtype).replace('torch.', '')} {list(a.shape)} for {samples} "
                              "samples")
         call.shapes.append(shape)
-        # If random numbers are drawn, results differ for other numbers of samples.
+        # If random numbers are drawn, results always differ between the two numbers of samples.
         if not (call.draws or again.draws):
             call.mixes |= not _rows_agree(a, b, shape, samples, other)
     if not call.shapes:

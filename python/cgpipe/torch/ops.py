@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of functional aten ops to nodes of a graph. For each name of an op, without namespace
-and overload, there is a function. This file has the ops on rows, products and sums. Others are in
-elementwise.py, views.py, images.py and losses.py.
+"""Translation of functional aten ops to nodes of a graph. For each op name, without namespace and
+overload, there is a function. This file has the functions for ops on rows, products and sums. Other
+ops are in elementwise.py, views.py, images.py and losses.py.
 
-A function takes the translator and the op's arguments, and returns the op's result. Arguments are
-Value (a tensor of the graph), Constant, Parameter, numbers, lists and None.
+A function takes the translator and the op's arguments, and returns the op's result. An argument is
+a Value (a tensor of the graph), a Constant, a Parameter, a number, a list or None.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Kept:
 
 
 def _padded_embedding(t: Translator, weight: Parameter, ids: Any, padding: int) -> Value:
-    """Return rows of a table. The row of the padding gets no gradient."""
+    """Return rows of an embedding table. The row at index ``padding`` gets no gradient."""
     need(isinstance(ids, Outside) and isinstance(ids.node, torch.fx.Node),
          "embedding with padding_idx of ids that are inputs, or follow from them")
     y = embedding(t, weight, ids)

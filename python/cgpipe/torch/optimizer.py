@@ -34,7 +34,7 @@ _FREE = {"lr", "initial_lr", "params", "param_names", "foreach", "fused", "captu
 
 
 class PipelineOptimizer(torch.optim.Optimizer):
-    """The optimizer of a pipeline. Made by Pipeline.optimizer."""
+    """The optimizer of a pipeline. Pipeline.optimizer makes it."""
 
     def __init__(self, pipeline: "Pipeline") -> None:
         options = pipeline.plan.optimizer
@@ -74,8 +74,8 @@ class PipelineOptimizer(torch.optim.Optimizer):
         self._pipeline.zero_grad()
 
     def _group_of(self, parameters: List[Any], numbers: Dict[Any, int]) -> Optional[int]:
-        """Return the group of the plan that one of PyTorch's groups belongs to; None: the engine
-        has none of the parameters."""
+        """Return the group of the plan to which a PyTorch group belongs. Return None if the engine
+        has none of the group's parameters."""
         found = [numbers[p] for p in parameters if p in numbers]
         handle = self._pipeline.plan._handle
         return _c.lib.cgp_plan_parameter_group(handle, found[0]) if found else None
@@ -111,8 +111,8 @@ class PipelineOptimizer(torch.optim.Optimizer):
         return _STATES[self._kind][:count]
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return the state in the format of torch.optim's optimizer of this kind, which can load
-        it."""
+        """Return the state in the format of the torch.optim optimizer of this kind. That optimizer
+        can load the state."""
         updates = self._pipeline.updates
         for parameter, (index, entry) in self._engine.items():
             state: Dict[str, Any] = {}
@@ -131,7 +131,7 @@ class PipelineOptimizer(torch.optim.Optimizer):
 
         Raises:
             ArgumentError: The state has other constants than the plan, other kinds of states, or
-                different numbers of updates. Nothing was changed.
+                a different number of updates for some parameters. Nothing was changed.
         """
         before = [dict(group) for group in self.param_groups]
         try:
@@ -203,8 +203,8 @@ class _Plain:
 
 
 def _parameters(pipeline: "Pipeline") -> Tuple[Dict[Any, Tuple[int, Any]], List[Any]]:
-    """Return the number and conversion of each of PyTorch's parameters that the engine trains, and
-    all parameters in PyTorch's order."""
+    """Return a dictionary from each PyTorch parameter that the engine trains to its number and
+    conversion. Also return a list of all parameters, in PyTorch's order."""
     captured = pipeline.model._captured
     if captured is None:
         zero = torch.zeros((), dtype=torch.float32)

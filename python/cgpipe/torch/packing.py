@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pack the arguments of a region if there are more of them than inputs of a custom op. Packed
-arguments lie side by side in one value.
+"""Pack the arguments of a region if the region has more arguments than a custom op has inputs.
+Packed arguments lie side by side in one value.
 
     a, b, c, d, e, f   ->   a, b, c, CONCAT(d, e, f)        an op has at most MAX inputs
 
@@ -36,8 +36,9 @@ class _Packed(Operand):
 def pack(graph: Graph, inputs: Sequence[Tuple[int, Operand]],
          room: int) -> Tuple[List[int], List[Operand], List[int]]:
     """Return the values that the op reads, the operands of all arguments, and for each operand the
-    index of its value. There are at most ``room`` values, unless there are too many integers, which
-    are never packed. ``inputs`` has a value and an operand for each argument."""
+    index of its value. There are at most ``room`` values, unless there are too many integer
+    arguments, because integers are never packed. ``inputs`` has a value and an operand for each
+    argument."""
     operands = [operand for _, operand in inputs]
     if len(inputs) <= room:
         return [number for number, _ in inputs], operands, list(range(len(inputs)))

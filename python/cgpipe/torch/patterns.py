@@ -97,8 +97,8 @@ def _cast(node: Any, path: List[Any]) -> Any:
 
 
 def find_patterns(graph: Any) -> Found:
-    """Return the nodes that compute a known op from elementary ops, with the op's name and
-    arguments, and the set of inner nodes."""
+    """Find the nodes that compute a known op from elementary ops. Return a dictionary from each
+    such node to the op's name and arguments, and the set of all inner nodes."""
     patterns: Dict[Any, Tuple[str, List[Any]]] = {}
     absorbed: Set[Any] = set()
     for node in graph.nodes:
@@ -109,7 +109,7 @@ def find_patterns(graph: Any) -> Found:
             continue
         users = {user for n in inner for user in n.users} - inner - {node}
         if any(not _name(user).startswith("_assert") for user in users):
-            continue  # another node reads an inner node, so that must stay
+            continue  # another node reads an inner node, so the inner node must stay
         patterns[node] = ("gelu", [x, "tanh"]) if x is not None else ("rms_norm", arguments or [])
         absorbed |= inner
     return patterns, absorbed

@@ -9,8 +9,8 @@ Both run forward and backward on two random inputs (draws), with 3 and with 2 sa
 the engine gets PyTorch's values and gradients, so rounding does not grow from layer to layer.
 Results of layers, outputs, losses, gradients and buffers are compared. To find how large a
 difference rounding can explain, PyTorch runs each layer again, with values, parameters and results
-of ops changed by a few roundings. The engine may differ by eight times as much, and by 1e-6 of the
-layer's largest tensor."""
+of ops changed by a few roundings. The engine may differ by eight times the effect of these changes,
+and always by 1e-6 of the layer's largest tensor."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ class _Comparison:
         if wrong:
             raise self._error(max(wrong, key=lambda key: far[key] / self._bound(key)), far)
         if self.suspect and self.paths:
-            # If nothing is changed, a second run of PyTorch gives the same numbers. If it does not,
-            # the module cannot be cut here.
+            # With nothing changed, a second run of PyTorch should give the same numbers. If the
+            # numbers differ, the module cannot be cut here.
             again = self._again(draw, self.suspect, scales, None)
             self.doubtful.update(x for key, own in again.items() if own > UNPROVABLE
                                  for piece in self._pieces(key)
@@ -260,7 +260,7 @@ def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor],
     differ.
 
     Raises:
-        Different: The captured module differs. The message has the module or the tensor, and the
+        Different: The captured module differs. The message names the module or the tensor, and the
             ops.
         CaptureError: The module does something that a capture does not support.
     """
@@ -347,8 +347,8 @@ def _check_without_gradient(eager: Eager, draw: Draw) -> None:
 
 
 def _takes_one(eager: Eager, draw: Draw) -> bool:
-    """Return whether PyTorch accepts a single sample, and gives it outputs of the same shape as to
-    a sample among several."""
+    """Return whether PyTorch accepts a single sample, and returns outputs of the same shape as for
+    one of several samples."""
     try:
         alone = eager.outputs([x[:1] for x in draw.inputs])
     except Exception:

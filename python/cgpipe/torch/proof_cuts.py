@@ -162,8 +162,8 @@ def _copied(x: Tensor, layout: Layout) -> Tensor:
 
 
 class Feed:
-    """Replaces results at cuts by the results of an earlier run, so that the modules that read them
-    get these."""
+    """Replaces results at cuts by the results of an earlier run. So a module that reads a result
+    gets the earlier result."""
 
     def __init__(self, cuts: Dict[Key, Cut], run: Run, generator: Optional[torch.Generator],
                  wanted: Optional[Set[str]]) -> None:
@@ -178,7 +178,7 @@ class Feed:
             self._wanted = None
 
     def skip(self, path: str, number: int) -> Optional[Tensor]:
-        """Return a result with which the module is not called; None: the module is called."""
+        """Return the result to use instead of a call of the module, or None to call the module."""
         cut = self.cuts.get((path, number, 0))
         if (self._wanted is None or cut is None or cut.number not in self.run.alone
                 or any(own == path or own.startswith(path + ".") for own in self._wanted)):

@@ -29,8 +29,8 @@ __all__ = ["Draw", "Eager", "Ours"]
 
 
 class _NoDropout(TorchFunctionMode):
-    """Leave out dropout. Also record whether a dropout was left out that the module applies even in
-    eval mode."""
+    """Leave out dropout. Set ``drops`` if the module calls a dropout that would set elements to
+    zero. In eval mode, such a call means that the dropout ignores the mode."""
 
     drops = False
 
@@ -111,7 +111,7 @@ class Draw:
     inputs: List[Tensor]
     expected: Run
     seeds: List[Tensor]
-    #: The differences of the engine's tensors, by kind and name.
+    #: By kind and name: how much a tensor of the engine differs from PyTorch's tensor.
     far: Dict[Tuple[str, Any], float] = field(default_factory=dict)
     values: Dict[int, Tensor] = field(default_factory=dict)
     #: Sums of gradients to which more pieces will add.
@@ -130,8 +130,8 @@ class Draw:
 
 
 class Eager:
-    """Runs a flat module by PyTorch. Random numbers are the same in each run. Otherwise random
-    numbers that are constants of the graph would look like rounding errors."""
+    """Runs a flat module by PyTorch. Random numbers are the same in each run, because random
+    numbers that are constants of the graph would otherwise look like rounding errors."""
 
     def __init__(self, flat: nn.Module, captured: Captured) -> None:
         self.flat, self.captured = flat, captured
@@ -243,8 +243,8 @@ class Eager:
                          if region.draws}, call)
 
     def _seed(self, y: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-        """Return the gradient with which backward begins at an output: 1 for a loss, and 0 for
-        another output beside a loss."""
+        """Return the gradient with which backward begins at an output: 1 for a loss, 0 for another
+        output of a module with losses, and random numbers if there are no losses."""
         if kind == "loss":
             return torch.ones_like(y)
         if self.captured.graph["losses"]:
@@ -272,8 +272,8 @@ class Eager:
         leaves = [*parameters.values(), *(x for x in inputs if x.requires_grad)]
         if not pairs or not leaves:
             return {name: None for name in names}
-        # torch.autograd.backward() would leave the mode that leaves out dropout. (autograd.grad()
-        # stays in it, but does not support checkpoint(use_reentrant=True).)
+        # torch.autograd.backward() would switch off the mode that removes dropout.
+        # (autograd.grad() keeps the mode, but does not support checkpoint(use_reentrant=True).)
         torch.autograd.Variable._execution_engine.run_backward(
             tuple(y for y, _ in pairs), tuple(seed for _, seed in pairs), False, False, (),
             allow_unreachable=True, accumulate_grad=True)
@@ -312,8 +312,8 @@ class Ours:
         graph = replace(self.captured, graph=_without_dropout(self.captured.graph))
         requires = set().union(*(draw.expected.requires for draw in self.draws))
         for draw in self.draws:
-            # The engine computes a gradient of each of these values. If PyTorch computes none, the
-            # engine's must be zero.
+            # The engine computes a gradient of each of these values. If PyTorch computes no
+            # gradient, the engine's gradient must be zero.
             ours = self.captured.requires.intersection(draw.expected.results)
             for number in ours - draw.expected.requires:
                 draw.expected.result_gradients[number] = None

@@ -45,7 +45,7 @@ def allowing_state_dict(captured: Any, pipeline: Any) -> Iterator[None]:
 
 
 def give(captured: Any, pipeline: Any, tensors: Dict[str, Tensor]) -> None:
-    """Copy the module's values to a new pipeline. Collective."""
+    """Copy the module's values to a new pipeline. Collective: all ranks must call this."""
     for what, i, entry in _entries(captured):
         memory = torch.from_numpy(getattr(pipeline, what)(i))
         entry.to_torch(memory).copy_(tensors[entry.name].detach())
@@ -54,8 +54,9 @@ def give(captured: Any, pipeline: Any, tensors: Dict[str, Tensor]) -> None:
 
 
 def take(captured: Any, pipeline: Any, tensors: Dict[str, Tensor]) -> None:
-    """Copy the values of a pipeline that is about to be closed to the module. Collective. After a
-    failure, the module keeps its old values, and its state_dict() stays refused."""
+    """Copy the values of a pipeline to the module, before the pipeline is closed. Collective: all
+    ranks must call this. After a failure, the module keeps its old values, and its state_dict()
+    stays refused."""
     try:
         found = [(entry, torch.from_numpy(getattr(pipeline, what)(i)))
                  for what, i, entry in _entries(captured)]

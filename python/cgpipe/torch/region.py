@@ -136,7 +136,7 @@ class Region:
     #: Number of operations in a forward of one sample; 0: not known.
     flops: float = 0.0
     #: False if no result requires a gradient. An example is a checkpoint(use_reentrant=True) whose
-    #: input requires none.
+    #: input requires no gradient.
     has_gradient: bool = True
     #: True if forward computes in a type with fewer bits than float32.
     reduced: bool = False
@@ -148,7 +148,8 @@ class Region:
     kept_bytes: Dict[int, int] = field(default_factory=dict)
     #: For each input, the index of its value among the op's inputs (packing.py).
     slots: List[int] = field(default_factory=list)
-    #: For each parameter, the permutation of its dimensions in memory to PyTorch's order; (): none.
+    #: For each parameter: its shape in memory, and the permutation to PyTorch's dimensions; an
+    #: empty permutation means that the order is the same.
     orders: List[Tuple[Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
     ops: List[Any] = field(default_factory=list)
     seconds: float = 0.0
@@ -193,8 +194,8 @@ class Region:
         op.outside_bytes = OUTSIDE(lambda _node, samples: of_samples(self.kept_bytes, samples))
         op.weight_in_input = bool(self.parameters)
         if self.flops:
-            # Backward has two products for each product of forward. W has no kernel of its own, so
-            # I counts both.
+            # Backward has two products for each product of forward. The action W has no kernel of
+            # its own, so the action I counts both.
             op.flops = FLOPS(lambda _node, direction: self.flops * (1.0, 2.0, 0.0)[direction])
         total = sum(output.elements for output in self.outputs)
         sizes = ([a.size for a in self.outputs[0].layout.order] or [1]
@@ -312,8 +313,8 @@ class Region:
         return found
 
     def _call_again(self, run: Any, key: int, gradient: bool) -> _Run:
-        """Repeat a forward with the buffers and attributes that it had then. The current buffers
-        and attributes do not change."""
+        """Repeat a forward with the buffers and attributes that the first run had. The current
+        buffers and attributes do not change."""
         # Look up the rows as they are, because scaling them again may change them by a rounding.
         if self.scales:
             with unscaled(self.module):
@@ -362,8 +363,8 @@ class Region:
         return self._large
 
     def _keep(self, key: Any, found: _Run, again: bool) -> None:
-        """Keep a forward for its backward. If forwards are recomputed, only the last forward and
-        recomputed ones are kept."""
+        """Keep a forward for its backward. If forwards are recomputed, keep only the last forward
+        and recomputed forwards."""
         if self.regions.keep is None:
             return
         if not self.regions.keep and not again:

@@ -29,8 +29,9 @@ class Regions:
         self.all: List[Region] = []
         #: True if the module was captured in training mode.
         self.training = training
-        #: Which forwards keep autograd's graph for their backward. True: all. False: the last one,
-        #: and recomputed ones. None: none, because inputs move before the backward.
+        #: Which forwards keep autograd's graph for their backward. True: all forwards. False: the
+        #: last forward and recomputed forwards. None: no forward, because inputs move before the
+        #: backward.
         self.keep: Optional[bool] = None
         #: True if forwards record gradients; None: only in training.
         self.gradient: Optional[bool] = None
@@ -44,7 +45,7 @@ class Regions:
         self._warned = False
         #: Names of the parameters that a gradient has reached in the last step.
         self.reached: Set[str] = set()
-        #: Inputs of regions, as (op, index), that a backward of the last step left without a
+        #: Pairs (op, index): inputs of regions that a backward of the last step left without a
         #: gradient; inputs that got a gradient.
         self.asked: Set[Tuple[str, int]] = set()
         self.passed: Set[Tuple[str, int]] = set()
@@ -110,7 +111,7 @@ class Regions:
         """Raise unless a plan with these options can run the regions.
 
         Raises:
-            ArgumentError: The plan cannot run them.
+            ArgumentError: The plan cannot run the regions.
         """
         for region in self.all:
             name = region.name
@@ -129,7 +130,7 @@ class Regions:
                                     "is expected, got True")
 
     def rename(self, own: Callable[[str], str]) -> None:
-        """Rename the paths of modules, parameters and reasons by a function."""
+        """Replace each path, in modules, parameters and reasons, by the result of a function."""
         for region in self.all:
             region.path, region.reason = own(region.path), region.reason.renamed(own)
             region.parameters = [(own(key), p) for key, p in region.parameters]
@@ -143,7 +144,7 @@ class Regions:
     def report(self) -> str:
         """Return a line for each region: its module, its share of the pipeline's time, the memory
         that PyTorch keeps from forward to backward, and why it was not captured. Modules that are
-        alike have one line. The time is that of all devices."""
+        alike share a line. The pipeline's time is the sum over all devices."""
         alike: Dict[Tuple[str, str], List[Region]] = {}
         for region in self.all:
             text = f"only {', '.join(map(called, region.only))}; " if region.only else ""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translation of ops that are a matrix product along each dimension: interpolation, adaptive
-pooling, rows in another order.
+pooling, and the selection of rows.
 
 The matrix is a constant. To compute it, PyTorch's own op is applied to an identity matrix."""
 
@@ -40,8 +40,8 @@ def resample(t: Translator, x: Value, dim: int, matrix: Tensor) -> Value:
 
 def _along(t: Translator, x: Any, sizes: Sequence[int],
            matrix: Callable[[int, int, int], Tensor]) -> Value:
-    """Resample the last dimensions to ``sizes``; ``matrix(i, size, made)`` is the matrix for
-    dimension ``i`` of these."""
+    """Resample the last dimensions to ``sizes``. ``matrix(i, size, made)`` returns the matrix for
+    the ``i``-th of these dimensions, from ``size`` elements to ``made``."""
     y = t.value(x)
     first = len(y.layout.dims) - len(sizes)
     need(first == 2, "images [N, C, ...]")

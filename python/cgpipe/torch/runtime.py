@@ -14,7 +14,8 @@ captured again.
 An engine holds the values of one forward. A backward through an older forward, or a second backward
 through the same forward, first repeats the forward with its dropout seed, without changing the
 running statistics. In eval mode the module is captured separately, and forward is
-cgp_pipeline_predict(). A backward through it repeats the forward in a plan for training."""
+cgp_pipeline_predict(). A backward through such a forward repeats the forward in a plan for
+training."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class _Forward:
     state: Any = None  # the state of a module that must be captured again for a backward
     number: int = -1  # index of the engine's forward
     node: Any = None  # weak reference to autograd's node
-    task: int = -1  # last backward pass that ran this forward
+    task: int = -1  # number of the last backward pass through this forward
 
 
 class _Function(torch.autograd.Function):
@@ -162,7 +163,7 @@ class Runtime:
         forward.number = self._call(engine, engine.forward, given, outputs)
 
     def _call(self, engine: Engine, function: Any, *arguments: Any) -> Any:
-        """Run the pipeline. A pipeline whose region has raised cannot be used again."""
+        """Run the pipeline. If a region raises an exception, the pipeline cannot be used again."""
         try:
             return self.worker.call(function, *arguments)
         except Exception:
@@ -190,7 +191,7 @@ class Runtime:
             if again:
                 engine, statistics = self._forward_again(forward, inputs)
             captured = forward.captured
-            own = [entry.name for entry in captured.parameters]  # a capture may have another order
+            own = [entry.name for entry in captured.parameters]  # the order depends on the capture
             needed_of = dict(zip(forward.names, needed))
             needed = [needed_of[name] for name in own]
             _keep_gradients(engine, forward.parameters)
@@ -282,7 +283,7 @@ class Runtime:
             captured.freeze(self.module)
             self.state.ignore(captured.regions.attributes)
             self.state.ignore_written(before)
-            # The capture may have changed the state, for it runs the module.
+            # The capture has run the module, which may have changed the state.
             after = self.state.read(), *key[1:]
             self.captures.setdefault(after, []).append(captured)
             self.captures.move_to_end(after)
@@ -339,7 +340,7 @@ class Runtime:
         """Make parameters and running statistics views of an engine's memory, and keep their
         values.
 
-        If a forward of the engine waits for its backward, it ends without one.
+        If a forward of the engine waits for its backward, this forward ends without a backward.
         """
         self._settle(engine)
         changed = False

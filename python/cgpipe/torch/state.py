@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a module's state that a captured graph depends on but that may change later. It
-consists of modes, attributes, hooks, submodules, tensors that are not parameters, and variables
-that forward reads. It is read before each step."""
+"""The part of a module's state on which a captured graph depends, but which may change later. This
+state consists of modes, attributes, hooks, submodules, tensors that are not parameters, and
+variables that forward reads. It is read before each step."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ def _attributes(table: Dict[str, Any], memo: _Memo, depth: int) -> Any:
 
 
 class _Owner:
-    """The entries of the dictionary of a module, or of all modules of a class, that belong to the
-    state."""
+    """The entries of one dictionary that belong to the state. The dictionary is that of a module,
+    of a class of modules, or of a loss."""
 
     def __init__(self, path: str, values: Any, ignored: Set[str]) -> None:
         self.path, self.values, self.size = path, values, len(values)
@@ -216,7 +216,7 @@ def _changed_tensor(values: Any, before: Tuple[Any, ...], now: Tuple[Any, ...]) 
 class State:
     """The state of a module: modes, attributes, hooks, submodules, and which tensors are parameters
     and buffers. States compare by ==. ``loss`` is a function of the module's output. The variables
-    and attributes that it reads count too."""
+    and attributes that ``loss`` reads belong to the state too."""
 
     def __init__(self, module: nn.Module, loss: Any = None) -> None:
         self.module, self.loss = module, loss
@@ -236,14 +236,14 @@ class State:
         return bool(new)
 
     def outside(self) -> Dict[Any, Any]:
-        """Return the current values of the variables outside of the module. They are an argument of
+        """Return the current values of the variables outside of the module, for
         ignore_written()."""
         memo = _Memo(self._modules)
         return {x.key: _frozen(x.get(), memo) for x in self._variables.entries}
 
     def ignore_written(self, before: Dict[Any, Any]) -> None:
-        """Ignore the variables that differ from ``before``, because code that a capture has run
-        writes to them. Caches are an example."""
+        """Ignore the variables that differ from ``before``. The code that a capture ran has written
+        to these variables, which are, for example, caches."""
         now = self.outside()
         new = {key for key, value in before.items() if now.get(key, value) != value}
         if new:
@@ -298,8 +298,8 @@ class State:
                 tuple([_Same(type(m)) for m in modules]), global_hooks())
 
     def difference(self, before: Tuple[Any, ...], modes: bool) -> Optional[str]:
-        """Return the name of what has changed since ``before``; None: nothing has. If ``modes``,
-        also compare the mode of each module."""
+        """Return the name of what has changed since ``before``, or None if nothing has changed. If
+        ``modes``, also compare the mode of each module."""
         now = self.read()
         if now == before:
             return None
@@ -341,7 +341,7 @@ class Tensors:
         self._entries = [(own(name), *rest) for name, *rest in self._entries]
 
     def changed(self) -> Optional[str]:
-        """Return the name of a tensor that has changed; None: none has."""
+        """Return the name of a tensor that has changed, or None if no tensor has changed."""
         for name, table, key, tensor, version, copy in self._entries:
             now = table.get(key)
             if copy is not None:

@@ -106,10 +106,11 @@ def _rows(x: Tensor, shape: Shape, first: int, count: int) -> Tensor:
 
 def are_apart(parts: Sequence[Part], program: Any, module: nn.Module,
               examples: Sequence[Tensor]) -> List[bool]:
-    """Return for each part whether it computes each sample independently of the others. The test
-    uses the part's values for the example. If one sample is replaced, the results and gradients of
-    the other samples must be bit-identical. Two halves of the samples must give the results of the
-    whole, up to rounding, and their gradients of parameters must add up."""
+    """Return for each part whether it computes each sample independently of the other samples. The
+    test uses the part's values for the example. If one sample is replaced, the results and
+    gradients of the other samples must be bit-identical. If the two halves of the samples run
+    separately, the results must be the same, up to rounding. The sum of their gradients of
+    parameters must be the same too."""
     samples = 2 * examples[0].shape[0]
     rows = torch.arange(samples) % examples[0].shape[0]
     generator = torch.Generator().manual_seed(9)
@@ -205,8 +206,8 @@ def _near(a: Tensor, b: Tensor) -> bool:
 
 def _keeps_others(part: Part, given: Sequence[Tensor], samples: int, expected: Sequence[Tensor],
                   i: int) -> bool:
-    """Return whether the other samples keep their results if sample i is replaced: by NaN, by a
-    moved sample, or by a value between other samples."""
+    """Return whether the other samples keep their results if sample ``i`` is replaced: by NaN, by a
+    perturbed copy, or by a value between other samples."""
     shapes, tried = part.shapes(given), 0
     for k, change in enumerate((_nan, _moved, _between)):
         changed = [_with(x, shape, i, change) for x, shape in zip(given, part.inputs)]

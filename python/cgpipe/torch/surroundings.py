@@ -42,8 +42,8 @@ def _set_random_states(states: Tuple[Any, ...]) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: Optional[int]) -> Iterator[None]:
-    """Seed the generators, and restore the caller's states afterwards. Seed None: nothing draws
-    random numbers."""
+    """Seed the generators, and restore the caller's states afterwards. Seed None: do nothing,
+    because no random numbers are drawn."""
     if seed is None:
         yield
         return
@@ -125,9 +125,9 @@ def without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 
 def without_saving_hooks(function: Callable[[], Any]) -> Any:
-    """Call a function without the hooks for saved tensors of the calling thread, such as those of
-    torch.utils.checkpoint, under which nothing can be traced. Hooks belong to a thread, so another
-    thread calls it."""
+    """Call a function without the calling thread's hooks for saved tensors, because nothing can be
+    traced under such hooks. (torch.utils.checkpoint sets such hooks.) Hooks belong to a thread, so
+    another thread calls the function."""
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
         return function()
     with ThreadPoolExecutor(1) as pool:
@@ -136,8 +136,8 @@ def without_saving_hooks(function: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def counting(places: Set[int]) -> Iterator[Dict[int, int]]:
-    """Count the memory that autograd keeps for a backward. The dictionary has the size in bytes of
-    each storage, by its address. Storages at the addresses in ``places`` do not count."""
+    """Count the memory that autograd keeps for a backward. The dictionary maps the address of each
+    storage to its size in bytes. Storages at the addresses in ``places`` do not count."""
     found: Dict[int, int] = {}
 
     def pack(x: Tensor) -> Tensor:

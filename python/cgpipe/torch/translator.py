@@ -108,10 +108,10 @@ class Loss:
         return Loss([term.scaled(factor) for term in self.terms])
 
     def plus(self, other: Any) -> "Loss":
-        """Return the sum of two losses; the other may be the number 0.
+        """Return the sum of two losses. ``other`` may also be the number 0.
 
         Raises:
-            Unsupported: The other is no loss.
+            Unsupported: ``other`` is neither a loss nor 0.
         """
         if isinstance(other, (int, float)) and other == 0:
             return self
@@ -135,7 +135,7 @@ class Part(Value):
 
 
 class _Source:
-    """The source of a Part. The axes of the value form three groups, and the Part is elements
+    """The source of a Part. The axes of the value form three groups. The Part consists of elements
     ``begin`` .. ``end`` - 1 of the second group."""
 
     def __init__(self, graph: Graph, x: Value, groups: Sequence[Sequence[Axis]], begin: int,
@@ -232,15 +232,16 @@ class Translator:
         return None
 
     def constant_number(self, x: Any) -> Optional[float]:
-        """Return a number, or the common value of all elements of a constant; None: neither."""
+        """Return a number, or the common value of all elements of a constant. Return None if the
+        argument is neither."""
         if (isinstance(x, Constant) and x.tensor.numel() > 1
                 and bool((x.tensor == x.tensor.flatten()[0]).all())):
             return float(x.tensor.flatten()[0])
         return self.number(x)
 
     def integers(self, x: Any) -> Tuple[int, Layout]:
-        """Return the number of the value that an integer tensor has in the graph, and its
-        layout."""
+        """Return the number of the graph value that holds an integer tensor, and the layout of the
+        value."""
         if isinstance(x, Outside):
             layout = _layout_of(x.shape)
             if x.node in self.real:
@@ -261,8 +262,8 @@ class Translator:
         return Value(self._hidden_outside[x.node], layout)
 
     def _parameter_value(self, x: Parameter) -> Value:
-        """Return a parameter as a value whose layout has no axis BATCH. It is the same for each
-        sample."""
+        """Return a parameter as a value whose layout has no axis BATCH. The value is the same for
+        each sample."""
         if isinstance(x, Turned):
             value = self._parameter_value(Parameter(x.name, x.shape[::-1]))
             return value.with_layout(value.layout.transpose(0, 1))
@@ -280,8 +281,8 @@ class Translator:
         return Value(self.graph.reshape(self._values[x.name], shape), Layout(dims, sizes))
 
     def _positions_value(self, x: Positions) -> Value:
-        """Return rows of a parameter as a value whose layout has no axis BATCH. They are the same
-        for each sample."""
+        """Return rows of a parameter as a value whose layout has no axis BATCH. The rows are the
+        same for each sample."""
         size, width = x.weight.shape
         rows = x.ids.reshape(1, -1).to(torch.int32)
         ids = self._add_hidden("i32", _layout_of([(True, 1), (False, rows.shape[1])]), rows=rows)
@@ -431,7 +432,7 @@ class Translator:
 
 
 def nearest(name: str, known: Sequence[str]) -> Optional[str]:
-    """Return the known name that is nearest to ``name``; None: none is near."""
+    """Return the known name that is most similar to ``name``, or None if no name is similar."""
     found = difflib.get_close_matches(name, known, 1, 0.6)
     return found[0] if found else None
 

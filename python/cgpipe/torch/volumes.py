@@ -2,8 +2,8 @@
 """Translation of functional aten ops on sequences [N, C, L] and volumes [N, C, D, H, W].
 
 A sequence is an image of height 1. A pool of a volume becomes a pool along each dimension. If
-several elements are equal and largest, this choice of element agrees with PyTorch's. A convolution
-of a volume becomes a convolution of an image:
+several elements of a window share the maximum, max pooling chooses the same element as PyTorch. A
+convolution of a volume becomes a convolution of an image:
 
     depths k, k + stride, ...  for each k of the kernel  -->  channels [C, kernel]
     planes one below the other, with rows of zeros       -->  image [D H, W, C kernel]
@@ -124,7 +124,7 @@ def conv3d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1
 
 
 def _sides(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> List[List[int]]:
-    """Return the zeros before and after each dimension."""
+    """Return the numbers of zeros to insert before and after each dimension."""
     if isinstance(padding, str):
         need(padding in ("valid", "same"), "conv3d with padding in numbers")
         total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, kernel)]

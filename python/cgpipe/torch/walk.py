@@ -157,8 +157,8 @@ class Walk:
 
     def _refuse(self, node: Any, error: CaptureError, certain: bool = True) -> None:
         """Leave a node to PyTorch. Continue with a value in place of the node's result, to find
-        more such nodes. If the error is not ``certain``, its cause may be another node, which the
-        next walk leaves to PyTorch."""
+        more nodes that PyTorch must run. If the error is not ``certain``, its cause may be another
+        node, which the next walk leaves to PyTorch."""
         if self.plan is None:
             raise error
         if certain or not self.refused:
@@ -303,8 +303,8 @@ class _Item:
 
 def raise_fault(found: Finding, error: Exception) -> NoReturn:
     """Raise an exception of a translation again. Two kinds of exception mean that something is not
-    supported, and are raised unchanged: exceptions of this package, and exceptions of torch.fx
-    about sizes that depend on values. Any other exception is a fault of this package and becomes a
+    supported: exceptions of this package, and exceptions of torch.fx about sizes that depend on
+    values. They are raised unchanged. Any other exception is a fault of this package and becomes a
     TranslatorError."""
     if isinstance(error, CgpipeError) or type(error).__module__.startswith("torch.fx"):
         raise error

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds effects of a module that an exported program would lose, before and during the trace, and
-refuses such modules.
+"""Before and during a trace, find effects of a module that an exported program would lose. Refuse
+modules with such effects.
 
 A trace records the ops of one forward. It does not record the backward of an autograd.Function,
 hooks, Python attributes that forward sets, or whether a write happened under no_grad(). The capture
@@ -30,7 +30,7 @@ __all__ = ["CaptureError", "attributes_kept", "attributes_of", "buffers_kept",
 
 
 class CaptureError(ArgumentError):
-    """A module cannot be captured. The message has the path of the module, the op, and what is
+    """A module cannot be captured. The message gives the path of the module, the op, and what is
     supported."""
 
     def __init__(self, message: Union[str, Finding], paths: Sequence[str] = (),
@@ -95,9 +95,8 @@ def is_inside(path: str, paths: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Restore the buffers that a forward writes to or replaces. Other buffers must not be written
-    to, because PyTorch counts the writes to a tensor, and that count tells whether a mask has
-    changed."""
+    """Restore the buffers that a forward writes to or replaces. Do not write to any other buffer:
+    PyTorch counts the writes to a tensor, and this count tells whether a mask has changed."""
     tables = tables_of(module)
     before = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
@@ -242,7 +241,7 @@ def _split(name: str) -> Tuple[str, str]:
 
 
 def attributes_of(module: nn.Module) -> Dict[str, Dict[str, Any]]:
-    """Return the attributes of a module's parts. They are an argument of set_back()."""
+    """Return the attributes of a module's parts, for set_back()."""
     return {path: dict(_attributes(child)) for path, child in module.named_modules()}
 
 
@@ -430,8 +429,8 @@ def _origin(node: Any, given: Dict[Any, Any]) -> Tuple[Any, bool, bool]:
 
 
 def path_of(node: Any) -> str:
-    """Return the path of the module that a node belongs to. For some nodes, torch.export gives the
-    paths of the inner modules from the module that calls them, and not from the root."""
+    """Return the path of the module to which a node belongs. For some nodes, torch.export gives the
+    paths of inner modules relative to the calling module, not relative to the root."""
     whole, inner = "", ""
     for own, *_ in (node.meta.get("nn_module_stack") or {}).values():
         own = str(own).replace("L['self'].", "").replace("L['self']", "")

@@ -17,8 +17,8 @@ __all__ = ["load", "state_dict"]
 
 
 def _tensors(module: nn.Module) -> Iterator[Tuple[str, Tensor]]:
-    """Yield the names and tensors of the module's state_dict(), in its order. Tied tensors appear
-    under all their names."""
+    """Yield the names and tensors of the module's state_dict(), in the same order. Tied tensors
+    appear under all their names."""
     for path, part in module.named_modules(remove_duplicate=False):
         prefix = f"{path}." if path else ""
         for name, parameter in part._parameters.items():
@@ -30,8 +30,8 @@ def _tensors(module: nn.Module) -> Iterator[Tuple[str, Tensor]]:
 
 
 def _engine(captured: Any) -> Dict[Any, Tuple[str, int, Any]]:
-    """Return the kind, number and conversion of each of the module's tensors that the engine
-    has."""
+    """Return a dictionary from each tensor of the module that the engine has to the tensor's kind,
+    number and conversion."""
     module = captured.module
     named = {**dict(module.named_parameters(remove_duplicate=False)),
              **dict(module.named_buffers(remove_duplicate=False))}
@@ -41,7 +41,7 @@ def _engine(captured: Any) -> Dict[Any, Tuple[str, int, Any]]:
 
 
 def state_dict(captured: Any, pipeline: Any) -> Dict[str, Tensor]:
-    """Return copies of all of the module's tensors. Collective."""
+    """Return copies of all of the module's tensors. Collective: all ranks must call this."""
     engine = _engine(captured)
     found = {tensor: entry.to_torch(torch.from_numpy(getattr(pipeline, what)(i)))
              .to(tensor.dtype).contiguous() for tensor, (what, i, entry) in engine.items()}

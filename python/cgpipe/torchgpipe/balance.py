@@ -73,7 +73,8 @@ def _captured(whole: nn.Module, inputs: Tuple[Tensor, ...]) -> Any:
 
 
 class _Planned:
-    """A model and, with options, its plan, without a pipeline. Both are freed with this object."""
+    """A model without a pipeline. If options are given, also the model's plan. Model and plan are
+    freed with this object."""
 
     def __init__(self, captured: Any, options: Optional[Options] = None, samples: int = 1) -> None:
         self.model, self.plan = ctypes.c_void_p(), ctypes.c_void_p()
@@ -88,8 +89,8 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
     """Return the measured seconds of forward and backward of each prefix's layers, for a
     micro-batch of these inputs.
 
-    All are 0 if the module has nothing to compute, or if it cannot be captured and the device is a
-    CPU.
+    All times are 0 if the module has nothing to compute, or if it cannot be captured and the device
+    is a CPU.
     """
     try:
         captured = _captured(module, inputs)
@@ -111,8 +112,9 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
 
 def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str],
                  chunks: int, device: str) -> Tuple[List[int], List[int]]:
-    """Return two lists with an entry for each prefix: the bytes of a micro-batch that backward of
-    its layers reads, and the bytes of their parameters."""
+    """Return two lists with an entry for each prefix. The first has the bytes of a micro-batch that
+    the backward of the prefix's layers reads. The second has the bytes of the layers'
+    parameters."""
     planned = _Planned(_captured(module, inputs),
                        Options(prefixes, [device] * len(prefixes), chunks), inputs[0].shape[0])
     saved, parameters = [0] * len(prefixes), [0] * len(prefixes)
@@ -181,20 +183,21 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
                     timeout: float = 1.0, device: Device = "cpu") -> List[int]:
     """Balance by the time of each layer's forward and backward.
 
-    Measures the engine's kernels in training steps (cgp_profile_steps). If the module cannot be
-    captured for a CPU, or its measured time is 0, its layers are timed in PyTorch for ``timeout``
-    seconds.
+    Measures the engine's kernels in training steps (cgp_profile_steps). If the device is a CPU and
+    the module cannot be captured, or if the measured time is 0, PyTorch runs the layers instead,
+    and their times are measured for ``timeout`` seconds.
 
     Args:
         partitions: number of partitions.
         module: sequential module. Its mode and parameters do not change.
         sample: inputs of a micro-batch, [N, ...] each.
-        timeout: seconds.
+        timeout: duration of the measurement in PyTorch, in seconds.
         device: device on which the engine's kernels are measured.
 
     Raises:
-        ValueError: a parameter has a gradient already, or there are more partitions than layers.
-        CgpipeError: the device does not exist, or is no CPU and the module cannot be captured.
+        ValueError: a parameter already has a gradient, or there are more partitions than layers.
+        CgpipeError: the device does not exist. Or it is not a CPU, and the module cannot be
+            captured.
     """
     if any(parameter.grad is not None for parameter in module.parameters()):
         raise ValueError("some parameter already has gradient")
@@ -211,7 +214,7 @@ def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTenso
     """Balance by bytes: the values of a micro-batch that backward reads, plus ``param_scale`` x the
     parameters.
 
-    Runs nothing: the engine's plan has the bytes of each layer.
+    Nothing runs: the bytes of each layer are read from the engine's plan.
 
     Args:
         partitions: number of partitions.

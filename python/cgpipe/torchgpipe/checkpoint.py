@@ -7,13 +7,13 @@ __all__ = ["is_checkpointing", "is_recomputing"]
 def is_checkpointing() -> bool:
     """Return whether the current forward will be recomputed: always False.
 
-    torchgpipe's layers call this to have side effects only once. Here a layer's Python forward only
-    runs while the module is captured, never in a step or a recomputation. Running statistics are
-    updated only once anyway."""
+    Layers written for torchgpipe call this so that their side effects happen only once. In cgpipe,
+    the Python forward of a layer runs only while the module is captured, never in a step or a
+    recomputation. A recomputation does not update running statistics again in any case."""
     return False
 
 
 def is_recomputing() -> bool:
-    """Return whether the current forward is a recomputation: always False, as
+    """Return whether the current forward is a recomputation: always False, like
     ``is_checkpointing``."""
     return False

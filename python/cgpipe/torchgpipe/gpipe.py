@@ -4,7 +4,8 @@
     forward(input) --> Whole: all partitions in one graph, captured once per shapes, types and mode
                    --> Runtime (cgpipe.torch.runtime): plan, pipeline, autograd
 
-The module's parameters stay and are parameters of this module, named partitions.<j>.<name>."""
+The parameters of the nn.Sequential are also the parameters of the GPipe, under the names
+partitions.<j>.<name>."""
 
 from __future__ import annotations
 
@@ -143,7 +144,8 @@ class GPipe(nn.Module):
             CGPIPE_VERIFY=0 is in the environment.
         fallback: let PyTorch run layers that cannot be captured, inside the pipeline. False: refuse
             them.
-        torch_threads: threads that PyTorch uses for these layers; the bits depend on their number.
+        torch_threads: number of threads that PyTorch uses for these layers. The bits of their
+            results depend on this number.
 
     Raises:
         TypeError: the module is no nn.Sequential, or stashes and pops do not match.
@@ -152,13 +154,13 @@ class GPipe(nn.Module):
 
     The first forward with new shapes captures the module, plans memory and starts the workers. The
     parameters and running statistics then become views of the engine's memory. If the module cannot
-    be captured, this forward raises, with the path and op."""
+    be captured, this forward raises CgpipeError; the message names the path and the op."""
 
     #: A capture refuses a module that has a pipeline inside.
     is_pipeline = True
     #: Number of layers of each partition.
     balance: List[int] = []
-    #: Device of each partition. The first has the input, and the last has the output.
+    #: Device of each partition. The input is on the first device, and the output on the last.
     devices: List[torch.device] = []
     #: Number of micro-batches.
     chunks: int = 1
@@ -212,7 +214,7 @@ class GPipe(nn.Module):
     def _stages(self) -> List[str]:
         return [f"partitions.{j}" for j in range(len(self.partitions))]
 
-    @_disable_dynamo  # torch.compile() calls it as it is
+    @_disable_dynamo  # torch.compile() calls this method without compiling it
     def forward(self, input: TensorOrTensors) -> TensorOrTensors:
         """Return the module's output for a mini-batch. Input and output are a tensor or a tuple of
         tensors, [N, ...] each.
@@ -239,9 +241,9 @@ class GPipe(nn.Module):
         return whole, input if isinstance(input, tuple) else (input,)
 
     def report(self) -> str:
-        """Return a line for each layer that cannot be captured, so that PyTorch runs it inside the
-        pipeline: its path, its share of the pipeline's time, and the reason. Further lines are
-        about the proof of each capture.
+        """Return a text with a line for each layer that cannot be captured. PyTorch runs such a
+        layer inside the pipeline. The line gives its path, its share of the pipeline's time, and
+        the reason. Further lines are about the proof of each capture.
         """
         return "\n".join(filter(None, (runtime.report()
                                        for _, runtime in self._runtimes.values())))
@@ -262,11 +264,11 @@ class GPipe(nn.Module):
             yield from partition.children()
 
     def cuda(self, device: Optional[Device] = None) -> "GPipe":
-        """Denied: TypeError."""
+        """Raise TypeError, because a GPipe cannot be moved to another device."""
         raise TypeError(_MOVING_DENIED)
 
     def cpu(self) -> "GPipe":
-        """Denied: TypeError."""
+        """Raise TypeError, because a GPipe cannot be moved to another device."""
         raise TypeError(_MOVING_DENIED)
 
     def to(self, *args: Any, **kwargs: Any) -> "GPipe":

@@ -107,7 +107,7 @@ T = TypeVar("T", bound="Skippable")
 
 class Skippable(nn.Module):
     """Base of the classes that ``skippable`` makes. The wrapped layer is the attribute ``module``,
-    so this word is part of parameter names."""
+    so names of parameters contain the word "module"."""
 
     module_cls: ClassVar[Type[nn.Module]]
     stashable_names: ClassVar[FrozenSet[str]]
@@ -151,8 +151,8 @@ class Skippable(nn.Module):
 
 
 class _Run:
-    """One forward of a skippable layer, with the declared names that it has not stashed or popped
-    yet."""
+    """One forward of a skippable layer, with the declared names that still have to be stashed or
+    popped."""
 
     def __init__(self, layer: Skippable) -> None:
         self.layer = layer
