@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which of 30 well-known architectures are captured, how much of them runs outside the engine, and
-do their losses follow PyTorch's?
+"""Capture 30 well-known architectures, and compare their losses with the losses of eager PyTorch.
+
+The table shows which architectures are captured, how much of each runs outside the engine, and
+whether its losses follow PyTorch's losses.
 
     PYTHONPATH=python CGPIPE_LIBRARY=build/libcgpipe.so venv/bin/python bench/architectures.py
     ... bench/architectures.py bert swin            # these alone
 
 The models are small and have random weights; nothing is downloaded. Dropout and stochastic depth
-are 0. Each trains for 10 steps with SGD, learning rate 1e-4, on another batch in each step.
+are 0. Each model trains for 10 steps with SGD, learning rate 1e-4, on a new batch in each step.
 
 `outside` is the share of the pipeline's time that PyTorch runs. `loss` is the largest difference
 between a loss of the pipeline and eager PyTorch's loss. `itself` is the largest difference between
-losses of eager PyTorch, over three permutations of the samples of each batch. `loss` may be 2e-5,
-or 4 times `itself`.
+losses of eager PyTorch, over three permutations of the samples of each batch. `loss` may be at most
+2e-5 or 4 times `itself`, whichever is larger.
 
-An architecture whose package is missing is skipped by name. The exit code is 1 if a loss differs by
-more, or if an architecture is refused."""
+If the package of an architecture is missing, the architecture is skipped and named. The exit code
+is 1 if `loss` exceeds its bound, or if an architecture is refused."""
 import argparse
 import copy
 import gc
@@ -58,7 +60,7 @@ def masked_texts():
 
 
 def classified(output, target):
-    """Return the loss of a classification, or of tokens."""
+    """Return the cross-entropy of one class for each sample, or of one class for each token."""
     logits = output["out"] if isinstance(output, dict) and "out" in output else output
     logits = getattr(logits, "logits", logits)
     if logits.dim() == 3:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What fraction of a GEMM's rate does causal attention reach, on one core in f32, for different
-sequence lengths?
+"""What fraction of a GEMM's rate does causal attention reach? It is measured on one core in f32,
+for different sequence lengths.
 
 The case is GPT-2's attention, with 12 heads of 64 columns. Only FLOPs of the causal half are
 counted. Forward has 2 matrix products (q k^T, P v). Backward has 5 (q k^T again, dy v^T, P^T dy,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balances.c -- compares default balances with random ones, for three models on four devices, under
- * each schedule with several stages on a device. It simulates 2,000 random balances. It improves
- * each by moving single layers, until no move helps.
+/* balances.c -- compares default balances with random balances, for three models on four devices,
+ * under each schedule with several stages on a device. The program draws 2,000 random balances, and
+ * improves each balance by moving single layers until no move helps.
  *
  *     bench_balances [DRAWS]
  *
- * It prints a row of CSV per model and schedule, with FLOPs as costs:
+ * The program prints a row of CSV per model and schedule, with FLOPs as costs:
  *
- *     stage bubble        of the leftmost balance with the least largest stage, in percent
- *     bubble              of the default
- *     drawn bubble        of the best that was drawn
- *     makespan / drawn    the default's makespan relative to that of the best
- *     ms                  duration of the default's search */
+ *     stage bubble        bubble in percent if the largest stage is minimal (leftmost such balance)
+ *     bubble              bubble of the default balance, in percent
+ *     drawn bubble        bubble of the best random balance, in percent
+ *     makespan / drawn    makespan of the default, relative to the best random balance
+ *     ms                  duration of the search for the default balance */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/models/spec.h>
 
@@ -31,7 +31,7 @@ static const char *const schedules[] = {
 
 typedef struct bench {
     cgp_model *model;
-    const cgp_schedule *schedule; /* of a plan */
+    const cgp_schedule *schedule; /* borrowed from a plan */
     int layers, stages;
     double flops[3][MAX_LAYERS]; /* F, I and W of each layer */
 } bench;
@@ -48,7 +48,7 @@ static double seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A plan with a stage per layer has the FLOPs of the layers. */
+/* Read the FLOPs of the layers from a plan with one stage per layer. */
 static void read_flops(bench *b) {
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;
@@ -96,7 +96,7 @@ static void draw_balance(const bench *b, uint64_t *state, int *balance) {
         balance[draw(state, b->stages)]++;
 }
 
-/* Move single layers over boundaries while that helps; return the makespan. */
+/* Move single layers to a neighbouring stage while this shortens the step; return the makespan. */
 static double climb(const bench *b, int *balance) {
     double best = makespan(b, balance, NULL);
     for (int since = 0, k = 0; since < 2 * (b->stages - 1); since++, k++) {

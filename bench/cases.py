@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurement code that all benchmarks here share.
+"""Measurement code that all benchmarks in this directory share.
 
-A question has cases: commands that measure themselves and print JSON. They run alternately, A B C A
-B C ..., so that other load on the machine affects all of them. A case's figure is the median over
-the rounds. All samples go to RESULTS/QUESTION.csv, and the printed text goes to
-RESULTS/QUESTION.txt.
+Each script answers a question. A question has cases: commands that measure themselves and print
+JSON. The cases run alternately, A B C A B C ..., so that other load on the machine affects all of
+them. A case's figure is the median over the rounds. All samples go to RESULTS/QUESTION.csv, and the
+printed text goes to RESULTS/QUESTION.txt.
 
     bench/QUESTION.py [ROUNDS]       or in the environment, with the defaults:
 
@@ -35,8 +35,8 @@ DEBIAN = "/usr/bin/python3"
 PYTHON = os.environ.get("PYTHON") or DEBIAN
 SPEED = "samples_per_second"
 
-# The model of the GPT-2 benchmark, and a model so small that the overhead of an interpreter would
-# show.
+# The model of the GPT-2 benchmark, and a model that is so small that overheads of an interpreter
+# are visible in its speed.
 GPT2 = {"layers": 12, "width": 768, "heads": 12, "vocab": 3000, "seq": 128, "batch": 8, "steps": 5}
 SMALL = {"layers": 4, "width": 128, "heads": 4, "vocab": 256, "seq": 64, "batch": 64, "steps": 20}
 for sizes in (GPT2, SMALL):
@@ -115,8 +115,8 @@ def check_needs():
 
 
 def round_trip():
-    """Return the time in nanoseconds of a cache line's round trip between two cores (cores.c). It
-    is a measure of the cost of sharing work."""
+    """Return the time in nanoseconds of a cache line's round trip between two cores (cores.c). This
+    time is a measure of the cost of sharing work."""
     return run([BUILD / "bench_cores"])["round_trip_ns"]
 
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cores.c -- prints, as JSON, the distance of two cores that this process may use. The member
- * round_trip_ns is the round trip of a cache line that both cores write alternately: the median of
- * 21 runs.
+ * round_trip_ns is the time of a round trip of a cache line that both cores write alternately. It
+ * is the median of 21 runs. If the process has only one core, round_trip_ns is null.
  *
- * The round trip is about 50 ns if both cores share a last-level cache, and several times as much
- * otherwise. The cores of a virtual machine may move, which changes the gain of a second thread. If
- * the process has only one core, round_trip_ns is null. */
+ * The round trip takes about 50 ns if both cores share a last-level cache, and several times as
+ * much otherwise. A virtual machine may move to other cores, which changes the gain of a second
+ * thread. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -32,8 +32,8 @@ static void stay_on(int core) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Wait for `begin`, `begin` + 2, `begin` + 4 ... below `end`, and answer each with the next
- * number. */
+/* Wait until `turn` is `begin`, then `begin` + 2, `begin` + 4, and so on below `end`. After each
+ * wait, store the next number. */
 static void play(int begin, int end) {
     for (int i = begin; i < end; i += 2) {
         while (atomic_load_explicit(&turn, memory_order_acquire) != i)

@@ -8,12 +8,12 @@ transformers' generate() with its own cache?
     PYTHON=venv/bin/python          which has torch and transformers
     LENGTH=64 THREADS=2             fewer tokens; threads of both
 
-The model is a Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T =
-512) with random weights, made by transformers and read by `cgpipe convert`. Decoding is greedy. The
-time of a token comes from the difference between runs of LENGTH + 1 tokens and of one token. So it
-excludes the time for loading the model and processing the prompt. The programs run alternately. The
-output has the median and the minimum over the rounds, both of wall-clock time and of processor
-time. Other programs disturb processor time less."""
+The model is a Llama with 12 blocks of width 768 (inner width 2048, 4 heads of keys and values,
+vocabulary 32,000, T = 512) with random weights, made by transformers and read by `cgpipe convert`.
+Decoding is greedy. The time of a token comes from the difference between runs of LENGTH + 1 tokens
+and of one token. So this time excludes loading the model and processing the prompt. The programs
+run alternately. The output has the median and the minimum over the rounds, both of wall-clock time
+and of processor time. Other programs disturb processor time less."""
 import os
 import resource
 import statistics

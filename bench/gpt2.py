@@ -3,8 +3,8 @@
 """How fast does the benchmark's GPT-2 train, with one and two stages, and compared with every
 installed PyTorch?
 
-PYTHON's PyTorch 2 runs eager, compiled, and as torch.distributed.pipelining with a process per
-stage. Debian's PyTorch is measured too, if it is installed."""
+The PyTorch 2 of the interpreter PYTHON runs eager, compiled, and as torch.distributed.pipelining
+with a process per stage. Debian's PyTorch is measured too, if it is installed."""
 from cases import DEBIAN, GPT2, answer, newest, older, ours, torch
 
 CASES = {

@@ -1,15 +1,17 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The reference in PyTorch: train models/gpt2.c's GPT-2 as `cgpipe bench gpt2` does.
+"""The reference in PyTorch: train the GPT-2 of models/gpt2.c in the same way as `cgpipe bench
+gpt2`.
 
     /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
 
 The script runs eager PyTorch on --threads threads, or on a GPU (--device cuda). On a GPU the model
 can also be compiled (--compile) and run in bf16 (--bf16). --chunks M > 1 adds up the gradients of M
-micro-batches. --pipeline K runs K partitions on a thread each, written by hand: all forwards, then
-all backwards, with queues between the partitions. --distributed NAME runs K processes of
-torch.distributed.pipelining instead, over gloo, with schedule NAME and as many stages as the
-schedule needs. As with cgpipe, the figure is the median of all --steps but the first two.
+micro-batches. --pipeline K runs K partitions, each on its own thread. This pipeline is written by
+hand: all forwards, then all backwards, with queues between the partitions. --distributed NAME runs
+K processes of torch.distributed.pipelining instead, over gloo, with schedule NAME and as many
+stages as the schedule needs. As with cgpipe, the figure is the median of all --steps but the first
+two.
 
 The script prints one JSON line. `activation_mib` is the largest resident memory during the steps
 minus the resident memory after the first optimizer step. At that point, weights, gradients and

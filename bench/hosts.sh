@@ -4,12 +4,12 @@
 #
 # The two hosts are network namespaces of this machine (tests/mpi/hosts.sh) with a network of RATE
 # [1gbit]. Messages are delivered DELAY [0.0002] seconds late. `cgpipe bench transport` measures the
-# cluster file. For each model and number of micro-batches, a run of gpipe in one process measures
-# the costs of layers. `cgpipe plan` reads the cluster file and the costs, and predicts each
-# schedule. A run over the two hosts measures the same schedule. Each of ROUNDS [5] rounds runs all
-# cases. Figures are medians over the rounds. Needs the right to make network namespaces, Open MPI
-# and jq. Further variables: BUILD [build], STEPS [8], RESULTS [bench/results], where hosts.txt and
-# hosts.csv are written.
+# network and writes the cluster file. For each model and number of micro-batches, a run of gpipe in
+# one process measures the costs of layers. `cgpipe plan` reads the cluster file and the costs, and
+# predicts each schedule. A run over the two hosts measures the same schedule. Each of ROUNDS [5]
+# rounds runs all cases. Figures are medians over the rounds. The script needs Open MPI, jq, and the
+# right to make network namespaces. Further variables: BUILD [build], STEPS [8], and RESULTS
+# [bench/results], the directory of hosts.txt and hosts.csv.
 set -u
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=tests/mpi/hosts.sh

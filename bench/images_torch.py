@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The reference in PyTorch on a GPU: train models/amoebanetd.c's AmoebaNet-D and models/unet.c's
-U-Net as `cgpipe bench` does.
+"""The reference in PyTorch on a GPU: train the AmoebaNet-D of models/amoebanetd.c and the U-Net of
+models/unet.c in the same way as `cgpipe bench`.
 
     python3 bench/images_torch.py --model amoebanetd --layers 18 --filters 256 --batch 96 \\
         --device cuda
     python3 bench/images_torch.py --model unet --convs 5 --channels 64 --image 192 --batch 40 \\
         --device cuda
 
-The networks are those of tools/reference_models.py, the reference of the tests, but here PyTorch
-chooses the layout of the weights. In all other respects, this script is like resnet_torch.py.
+The networks come from tools/reference_models.py, the reference of the tests, but in this script
+PyTorch chooses the layout of the weights. In all other respects, the script is like
+resnet_torch.py.
 """
 import argparse
 import pathlib

@@ -3,7 +3,8 @@
 """How fast does a Llama train, how much memory do its activations take, and how does PyTorch
 compare?
 
-PYTHON needs PyTorch 2.4 or newer (a virtual environment with `pip install torch`)."""
+The interpreter PYTHON needs PyTorch 2.4 or newer (a virtual environment with `pip install
+torch`)."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, answer, options_of, report, run, training_options

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The reference in PyTorch: train models/llama.c's Llama as `cgpipe bench llama` does.
+"""The reference in PyTorch: train the Llama of models/llama.c in the same way as `cgpipe bench
+llama`.
 
     PYTHON bench/llama_torch.py --batch 4 --chunks 1      (PyTorch 2.4 or newer, with F.rms_norm)
 

@@ -7,8 +7,8 @@
     WARMUP=0                     with another --warmup than the demo's
 
 The command is the command of `make demo`, but with one stage (two stages give the same numbers).
-For comparison, f32 with the AVX2 kernels is compared with f32 on the best instruction set, which
-shows how much f32 rounding alone changes a loss.
+The script also compares f32 with the AVX2 kernels and f32 with the best instruction set. This shows
+how much f32 rounding alone changes a loss.
 """
 import csv
 import json
@@ -27,8 +27,8 @@ BEST = ("f32", None)
 
 
 def cases():
-    """Return the cases to compare with the case BEST, {name: (precision, CGP_CPU_ISA)}, as far as
-    this processor supports them."""
+    """Return the cases to compare with the case BEST, {name: (precision, CGP_CPU_ISA)}. Leave out
+    cases that this processor does not support."""
     flags = set(re.search(r"^flags\s*:(.*)$", open("/proc/cpuinfo").read(), re.M)[1].split())
     found = {"bf16, AMX": ("bf16", "amx")} if "amx_bf16" in flags else {}
     found.update({"bf16, AVX512_BF16": ("bf16", "v4-bf16")} if "avx512_bf16" in flags else {})

@@ -5,11 +5,11 @@
 Source: Narayanan et al. 2021, arXiv:2104.04473, table 1: the rows with tensor groups of 8 A100.
 `cgpipe plan` simulates the pipeline of one replica. Assumptions:
 
-- A tensor group is one device with 8 x 312 TFLOP/s x e. e is the efficiency of kernels and of
-  communication within the group: e = a / (1 + b / hidden size). a and b are fitted to the first and
-  the last row. The rows between them are predicted.
-- Micro-batches have one sample, and stages have equal numbers of blocks. The published table gives
-neither.
+- A tensor group is one device with 8 x 312 TFLOP/s x e. The factor e is the efficiency of kernels
+  and of communication within the group: e = a / (1 + b / hidden size). The first and the last row
+  determine `a` and `b`. The rows between them are predicted.
+- Micro-batches have one sample, and stages have equal numbers of blocks. The published table states
+  neither number.
 - The schedule is interleaved. The number of stages on a device is the smallest number above one
   that divides the number of the device's blocks.
 - Every block is recomputed. Messages, gradient reduction and the update take no time.

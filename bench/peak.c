@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peak.c -- prints, as JSON, the peak of one core and its instruction set: gflops and isa. The
- * member gflops_fed is the rate of the same FMAs in a loop that only computes a GEMM tile from
- * operands in the L1 cache. Loads take power, so they may lower a core's clock.
+/* peak.c -- prints, as JSON, the peak arithmetic rate of one core and its instruction set: gflops
+ * and isa. The member gflops_fed is the rate of the same FMAs in a loop that only computes a GEMM
+ * tile from operands in the L1 cache. Loads take power, so they may lower a core's clock.
  *
  * The member gflops is the best rate, in 50 runs, of f32 fused multiply-adds on registers. Enough
- * of them are in flight to hide their latency:
+ * FMAs are in flight to hide their latency:
  *
  *     a0 = a0 x + y    a1 = a1 x + y   ...        (independent chains, each as long as the loop)
  *
@@ -76,8 +76,8 @@ static double peak_flops(bool v4) {
 
 #define UNROLL _Pragma("GCC unroll 8")
 
-/* Define a function that computes c [rows, 3 vectors] = a b once. For each k it loads 3 vectors and
- * `rows` numbers. */
+/* Define a function that computes the matrix product c [count, 3 vectors] = `a` `b` once. For each
+ * k, it loads 3 vectors of `b` and `count` numbers of `a`. */
 #define DEFINE_TILE(name, isa, lanes, count, vector, ZERO, LOAD, SPLAT, FMA, STORE)                \
     __attribute__((target(isa), noinline)) static void name(void) {                                \
         vector sums[count][3];                                                                     \

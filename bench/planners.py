@@ -3,7 +3,7 @@
 """planners.py FILE.json... -- balances of the layer graphs of msr-fiddle/dnn-partitioning.
 
 Source of the graphs: Tarnawski et al. 2020, "Efficient Algorithms for Device Placement of DNN Graph
-Operators". Each graph has nodes of forward and of backward. A forward node and its backward become
+Operators". Each graph has forward nodes and backward nodes. A forward node and its backward become
 one layer of a table of layers (docs/reference/layer-tables.md). `cgpipe plan` balances the table
 over the graph's accelerators, for 1f1b with many micro-batches. The resulting split is written in
 the graphs' own format. The load of an accelerator is the time of its nodes plus the time of each
@@ -25,8 +25,9 @@ LONGEST = 900  # time limit of the authors' program, in seconds
 
 
 def layers_of(graph):
-    """Return a list of node ids for each layer, with the forward node and its backward together,
-    sorted topologically."""
+    """Return the forward nodes' ids in topological order. For each of them, also return the ids of
+    its layer's nodes (the forward node and its backward), and the ids of the preceding forward
+    nodes."""
     forward = {n["id"]: n for n in graph["nodes"] if not n["isBackwardNode"]}
     group = {}
     members = collections.defaultdict(list)
@@ -61,8 +62,8 @@ def write_table(path, graph, order, members, before):
             backward = sum(node[m]["fpgaLatency"] for m in members[i] if m != i)
             inputs = " ".join(f"n{k}" for k in order if k in before[i]) or "-"
             size = sum(node[m]["size"] for m in members[i])
-            # The graphs give one size for parameters and activations together. They give costs of
-            # messages instead of bytes, so a message gets one byte for each 1e-9 of its cost.
+            # The graphs give one size for parameters and activations together. For a message, they
+            # give a cost instead of bytes, so a message gets one byte for each 1e-9 of its cost.
             out.writerow(
                 [f"n{i}", inputs, node[i]["fpgaLatency"] / 1e3, backward / 1e3, 4]
                 + [int(size), int(1e6 * sent.get(i, 0))]

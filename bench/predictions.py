@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How well does the simulator predict the time of a step?
 
-From a run: a GPT-2 on two devices, batch 16. A run of gpipe with 8 micro-batches measures the
-layers (--costs-out). From these costs, all schedules with 4, 8 and 16 micro-batches are predicted.
-In each round, and for each number of micro-batches, the measuring run is repeated directly before
-the runs that it predicts. This is needed because the speed of a shared machine changes within
-minutes.
+Predictions from a run: the model is a GPT-2 on two devices, with batch 16. A run of gpipe with 8
+micro-batches measures the layers (--costs-out). From these costs, all schedules with 4, 8 and 16
+micro-batches are predicted. In each round, and for each number of micro-batches, the measuring run
+is repeated directly before the runs that it predicts. This is needed because the speed of a shared
+machine changes within minutes.
 
-From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
-sample, and AmoebaNet-D and U-Net with larger micro-batches. They are predicted from `cgpipe
-profile` at three micro-batch sizes. In each round, the profile of a model runs right before the
-model's pipelines. The profile runs twice: on one device while the other core is idle, and on two
-devices at once.
+Predictions from a profile (`predictions-profile.txt`): there are 30 pipelines of two devices with
+micro-batches of one sample, and pipelines of AmoebaNet-D and U-Net with larger micro-batches. Their
+times are predicted from `cgpipe profile` at three micro-batch sizes. In each round, the profile of
+a model runs right before the model's pipelines. The profile runs twice: on one device while the
+other core is idle, and on two devices at once.
 
 PART=run or PART=profile in the environment selects one of these two parts.
 """

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The published tables of torchgpipe v0.0.7, benchmarks/ and docs/benchmarks.rst, on eight Tesla
-P40; and of Huang et al. (GPipe), arXiv:1811.06965, as torchgpipe quotes them.
+"""The published tables of torchgpipe v0.0.7 (benchmarks/ and docs/benchmarks.rst, measured on eight
+Tesla P40), and the tables of Huang et al. (GPipe), arXiv:1811.06965, as torchgpipe quotes them.
 
-Each entry has: name, model, batch, chunks, stages, balance ([]: none is published), recompute,
-figures (None: no figure)."""
+Each entry has: name, model, batch, chunks, stages, balance ([]: no balance is published),
+recompute, figures (None: no figure is published)."""
 
 RESNET = "resnet:depth=101"
 UNET = "unet:B=5,C=64"

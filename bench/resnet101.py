@@ -3,9 +3,10 @@
 """How fast does ResNet-101 train on images of 224 x 224, with one and two stages, and compared with
 PyTorch?
 
-naive-1 and pipeline-1 are torchgpipe's names. naive-1 is one device without recomputation, with the
-fastest of 1, 2, 4 and 8 micro-batches. pipeline-1 is one device with 2 micro-batches and
-except_last. pipeline-2 has two devices, and the balance that cgpipe finds from measured times."""
+The names naive-1 and pipeline-1 come from torchgpipe. naive-1 is one device without recomputation,
+with 1, 2, 4 or 8 micro-batches, whichever is fastest. pipeline-1 is one device with 2 micro-batches
+and except_last. pipeline-2 has two devices, and the balance that cgpipe finds from measured
+times."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, SPEED, conditions, measure, options_of, report

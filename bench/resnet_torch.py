@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The reference in PyTorch: train models/resnet.c's ResNet as `cgpipe bench` does.
+"""The reference in PyTorch: train the ResNet of models/resnet.c in the same way as `cgpipe bench`.
 
     /usr/bin/python3 bench/resnet_torch.py --batch 8 --image 224      (Debian's python3-torch)
 
 The script runs eager PyTorch on --threads threads, or on a GPU (--device cuda), where --compile is
 possible too. --channels-last 1 selects the channels-last layout. --chunks M > 1 adds up the
 gradients of M micro-batches. As with cgpipe, the figure is the median of all --steps but the first
-two. The script prints one JSON line; --profile 1 adds the fraction of a step's time that its
-convolutions take.
+two. The script prints one JSON line. With --profile 1, the line also has the fraction of a step's
+time that convolutions take.
 """
 import argparse
 

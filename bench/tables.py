@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare the published tables with ours: bench/tables.py resnet101-speed amoebanetd-memory ...
 
-For each name it plans, simulates and runs the cells of published.py with `cgpipe plan`, `profile`
-and `bench`. It writes results.json and pictures to bench/NAME/, and the table to that directory's
-README.md. Speed-ups are simulated from bench/NAME/costs.json, which is measured first if it is
-missing, or with PROFILE=1 in the environment. Further variables: PLAN_ONLY=1 trains nothing;
-BUILD=DIRECTORY has cgpipe; RESULTS=DIRECTORY gets results.json, and nothing else is written;
-COSTS=FILE has other costs of layers."""
+For each name, the script plans, simulates and runs the cells of published.py with `cgpipe plan`,
+`profile` and `bench`. It writes results.json and pictures to bench/NAME/, and the table to that
+directory's README.md. Speed-ups are simulated from bench/NAME/costs.json. If this file is missing,
+or with PROFILE=1 in the environment, the costs are measured first. Further variables:
+
+    PLAN_ONLY=1         train nothing
+    BUILD=DIRECTORY     the build that contains cgpipe
+    RESULTS=DIRECTORY   write results.json there, and write nothing else
+    COSTS=FILE          read the costs of layers from this file"""
 import concurrent.futures
 import datetime
 import json
@@ -28,8 +31,8 @@ RESULTS = os.environ.get("RESULTS")
 COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# Number of samples in the micro-batch with which the layers of a speed table are profiled. The
-# largest pipeline in the table has this micro-batch.
+# Number of samples of a micro-batch in the profile of a speed table's layers. The largest pipeline
+# in the table has micro-batches of this size.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
 # Memory limit of a device when cgpipe's schedules are compared. The devices of the published runs
 # had 24 GB.
@@ -160,8 +163,8 @@ def memory_plan(table, cell, rule):
 
 
 def memory_run(table, cell):
-    """Run an entry of published.py at a small batch. If it does not fit this machine, print that
-    and return None."""
+    """Run an entry of published.py at a small batch. If the run does not fit this machine, print
+    the reason and return None."""
     changes = {**RUN["memory"], "chunks": min(cell[3], RUN["memory"]["batch"])}
     try:
         return cgpipe("bench", cell[1], options_of(table, cell, **changes))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Helpers for the scripts that measure PyTorch: options, the choice of BLAS, the optimizer of
-`cgpipe bench`, the timed steps.
+`cgpipe bench`, and the timed steps.
 
 Import this module before PyTorch, because PyTorch reads OMP_NUM_THREADS. On a GPU (--device cuda),
 TF32 is off, so f32 products are not rounded to TF32."""

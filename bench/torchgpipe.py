@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast is GPipe of cgpipe.torchgpipe, and how much memory does it take, compared with eager
-PyTorch and torchgpipe?
+"""How fast is the class GPipe of cgpipe.torchgpipe, and how much memory does it take, compared with
+eager PyTorch and torchgpipe?
 
     TORCHGPIPE_SRC=DIR PYTHON=venv/bin/python bench/torchgpipe.py
                                        (PYTHON has torch and cgpipe, or CGPIPE_LIBRARY is set)
 
 The model is the benchmark's GPT-2 in two stages with 8 micro-batches. All cases have the same
-nn.Sequential, the caller's loss, and torch.optim's SGD with momentum. DIR is a checkout of
-torchgpipe v0.0.7. `memory` is the largest resident memory during the steps minus the resident
-memory before the model is created. `activations` is `memory` minus weights, gradients and momentum.
-Neither includes memory that a process loads once for all models. A capture makes Python import
-hundreds of PyTorch's modules, and `loaded` is the memory of these modules.
+nn.Sequential, a loss that the caller computes, and torch.optim's SGD with momentum. DIR is a
+checkout of torchgpipe v0.0.7. `memory` is the largest resident memory during the steps minus the
+resident memory before the model is created. `activations` is `memory` minus weights, gradients and
+momentum. Neither includes memory that a process loads once for all models. A capture makes Python
+import hundreds of PyTorch's modules, and `loaded` is the memory of these modules.
 
-The exit code is 1 if a goal is missed. The goals are 1.5 times the speed of eager PyTorch with as
-many micro-batches, 3 times the speed of torchgpipe, and a third of torchgpipe's memory with
-except_last.
+The exit code is 1 if a goal is missed. There are three goals: 1.5 times the speed of eager PyTorch
+with the same number of micro-batches, 3 times the speed of torchgpipe, and a third of torchgpipe's
+memory with except_last.
 """
 import argparse
 import gc
@@ -102,8 +102,8 @@ def forward_of(model, sizes):
 
 
 def warm_up(torch, sizes):
-    """Make PyTorch load and allocate everything that it needs once for all steps, and make GPipe do
-    the same for all models. So no case counts this memory."""
+    """Make PyTorch load and allocate everything that it needs only once for all steps. Make GPipe
+    load everything that it needs only once for all models. So no case counts this memory."""
     nn = torch.nn
     layer = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     model = layer if sizes.library == "eager" else gpipe_of(sizes)(layer, [1, 1],

@@ -18,8 +18,9 @@
  * assumptions favour vocabulary parallelism: in a real run, S and T need collective messages, which
  * take time.
  *
- * A row of CSV: model, K, micro-batches, the search's schedule, its step, the step with vocabulary
- * parallelism, both relative to work / K, and by how many percent the step falls. */
+ * Each row of CSV has the model, K, the number of micro-batches, and the schedule that the search
+ * found. Next come the step times of the search and of vocabulary parallelism, relative to work /
+ * K. The last field says by how many percent vocabulary parallelism shortens the step. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/models/spec.h>
 #include <cgpipe/planner.h>
@@ -55,13 +56,15 @@ static void need(cgp_status status) {
 
 /* --- costs --- */
 
-/* Costs of each kind of action on each device. W has two parts: of the blocks, and of the head. */
+/* Costs of each kind of action on each device. W has two parts: the weight gradients of the blocks
+ * (of[W]), and those of the head (head_weight). */
 typedef struct costs {
     double of[KINDS], head_weight;
-    double work; /* of all devices for a micro-batch */
+    double work; /* FLOPs of a micro-batch, summed over all devices */
 } costs;
 
-/* A plan with a stage per layer has the FLOPs of the layers: embeddings, blocks, norm, head. */
+/* Read the FLOPs of the layers (embeddings, blocks, norm, head) from a plan with one stage per
+ * layer. */
 static costs read_costs(const cgp_model *model, int devices) {
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;
@@ -83,10 +86,10 @@ static costs read_costs(const cgp_model *model, int devices) {
 /* --- list scheduler --- */
 
 typedef struct policy {
-    bool split;        /* backward into I and W */
-    int order[KINDS];  /* of actions that can start at the same time */
-    double per_device; /* limit in flight, for each device from this one to the last */
-    int extra;         /* added to the limit */
+    bool split;        /* true: backward is split into I and W */
+    int order[KINDS];  /* priority of actions that can start at the same time, highest first */
+    double per_device; /* limit of micro-batches in flight on device d of n: */
+    int extra;         /* per_device (n - d) + extra */
 } policy;
 
 typedef struct state {
@@ -97,7 +100,7 @@ typedef struct state {
     double clock[MAX_DEVICES];
     double forward[MAX_DEVICES][MAX_CHUNKS], input[MAX_DEVICES][MAX_CHUNKS];
     double shared[2][MAX_CHUNKS]; /* end of the last S and T so far */
-    int done[2][MAX_CHUNKS];      /* devices that ran S and T */
+    int done[2][MAX_CHUNKS];      /* number of devices that have run S and T */
 } state;
 
 static double cost_of(const state *s, int kind) {
@@ -106,7 +109,8 @@ static double cost_of(const state *s, int kind) {
     return kind == T ? c->of[T] + c->head_weight : c->of[I] + c->of[W];
 }
 
-/* Return the time from which a device could run its next action of a kind; INFINITY: not known. */
+/* Return the earliest time at which a device can run its next action of a kind. Return INFINITY if
+ * the time is not known yet. */
 static double ready(const state *s, int d, int kind) {
     const int i = s->next[d][kind], *next = s->next[d];
     const int ended = s->policy->split ? next[W] : next[I];
@@ -124,7 +128,7 @@ static double ready(const state *s, int d, int kind) {
     return i < s->next[d + 1][I] ? s->input[d + 1][i] : INFINITY;
 }
 
-/* Find the next action of a device: the action that can start first. W runs while a device would
+/* Find the next action of a device: the action that can start first. A W runs when the device would
  * otherwise wait. */
 static int choose(const state *s, int d, double *start) {
     int best = -1;
@@ -156,7 +160,8 @@ static void run(state *s, int d, int kind, double start) {
     }
 }
 
-/* Return the makespan; INFINITY: the policy's limit is too small. */
+/* Return the makespan, or INFINITY if the policy's limit of micro-batches in flight is too
+ * small. */
 static double simulate(const costs *c, const policy *p, int n, int m) {
     static state s;
     s = (state){.costs = c, .policy = p, .n = n, .m = m};
@@ -202,7 +207,7 @@ static double best_of_policies(const costs *c, int n, int m) {
 
 /* --- the comparison --- */
 
-/* Search the fastest plan of all schedules and balances, without recomputation. */
+/* Search for the fastest plan over all schedules and balances, without recomputation. */
 static void search(const cgp_model *model, int devices, int chunks, cgp_search_result *found) {
     cgp_plan_options o = cgp_plan_options_default();
     cgp_search_options s = cgp_search_options_default();
