@@ -5,8 +5,8 @@
  *              x ──► h ───► f ─────────► f ─────────► f ─────────► + ──► which arm
  *                    └── "coarse" ─────────────────────────────────┘
  *
- * A spiral has three arms; the model learns which arm a point lies on. A function makes point
- * number i. Two threads prefetch points, and the library shuffles them. */
+ * A spiral has three arms; the model learns which arm a point lies on. A function makes a point
+ * from its number. Two threads prefetch points, and the library shuffles them. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>
@@ -16,9 +16,10 @@
 
 enum { ARMS = 3, HIDDEN = 32, BATCH = 50, POINTS = 3000, UNSEEN = 300, PASSES = 16 };
 
-/* Make point number `index`, which determines arm, distance and noise. Validation has its own
+/* Make point number `index`. The number determines arm, distance and noise. Validation has its own
  * points. In each pass, `position` moves a training point a little along its arm, so no two passes
- * see the same points. Two threads call this function concurrently: it writes no shared data. */
+ * see the same points. Two threads call this function concurrently, so it must not write shared
+ * data. */
 static cgp_status make_point(void *context, cgp_split split, int64_t index, int64_t position,
                              void *input, void *target) {
     const double *turns = context;
@@ -31,7 +32,7 @@ static cgp_status make_point(void *context, cgp_split split, int64_t index, int6
     ((float *)input)[0] = (float)(along * cos(angle));
     ((float *)input)[1] = (float)(along * sin(angle));
     *(int32_t *)target = arm;
-    return CGP_OK; /* if you return cgp_fail(...), cgp_data_read() returns it too */
+    return CGP_OK; /* if you return cgp_fail(...), cgp_data_read() returns the same status */
 }
 
 static cgp_status open_points(cgp_data **out, double *turns) {
@@ -54,7 +55,7 @@ static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t
     return cgp_linear(model, x, name, options);
 }
 
-/* This layer stashes its result for a layer that is written independently ... */
+/* Stash the result of this layer for a layer that is written independently of this one. */
 static cgp_value first(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "in");
     x = cgp_gelu(model, linear(model, x, "in", HIDDEN));
@@ -62,8 +63,9 @@ static cgp_value first(cgp_model *model, cgp_value x) {
     return x;
 }
 
-/* Pop the value, which goes directly from stage to stage, past the stages between them.
- * cgp_model_finish() refuses a name that is stashed but not popped, or popped but not stashed. */
+/* Pop the value. It goes directly from the stage of its stash to the stage of its pop, past the
+ * stages between them. cgp_model_finish() refuses a name that is stashed but not popped, or popped
+ * but not stashed. */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");
     return linear(model, cgp_add(model, x, cgp_model_pop(model, NULL, "coarse")), "out", ARMS);

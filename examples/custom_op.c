@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_op.c -- an op that the library lacks, with a parameter: it is checked, then trained in two
- * stages under a schedule that runs the halves of backward separately. (A custom loss is a table
- * like this: cgp_op_apply_loss().)
+/* custom_op.c -- an op that the library lacks, with a parameter. The program checks the op. Then it
+ * trains a model with the op in two stages, under a schedule that runs the two halves of backward
+ * separately. (A custom loss has a table of the same kind; see cgp_op_apply_loss().)
  *
- *     swish   y = x s(b x), s(z) = 1 / (1 + exp(-z)), b a parameter per column     [N, C] -> [N, C]
+ *     swish   y = x s(b x), where s(z) = 1 / (1 + exp(-z)), x [N, C], y [N, C]
+ *             b [C] is a parameter
  *
  *     cc custom_op.c $(pkg-config --cflags --libs cgpipe) -lm -o custom_op && ./custom_op */
 #include <cgpipe/cgpipe.h>
@@ -27,7 +28,7 @@ static cgp_status swish_infer(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* Two sizes: columns of a row, and elements in all samples of the micro-batch. */
+/* width(): columns of a row. count(): elements of all samples of the micro-batch. */
 static int64_t width(const cgp_op_run *run) {
     return run->node->inputs[0].shape.dims[0];
 }
@@ -43,7 +44,8 @@ static cgp_status swish_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* dx = dy (s + b x s (1 - s)). Overwrite dx: if x has several uses, the library adds. */
+/* dx = dy (s + b x s (1 - s)). Overwrite dx: if x has several uses, the library adds their
+ * gradients. */
 static cgp_status swish_input(const cgp_op_run *run) {
     const float *x = run->x[0], *b = run->parameters[0];
     for (int64_t i = 0; i < count(run); i++) {
@@ -81,7 +83,7 @@ static const cgp_op swish = {
     .cheap = true, /* `+selective` runs it again instead of keeping y */
 };
 
-/* Check gradients, reads and the rest of the contract, for rows of one size. */
+/* Check that the op keeps its contract, including gradients and reads, for rows of one size. */
 static cgp_status check_it(void) {
     const cgp_op_type rows = {.dtype = CGP_F32, .shape = {1, {HIDDEN}}}; /* type of one sample */
     return cgp_op_check(&swish, NULL, &rows, NULL);

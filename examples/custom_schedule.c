@@ -4,15 +4,16 @@
  *     custom_schedule custom_schedule.csv
  *
  * The table beside this file is for 2 devices and 4 micro-batches. A row is a device and a cell is
- * an action: 1F0 is stage 1's forward of micro-batch 0. Backward is in halves: I computes the
- * gradients of values, and W those of weights. No action waits for a W, so W can fill idle ticks.
- * If F, I and W take equally long, this schedule idles for 1 of 13 ticks, and 1f1b for 3 of 15:
+ * an action: 1F0 is the forward of stage 1 for micro-batch 0. Backward is split into two actions: I
+ * computes the gradients of values, and W computes the gradients of weights. No action waits for a
+ * W, so W can fill idle ticks. If F, I and W take equally long, this schedule idles for 1 of 13
+ * ticks, and 1f1b idles for 3 of 15 ticks:
  *
  *     0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .
  *      .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3
  *
- * The price is memory: stage 1 keeps the operands of W of all four micro-batches, where 1f1b keeps
- * the operands of one micro-batch. The weights come out the same, to the bit. */
+ * The price is memory: stage 1 keeps the operands of W for all four micro-batches, whereas 1f1b
+ * keeps the operands of one micro-batch. The final weights are bit-identical. */
 #include <cgpipe/cgpipe.h>
 
 #include <stdio.h>
@@ -46,7 +47,8 @@ static cgp_status read_schedule(cgp_schedule **schedule, const char *path) {
 }
 
 /* Insert the transfers between neighbours, prove that every action has its operands and that
- * nothing deadlocks, and simulate a step. A wrong table is drawn with the place in brackets. */
+ * nothing deadlocks, and simulate a step. If the table is wrong, draw it with the wrong place in
+ * brackets. */
 static cgp_status check(cgp_schedule *schedule) {
     cgp_schedule_timeline timeline;
     CGP_TRY(cgp_schedule_lower_chain(schedule));
@@ -57,7 +59,7 @@ static cgp_status check(cgp_schedule *schedule) {
         free(fault);
         return status;
     }
-    /* NULL: F, I and W take 1 each; messages take no time. */
+    /* Costs NULL: F, I and W take 1 each, and messages take no time. */
     CGP_TRY(cgp_schedule_simulate(schedule, NULL, &timeline));
     printf("%-17s %2.0f ticks, %4.1f %% of them idle\n", cgp_schedule_name(schedule),
            timeline.makespan, 100 * timeline.bubble_makespan);
@@ -86,7 +88,8 @@ static cgp_status run_steps(cgp_pipeline *pipeline, double *loss) {
     return CGP_OK;
 }
 
-/* Train under a table. The plan borrows it and checks it again, with the model's edges. */
+/* Train with a table. The plan borrows the table and checks it again, with the edges of the
+ * model. */
 static cgp_status train(const cgp_model *model, const cgp_schedule *table, char sha256[65]) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;

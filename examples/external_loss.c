@@ -14,8 +14,8 @@
  *     e = y - target        loss = e^2 / 2            where |e| <= D        dy = e
  *                                  D (|e| - D / 2)    elsewhere             dy = D sign(e)
  *
- * both divided by the number of samples. The loss that remains in the end is the loss of the
- * outliers.
+ * The loss and its gradient dy are divided by the number of samples. The loss that remains after
+ * training is the loss of the outliers.
  * Source: Huber 1964, "Robust estimation of a location parameter". */
 #include <cgpipe/cgpipe.h>
 
@@ -58,7 +58,7 @@ static void draw(float *x, float *target) {
     }
 }
 
-/* Return the loss of y and target [N, 1]; dy [N, 1] is overwritten. */
+/* Return the loss of y [N, 1] for target [N, 1], and write its gradient to dy [N, 1]. */
 static double huber(const float *y, const float *target, float *dy) {
     double loss = 0;
     for (int i = 0; i < BATCH; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learn which numbers from -1 to 1 lie in the middle half, drawing new numbers in each step. The
- * model has two linear layers, one per stage, and between them its own op, y = exp(-x * x). */
+/* Learn which numbers from -1 to 1 lie in the middle half; each step draws new numbers. The model
+ * has two linear layers, one per stage, and a custom op between them, y = exp(-x * x). */
 #include <cgpipe/cgpipe.h>
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,8 @@
  *
  *     guide FOLDER STAGES LAST [resume]
  *
- * trains in STAGES stages until update LAST, and saves the checkpoint in FOLDER. */
+ * The program trains in STAGES stages until update LAST, and saves a checkpoint in FOLDER. With
+ * `resume`, it first loads the latest checkpoint in FOLDER. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>

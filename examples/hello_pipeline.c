@@ -15,9 +15,9 @@
 
 enum { WIDTH = 10, HIDDEN = 64, BATCH = 64, STEPS = 300 };
 
-/* A model is a static graph of layers. A stage may begin at any layer: this model has two, so it
- * may be cut once. Shapes omit the number of samples. No call needs a check: the first error is
- * kept, and cgp_model_finish() reports it. */
+/* A model is a static graph of layers. A stage may begin at any layer. This model has two layers,
+ * so it can be cut in one place. Shapes omit the number of samples. You need not check each call:
+ * the model keeps the first error, and cgp_model_finish() reports it. */
 static cgp_status build(cgp_model **out) {
     static const int64_t row[] = {1, WIDTH}, one[] = {1};
     const cgp_init small = {CGP_INIT_NORMAL, 0.2}, zero = {CGP_INIT_ZERO, 0};
@@ -48,9 +48,9 @@ static void draw(float *x, int32_t *place) {
     }
 }
 
-/* The plan fixes every byte and every action of a step before anything runs. The plan here has two
- * stages, each on its own device (a thread on a CPU core). Mini-batches of 64 samples pass through
- * them in 4 micro-batches of 16. */
+/* The plan fixes all memory and all actions of a step before anything runs. This plan has two
+ * stages, each on its own device (a thread on a CPU core). A mini-batch of 64 samples passes
+ * through the stages in 4 micro-batches of 16 samples. */
 static cgp_status plan_it(cgp_plan **out, const cgp_model *model) {
     cgp_plan_options options = cgp_plan_options_default();
     options.stages = 2;
@@ -72,8 +72,8 @@ static cgp_status plan_it(cgp_plan **out, const cgp_model *model) {
     return CGP_OK;
 }
 
-/* A step runs forward and backward of a mini-batch and leaves its gradients; the update uses them.
- * Inputs are in the order in which the model declares them. */
+/* A step runs forward and backward of a mini-batch, and computes the gradients. The update uses
+ * these gradients. Inputs are in the order in which the model declares them. */
 static cgp_status train(cgp_pipeline *pipeline) {
     static float x[BATCH * WIDTH];
     static int32_t place[BATCH];
@@ -100,7 +100,7 @@ int main(void) {
     if (status == CGP_OK) status = cgp_pipeline_create(&pipeline, plan, seed);
     if (status == CGP_OK) status = train(pipeline);
     if (status != CGP_OK) fprintf(stderr, "%s\n", cgp_message());
-    cgp_pipeline_destroy(pipeline); /* each borrows the one before it: free in reverse order */
+    cgp_pipeline_destroy(pipeline); /* pipeline borrows plan, plan borrows model: reverse order */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
     return status == CGP_OK ? 0 : 1;

@@ -8,10 +8,10 @@
  *                  checkpoint ──► 100 steps ────────────► weights     another pipeline, of 3 stages
  *
  * Both runs end with the same weights, as their SHA-256 shows. A checkpoint has the weights, the
- * optimizer and the number of updates, named by the model and not by the layout. So stages,
- * balance, schedule and recomputation may change. The caller must restore the position in the data.
- * The library's data sets are read by position, which follows from the number of updates. For other
- * data, save the position as the checkpoint's note. */
+ * optimizer state and the number of updates. Its names come from the model, not from the layout. So
+ * stages, balance, schedule and recomputation may change. The caller must restore the position in
+ * the data. The library's data sets are read by position, which follows from the number of updates.
+ * For other data, save the position as the checkpoint's note. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>
@@ -60,7 +60,7 @@ static cgp_status train_until(cgp_pipeline *pipeline, cgp_data *data, int64_t la
     return CGP_OK;
 }
 
-/* Layout of one run, and the updates that it makes. */
+/* One run: its layout, its checkpoints, and the update after which it stops. */
 typedef struct part {
     const char *title, *schedule;
     int stages;
@@ -75,7 +75,7 @@ static cgp_status run_part(const part *p, const cgp_model *model, cgp_data *data
     cgp_plan_options options = cgp_plan_options_default();
     options.stages = p->stages;
     options.batch = BATCH;
-    options.chunks = 4; /* must not change: sums are rounded by micro-batch */
+    options.chunks = 4; /* must not change: the rounding of sums depends on the micro-batches */
     options.schedule = p->schedule;
     options.optim = cgp_optim_adamw(1e-3, 0.01);
     printf("%s\n", p->title);

@@ -8,8 +8,8 @@
 #     JOBS=8 tools/aarch64.sh -R attention   options of ctest instead of the chosen tests
 #
 # Debian's arm64 packages are downloaded and unpacked in build-aarch64/sysroot; nothing is
-# installed. Then the plans of this build and of PROGRAM [build/cgpipe], which is this machine's
-# build, are compared byte by byte. Exit code 1: a test failed, or a plan differs.
+# installed. Then the script compares the plans of this build, byte by byte, with the plans of
+# PROGRAM [build/cgpipe], a build for this machine. Exit code 1: a test failed, or a plan differs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/build-aarch64

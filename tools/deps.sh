@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Install missing packages that cgpipe needs to build and test. Uses no network if none is missing.
+# Install the missing packages that cgpipe needs to build and test. If no package is missing, the
+# script does not use the network.
 #
 #     tools/deps.sh            install with apt-get, as root or with sudo
 #     tools/deps.sh --check    only name what is missing to build: `make` and `cmake` never call a

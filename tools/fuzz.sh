@@ -8,9 +8,9 @@
 #
 # The modules that implement a reader are built with the sanitizers. Other code comes from BUILD's
 # static libraries. Fuzzing starts from the inputs packed in tests/fuzz/corpus/NAME. New inputs are
-# kept in BUILD/fuzz/NAME for the next run, and crashing inputs in BUILD/fuzz/NAME-crash-*. An input
-# may take 10 s and 2 GB. Prints the number of executions and of covered edges of the program. Exit
-# code 1: a reader crashed.
+# kept in BUILD/fuzz/NAME for the next run, and crashing inputs in BUILD/fuzz/NAME-crash-*. The
+# limits for one input are 10 s and 2 GB. The script prints the number of executions, and the number
+# of covered edges of the program. Exit code 1: a reader crashed.
 set -eu
 library="$1/libcgpipe_data.a $1/libcgpipe.a" support=$1/tests/libtest_support.a
 build=$1/fuzz
@@ -22,7 +22,7 @@ mkdir -p "$build/objects"
 flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/fuzz -Itests/support -I. -I$build/../generated"
 export ASAN_OPTIONS="detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
-# DIRECTORY... : build their sources, and print the objects.
+# objects DIRECTORY...: build the sources in these directories, and print the object files.
 objects() {
     for directory in "$@"; do
         for source in $(find "$directory" -name '*.c' ! -path cli/main.c ! -path cli/manual.c ! -path '*/templates/*' | sort); do
@@ -35,7 +35,8 @@ objects() {
     done
 }
 
-# NAME DIRECTORY... : build the program $build/NAME.bin
+# build_target NAME DIRECTORY...: build the program $build/NAME.bin with the sources in these
+# directories.
 build_target() {
     name=$1
     shift

@@ -5,11 +5,11 @@
 #
 #     tools/gpu_check.sh                       build, then run all parts without a valid result
 #     tools/gpu_check.sh --pack DIR            build, and copy what another machine needs to DIR
-#     tools/gpu_check.sh --built DIR           run a pack on that machine, which needs python3 alone
+#     tools/gpu_check.sh --built DIR           run a pack on that machine, which needs only python3
 #     tools/gpu_check.sh --backend cuda-host   without a GPU: try the script
 #     tools/gpu_check.sh --help                the other options
 #
-# PyTorch is measured too if this python3, or PYTHON, has it.
+# If python3, or the interpreter PYTHON, has PyTorch, then PyTorch is measured too.
 set -euo pipefail
 export PYTHONDONTWRITEBYTECODE=1
 exec "${PYTHON:-python3}" "$(dirname "$0")/gpu_check/main.py" "$@"

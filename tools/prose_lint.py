@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/prose_lint.py [FILE...]: find sentences that break the rules of CONTRIBUTING.md.
 
-Reads comments and docstrings of C, CUDA, Python, shell and CMake, and the prose of Markdown pages:
-in every tracked file, or in the files named. Prints FILE:LINE: RULE: TEXT for each finding.
-tools/prose_lint.txt lists the exceptions. Exit code: 1 if there is a finding, or an exception that
-matches nothing.
+The script reads comments and docstrings of C, CUDA, Python, shell and CMake, and the prose of
+Markdown pages. Without FILE, it reads every tracked file. It prints FILE:LINE: RULE: TEXT for each
+finding. tools/prose_lint.txt lists the exceptions. The exit code is 1 if there is a finding or,
+without FILE, an exception that matches nothing.
 """
 import ast
 import io
@@ -74,7 +74,7 @@ def python_comments(text):
 
 
 def markdown_prose(text):
-    """Yield the page. Its code, tables, headings and targets of links are replaced by blanks."""
+    """Yield the page, with blanks in place of code, tables, headings and targets of links."""
     text = re.sub(r"(?ms)^```.*?^```|<!--.*?-->", lambda m: "\n" * m.group().count("\n"), text)
     text = re.sub(r"(?m)^(?:    .*|\|.*|#.*)$", "", text)
     yield 1, re.sub(r"\]\([^)]*\)", "]", text)

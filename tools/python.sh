@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Make a virtual environment, build the wheel of python/, bundle the system's libraries, install it,
-# and run its tests.
+# Make a virtual environment. Build the wheel of python/, bundle the system's libraries with it,
+# install it in the environment, and run its tests.
 #
 #     tools/python.sh [DIRECTORY]            for the environment and the wheels [build-python]
 #
@@ -10,9 +10,10 @@
 #     TORCH_INDEX=URL                        a package index for PyTorch, e.g. for CPU builds
 #     TORCHGPIPE_SRC=DIRECTORY               torchgpipe v0.0.7: run its tests, too
 #     PYTHON=python3.10                      the interpreter [python3]
-#     CGP_TEST_MODULES=NUMBER                random modules that train as in PyTorch [150]
+#     CGP_TEST_MODULES=NUMBER                number of random modules that a test trains [150]
 #
-# The wheels stay in DIRECTORY/wheels. Needs what `make deps` installs, and a package index once.
+# The wheels stay in DIRECTORY/wheels. The script needs the packages that `make deps` installs, and
+# a package index for the first run.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "${1:-build-python}"

@@ -22,10 +22,10 @@ except that llama-linear and llama-3 have rope settings in the format of publish
 
 Each case has expected.safetensors: `inputs` (tokens i32 [N, T]) and `outputs`, the logits in f32.
 `losses`, f32 [10], are the losses of ten steps of AdamW (lr 1e-3, weight decay 0.01) on `inputs`
-and `targets`. All are computed in double from the weights as stored.
+and `targets`. Outputs and losses are computed in double from the stored weights.
 
---check reads with transformers what cgpipe wrote, computes the logits, prints the largest
-difference, and fails above 1e-4."""
+--check uses transformers to read what cgpipe wrote. It computes the logits, prints the largest
+difference, and fails if this difference exceeds 1e-4."""
 import json
 import os
 import shutil
@@ -113,8 +113,8 @@ def write(name, directory):
 
 
 def train(model, tokens, targets):
-    """Return the losses of ten steps. As in cgpipe, weight decay is for matrices, not for norms and
-    biases."""
+    """Return the losses of ten steps. As in cgpipe, weight decay applies to matrices, and not to
+    norms and biases."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01},

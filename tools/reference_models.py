@@ -6,9 +6,9 @@ U-Nets.
     apt-get install -y python3-torch                   # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_models.py [FILE]  # default: tests/data/reference_models.json
 
-The networks are defined independently here, with PyTorch's functions, from the papers and the
-tables of torchgpipe's models. Only the order of the parameters is cgpipe's: the order of their
-first use. Nothing is random. Weights, images and labels are formulas of an index (hash:
+The networks are defined independently of cgpipe, with PyTorch's functions, from the papers and the
+tables of torchgpipe's models. Only the order of the parameters is the same as in cgpipe: the order
+of their first use. Nothing is random. Weights, images and labels are functions of an index (hash:
 reference_numbers.py), u = hash(p, i) / 2^32 - 0.5, rounded to float32:
 
     parameter p, element i, convolutions as [height, width, in, out], linear maps as [out, in]
@@ -21,18 +21,18 @@ reference_numbers.py), u = hash(p, i) / 2^32 - 0.5, rounded to float32:
     masks [N, S, S, 1]                             1 if u of hash(9001, i) < 0, else 0
 
 Each run is one step in training mode from these weights. The mini-batch is split into micro-batches
-of ceil(N / chunks). Each micro-batch is normalised by itself; the loss is the mean over the
+of ceil(N / chunks) samples. Each micro-batch is normalised by itself; the loss is the mean over the
 mini-batch. Running statistics are updated after every micro-batch (momentum 0.1) or, if `deferred`,
-once, by the statistics of all inputs of the norm. After the step, the output for the same images in
-evaluation mode is computed.
+once, by the statistics of all inputs of the norm. The step is followed by a forward in evaluation
+mode for the same images.
 
 A tensor t of gradients, statistics or outputs is given by two numbers: its norm, and its product
 with a fixed vector, sum t_i u_i, u of hash(7000, i). If elements are in a wrong order, the product
-is close only by chance. Both are computed in float64. `float32` has the largest differences of
-PyTorch's float32 from these values. Differences of losses and norms are relative to the value, and
-differences of products are relative to norm sqrt(1 / 12). A norm counts as at least a thousandth of
-the largest, because some gradients are zero except for rounding (a shift before a linear map and a
-norm). One thread is used."""
+is close only by chance. Both numbers are computed in float64. `float32` has the largest differences
+between PyTorch's float32 results and these values. Differences of losses and norms are relative to
+the value, and differences of products are relative to norm sqrt(1 / 12). A norm counts as at least
+a thousandth of the largest norm, because some gradients are zero except for rounding (a shift
+before a linear map and a norm). One thread is used."""
 import json
 import math
 import os

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/reference_numbers.json: PyTorch's losses for a small GPT-2, to compare ours with.
+"""Make tests/data/reference_numbers.json: PyTorch's losses for a small GPT-2. Tests compare the
+losses of cgpipe with them.
 
     apt-get install -y python3-torch                    # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_numbers.py [FILE]  # default: tests/data/reference_numbers.json
@@ -29,14 +30,14 @@ heads)) v, where q, k, v are the thirds of c_attn's output. There is no dropout.
 
 Each run starts from the same parameters. `losses` are computed by the forward before each update,
 and `norms` (with clip_norm) are the norms of all gradients before clipping. `sum_abs` is the sum of
-|w| (in double) of each parameter after the last update. All are given in float32 (to compare with)
-and in float64 (to show float32's error). One thread is used.
+|w| (in double) of each parameter after the last update. All results are given in float32 (for the
+comparison) and in float64 (to show the error of float32). One thread is used.
 
 A run has these options besides PyTorch's own:
 
     optimizer  sgd, adamw, adam, rmsprop
     steps      updates, t = 1 .. steps
-    decay_all  weight decay on every parameter; otherwise not on norms and biases
+    decay_all  true: weight decay on every parameter; false: not on norms and biases
     clip_norm  torch.nn.utils.clip_grad_norm_ before each update
     schedule   the rate of update t is lr times factor(t): t / warmup while t < warmup;
                then, with s = t - warmup,

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/reference_ops.json: values and gradients of PyTorch's ops, to compare cgpipe's
-with.
+"""Make tests/data/reference_ops.json: values and gradients of PyTorch's ops. Tests compare cgpipe's
+ops with them.
 
     apt-get install -y python3-torch               # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_ops.py [FILE] # default: tests/data/reference_ops.json
@@ -14,10 +14,10 @@ Ops that move elements, and products, use cgpipe's layouts. Element i of operand
 mod 41 - 20) / 16: k = 0 for x, 1 for a second input or the weight, 2 for the bias, 3 for dy. Sums
 of their products are exact in float32, in any order.
 
-Attention: q, k, v and dy are float32 of wave(1) .. wave(4); softmax and products are in float64.
-Rotary embeddings: x is wave(1), dy is wave(2). Frequencies and angles are in float32 as in Hugging
-Face's modeling_llama.py and modeling_rope_utils.py (Apache-2.0); cosines, sines and products are in
-float64.
+Attention: q, k, v and dy are wave(1) .. wave(4), rounded to float32; softmax and products are in
+float64. Rotary embeddings: x is wave(1), dy is wave(2). Frequencies and angles are in float32, as
+in Hugging Face's modeling_llama.py and modeling_rope_utils.py (Apache-2.0). Cosines, sines and
+products are in float64.
 """
 import inspect
 import json
@@ -45,8 +45,8 @@ def bce(x, target):
     return F.binary_cross_entropy(x, target, reduction="none")
 
 
-# Functions of cgp_function: number, constants a and b, PyTorch's op, and whether x must be
-# positive. Limits are multiples of 0.3 as float32, so that some x are equal to them.
+# Functions of cgp_function: number, constants `a` and `b`, PyTorch's op, and whether x must be
+# positive. Limits are multiples of 0.3 as float32, so that some x are equal to a limit.
 LOW, HIGH = (float(torch.tensor(limit, dtype=torch.float32)) for limit in (-0.6, 1.2))
 FUNCTIONS = [
     (0, LOW, HIGH, lambda x: F.hardtanh(x, LOW, HIGH), False),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/weights/gpt2-residuals: a small GPT-2 with attention residuals, independently
-defined here, and its outputs.
+"""Make tests/data/weights/gpt2-residuals: a small GPT-2 with attention residuals, defined
+independently of cgpipe, and its outputs.
 
     python3 -m venv venv && venv/bin/pip install torch safetensors      # PyTorch 2.15
     venv/bin/python tools/reference_residuals.py [DIR]
@@ -13,10 +13,10 @@ defined here, and its outputs.
                            of ten steps of AdamW (lr 1e-3, weight decay 0.01 for matrices alone).
                            All are computed in double, and stored as f32
 
-Blocks and sources follow the pseudocode in Kimi Team 2026, "Attention Residuals", arXiv:2603.15031:
-a list of complete groups, and the partial sum of the current group, None at its start. The first
-branch has only one source, so it has no query and no norm here. The final norm reads
-a weighted mean of the sources, as each branch does."""
+Blocks and sources follow the pseudocode in Kimi Team 2026, "Attention Residuals", arXiv:2603.15031.
+The sources are a list of complete groups, and the partial sum of the current group (None at the
+start of the group). The first branch has only one source, so there is no query and no norm for it.
+The final norm reads a weighted mean of the sources, as each branch does."""
 import os
 import sys
 

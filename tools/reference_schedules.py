@@ -6,8 +6,8 @@ pipelining.
     python3 tools/reference_schedules.py DIRECTORY [--all]         # for this Python's PyTorch
     python3 tools/reference_schedules.py DIRECTORY --source TREE   # for a wheel in TREE/torch/...
 
-The committed files are those of torch 2.5.1 (which writes B for I), 2.6.0, 2.9.0 and 2.15.0. They
-come from Linux wheels of PyPI, unpacked and not installed:
+The committed files are for torch 2.5.1 (which writes B for I), 2.6.0, 2.9.0 and 2.15.0. They were
+made with Linux wheels from PyPI, which were unpacked and not installed:
 
     pip download --no-deps --only-binary=:all: --python-version 3.11 \\
         --platform manylinux_2_28_aarch64 torch==2.15.0
@@ -217,8 +217,8 @@ def budgeted(schedules, source, stages, chunks):
 
 
 def tables(schedules, name, size, first, every):
-    """Return pairs of a format and a table. For large sizes, return fewer pairs. `first` says that
-    this is the first size."""
+    """Return pairs of a format and a table. `first` says that this is the first size. For later
+    sizes, return fewer pairs unless `every` is true."""
     devices, v, chunks = size
     kind = getattr(schedules, name, None)
     if kind is None:

@@ -23,10 +23,10 @@ tokenizer_json (json)
     added.json                 the bytes and some merges, and added tokens with every option
     strings.json               {"about": .., "files": [..], "strings": [[text, ids, ..], ..],
                                "decoded": [[k, i, text], ..], "tokens": [[k, ids, text], ..]}:
-                               2,000 strings and their ids by each file (two base-64 digits an id),
-                               without the template. `decoded`: the text that file k decodes string
-                               i to, if it differs. `tokens`: random ids, which end inside
-                               characters, and their text.
+                               2,000 strings and their ids by each file (two base-64 digits per
+                               id), without the template. `decoded`: the text that file k decodes
+                               string i to, if it differs from the string. `tokens`: random ids,
+                               which end inside characters, and their text.
 
 Strings are drawn from fixed seeds, and training is deterministic: the same text gives the same
 files. Other text gives other tokenizers, so all files of a directory change together.

@@ -17,11 +17,11 @@ Every case is a directory of ViTForImageClassification. All weights are random, 
 
 Each case has expected.safetensors: `inputs` (images f32 [N, S, S, 3], channels last) and `outputs`,
 the logits in f32. `losses`, f32 [10], are the losses of ten steps of AdamW (lr 1e-3, weight decay
-0.01) on `inputs` and `targets` (labels i32 [N, 1]). All are computed in double from the weights as
-stored.
+0.01) on `inputs` and `targets` (labels i32 [N, 1]). Outputs and losses are computed in double from
+the stored weights.
 
---check reads with transformers what cgpipe wrote, computes the logits, prints the largest
-difference, and fails above 1e-4."""
+--check uses transformers to read what cgpipe wrote. It computes the logits, prints the largest
+difference, and fails if this difference exceeds 1e-4."""
 import os
 import shutil
 import sys
@@ -79,8 +79,8 @@ def logits_of(model, images):
 
 
 def train(model, images, labels):
-    """Return the losses of ten steps. As in cgpipe, weight decay is for matrices, not for norms and
-    biases."""
+    """Return the losses of ten steps. As in cgpipe, weight decay applies to matrices, and not to
+    norms and biases."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01},

@@ -26,9 +26,9 @@ Every case is a directory. All weights are random, with seed 1:
 Each case has expected.safetensors: `inputs` (tokens i32 [N, T]; images f32 [N, H, W, 3]) and
 `outputs`, the logits in f32 that PyTorch computes in evaluation mode.
 
---check reads what cgpipe wrote with the real library: AutoConfig and
+--check uses the real library to read what cgpipe wrote: AutoConfig and
 GPT2LMHeadModel.from_pretrained(), or load_state_dict(strict=True). It computes the outputs, prints
-the largest difference, and fails above 1e-4."""
+the largest difference, and fails if this difference exceeds 1e-4."""
 import json
 import os
 import shutil
@@ -51,7 +51,8 @@ def make_gpt2(**other):
     sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2,
              "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
     model = GPT2LMHeadModel(GPT2Config(**{**sizes, **other})).eval()
-    # Biases start as zero and norms as one, so an error in reading them would not show.
+    # Initially, all biases are zero and the weights of norms are one. A reader that confuses them
+    # would not be noticed, so change them.
     for name, p in model.named_parameters():
         if name.endswith("bias") or "ln_" in name:
             p.data += 0.2 * torch.randn_like(p)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Compare the weights of some short runs of two builds, for each instruction set that this processor
-# has:
+# Compare the weights after some short runs of two builds, for each instruction set that this
+# processor has:
 #
-#     tools/same_weights.sh BUILD OTHER        exit code 1 if some differ
+#     tools/same_weights.sh BUILD OTHER        exit code 1 if weights of a run differ
 set -u
 builds=("$(cd "$1" && pwd)" "$(cd "$2" && pwd)")
 work=$(mktemp -d)

@@ -4,8 +4,8 @@
 #
 #     tools/schedules.sh BUILD DIRECTORY        docs/reference, or another directory to compare with
 #
-# Every figure comes from `cgpipe schedule`. A stage costs 1/v if its device has v stages, so that
-# all schedules have the same work per device.
+# Every figure comes from `cgpipe schedule`. If a device has v stages, each of its stages costs 1/v.
+# So all schedules have the same work per device.
 set -eu
 export LC_ALL=C
 program=$1/cgpipe
@@ -20,13 +20,13 @@ value() { # KEY: its value in $figures
     sed -n "s/^  \"$1\": \([^,]*\),*$/\1/p" "$figures"
 }
 
-# KEY: the largest number of its list in $figures.
+# max_of KEY: print the largest number in the list KEY of $figures.
 max_of() {
     awk -v key="\"$1\": [" 'index($0, key) { on = 1; next } on && /]/ { exit } on && $1 + 0 > m { m = $1 + 0 } END { print m + 0 }' \
         "$figures"
 }
 
-# NAME: simulate and draw a schedule; its figures go to $figures.
+# simulate NAME: simulate and draw a schedule, and write its figures to $figures.
 simulate() {
     local v
     v=$(awk -v name="\"$1\"" 'index($0, "\"schedule\": " name) { on = 1 } on && /"virtual":/ { gsub(/[^0-9]/, ""); print; exit }' "$list")
@@ -45,7 +45,7 @@ percent() {
     awk -v x="$1" 'BEGIN { printf "%.1f %%", 100 * x }'
 }
 
-# NAME KEY: a text from the list of schedules, with its line breaks.
+# text_of NAME KEY: print a text from the list of schedules, with its line breaks.
 text_of() {
     awk -v name="\"$1\"" -v key="\"$2\": \"" 'index($0, "\"schedule\": " name) { on = 1 }
         on && (at = index($0, key)) { text = substr($0, at + length(key)); sub(/",?$/, "", text); gsub(/\\n/, "\n", text); print text; exit }' \

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_programs.sh BUILD [CTEST OPTION...] -- print the targets of the test programs that ctest
-# would run with these options. One program can be several tests: besides NAME, NAME_late,
-# NAME_ranks, NAME_cuda_host or NAME_no_library. test_fuzz is one program with a test for each
-# reader.
+# would run with these options. One program NAME can be several tests: NAME, NAME_late, NAME_ranks,
+# NAME_cuda_host and NAME_no_library. test_fuzz is one program with a test for each reader.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 build=$1

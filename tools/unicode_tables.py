@@ -9,8 +9,9 @@ Face's tokenizers, and the tables of its NFC.
 The engines inside tokenizers have different Unicode versions. \\p{L}, \\p{N} and \\s come from
 Oniguruma (Unicode 16), and \\w from Rust's regex (single_word of an added token). NFC comes from
 unicode-normalization-alignments (Unicode 9: later marks are not reordered). So the tables are read
-from the library, code point by code point, not from the Unicode Character Database. They are
-checked against the algorithm of UAX #15, for every pair of a mark and each other class of mark."""
+from the library, code point by code point, not from the Unicode Character Database. The script
+checks the tables against the algorithm of UAX #15, for every mark next to a mark of each other
+class."""
 import os
 import sys
 import textwrap
@@ -44,8 +45,8 @@ def word_characters():
 
 
 def combining_classes():
-    """Return Python's combining classes, but leave out characters that the NFD of tokenizers does
-    not reorder because they are newer than its Unicode version."""
+    """Return Python's combining classes, but leave out characters that are newer than the Unicode
+    version of tokenizers. The NFD of tokenizers does not reorder these characters."""
     classes = {}
     for c in POINTS:
         ccc = unicodedata.combining(chr(c))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Delete what `make install` puts into a directory: tools/uninstall.sh BUILD PREFIX
 #
-# To find these files, the script installs them into a temporary directory first. So no list of
-# files must be kept. Directories named after cgpipe are deleted if they are empty.
+# To find these files, the script first installs them into a temporary directory, so it needs no
+# list of files. Directories named after cgpipe are deleted if they are empty.
 set -eu
 build=$1
 prefix=$2

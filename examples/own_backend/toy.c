@@ -3,8 +3,9 @@
  * relu and cross_entropy in f32, with SGD updates. cgpipe/ext/backend.h is the contract;
  * cgpipe/ext/plugin.h says how the library finds a plug-in.
  *
- * Work is done when a call returns (no table `streams`: no queues, no events), and host and kernels
- * share memory (`host_addressable`). workspace() refuses plans with other ops, or with bf16. */
+ * The backend has no table `streams`, so there are no queues and no events: the work of a call is
+ * complete when the call returns. Host and kernels share memory (`host_addressable`). workspace()
+ * refuses plans with other ops, or with bf16. */
 #include <cgpipe/ext/plugin.h>
 
 #include <math.h>
@@ -57,7 +58,8 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
-/* dweight [out, in] = dy^T x, dbias = sum of dy, unless frozen. Later micro-batches add. */
+/* dweight [out, in] = dy^T x, dbias = sum of dy. A frozen parameter has no gradient (NULL). All
+ * micro-batches after the first add to the gradients. */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
     const float *x = args->x[0], *dy = args->dy, one = 1;
@@ -67,21 +69,22 @@ static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
         put(args->dparam[1], o, !args->first, dot(rows, dy + o, out, &one, 0));
 }
 
-/* y = x if x > 0, slope x otherwise; y may be x. */
+/* y = x if x > 0, otherwise slope * x. y and x may be the same memory. */
 static void relu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *x = args->x[0];
     for (int64_t i = 0; i < rows_of(spec) * spec->attributes.out; i++)
         put(args->y, i, false, x[i] > 0 ? x[i] : spec->attributes.slope * x[i]);
 }
 
-/* Backward of relu reads y. The gradient dx may be dy. */
+/* The backward of relu reads y, not x. dx and dy may be the same memory. */
 static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *y = args->y, *dy = args->dy;
     for (int64_t i = 0; i < rows_of(spec) * spec->attributes.out; i++)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* Sum log_sum + (max - x[target]), with log_sum = log sum exp(x - max). Save max and log_sum. */
+/* The loss is the sum over rows of log_sum + (max - x[target]), where log_sum is the logarithm of
+ * sum exp(x - max). Save max and log_sum of each row. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
@@ -101,7 +104,8 @@ static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     if (args->losses) args->losses[args->values->loss_word + args->loss] = loss;
 }
 
-/* dx = scale (softmax(x) - [c == target]), 0 in an ignored row; dx may be x. */
+/* dx = scale (softmax(x) - [c == target]), and 0 in an ignored row. dx and x may be the same
+ * memory. */
 static void loss_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in, ignore = cgp_spec_cross_entropy(spec)->ignore;
     const float *x = args->x[0], scale = cgp_step_loss_scale(args->values, args->loss);
@@ -182,7 +186,7 @@ static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_pl
     if (bytes > 0) memcpy(to.at, from.at, bytes);
     return CGP_OK;
 }
-/* Without bf16 there is nothing to convert; this call only copies the caller's tensors. */
+/* This backend has no bf16, so nothing is converted; the call only copies the caller's tensors. */
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n) {
     if (to_type != from_type) return host->fail(CGP_EINVAL, "toy: has no bf16");

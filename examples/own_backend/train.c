@@ -5,7 +5,8 @@
  *     CGP_PLUGIN_PATH=$PWD ./train                devices toy,toy
  *     CGP_PLUGIN_PATH=$PWD ./train cpu,toy        any list of two devices (cgpipe/devices.h)
  *
- * The program does not mention the plug-in: the device's name makes the library open it. */
+ * The program does not mention the plug-in. The library opens the plug-in when it reads the name of
+ * the device. */
 #include <cgpipe/cgpipe.h>
 
 #include <math.h>

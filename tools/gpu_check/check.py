@@ -23,7 +23,7 @@ for name in [name for name in os.environ if name.startswith("CGP_")
 
 
 class NotRun(Exception):
-    """A part cannot run here; the message is the reason."""
+    """A part cannot run on this machine or with this build; the message is the reason."""
 
 
 class Failed(Exception):
@@ -31,8 +31,8 @@ class Failed(Exception):
 
 
 class OutOfTime(Exception):
-    """The time of a part, or of the whole check, is over. `done` is the output that a stopped
-    command had written so far; it has no exit code."""
+    """The time of a part, or of the whole check, is over. If a command was stopped, `done` has the
+    output that it had written so far, but no exit code."""
     done = None
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that have one correct result: digests, bit-identical results over layouts and ranks,
-memory."""
+"""Parts that have one correct result: digests, equal bits for all layouts and ranks, and memory."""
 import collections
 import math
 import re
@@ -246,7 +245,7 @@ def memory(check):
         cell = check.cell(f"K={stages} M={chunks}", lambda: memory_cell(check, stages, chunks))
         planned, allocated = sum(cell["planned"]), sum(cell["allocated"])
         equal = cell["planned"] == cell["allocated"]
-        # All devices are on one ordinal, so this figure is the same for each.
+        # All devices are on one ordinal, so this figure is the same for each device.
         driver = cell["driver"][0]
         taken = ("not known" if driver is None
                  else f"{driver / 2**20:,.0f} MiB, other programs included")

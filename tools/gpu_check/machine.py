@@ -98,7 +98,8 @@ def libraries(python):
 
 
 def gpu():
-    """Return name, driver and compute capability ("90") of the first GPU; None: there is none."""
+    """Return name, driver and compute capability ("90") of the first GPU, or None if there is no
+    GPU."""
     line = output("nvidia-smi", "--query-gpu=name,driver_version,compute_cap",
                   "--format=csv,noheader").partition("\n")[0]
     parts = [part.strip() for part in line.split(",")]

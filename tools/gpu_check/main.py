@@ -111,7 +111,7 @@ def run_part(check, name, function, repeat):
 
 
 def to_run(store, wanted):
-    """Return the parts to run. Parts that have passed, and now run with more seeds, come last."""
+    """Return the parts to run. Parts that have passed, but can run with more seeds, come last."""
     if wanted:
         return [part for part in PARTS if part[0] in wanted]
     done = [part for part in PARTS if store.is_done(part[0])]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure PyTorch on the same work with the scripts in bench/. PyTorch runs eager with TF32 off, or
-with autocast to bf16. These figures depend on the device, its driver and PyTorch, and not on
-cgpipe's kernels."""
+"""Measure PyTorch on the same work as speed.py, with the scripts in bench/. PyTorch runs eager with
+TF32 off, or with autocast to bf16. These figures depend on the device, its driver and PyTorch, and
+not on cgpipe's kernels."""
 from check import Failed, NotRun, ROOT, result
 from speed import SPEED, sizes
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts that measure cgpipe: the GPT-2 benchmark, bf16, several devices on one GPU, published
-tables, and images. report.py has the bars."""
+tables, and images. report.py has the bars, which are the required bounds of these figures."""
 from check import result
 from machine import bf16_peak
 
@@ -30,8 +30,8 @@ def gpt2_speed(check, of, chunks=1, stages=1, **options):
 
 
 def profile(check, of, chunks=1, **options):
-    """Return the milliseconds of a step by kind of op. Each op is measured alone, so a step takes
-    longer."""
+    """Return the milliseconds of a step for each kind of op. Each op is measured alone, so the step
+    takes longer than usual."""
     run = gpt2_run(check, of, chunks, flags=["--ops"], **options)
     return {op["op"]: round(1e3 * sum(op[f"{part}_seconds"] for part in
                                       ("forward", "input", "weight")), 3) for op in run["ops"]}
@@ -89,7 +89,7 @@ def grid(check):
 # --- published tables ---
 
 def small_cell(cell):
-    """Return an entry of a published table, with a small model in place of its own."""
+    """Return an entry of a published table, with a small model in place of the published model."""
     name, _, _, chunks, stages_, _, recompute, figures = cell
     return (name, "amoebanetd:L=3,D=8,classes=10,image=32", 4, min(chunks, 2), stages_, [],
             recompute, figures)
