@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""measured_steps.py -- published step times of another trainer beside simulated step times.
+"""measured_steps.py -- compare published step times of another trainer with simulated step times.
 
 Two rows of a published table determine two numbers: the time of a micro-batch on a stage, and the
 additional time of a step that does not depend on micro-batches. From these numbers, `cgpipe plan`

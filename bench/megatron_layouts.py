@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""megatron_layouts.py -- published layouts of GPT models beside simulated steps.
+"""megatron_layouts.py -- compare published layouts of GPT models with simulated steps.
 
 Source: Narayanan et al. 2021, arXiv:2104.04473, table 1: the rows with tensor groups of 8 A100.
 `cgpipe plan` simulates the pipeline of one replica. Assumptions:

@@ -6,9 +6,9 @@ Source of the graphs: Tarnawski et al. 2020, "Efficient Algorithms for Device Pl
 Operators". Each graph has forward nodes and backward nodes. A forward node and its backward become
 one layer of a table of layers (docs/reference/layer-tables.md). `cgpipe plan` balances the table
 over the graph's accelerators, for 1f1b with many micro-batches. The resulting split is written in
-the graphs' own format. The load of an accelerator is the time of its nodes plus the time of each
-value that it sends or receives, as the authors' program computes it. The script prints the largest
-load. With --dp PROGRAM (the authors' dp.cpp, compiled), it also computes the authors' optimum and
+the graphs' own format. As in the authors' program, the load of an accelerator is the time of its
+nodes plus the time of each value that it sends or receives. The script prints the largest load.
+With --dp PROGRAM (the authors' dp.cpp, compiled), the script also computes the authors' optimum and
 their PipeDream baseline. The authors' program must then find the same load for cgpipe's split.
 """
 
@@ -25,9 +25,9 @@ LONGEST = 900  # time limit of the authors' program, in seconds
 
 
 def layers_of(graph):
-    """Return the forward nodes' ids in topological order. For each of them, also return the ids of
-    its layer's nodes (the forward node and its backward), and the ids of the preceding forward
-    nodes."""
+    """Return the ids of the forward nodes in topological order. For each forward node, also return
+    the ids of its layer's nodes (itself and its backward), and of the forward nodes that it
+    reads."""
     forward = {n["id"]: n for n in graph["nodes"] if not n["isBackwardNode"]}
     group = {}
     members = collections.defaultdict(list)

@@ -45,8 +45,8 @@ EPS, MOMENTUM = 1e-5, 0.1
 
 
 def hashes(p, count):
-    # Import here, because reference_numbers needs numpy, and bench/images_torch.py must work
-    # without it.
+    # Import reference_numbers only in this function, because it needs numpy, and
+    # bench/images_torch.py must work without numpy.
     from reference_numbers import hashes as of
     return of(p, count)
 

@@ -10,8 +10,8 @@ independently of cgpipe, and its outputs.
     model.safetensors      random weights, seed 1, with cgpipe's names; they fit groups of any size
     expected.safetensors   `inputs` and `targets`: tokens, i32 [N, T]. For groups of G = 1, 2 and 5
                            blocks, `outputs_G`: logits, f32; and `losses_G`: f32 [10], the losses
-                           of ten steps of AdamW (lr 1e-3, weight decay 0.01 for matrices alone).
-                           All are computed in double, and stored as f32
+                           of ten steps of AdamW (lr 1e-3, weight decay 0.01 only for matrices).
+                           All results are computed in double, and stored as f32
 
 Blocks and sources follow the pseudocode in Kimi Team 2026, "Attention Residuals", arXiv:2603.15031.
 The sources are a list of complete groups, and the partial sum of the current group (None at the

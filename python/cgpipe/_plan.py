@@ -69,8 +69,8 @@ class Plan(_c.Handle):
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
         self.model = model
-        #: The PyTorch optimizer that the caller gave; Pipeline.optimizer returns it. None: no such
-        #: optimizer was given.
+        #: The PyTorch optimizer that the caller gave, or None if the caller gave no PyTorch
+        #: optimizer. Pipeline.optimizer returns it.
         self.given_optimizer: Any = None
         if hasattr(optimizer, "param_groups"):
             from cgpipe.torch.groups import optimizer_of
@@ -298,8 +298,8 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         print(cgpipe.plan(module, example, devices=4, memory="24GiB", chunks=8, batch=64))
 
     Args:
-        model: The model to train, or a PyTorch module. If the module returns no loss, its loss is
-            external.
+        model: The model to train, or a PyTorch module. If the module returns no loss, the plan has
+            an external loss.
         stages: Number of stages; a multiple of v if the schedule has v stages on each device. None:
             one stage for each device. For a module, this argument may be its example input.
         schedule: A name from :func:`cgpipe.schedules`, or a table. None: ``"1f1b"``, or

@@ -39,12 +39,12 @@ def _whole(name: str) -> int:
 
 
 def launched() -> int:
-    """Return the number of processes that an MPI launcher started; 1: there is no launcher."""
+    """Return the number of processes that an MPI launcher started, or 1 if there is no launcher."""
     return next((_whole(name) for name in _SIZES if _whole(name)), 1)
 
 
 def number(ranks: Optional[int]) -> int:
-    """Return the number of ranks of a plan. None: the number of processes.
+    """Return the number of ranks of a plan. If ``ranks`` is None, this is the number of processes.
 
     Raises:
         StateError: A launcher other than an MPI launcher started several processes.

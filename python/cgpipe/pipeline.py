@@ -66,7 +66,7 @@ class _Memory:
 
 
 class Pipeline(Weights):
-    """A model that trains, or only runs forward, as a pipeline of stages.
+    """A model that runs as a pipeline of stages, for training or for forward only.
 
         pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64,
                                    optimizer=cgpipe.AdamW(lr=1e-3))
@@ -292,8 +292,8 @@ class Pipeline(Weights):
         The new gradients are added to gradients that wait for an update.
 
         Args:
-            gradients: The gradient of the loss with respect to each output, [N, ...]; None: the
-                output has no gradient.
+            gradients: The gradient of the loss with respect to each output, [N, ...], or None for
+                an output without a gradient.
 
         Returns:
             The gradient of the loss with respect to each input, in host memory; None if the model
@@ -612,7 +612,7 @@ class Pipeline(Weights):
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _evaluation(self, inputs: Sequence[Any], losses: bool) -> Optional["Pipeline"]:
-        """Return the pipeline that evaluates these inputs; None: this pipeline does."""
+        """Return the pipeline that evaluates these inputs, or None if this pipeline does."""
         captured = self.model._captured
         return None if captured is None else captured.evaluation(self, inputs, losses)
 

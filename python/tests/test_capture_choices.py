@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""where() and masked_fill() of captured modules drop the elements that are not chosen, even
-infinite or NaN ones. Outputs and gradients equal PyTorch's."""
+"""where() and masked_fill() of captured modules drop the elements that are not chosen, even if
+these are infinite or NaN. Outputs and gradients are equal to PyTorch's results."""
 
 import copy
 import unittest

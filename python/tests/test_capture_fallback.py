@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that cannot be captured are run by PyTorch inside the pipeline. Gradients equal
-PyTorch's, and results are bit-equal in all layouts."""
+"""Modules that cannot be captured are run by PyTorch inside the pipeline. Gradients are equal to
+the gradients in PyTorch, and results are bit-equal in all layouts."""
 
 import copy
 import random

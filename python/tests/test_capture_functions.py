@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise functions in captured modules: outputs and gradients equal PyTorch's, even at points
-where a function has no derivative."""
+"""Elementwise functions in captured modules: outputs and gradients are equal to PyTorch's results,
+even at points where a function has no derivative."""
 
 import unittest
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of published architectures: outputs, gradients and statistics equal PyTorch's."""
+"""Layers of published architectures: outputs, gradients and statistics are equal to PyTorch's
+results."""
 
 import copy
 import unittest

@@ -105,7 +105,7 @@ class Models(unittest.TestCase):
 
 
 class Training(unittest.TestCase):
-    """The losses of twenty steps are close to PyTorch's."""
+    """The losses of twenty steps are close to the losses in PyTorch."""
 
     def follow(self, module, draw, loss, optimizer, chunks=1, **options):
         """Compare each loss with the loss of PyTorch in float64. The bound is 2e-5, or four times

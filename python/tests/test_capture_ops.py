@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captured ops, in each of their spellings: outputs, gradients and statistics equal PyTorch's."""
+"""Captured ops, in each of their spellings: outputs, gradients and statistics are equal to
+PyTorch's results."""
 
 import pathlib
 import re

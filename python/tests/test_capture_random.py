@@ -33,8 +33,8 @@ BOUNDS = {"output": 1e-5, "buffer": 1e-5, "gradient": 1e-4, "weight": 1e-5}
 #: gradient may be zero except for rounding errors, for example if all logits are equal. All runs of
 #: PyTorch make the same rounding errors, so repeated runs do not show them.
 SMALL = 2e-3
-#: A step is not compared if its outputs are larger than those of the first step by more than this
-#: factor, because the training diverges.
+#: A step is not compared if its outputs are more than this factor larger than the outputs of the
+#: first step, because then the training diverges.
 DIVERGED = 1e3
 #: A tensor is not compared if rounding errors change it by more than UNLIKE in one of RUNS runs.
 UNLIKE, RUNS = 1e-2, 12

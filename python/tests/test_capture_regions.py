@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch runs only the ops that the engine lacks, and the engine runs the rest of the module.
-Gradients equal PyTorch's, and results are bit-equal in all layouts."""
+Gradients are equal to the gradients in PyTorch, and results are bit-equal in all layouts."""
 
 import copy
 import unittest

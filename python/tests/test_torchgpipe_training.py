@@ -604,7 +604,7 @@ def is_mapped(address):
 class LargeOutputs(Comparing):
     def test_they_are_the_modules_and_leave_no_gap(self):
         """The memory of a 2 MiB output returns to the system when its last tensor is deleted. Loss
-        and gradients equal the module's."""
+        and gradients are equal to the loss and gradients of the module."""
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4096))
         model = GPipe(copy.deepcopy(module), balance=[1, 1], chunks=4)

@@ -97,7 +97,7 @@ def small_cell(cell):
 
 def tables(check):
     """Measure AmoebaNet-D's memory. All devices of an entry, with limits of 22 GiB each, are on one
-    GPU. Only the planned bytes must fit into the GPU. Speeds mean nothing here."""
+    GPU. Only the planned bytes must fit into the GPU. The speeds of these runs mean nothing."""
     from published import TABLES
     from tables import options_of
     lines, figures = [], {}

@@ -81,7 +81,7 @@ class Captured:
     #: made the value.
     cuts: Dict[Key, Cut] = field(default_factory=dict)
     origins: Dict[int, Place] = field(default_factory=dict)
-    #: The result of the proof (proof.py) of this capture; None: it was not proven.
+    #: The result of the proof (proof.py) of this capture; None: the capture was not proven.
     proof: Optional[Any] = None
     #: True if evaluation may take another path than training (modes.py).
     has_own_modes: bool = False
@@ -151,8 +151,8 @@ class Captured:
                                     "expected: it gets no gradient (detach it)")
 
     def trained_target(self, trained: Set[str]) -> Optional[str]:
-        """Return a parameter among ``trained`` on which a loss's target depends; None: there is
-        none."""
+        """Return a parameter among ``trained`` on which a loss's target depends, or None if there
+        is no such parameter."""
         _, parameters, of_regions = self._targets()
         names = [self.parameters[i].name for i in sorted(parameters | of_regions)]
         return next((name for name in names if name in trained), None)

@@ -93,8 +93,8 @@ class _Facts:
         self.patterned = patterned
         self.parameters = {n for n in self.nodes
                            if n.op == "placeholder" and kinds.get(n.name) == "PARAMETER"}
-        #: Nodes that depend on the inputs; nodes whose results are values of the graph, because
-        #: they depend on a parameter or on an input of floats.
+        #: Nodes that depend on the inputs; and nodes that depend on a parameter or on an input of
+        #: floats, so that their results are values of the graph.
         self.varying: Set[Any] = set()
         self.live: Set[Any] = set(self.parameters)
         self.stateful = stateful_nodes(program)
@@ -373,7 +373,7 @@ class Plan:
 
     def _joined(self, own: Set[Any], other: Set[Any],
                 sets: List[Set[Any]]) -> Tuple[List[Set[Any]], Optional[Set[Any]]]:
-        """Return the sets to join, and the joined set; None: do not join them."""
+        """Return the sets to join, and the joined set (None if the sets should not be joined)."""
         parts, joined = [own, other], self.facts.hull(own | other)
         size = 0
         while len(joined) != size:
@@ -434,7 +434,7 @@ class Plan:
             facts.ordered(own))
 
     def _in_order(self, subgraphs: Sequence[Subgraph], gone: Set[Any]) -> List[Unit]:
-        """Return nodes and subgraphs in topological order (Kahn). A subgraph has the place of its
+        """Return nodes and subgraphs in topological order (Kahn). A subgraph takes the place of its
         last node. Leave out the nodes in ``gone``, and nodes that only subgraphs read."""
         facts = self.facts
         of = {node: s for s in subgraphs for node in s.needs}

@@ -120,8 +120,8 @@ def add(t: Translator, a: Any, b: Any, alpha: float = 1) -> Any:
 
 
 def _is_table(t: Translator, x: Value, weight: Parameter) -> bool:
-    """Return whether POSITION can add a parameter to x. It can if samples have two or more
-    dimensions and the parameter has a number for each element of a sample."""
+    """Return whether the op POSITION can add a parameter to x. Samples must have two or more
+    dimensions, and the parameter must have a number for each element of a sample."""
     sizes = x.layout.sizes()[1:]
     return (x.layout.has_batch and len(sizes) > 1 and not isinstance(weight, Turned)
             and [s for s in weight.shape if s != 1] == [s for s in sizes if s != 1])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation of a captured module whose forward depends on its mode (modes.py).
 
-    Pipeline.predict(x)      the module alone, captured in eval mode
+    Pipeline.predict(x)      the module without its loss, captured in eval mode
     Pipeline.evaluate(x, y)  the module with its loss, captured in eval mode
 
 The capture in eval mode is made at the first evaluation, and proven. If its graph equals the

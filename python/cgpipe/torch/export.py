@@ -126,8 +126,8 @@ class Guard:
     without: Set[int] = field(default_factory=set)
 
     def refuses(self, samples: int) -> Optional[str]:
-        """Return a comparison that does not hold for this number of samples; None: all comparisons
-        hold."""
+        """Return a comparison that does not hold for this number of samples, or None if all
+        comparisons hold."""
         if samples < self.least or (self.most is not None and samples > self.most):
             return (f"at least {self.least} samples" if samples < self.least
                     else f"at most {self.most} samples")

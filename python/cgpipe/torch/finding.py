@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places in a module, in the user's names: the module's path, the op, and the line that calls it.
+"""Places in a module, in the user's names: the module's path, the op, and the line that calls the
+op.
 
     layers.3.attention: cumsum (model.py:41): the engine has no such op
 

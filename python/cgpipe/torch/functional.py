@@ -46,8 +46,8 @@ def functionalize(program: Any) -> Any:
 
 
 def rewrite(program: Any) -> bool:
-    """Rewrite a program as a functional program, and return True. This needs that all writes of the
-    program go to whole results without views, or to running statistics or counters of batch norms.
+    """Rewrite a program as a functional program, and return True. This works if the program writes
+    only to whole results without views, and to running statistics and counters of batch norms.
     Otherwise do not change the program, and return False."""
     buffers = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs
                if spec.kind.name == "BUFFER"}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of losses. A loss is the end of a module: after it, the module may only multiply the
-loss by positive numbers and add it to other losses. The engine divides the sum over all
-micro-batches, so a mean is the mean over the whole mini-batch. A loss that the engine lacks is
-composed of other ops (mean_losses.py)."""
+"""Translation of losses. A loss ends a module: the module may only multiply the loss by positive
+numbers, and add it to other losses. For a mean, the engine first adds up all micro-batches and then
+divides, so this is the mean over the whole mini-batch. A loss that the engine lacks is composed of
+other ops (mean_losses.py)."""
 
 from __future__ import annotations
 

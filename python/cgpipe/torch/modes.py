@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules whose own forward takes another path in eval mode, beyond what PyTorch's layers do.
 
-A graph captured in training mode serves evaluation too if the two modes differ only in dropout and
-batch norms, because the engine has both modes of these ops. Two kinds of forward differ in more.
-One kind reads the mode itself. The other kind calls a dropout or a batch norm with a fixed mode
-(F.dropout(x, p)), which is then also used in evaluation."""
+The engine has both modes of dropout and batch norms. So a graph that was captured in training mode
+also serves evaluation, if the two modes differ only in these ops. Two kinds of forward need another
+graph. One kind reads the mode itself. The other kind calls a dropout or a batch norm with a fixed
+mode (F.dropout(x, p)), which is then also used in evaluation."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def noting_reads() -> Iterator[Reads]:
 
 
 def has_own_modes(graph: Any, module: nn.Module) -> bool:
-    """Return whether a dropout or a batch norm in training mode is called by other code than a
-    PyTorch layer. (A PyTorch layer follows its own mode.)"""
+    """Return whether code other than a PyTorch layer calls a dropout or a batch norm in training
+    mode. (A PyTorch layer follows its own mode.)"""
     for node in graph.nodes:
         name = name_of(node)
         modal = (name in ("native_dropout", "_native_batch_norm_legit_functional")

@@ -56,7 +56,7 @@ class _Side:
                    [list(x.shape) for x in tensors], [x.dtype for x in tensors])
 
     def build(self, tensors: Sequence[Tensor]) -> Any:
-        """Return the arguments or results, with these tensors in place of the recorded ones."""
+        """Return the arguments or results, with these tensors in place of the recorded tensors."""
         left = list(tensors)
         return _unflatten([left.pop(0) if x is None else x[0] for x in self.rest], self.spec)
 

@@ -2,9 +2,9 @@
 """A pipeline's optimizer as a torch.optim.Optimizer. Learning rate schedulers can set its learning
 rate, and its state_dict() and load_state_dict() have the format of PyTorch's optimizer.
 
-The engine computes the update. This adapter contains a PyTorch optimizer of the same kind. The
-adapter's param groups are those of the PyTorch optimizer, which also checks a loaded state. The
-PyTorch optimizer has state tensors only while a state is saved or loaded."""
+The engine computes the update. This adapter contains a PyTorch optimizer of the same kind, and
+shares its param groups. The PyTorch optimizer also checks a loaded state. It has state tensors only
+while a state is saved or loaded."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Packed arguments lie side by side in one value.
 
     a, b, c, d, e, f   ->   a, b, c, CONCAT(d, e, f)        an op has at most MAX inputs
 
-CONCAT copies bits, and its backward copies the gradients back."""
+The op CONCAT copies bits, and the backward of CONCAT copies the gradients back."""
 
 from __future__ import annotations
 

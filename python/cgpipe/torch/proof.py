@@ -55,7 +55,7 @@ def wanted(verify: Optional[bool]) -> bool:
 
 
 class Different(CaptureError):
-    """The engine's numbers differ from PyTorch's by more than rounding explains."""
+    """The numbers of the engine and of PyTorch differ by more than rounding explains."""
 
 
 @dataclass
@@ -285,8 +285,8 @@ def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor],
 def _compare(eager: Eager, captured: Captured, draws: Sequence[Draw], proof: Proof,
              fine: bool) -> bool:
     """Compare the engine with PyTorch, layer by layer. If the module cannot be compared at some
-    cuts, remove these cuts and return False. At such a cut, the module does not run on results that
-    it is given, or a given result does not get the same gradient as the module's own result."""
+    cuts, remove these cuts and return False. At such a cut, the module fails with results from
+    outside, or a result from outside does not get the same gradient as the module's own result."""
     ours = Ours(captured, eager.module, draws, join=not fine)
     ours.run()
     comparison = _Comparison(eager, ours, proof)

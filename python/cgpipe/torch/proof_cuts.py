@@ -148,7 +148,7 @@ class Notes:
         return y
 
     def seeds(self) -> List[Any]:
-        """Return an empty list: backward begins at the outputs alone."""
+        """Return an empty list, because backward begins only at the outputs."""
         return []
 
     def move(self, x: Tensor) -> Tensor:

@@ -171,7 +171,7 @@ def _groups(graph: Dict[str, Any], cut: Set[int]) -> List[List[Node]]:
 
 
 def _joined(graph: Dict[str, Any], groups: Sequence[List[Node]]) -> Iterator[List[Node]]:
-    """Yield the groups, with small ones joined."""
+    """Yield the groups of nodes, and join small groups."""
     taken: List[Node] = []
     for group in groups:
         if taken and _elements(graph, [*taken, *group]) > JOINED:

@@ -86,7 +86,7 @@ class Operand:
                 .to(self.dtype))
 
     def write(self, address: int, samples: int, value: Optional[Tensor]) -> None:
-        """Write a tensor in PyTorch's order to memory; None: zeros."""
+        """Write a tensor in PyTorch's order to memory. If ``value`` is None, write zeros."""
         view = self.view(address, samples)
         if value is None:
             view.zero_()

@@ -142,9 +142,10 @@ class Regions:
             region.seconds = 0.0
 
     def report(self) -> str:
-        """Return a line for each region: its module, its share of the pipeline's time, the memory
-        that PyTorch keeps from forward to backward, and why it was not captured. Modules that are
-        alike share a line. The pipeline's time is the sum over all devices."""
+        """Return a line for each region. The line gives the module, its share of the pipeline's
+        time, the memory that PyTorch keeps from forward to backward, and why the module was not
+        captured. Modules that are alike share a line. The pipeline's time is the sum over all
+        devices."""
         alike: Dict[Tuple[str, str], List[Region]] = {}
         for region in self.all:
             text = f"only {', '.join(map(called, region.only))}; " if region.only else ""

@@ -48,8 +48,8 @@ _OTHERS = (type, nn.Module, types.ModuleType, types.FunctionType, types.BuiltinF
 
 
 def _settings(value: Any) -> Optional[Dict[str, Any]]:
-    """Return the attributes of an object, without running code of the object; None: the attributes
-    are not settings."""
+    """Return the attributes of an object, without running code of the object. Return None if the
+    attributes are not settings."""
     if isinstance(value, _OTHERS) or type(value).__module__.startswith(_FOREIGN):
         return None
     slots = [name for cls in type(value).__mro__ for name in _names_of(vars(cls).get("__slots__"))]

@@ -26,7 +26,8 @@ _DRAWS = threading.RLock()
 
 
 def random_states() -> Tuple[Any, ...]:
-    """Return the states of PyTorch's, Python's and, if it is imported, NumPy's generators."""
+    """Return the states of the random generators of PyTorch, Python and, if it is imported,
+    NumPy."""
     numpy = sys.modules.get("numpy")
     return (torch.get_rng_state(), random.getstate(),
             None if numpy is None else numpy.random.get_state())

@@ -222,7 +222,7 @@ class Translator:
         return x.samples is not None
 
     def number(self, x: Any) -> Optional[float]:
-        """Return an argument as a number; None: it is not a number."""
+        """Return an argument as a number, or None if it is not a number."""
         if isinstance(x, Samples):
             raise Unsupported("no value that depends on the number of samples")
         if isinstance(x, (int, float)) and not isinstance(x, bool):
@@ -364,7 +364,7 @@ class Translator:
         return Part(source, Layout(dims, [*before, *made, *after]))
 
     def fused(self, q: Value, k: Value, v: Value) -> Optional[int]:
-        """Return the value whose three parts are q, k and v, which fused attention reads; None:
+        """Return the value whose three parts are q, k and v, for fused attention. Return None if
         there is no such value."""
         parts = [q, k, v]
         if not all(isinstance(x, Part) for x in parts):
@@ -454,7 +454,8 @@ def shape_of(sizes: Sequence[Any]) -> List[Tuple[bool, int]]:
 
 
 def samples_of(shape: Sequence[Tuple[bool, int]]) -> Optional[Tuple[int, int]]:
-    """Return the dimension with the samples, and its size for one sample; None: there is none."""
+    """Return the dimension that counts the samples, and its size for one sample. Return None if
+    there is no such dimension."""
     return next(((dim, size) for dim, (batch, size) in enumerate(shape) if batch), None)
 
 

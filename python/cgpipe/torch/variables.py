@@ -4,7 +4,7 @@ default values of arguments, and arguments that functools.partial() has fixed.
 
 The search covers forward, and the methods and functions that forward calls by name, but not the
 code of installed packages. It finds numbers, texts, tensors, and lists and dictionaries of numbers
-and texts, also as attributes (settings.scale), and through a local name that is assigned once
+and texts. It also finds attributes (settings.scale), and follows a local name that is assigned once
 (s = settings). It leaves out variables that the code assigns or writes to."""
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def variables_of(*roots: Any) -> List[Variable]:
 
 
 def _arguments(value: Any) -> Iterator[Variable]:
-    """Yield the arguments that functools.partial() has fixed in a function, and their attributes
-    that the function reads."""
+    """Yield the arguments that functools.partial() has fixed in a function, and those attributes of
+    the arguments that the function reads."""
     while isinstance(value, functools.partial):
         fixed = [*((i, value.args) for i in range(len(value.args))),
                  *((name, value.keywords) for name in value.keywords)]
@@ -96,8 +96,8 @@ def _arguments(value: Any) -> Iterator[Variable]:
 
 
 def _argument_paths(function: Any, key: Any) -> List[Tuple[str, ...]]:
-    """Return the chains of attributes that a function reads of an argument, which is given by its
-    position or name. The first chain is empty."""
+    """Return the chains of attributes of an argument that a function reads. ``key`` is the position
+    or the name of the argument. The first chain is empty: it stands for the argument itself."""
     paths: List[Tuple[str, ...]] = [()]
     if not isinstance(function, types.FunctionType):
         return paths
@@ -133,9 +133,9 @@ def _roots(root: Any) -> Iterator[_Method]:
 
 
 def _functions(value: Any, cls: type) -> Iterator[_Method]:
-    """Yield the functions that run if a value is called, or is read as an attribute. These are the
-    function of a method or a property, and the wrapper and the wrapped function of a decorator.
-    ``cls`` is the class of the method's ``self``."""
+    """Yield the functions that run if a value is called, or is read as an attribute: the function
+    of a method or property, and both the wrapper and the wrapped function of a decorator. ``cls``
+    is the class of the method's ``self``."""
     for _ in range(LARGEST):  # __wrapped__ may be a cycle
         if isinstance(value, types.FunctionType):
             yield value, cls
@@ -179,7 +179,7 @@ class _Step(NamedTuple):
 
 
 def _steps(code: types.CodeType) -> List[_Step]:
-    """Return the instructions of a function. An instruction for two local names becomes two."""
+    """Return the instructions of a function. An instruction for two local names is split in two."""
     found = []
     for step in dis.get_instructions(code):
         if isinstance(step.argval, tuple) and "_FAST" in step.opname:
@@ -193,8 +193,9 @@ def _steps(code: types.CodeType) -> List[_Step]:
 @functools.lru_cache(maxsize=1024)
 def _names(code: types.CodeType) -> Tuple[Tuple[str, str, str], ...]:
     """Return the names in the code of a function and of the functions inside it. An entry has three
-    parts: whether the code reads the name, assigns it, or writes to its container; the kind of the
-    name; and the name, with attributes of its value (config.scale)."""
+    parts. The first says whether the code reads the name, assigns it, or writes to its container.
+    The second is the kind of the name. The third is the name, with attributes of its value
+    (config.scale)."""
     found: Dict[Tuple[str, str, str], None] = {}
     steps = _steps(code)
     stored = [step.argval for step in steps if step.opname == "STORE_FAST"]
@@ -239,8 +240,8 @@ def _attributes(steps: List[_Step]) -> List[str]:
 
 
 def _stored(steps: List[_Step]) -> Optional[str]:
-    """Return the attribute that the instructions after the load of an object assign: x.a = value,
-    x.a += value, or del x.a."""
+    """The instructions follow the load of an object. Return the attribute that they assign or
+    delete: x.a = value, x.a += value, or del x.a."""
     if steps and steps[0].opname in ("COPY", "DUP_TOP"):
         steps = steps[1:2]
     names = [step.argval for step in steps[:1] if step.opname.endswith("_ATTR")]
@@ -248,9 +249,9 @@ def _stored(steps: List[_Step]) -> Optional[str]:
 
 
 def _writes(steps: List[_Step]) -> bool:
-    """Return whether the instructions after the load of a container write to it: d[key] = value,
-    d[key] += value, del d[key], or a method. (Other writes are detected when a capture executes
-    them.)"""
+    """The instructions follow the load of a container. Return whether they write to the container:
+    d[key] = value, d[key] += value, del d[key], or a method. (A capture detects other writes when
+    it executes them.)"""
     if not steps:
         return False
     if steps[0].opname in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -283,8 +284,8 @@ def _uses(function: types.FunctionType, cls: type) -> Iterator[Tuple[str, Variab
 
 def _attribute(get: Callable[[], Any], names: Sequence[str]) -> Any:
     """Follow a chain of attributes from a value, without running code. Attributes of installed
-    packages count as missing. Attributes of PyTorch modules do too, because they are compared
-    elsewhere."""
+    packages count as missing. Attributes of PyTorch modules also count as missing, because State
+    (state.py) compares them."""
     value = get()
     for name in names:
         file = getattr(value, "__file__", "") if isinstance(value, types.ModuleType) else ""

@@ -332,7 +332,7 @@ def _check_result(node: Any, result: Any) -> None:
     if value.dtype != torch.float32:
         raise Unsupported(f"{str(value.dtype).replace('torch.', '')} is computed: only float32")
     if name_of(node) in ("nll_loss_nd", "cross_entropy_loss"):
-        return  # here the exported graph has a wrong shape for reduction="none"
+        return  # for these ops, the exported graph has a wrong shape with reduction="none"
     found = [(BATCH in dim, size) for dim, size in zip(result.layout.dims, result.layout.sizes())]
     if found != shape_of(value.shape):
         raise Unsupported(f"a result of shape {found}")

@@ -38,7 +38,7 @@ class CaptureError(ArgumentError):
         super().__init__(str(message))
         #: Paths of the modules that PyTorch may run instead of the engine.
         self.paths = list(paths)
-        #: The findings; the message has the first one.
+        #: The findings; the message contains the first finding.
         self.findings = list(findings) or [message if isinstance(message, Finding)
                                            else Finding(self.paths[0] if paths else "",
                                                         text=message)]
@@ -375,9 +375,9 @@ def _detached(graph: Any, x: Any) -> Any:
 
 def check_writes(graph: Any, module: Any, message: Callable[[Any, str], CaptureError],
                  outer: Sequence[Any] = (), has_grad: bool = True) -> None:
-    """Raise if an op writes to a tensor that has a gradient, but autograd does not record the
-    write, because it happens under no_grad() or through detach(). ``outer`` has the arguments of
-    the region to which the graph belongs."""
+    """Raise if an op writes to a tensor that has a gradient, and autograd does not record the
+    write. This happens under no_grad() or through detach(). ``outer`` has the arguments of the
+    region to which the graph belongs."""
     holders = [n for n in graph.nodes if n.op == "placeholder"]
     given = dict(zip(holders, outer))
     for node in graph.nodes:
@@ -409,8 +409,9 @@ def _writes(node: Any) -> bool:
 
 
 def _origin(node: Any, given: Dict[Any, Any]) -> Tuple[Any, bool, bool]:
-    """Return the node that made the memory of a node's result, whether a detach() lies between, and
-    whether the node lies outside of the region whose arguments are ``given``."""
+    """Return the node that made the memory of a node's result. Also return whether a detach() lies
+    between the two nodes, and whether the memory comes from outside of the region, whose arguments
+    are ``given``."""
     detached = False
     while True:
         if node in given:

@@ -145,8 +145,8 @@ class Skippable(nn.Module):
         return self
 
     def forward(self, input: Any) -> Any:
-        """Run the layer and execute what it yields. Raises RuntimeError if its stashes and pops
-        differ from those that it declares."""
+        """Run the layer and execute the commands that it yields. Raises RuntimeError if the layer
+        does not stash and pop exactly the names that it declares."""
         return _Run(self).run(self.module(input))
 
 
