@@ -179,7 +179,7 @@ class Distributed:
         self.schedule.step(*([tokens] if self.rank == 0 else []),
                            **({"target": targets, "losses": losses} if self.last else {}))
         total = torch.tensor(sum(float(loss.detach()) for loss in losses) / options.chunks)
-        # Only the process of the last stage has losses; all processes wait here for their sum.
+        # Only the process of the last stage has losses. All processes get the sum of the losses.
         torch.distributed.all_reduce(total)
         return float(total)
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """largest.py [STAGES...] -- the largest GPT-2 on devices of 2 GiB, planned exactly.
 
-Bisects the number of blocks of a GPT-2 with width 768. A model fits if `cgpipe plan --search` finds
-a balance for 1f1b, with full recomputation, that needs at most 2 GiB on each device. With --run,
-the largest model then trains for two steps in the planned memory.
+The script bisects the number of blocks of a GPT-2 with width 768. A model fits if `cgpipe plan
+--search` finds a balance for 1f1b, with full recomputation, that needs at most 2 GiB on each
+device. With --run, the largest model then trains for two steps in the planned memory.
 """
 
 import argparse

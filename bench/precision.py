@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much faster is bf16 than f32, and than PyTorch's autocast to bf16 if PYTHON has PyTorch 2?"""
+"""How much faster is bf16 than f32? If PYTHON has PyTorch 2, how much faster is it than PyTorch's
+autocast to bf16?"""
 from cases import GPT2, answer, newest, ours, torch
 
 CASES = {}

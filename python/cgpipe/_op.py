@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structs of cgpipe/op.h, for ops whose functions are written in Python. python/tests/test_abi.py
-compares them with the header."""
+compares the structs with the header."""
 
 from __future__ import annotations
 

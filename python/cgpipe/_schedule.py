@@ -42,7 +42,7 @@ class Report:
     peak_in_flight: List[int]
     #: For each device: the largest number of micro-batches in flight, summed over its stages.
     peak_slots: List[int]
-    #: For each edge: the number of buffers that avoids a deadlock.
+    #: For each edge: the smallest number of buffers with which no deadlock is possible.
     min_capacity: List[int]
 
 

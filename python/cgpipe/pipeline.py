@@ -583,8 +583,8 @@ class Pipeline(Weights):
         _c.check(_c.lib.cgp_optim_step(self._handle))
 
     def _run(self, function: Callable[[], Any], begins: bool = True) -> Any:
-        """Run the pipeline: a step, its forward or backward alone, or an evaluation. ``begins`` is
-        False for a backward, which continues a step."""
+        """Run the pipeline: a step, only its forward, only its backward, or an evaluation.
+        ``begins`` is False for a backward, which continues a step."""
         captured = self.model._captured
         if captured is None:
             return self._call(function)

@@ -146,7 +146,7 @@ def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any],
 
 
 class pointers:
-    """An array of pointers to cgp_tensors, with the owners of their memory. A None entry is NULL.
+    """An array of pointers to cgp_tensors, with the owners of their memory. None becomes NULL.
     ``streams`` are the streams of the pipeline's GPUs."""
 
     def __init__(self, values: Sequence[Optional[Any]], expected: Sequence[Value],

@@ -58,8 +58,8 @@ class Worker:
         return os.getpid() == self._pid
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run ``function(*arguments)`` on the thread. Return the result, or raise the exception
-        that it raised.
+        """Run ``function(*arguments)`` on the thread. Return the result of ``function``, or raise
+        its exception.
 
         Raises:
             StateError: This process is a child of the process that has the thread.

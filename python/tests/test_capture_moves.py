@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captured ops that move or mix elements within a sample, ops on sequences and volumes, and
-attention with masks. Outputs and gradients equal PyTorch's, and no part falls back to PyTorch."""
+attention with masks. Outputs and gradients are equal to PyTorch's results, and no part falls back
+to PyTorch."""
 
 import unittest
 

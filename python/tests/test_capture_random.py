@@ -294,8 +294,8 @@ class Modules(unittest.TestCase):
         self.assertLessEqual(refused, max(1, 0.02 * COUNT))
 
     def verdict(self, case):
-        """Return who runs the module: "engine", "part", "PyTorch" or "refused". Fail if it does not
-        train as in PyTorch."""
+        """Return what runs the module: "engine", "part", "PyTorch" or "refused". Fail if the module
+        does not train as in PyTorch."""
         expected = case.eager()
         try:
             found, model = case.gpipe() if case.loss is None else case.pipeline()

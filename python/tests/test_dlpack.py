@@ -38,7 +38,7 @@ def on_host(array):
 
 
 class Producer:
-    """A DeviceTensor that notes the stream of each __dlpack__() call, and may have strides."""
+    """A DeviceTensor that records the stream of each __dlpack__() call, and may have strides."""
 
     def __init__(self, tensor, strides=None):
         self.tensor, self.strides, self.streams = tensor, strides, []

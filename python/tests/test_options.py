@@ -208,8 +208,8 @@ class Balances(unittest.TestCase):
     """Balancing by time or size uses the plan's options."""
 
     def asked(self, **options):
-        """Return the options that a plan balanced by time passes to cgp_profile_steps(), as a
-        dictionary."""
+        """Create a plan with a balance by time. Return the options that it passes to
+        cgp_profile_steps(), as a dictionary."""
         found = {}
 
         def profile(model, given, costs, in_steps):

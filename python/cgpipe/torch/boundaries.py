@@ -112,8 +112,8 @@ def visiting(modules: Dict[str, nn.Module], visit: Visit,
 
 
 def is_fresh(y: Tensor, arguments: Any) -> bool:
-    """Return whether a result has its own memory, not the memory of an argument that was written in
-    place."""
+    """Return whether a result has its own memory. The alternative is the memory of an argument to
+    which the module has written in place."""
     place = y.untyped_storage().data_ptr()
     return all(x.untyped_storage().data_ptr() != place
                for x in torch.utils._pytree.tree_leaves(arguments) if isinstance(x, Tensor))

@@ -34,7 +34,7 @@ class Named:
 
     name: str
     shape: Tuple[int, ...]
-    #: Permutation from the dimensions in memory to the module's dimensions; (): there is none.
+    #: Permutation from the dimensions in memory to the module's dimensions; (): the same order.
     order: Tuple[int, ...] = ()
 
     def to_torch(self, memory: Tensor) -> Tensor:
@@ -183,8 +183,8 @@ class Captured:
                 entry["frozen"] = True
 
     def report(self) -> str:
-        """Return lines: one for each region, one about the proof, and one about a second pipeline
-        for evaluation, if there is one."""
+        """Return a text: a line for each region, a line about the proof and, if there is a second
+        pipeline for evaluation, a line about this pipeline."""
         text = "not proven" if self.proof is None else self.proof.report()
         second = (f"evaluation: another pipeline takes {bytes_of(self.evaluation_bytes)} beside "
                   "the plan" if self.evaluation_bytes else "")
@@ -371,8 +371,8 @@ LARGE = 1 << 20
 
 def _new_output(shape: List[int]) -> Tensor:
     """Return a tensor for an output. A large tensor gets its own pages, which go back to the system
-    after its last use. On the C library's heap it would leave a gap between the values that a loss
-    saves."""
+    after its last use. On the C library's heap, the tensor would leave a gap between the values
+    that a loss saves."""
     count = math.prod(shape)
     if 4 * count < LARGE:
         return torch.empty(shape, dtype=torch.float32)

@@ -6,11 +6,11 @@
 
 Each node that the engine does not cover begins a set. The set grows until only float32 tensors with
 samples cross its border. Then it is made convex: no path leaves the set and comes back. So the set
-can be one node of the pipeline. Two sets become one if only views and elementwise ops lie between
-them, and if fewer elements cross borders after that. All nodes of a set belong to one layer, so a
-stage can begin at any layer.
+can be one node of the pipeline. Two sets are merged if only views and elementwise ops lie between
+them, and if the merged set has fewer elements on its border. All nodes of a set belong to one
+layer, so a stage can begin at any layer.
 
-Values that depend on parameters alone are computed again in each set that reads them."""
+Values that depend only on parameters are computed again in each set that reads them."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class _Evaluation(Pipeline):
                    for device in self.plan.devices)
 
     def take_weights(self) -> None:
-        """Take parameters and statistics from the owner. Take parameters and statistics that the
-        owner does not have from the module."""
+        """Copy parameters and statistics from the owner. If the owner does not have a parameter or
+        statistic, copy it from the module."""
         if not self.shares:
             own, captured = self._owner.model._captured, self.model._captured
             tensors: Dict[str, Tensor] = captured._tensors()

@@ -47,7 +47,7 @@ class Entry:
     kind: str
     #: The op's name in PyTorch; "": the part is not a single op.
     op: str
-    #: "file:line" of the user's code; "": none.
+    #: "file:line" of the user's code; "": there is no such line.
     line: str
     #: Number of calls of the op; 0: not known.
     calls: int
@@ -57,8 +57,8 @@ class Entry:
 
 @dataclass
 class Explanation:
-    """Where each part of a module runs. Printed, it is a table with a row for each kind of op in a
-    module. Modules that are alike share a row: "layers.0-11"."""
+    """Where each part of a module runs. ``print()`` shows a table with a row for each kind of op in
+    a module. Modules that are alike share a row: "layers.0-11"."""
 
     entries: List[Entry] = field(default_factory=list)
 

@@ -4,7 +4,7 @@
     module --> torch.export --> checks, detached regions --> functional graph, guards
 
 Dimension 0 of each input counts the samples, and stays a symbol. A functional graph has no writes
-to tensors: what would be written through a view becomes a new value. The outputs of regions under
+to tensors: a write, for example through a view, becomes a new value. The outputs of regions under
 no_grad() are detached before the graph becomes functional, so gradients stop where the module stops
 them."""
 

@@ -43,7 +43,8 @@ class Finding:
         return replace(self, path=own(self.path), text=own(self.text))
 
     def of(self, path: str) -> str:
-        """Return the text without the path of the module, or of a module that contains it."""
+        """Return the text for a line that already names ``path``. This is the path of the finding's
+        module, or of a module that contains it."""
         line = f" ({self.line})" if self.line else ""
         inside = f"in {self.path}: " if self.path != path else ""
         return (f"{inside}{self.op}{line}: {self.text}" if self.op
@@ -86,14 +87,14 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def line_of(node: Any) -> str:
-    """Return the line of the user's code that called a node's op; "": there is none."""
+    """Return the line of the user's code that called a node's op, or "" if there is no line."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     own = [(file, int(line)) for file, line in frames if _is_own(file)]
     return _place(*own[-1]) if own else ""
 
 
 def line_of_frame(frame: Any) -> str:
-    """Return the line of the user's code in a frame or its callers; "": there is none."""
+    """Return the line of the user's code in a frame or its callers, or "" if there is no line."""
     while frame is not None and not _is_own(frame.f_code.co_filename):
         frame = frame.f_back
     return "" if frame is None else _place(frame.f_code.co_filename, frame.f_lineno)
@@ -101,7 +102,7 @@ def line_of_frame(frame: Any) -> str:
 
 def line_of_error(error: BaseException) -> str:
     """Return the line of the user's code in which an exception was raised, below the last call of
-    this package; "": there is none."""
+    this package. Return "" if there is no such line."""
     frames = traceback.extract_tb(error.__traceback__)
     last = max((i for i, f in enumerate(frames) if f.filename.startswith(_FOREIGN[1])), default=-1)
     own = [f for f in frames[last + 1:] if _is_own(f.filename)]

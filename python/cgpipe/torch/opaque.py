@@ -130,7 +130,7 @@ Replacement = Callable[[str, nn.Module, Any, Any], Any]
 
 @contextlib.contextmanager
 def replaced(modules: Dict[str, nn.Module], call: Replacement) -> Iterator[None]:
-    """While this is entered, a call of one of these modules runs ``call(path, module, args,
+    """While this context is active, a call of one of these modules runs ``call(path, module, args,
     kwargs)`` instead."""
     def of(path: str, module: nn.Module) -> Callable[..., Any]:
         return lambda *args, **kwargs: call(path, module, args, kwargs)
@@ -149,7 +149,7 @@ def replaced(modules: Dict[str, nn.Module], call: Replacement) -> Iterator[None]
 
 @contextlib.contextmanager
 def original(module: nn.Module) -> Iterator[None]:
-    """Let a module be called normally while this is entered."""
+    """While this context is active, a call of the module runs the module itself."""
     value = module.__dict__.pop("_compiled_call_impl", None)
     try:
         yield

@@ -20,15 +20,15 @@ from cgpipe.torch.layout import Layout
 __all__ = ["Feed", "Notes", "Run", "Tensors", "difference", "moved", "shrinking",
            "size"]
 
-#: Relative change by which parameters and inputs are moved: a few roundings.
+#: Largest relative change of a tensor that is moved: the size of a few rounding errors.
 MOVED = 4 * 2.0 ** -23
 #: Number of random numbers that move a tensor; they are repeated. The number is prime, so the
 #: repetition does not align with a dimension.
 NOISE = 65521
 
 
-#: Tensors by name; results of modules by the number of their graph value. A gradient is None if
-#: there is none.
+#: Tensors by name. For results of modules, the name is the number of their graph value. None stands
+#: for a gradient that PyTorch does not compute.
 Tensors = Dict[Any, Optional[Tensor]]
 
 

@@ -107,8 +107,8 @@ def _graph(graph: Dict[str, Any], piece: Piece, used: Sequence[int]) -> Dict[str
 
 def pieces_of(captured: Captured, wants: Set[int], join: bool = True) -> List[Piece]:
     """Return the pieces of a captured module between its cuts. ``wants`` has the values that get a
-    gradient. If ``join``, small pieces are joined, so that one engine runs several. A node on which
-    both a cut and a loss depend is in two pieces."""
+    gradient. If ``join``, small pieces are joined, so that one engine runs several pieces. A node
+    on which both a cut and a loss depend is in two pieces."""
     graph = captured.graph
     cut = {cut.number for cut in captured.cuts.values()}
     ends = cut if graph["losses"] else cut | set(graph["outputs"])

@@ -154,8 +154,8 @@ class Region:
     ops: List[Any] = field(default_factory=list)
     seconds: float = 0.0
     _kept: Dict[Any, _Run] = field(default_factory=dict)
-    #: Copies of the tensors that a forward writes to, made before it. If forward scales its weight,
-    #: also a copy of the scaled weight.
+    #: Copies of the tensors that a forward writes to, made before the forward. If forward scales
+    #: its weight, a copy of the scaled rows instead.
     _before: Dict[Any, Any] = field(default_factory=dict)
     _latest: Any = None
     #: Results of _is_reentrant().
@@ -469,7 +469,7 @@ class Region:
 
 
 def _check_unwritten(before: Sequence[Tuple[str, Any, Tensor, int]]) -> None:
-    """Raise if forward has written to a buffer or replaced one. A replaced buffer is restored."""
+    """Raise if forward has written to a buffer, or replaced a buffer. Restore a replaced buffer."""
     for name, table, buffer, version in before:
         key = name.rpartition(".")[2]
         replaced = table.get(key) is not buffer

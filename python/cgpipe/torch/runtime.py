@@ -380,8 +380,8 @@ def _become(tensor: Tensor, view: Tensor) -> bool:
 
 
 def _keep_gradients(engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
-    """Copy gradients that backward would overwrite, because autograd will add the new gradients to
-    these."""
+    """Copy the gradients in .grad that backward would overwrite. Autograd then adds the new
+    gradients to the copies."""
     for view, parameter in zip(engine.gradients, parameters):
         if (view is not None and parameter.grad is not None
                 and parameter.grad.untyped_storage().data_ptr()
@@ -402,7 +402,7 @@ def _will_accumulate(parameters: Sequence[nn.Parameter], needed: Sequence[bool])
 
 
 def _check_inputs(inputs: Sequence[Tensor]) -> int:
-    """Return the number of samples."""
+    """Check the inputs, and return the number of samples."""
     if not inputs:
         raise IndexError("input: at least one tensor is expected, got an empty tuple")
     for x in inputs:

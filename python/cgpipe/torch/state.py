@@ -72,7 +72,7 @@ SMALL = 4096
 
 
 class _Memo(Dict[int, Any]):
-    """The hashable forms of the objects that one read of the state has met, by id."""
+    """The hashable forms of the objects in one read of the state, by the ids of the objects."""
 
     def __init__(self, modules: Sequence[nn.Module] = ()) -> None:
         self.modules = modules

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a capture, which translates nodes of an exported program to nodes of a graph.
+"""The state of a capture. A capture translates nodes of an exported program to nodes of a graph.
 
     Constant    depends on no input or parameter: PyTorch evaluates it during the capture
     Outside     depends only on integer inputs: PyTorch evaluates it before each step

@@ -82,8 +82,8 @@ def check_cuts(module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
 
 UNKNOWN = "the engine has no such op"
 
-#: Ops that read no element of their operand, and the number with which they fill a tensor. None: an
-#: argument is that number.
+#: Ops that read no element of their operand, and the number with which they fill a tensor. None:
+#: the number is an argument of the op.
 _FILLED = {"new_zeros": 0, "zeros_like": 0, "new_ones": 1, "ones_like": 1, "new_full": None,
            "full_like": None}
 

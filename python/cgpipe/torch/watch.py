@@ -137,7 +137,8 @@ def buffers_replaced_since(tables: Tables) -> List[str]:
 
 # --- custom backwards and attributes, while a module is traced ---
 
-#: PyTorch modules with Functions whose backward is the derivative of their forward.
+#: Python modules of PyTorch. They have autograd Functions whose backward is the derivative of their
+#: forward.
 _KNOWN = ("torch.utils.checkpoint", "torch._")
 
 
@@ -247,7 +248,8 @@ def attributes_of(module: nn.Module) -> Dict[str, Dict[str, Any]]:
 
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[List[str]]:
-    """Restore the attributes that a forward sets. Afterwards, the list has their names."""
+    """Restore the attributes that a forward sets. Afterwards, the list has the names of these
+    attributes."""
     before, changed = attributes_of(module), []  # type: Tuple[Any, List[str]]
     try:
         yield changed

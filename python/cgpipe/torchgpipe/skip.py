@@ -8,9 +8,9 @@
             return self.conv(x)                     return self.conv(x) + skip
 
 The names are those of torchgpipe.skip. The layers also work without GPipe: a stashed tensor stays
-in a thread-local dictionary until it is popped. GPipe captures the whole module with its own
-dictionary. So a skip becomes a value of the captured graph, and is sent directly from the stage of
-its stash to the stage of its pop."""
+in a thread-local dictionary until it is popped. While GPipe captures the whole module, it uses a
+separate dictionary. So a skip becomes a value of the captured graph. The value is sent directly
+from the stage of its stash to the stage of its pop."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Skippable(nn.Module):
     stashable_names: ClassVar[FrozenSet[str]]
     poppable_names: ClassVar[FrozenSet[str]]
 
-    #: True: tensors reach and leave the layer by other ways than its arguments and results.
+    #: True: tensors reach and leave the layer not only as arguments and results.
     has_skips = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
