@@ -108,7 +108,7 @@ static cgp_status take_shape(const cgp__reader *r, const json_t *object, cgp_sha
     }
     if (!good)
         return cgp__reader_unexpected(
-            r, "shape", "1 to 7 numbers from 1 on, with a product of at most 2^40", list);
+            r, "shape", "1 to 5 numbers from 1 on, with a product of at most 2^40", list);
     *out = cgp_shape_make((int)rank, dims);
     return CGP_OK;
 }
