@@ -90,7 +90,7 @@ static inline double outputs_differ(network *net, const cgp_tensor *input,
     for (int64_t i = 0; i < count; i++) {
         const double e = (double)((float *)expected->data)[i];
         const double d = fabs((double)((float *)got.data)[i] - e);
-        if (!(d <= far)) far = d;
+        if (!(d <= far) && !isnan(far)) far = d;
         *largest = fmax(*largest, fabs(e));
     }
     free(got.data);
