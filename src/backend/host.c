@@ -83,7 +83,8 @@ static void *staged(const call *c, int64_t offset) {
     return (char *)c->args->workspace + offset;
 }
 
-/* Return an operand in f32: either `from` itself, or a copy widened into the workspace. */
+/* Return an operand as the op reads it: either `from` itself or, if the operand is bf16, a copy
+ * widened to f32 in the workspace. */
 static const void *widened(const call *c, const void *from, int64_t offset,
                            const cgp_shape *shape) {
     if (!from || offset < 0) return from;

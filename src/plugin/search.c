@@ -121,9 +121,7 @@ static bool is_trusted(const char *path, uid_t owner) {
 /* Search a directory, if it exists. */
 static void search_place(search *s, const char *path) {
     DIR *directory = opendir(path);
-    if (!directory && errno == ENOTDIR)
-        return; /* the path is a file, such as the program
-                                                 * `cgpipe` */
+    if (!directory && errno == ENOTDIR) return; /* the path is a file, such as `cgpipe` */
     note_place(s, path);
     if (directory) visit_files(s, directory, path);
 }

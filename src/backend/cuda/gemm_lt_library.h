@@ -63,7 +63,7 @@ struct cgp__cuda_lt_gemm {
 };
 
 /* Open the library for a device. If there is no library, device->lt stays NULL, and a warning names
- * the precision of `problem`. */
+ * the precision of `problem`, unless CGP_CUBLASLT=off. */
 cgp_status cgp__cuda_lt_open(cgp_device *device, const cgp__cuda_gemm_problem *problem);
 
 /* Return whether a status means that the library does not support a request. Such a status is no
