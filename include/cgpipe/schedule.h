@@ -408,7 +408,8 @@ typedef struct cgp_schedule_timeline {
      *  time at which the other side released the buffer, or message, of a transfer (0: before the
      *  step). `ready` is the time at which this side had the buffer or message. The transfer waited
      *  if `released` is after `start`, and it copies from `ready` to `end`. For other actions,
-     *  `released` is 0 and `ready` is the start. */
+     *  `released` is 0. `ready` is the start or, on an asynchronous device, the time at which the
+     *  device began the action. */
     double **released, **ready;
     /** [devices][actions of the device] The action is on the critical path, a chain of actions from
      *  0 to the makespan. In the chain, each action starts when the previous action ends or when

@@ -14,7 +14,7 @@ typedef struct cgp__event {
     int64_t start_ns, end_ns; /* times of cgp__now_ns() */
     /* For a transfer: the time at which the other side released the buffer (0: the buffer was never
      * in use), and the time at which this side had the buffer. For any other action: 0 and
-     * start_ns. */
+     * start_ns or, on an asynchronous device, the time at which the device began. */
     int64_t released_ns, ready_ns;
     int kind, stage, microbatch;
 } cgp__event;
