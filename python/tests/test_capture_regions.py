@@ -134,6 +134,37 @@ class Regions(unittest.TestCase):
         self.assertRegex(one.report(),
                          r"(?m)^0 \(Sequential\): .*; only sort; in 0.1: sort .*no such op$")
 
+    def test_results_that_their_own_region_reads_are_proven(self):
+        class Outer(nn.Module):
+            """Adds a linear layer, whose weight PyTorch computes."""
+
+            def __init__(self):
+                super().__init__()
+                self.p = nn.Parameter(torch.randn(8))
+
+            def forward(self, x):
+                return x + F.linear(x, torch.outer(self.p, self.p), self.p)
+
+        class Twice(nn.Module):
+            """The region of both calls reads the result of the first call. So the gradient of
+            this result is not a value of the graph."""
+
+            def __init__(self):
+                super().__init__()
+                self.f = nn.Sequential(Outer())
+
+            def forward(self, x):
+                return self.f(self.f(x))
+        torch.manual_seed(0)
+        module, x = nn.Sequential(nn.Linear(8, 8), Twice()), torch.randn(6, 8)
+        model = GPipe(copy.deepcopy(module), [2])
+        torch.testing.assert_close(model(x), module(x), rtol=1e-4, atol=1e-5)
+        self.assertEqual(model.report().count("tensors equal PyTorch's"), 1)
+        model(x).sum().backward()
+        module(x).sum().backward()
+        for p, q in zip(model.parameters(), module.parameters()):
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-5)
+
     def test_dropout_beside_a_region_is_the_engines(self):
         x, bits = torch.randn(6, 8), None
         module = module_of(ALONE["dropout between"][0])

@@ -185,7 +185,9 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
     captured.wants, captured.has_own_modes = flat.wants, program.has_own_modes
     captured.origins = {node["output"]: place for place, nodes in zip(walk.places, walk.added)
                         for node in nodes}
-    captured.cuts = cuts_of(graph, walk.env, program.boundaries, captured.targets())
+    boundaries = {key: node for key, node in program.boundaries.items()
+                  if node not in walk.bypassed}
+    captured.cuts = cuts_of(graph, walk.env, boundaries, captured.targets())
     _find_requires(captured, t.graph.nodes, module)
     _check_outside(captured, evaluator, examples)
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}

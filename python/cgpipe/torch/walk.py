@@ -109,6 +109,9 @@ class Walk:
         #: gives to PyTorch.
         self.refused: Dict[Any, CaptureError] = {}
         self.taken: Set[Any] = set()
+        #: Results of regions that the same region also reads. The graph has only a part of their
+        #: gradients, so a proof cannot cut there.
+        self.bypassed: Set[Any] = set()
 
     def run(self, module: Any, patterns: Dict[Any, Tuple[str, List[Any]]],
             absorbed: Set[Any]) -> Any:
@@ -192,6 +195,8 @@ class Walk:
         except (Unsupported, Unlike, MixesSamples):
             raise subgraph.error from None
         self.env.update(zip(subgraph.outputs, found))
+        inside = set(subgraph.nodes)
+        self.bypassed.update(node for node in subgraph.outputs if inside.intersection(node.users))
         self.places += [place_of(node, TORCH, str(subgraph.error)) for node in subgraph.nodes
                         if name_of(node) != "getitem"]
 
