@@ -153,6 +153,26 @@ class Moves(unittest.TestCase):
                 with self.subTest(name, heads=heads):
                     self.captured(Attention(mask, heads), torch.randint(0, 20, (4, 6)), kept)
 
+    def test_a_computed_mask_may_be_infinite_in_whole_rows(self):
+        class Biased(Attention):
+            """Adds a learned bias for each head and place. As in T5, a key that is not kept gets
+            ``hidden`` besides."""
+
+            def __init__(self, hidden, heads):
+                super().__init__(None, heads)
+                self.table, self.hidden = nn.Embedding(11, 4), hidden
+                del self.mask
+
+            def mask(self, ids, kept):
+                places = torch.arange(6)[:, None] - torch.arange(6) + 5
+                added = torch.zeros(kept.shape).masked_fill(kept == 0, self.hidden)
+                return self.table(places).permute(2, 0, 1)[None] + added[:, None, None]
+        kept = torch.tensor([[1] * 6, [1, 1, 0, 0, 0, 0], [0] * 6, [0, 1, 1, 1, 1, 0]])
+        for hidden in (-float("inf"), torch.finfo(torch.float32).min, -1e4):
+            for heads in (4, 2):
+                with self.subTest(hidden, heads=heads):
+                    self.captured(Biased(hidden, heads), torch.randint(0, 20, (4, 6)), kept)
+
     def test_a_table_of_relative_positions_is_a_parameter(self):
         class Bias(nn.Module):
             def __init__(self):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cgpipe.torch.attention import Scores
 from cgpipe.torch.choices import derived
+from cgpipe.torch.functions import function
 from cgpipe.torch.graph import Value
 from cgpipe.torch.layout import BATCH, Axis, count
 from cgpipe.torch.translator import Constant, Outside, Unsupported, row_of
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from cgpipe.torch.translator import Translator
 
 __all__ = ["attend"]
+
+#: More keys than any attention has.
+MOST_KEYS = 2.0**40
 
 
 def attend(t: "Translator", scores: Scores, v: Value, mask: Any, p: float,
@@ -85,8 +89,18 @@ def _mask(t: "Translator", mask: Any) -> Tuple[Any, Any]:
         rows = [*mask.shape[:-1], (False, 1)]
         return (derived(t, mask, "added", _added, mask.shape),
                 derived(t, mask, "rows", _rows, rows))
-    # Other masks are refused: in a row without a key, the scores would be NaN.
-    raise Unsupported("a mask that follows from integers, or is constant,")
+    return _computed(t, mask)
+
+
+def _computed(t: "Translator", mask: Any) -> Tuple[Any, Any]:
+    """Do the same for a mask that the graph computes. It may contain -infinity, so the numbers to
+    add are limited to finite numbers. A row has a key that is not masked if one of its numbers is
+    finite: 2^-128 times a finite number is above -2."""
+    most = torch.finfo(torch.float32).max
+    small = t.unary("scale", t.unary("scale", mask, {"slope": 2.0**-64}), {"slope": 2.0**-64})
+    finite = function(t, "clamp", t.binary("add", small, 2.0), 0.0, 1.0)
+    share = t.unary("scale", t.apply("mean", finite, [-1], True), {"slope": 2.0 * MOST_KEYS})
+    return function(t, "clamp", mask, -most, most), function(t, "clamp", share, 0.0, 1.0)
 
 
 def _kept(mask: Tensor) -> Tensor:
