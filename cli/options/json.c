@@ -47,6 +47,7 @@ json_t *cli_option_json(const cli_run_options *run_options, int id) {
     case CLI_TEXT:
         return cli_text_json(*(const char *const *)value);
     case CLI_COUNT:
+    case CLI_COUNT_OR_AUTO:
     case CLI_BYTES:
         return *(const int64_t *)value ? json_integer(*(const int64_t *)value) : json_null();
     case CLI_WHOLE:

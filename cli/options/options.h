@@ -70,6 +70,9 @@ typedef struct cli_planned {
     cli_names devices;        /* one name per device */
 } cli_planned;
 
+/* the value of an option whose number is found when the options are resolved */
+enum { CLI_AUTO = -1 };
+
 /* The command line with defaults filled in. A copy of this struct may be changed. It borrows the
  * memory of the original and must not be released. Before memory is kept with the copy, its `kept`
  * must be set to NULL. */

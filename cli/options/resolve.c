@@ -163,6 +163,7 @@ void cli_stages_by_ranks(cli_run_options *options) {
     const bool spread = (options->command & (CLI_TRAIN | CLI_BENCH | CLI_CHECK)) != 0;
     if (!spread || options->given[CLI_OPTION_STAGES] || options->balance.layers.count > 0) return;
     if (cli_schedule_is_file(options->schedule) || is(options->transport, "inproc")) return;
+    if (options->replicas == CLI_AUTO) return; /* the replicas follow from the stages */
     const int64_t replicas = options->replicas > 1 ? options->replicas : 1;
     if (cli_ranks_launched() > replicas) options->stages = cli_ranks_launched() / replicas;
 }
@@ -210,14 +211,30 @@ static cgp_status resolve_compare(const cli_run_options *options) {
 
 /* --- all --- */
 
+/* For --replicas auto: use all processes, one for each of `devices` devices of a replica. */
+static cgp_status find_replicas(cli_run_options *options, int64_t devices) {
+    if (options->replicas != CLI_AUTO) return CGP_OK;
+    if (options->command != CLI_TRAIN)
+        return cgp_fail(CGP_EINVAL, "--replicas auto: expected a number (cgpipe train alone runs "
+                                    "replicas in its processes)");
+    const int64_t n = is(options->transport, "inproc") ? 1 : cli_ranks_launched();
+    options->replicas = n > devices ? n / devices : 1;
+    if (n <= devices || n % devices == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "--replicas auto: expected a multiple of %lld processes, one for each stage, "
+                    "got %lld (mpirun -n %lld cgpipe train ...)",
+                    (long long)devices, (long long)n, (long long)(options->replicas * devices));
+}
+
 /* Take the numbers of devices and micro-batches from a schedule file. With R replicas, the file is
  * the schedule of one replica, which has ceil(M / R) micro-batches. */
 static cgp_status resolve_table(cli_run_options *options) {
     cgp_schedule *table = NULL;
     CGP_TRY(cli_schedule_read(&table, options->schedule));
     const int devices = cgp_schedule_devices(table), chunks = cgp_schedule_chunks(table);
-    const int64_t replicas = options->replicas, given = (options->chunks - 1) / replicas + 1;
     cgp_schedule_destroy(table);
+    CGP_TRY(find_replicas(options, devices));
+    const int64_t replicas = options->replicas, given = (options->chunks - 1) / replicas + 1;
     if (options->grid || options->virtual_stages > 0 || options->group > 0 ||
         options->in_flight > 0)
         return cgp_fail(CGP_EINVAL, "--%s: expected --schedule NAME, got %s",
@@ -246,21 +263,18 @@ static cgp_status resolve_stages(cli_run_options *options) {
     if (options->virtual_stages == 0) options->virtual_stages = info ? info->virtual_stages : 1;
     if (count >= options->virtual_stages && !options->given[CLI_OPTION_STAGES])
         options->stages = count / options->virtual_stages;
-    return CGP_OK;
+    return find_replicas(options, options->stages);
 }
 
 /* Set the number of gradient groups unless it is given or kept from the run. Refuse commands and
  * options that do not support replicas. */
 static cgp_status resolve_replicas(cli_run_options *options) {
     const int64_t replicas = options->replicas;
-    const char *other = options->trace.count > 0            ? "trace"
-                        : options->command != CLI_PLAN      ? NULL
-                        : options->search                   ? "search"
-                        : options->plan_out                 ? "plan-out"
-                        : options->costs                    ? "costs"
-                        : options->given[CLI_OPTION_TFLOPS] ? "tflops"
-                        : options->cluster                  ? "cluster"
-                                                            : NULL;
+    const char *other = options->trace.count > 0       ? "trace"
+                        : options->command != CLI_PLAN ? NULL
+                        : options->search              ? "search"
+                        : options->plan_out            ? "plan-out"
+                                                       : NULL;
     int64_t groups = 1;
     while (replicas > 1 && 2 * groups <= 8 && options->chunks % (2 * groups) == 0)
         groups *= 2;

@@ -6,13 +6,14 @@
 
 #include "options/options.h"
 
-/* FLAG has no argument. COUNT is at least 1, WHOLE at least 0, FRACTION below 1. STEPS is a number
- * of steps or epochs. DEVICE_NAMES is a number or a list of names, in which NAME*COUNT repeats a
+/* FLAG has no argument. COUNT is at least 1, WHOLE at least 0, FRACTION below 1. COUNT_OR_AUTO is a
+ * COUNT, or CLI_AUTO. STEPS is a number of steps or epochs. DEVICE_NAMES is a number or a list of names, in which NAME*COUNT repeats a
  * name. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_TEXT,
     CLI_COUNT,
+    CLI_COUNT_OR_AUTO,
     CLI_WHOLE,
     CLI_STEPS,
     CLI_BYTES,

@@ -21,6 +21,7 @@ static const char *const expected[] = {
     [CLI_FLAG] = "true or false",
     [CLI_TEXT] = "at least one character",
     [CLI_COUNT] = "a whole number >= 1",
+    [CLI_COUNT_OR_AUTO] = "a whole number >= 1, or auto",
     [CLI_WHOLE] = "a whole number >= 0",
     [CLI_STEPS] = "a whole number >= 0 of steps, or of epochs (4ep)",
     [CLI_BYTES] = "a whole number >= 1, with or without K, M, G or T (or KiB ..)",
@@ -140,6 +141,10 @@ cgp_status cli_option_set(cli_run_options *options, int id, const char *text) {
         break;
     case CLI_COUNT:
         good = cli_parse_whole(text, 1, INT_MAX, value);
+        break;
+    case CLI_COUNT_OR_AUTO:
+        *(int64_t *)value = CLI_AUTO;
+        good = strcmp(text, "auto") == 0 || cli_parse_whole(text, 1, INT_MAX, value);
         break;
     case CLI_WHOLE:
         good = cli_parse_whole(text, 0, MAX_WHOLE, value);

@@ -118,6 +118,23 @@ check "a kill while gradients are added leaves an unfinished run" [ -e "$work/ki
 CGP_PIECE_BYTES=4096 run_ranks 2 "$cgpipe" train --resume --run "$work/killed" >"$work/out" 2>"$work/err"
 check "which resumes to the weights of a run that was not stopped" [ "$(hash_of "$work/out-straight")" = "$(hash_of "$work/out")" ]
 
+# --- as many replicas as there are processes, also after a replica is lost ---
+
+cat >"$work/start" <<'EOF'
+ranks=$1
+shift
+[ "$ranks" != 4 ] || export CGP_FAULT=kill:rank=3,at=0B0@6
+exec "$mpirun" -n "$ranks" "$@"
+EOF
+export mpirun
+if [ "$mpi" = "Open MPI" ]; then
+    # shellcheck disable=SC2086 # split into words
+    "$cgpipe" supervise --ranks 4,2 --restarts 5 --backoff 0.1 --grace 2 -- bash "$work/start" '{ranks}' "$cgpipe" train $gpt2 --steps 10 --save-every 4 --stages 1 --replicas auto --gradient-groups 4 --run "$work/elastic" --resume >"$work/out" 2>"$work/err"
+    check "a lost replica: the run ends with the next power of two" [ $? = 0 ]
+    check "a lost replica: the weights of a run that was not stopped" [ "$(hash_of "$work/out-straight")" = "$(hash_of "$work/out")" ]
+    check "a lost replica: fewer replicas, the same groups" [ "$(groups_of "$work/elastic")" = "[2,4]" ]
+fi
+
 # --- what is refused ---
 
 refused() { # RANKS LINE OPTION...
@@ -132,6 +149,9 @@ refused() { # RANKS LINE OPTION...
     refused 3 "--replicas 2: expected a multiple of 2 processes over MPI, got 3 (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas 2 --steps 1 --run "$work/none"
     refused 3 "replicas: expected a power of two, got 3 (2 and 4 are the nearest)" train $gpt2 --replicas 3 --steps 1 --run "$work/none"
     refused 2 "replicas: expected at most the 1 gradient groups, got 2 (2 or more groups, or 1 replicas)" train $gpt2 --replicas 2 --gradient-groups 1 --steps 1 --run "$work/none"
+    refused 3 "--replicas auto: expected a multiple of 2 processes, one for each stage, got 3 (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas auto --stages 2 --steps 1 --run "$work/none"
+    refused 1 "--replicas auto: expected a number (cgpipe train alone runs replicas in its processes)" plan gpt2 --replicas auto
+    refused 1 '--replicas 0: expected a whole number >= 1, or auto, got "0"' plan gpt2 --replicas 0
     refused 2 "--trace: cannot be with --replicas (leave out one)" train $gpt2 --replicas 2 --trace "$work/t.svg" --steps 1 --run "$work/none"
     refused 1 "--search: cannot be with --replicas (leave out one)" plan gpt2 --replicas 2 --search
     refused 1 "--replicas 2: expected 1 (cgpipe train and cgpipe plan take replicas; --gradient-groups makes their bits with 1)" check gpt2 --replicas 2
