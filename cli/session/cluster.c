@@ -255,6 +255,28 @@ cgp_status cli_cluster_check_plan(const cli_cluster *c, const cgp_plan *plan) {
     return CGP_OK;
 }
 
+static bool is_alike(const cli_cluster_device *a, const cli_cluster_device *b) {
+    return strcmp(a->kind, b->kind) == 0 && a->memory_bytes == b->memory_bytes &&
+           memcmp(a->flops_per_second, b->flops_per_second, sizeof a->flops_per_second) == 0 &&
+           a->efficiency == b->efficiency && a->bytes_per_second == b->bytes_per_second;
+}
+
+cgp_status cli_cluster_check_replicas(const cli_cluster *c, const cgp_plan *plan, int replicas) {
+    const int n = cgp_plan_devices(plan);
+    if (c->devices < n * replicas)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: devices: expected %d or more, %d for each of %d replicas, got %d",
+                        c->path, n * replicas, n, replicas, c->devices);
+    for (int d = n; d < n * replicas; d++) {
+        if (!is_alike(&c->device[d], &c->device[d % n]))
+            return cgp_fail(CGP_EFORMAT,
+                            "%s: devices[%d]: expected the kind, speeds and memory_bytes of "
+                            "devices[%d], as both have the same stages in different replicas",
+                            c->path, d, d % n);
+    }
+    return CGP_OK;
+}
+
 cgp_status cli_cluster_message(const cli_cluster *c, int from, int to, cli_message_cost *cost) {
     const int64_t a = c->device[from].host, b = c->device[to].host;
     if (a == b) {

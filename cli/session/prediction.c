@@ -95,6 +95,49 @@ cgp_status cli_prediction_simulate(const cli_prediction *p, const cgp_plan *plan
     return status;
 }
 
+/* Find the cost of a message from a device of a replica to the same device of another replica. */
+static cgp_status link_between(const cli_prediction *p, const cgp_plan *plan, int device, int from,
+                               int to, cli_message_cost *cost) {
+    const int n = cgp_plan_devices(plan);
+    *cost = (cli_message_cost){0, p->messages.copy_bytes_per_second};
+    if (!p->cluster.path) return CGP_OK;
+    return cli_cluster_message(&p->cluster, from * n + device, to * n + device, cost);
+}
+
+/* Find the time in which a device of a replica exchanges its gradients. In each level of the
+ * recursive halving, and of the doubling, it sends half as many bytes as in the level before. */
+static cgp_status exchange_of(const cli_prediction *p, const cgp_plan *plan, int replicas,
+                              int replica, int device, double *seconds) {
+    double bytes = (double)cgp_plan_device_at(plan, device)->gradient_bytes;
+    const double pieces = ceil(bytes / CGP_REDUCE_BYTES);
+    *seconds = 0;
+    for (int level = 0; 1 << level < replicas; level++) {
+        cli_message_cost cost;
+        CGP_TRY(link_between(p, plan, device, replica, replica ^ 1 << level, &cost));
+        bytes /= 2;
+        const double transfer = cost.bytes_per_second > 0 ? bytes / cost.bytes_per_second : NAN;
+        *seconds += 2 * (pieces * cost.latency_seconds + transfer);
+    }
+    return CGP_OK;
+}
+
+cgp_status cli_prediction_exchange(const cli_prediction *p, const cli_session *session,
+                                   double *seconds) {
+    const int replicas = (int)session->options->replicas;
+    const int devices = cgp_plan_devices(session->plan);
+    *seconds = 0;
+    if (replicas == 1) return CGP_OK;
+    if (p->cluster.path) CGP_TRY(cli_cluster_check_replicas(&p->cluster, session->plan, replicas));
+    for (int r = 0; r < replicas; r++) {
+        for (int d = 0; d < devices; d++) {
+            double own;
+            CGP_TRY(exchange_of(p, session->plan, replicas, r, d, &own));
+            if (!(own <= *seconds)) *seconds = own;
+        }
+    }
+    return CGP_OK;
+}
+
 double cli_prediction_of_run(const cli_session *session) {
     cli_prediction prediction;
     cgp_schedule_timeline timeline = {0};

@@ -47,6 +47,12 @@ void cli_prediction_release(cli_prediction *prediction);
  * why. */
 double cli_prediction_of_run(const cli_session *session);
 
+/* Find the time in which the replicas of a plan add their gradients, after the last action of a
+ * step. 0: there is one replica. With --cluster, device d of replica r is device rK + d of the
+ * file. Otherwise, messages are copies with the bandwidth of --costs; NaN: it is not known. */
+CGP_MUST_CHECK cgp_status cli_prediction_exchange(const cli_prediction *prediction,
+                                                  const cli_session *session, double *seconds);
+
 /* Simulate a step of a full mini-batch. *update: see cgp_plan_simulate(). */
 CGP_MUST_CHECK cgp_status cli_prediction_simulate(const cli_prediction *prediction,
                                                   const cgp_plan *plan,

@@ -138,10 +138,13 @@ typedef struct cgp_plan_options {
      *  describes one replica, for ceil(M / R) micro-batches, and a `table` has as many. A pipeline
      *  runs on R times `ranks` ranks: rank r * `ranks` + p is rank p of replica r. After the last
      *  action of a step, gradients are added over the replicas in the tree of gradient groups. So
-     *  the bits of gradients depend on G and M, and not on R. With R > 1 the model has no states,
-     *  and there is neither `inference` nor `external_loss`. [1] */
+     *  the bits of gradients depend on G and M, and not on R. With R > 1 there is neither
+     *  `inference` nor `external_loss`, and no custom op has an accumulator. [1] */
     int replicas;
 } cgp_plan_options;
+
+/** Replicas exchange gradients in pieces of at most this many bytes. */
+#define CGP_REDUCE_BYTES (1 << 20)
 
 /** Return the defaults given in brackets above, with struct_size set. */
 static inline cgp_plan_options cgp_plan_options_default(void) {

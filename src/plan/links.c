@@ -181,7 +181,7 @@ cgp_status cgp__list_links(cgp_plan *plan) {
         if (cgp__is_tied(&plan->parameters, plan->setup.model, p)) CGP_TRY(add_ties(plan, p));
     for (int e = 0; e < plan->messages.n_edges; e++)
         CGP_TRY(divide(plan, e, most));
-    plan->links.reduce_bytes = cgp__min(most, CGP__REDUCE_BYTES);
+    plan->links.reduce_bytes = cgp__min(most, CGP_REDUCE_BYTES);
     for (int d = 0; d < plan->placement.n_devices; d++)
         CGP_TRY(add_exchanges(plan, d));
     return CGP_OK;

@@ -44,9 +44,6 @@ typedef struct cgp__link_plan {
  * piece of a message. */
 enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4, CGP__PIECE_BYTES = 4 << 20 };
 
-/* Maximum bytes of a piece of the gradients that replicas add. */
-enum { CGP__REDUCE_BYTES = 1 << 20 };
-
 /* Link e belongs to edge e. The links of tied gradients follow, then the links of further pieces.
  * Last are the links between replicas: for each device, levels 1 .. log2 R. */
 typedef struct cgp__links {

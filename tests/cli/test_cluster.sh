@@ -59,6 +59,34 @@ check "schedule --cluster: heuristic schedules take it" exits 0
 run schedule zb-v --stages 4 --chunks 8 --cluster four.json --message-bytes 1M
 check "schedule --cluster: stages of one device send nothing" exits 0
 
+# --- replicas ---
+
+# The replicas of one stage are the four devices. Replicas 0 and 1 are on one host, and so are 2 and
+# 3. Their gradients are one piece, of which half is sent at level 0, and a quarter at level 1. Both
+# are sent there and back: 2 (1 + 100) s of latency, or 2 (1 + 1000) s on the link from host b. With
+# two replicas of two stages, level 0 is between the hosts.
+replicated() { # FILE OPTION... : print the seconds of the exchange
+    run plan $model --batch 4 --chunks 4 --costs costs.json --cluster "$1" --json plan.json "${@:2}"
+    jq '.exchange_seconds_simulated | floor' plan.json
+}
+check "plan --replicas --cluster: one replica adds nothing" test "$(replicated four.json)" = 0
+check "plan --replicas --cluster: four replicas" test "$(replicated four.json --replicas 4)" = 2002
+check "plan --replicas --cluster: is a part of the step" jq -e '.run_seconds_simulated > 2002' plan.json
+check "plan --replicas --cluster: is said" has " s of it to add the gradients of 4 replicas, " "$out"
+check "plan --replicas --cluster: two of two stages" test "$(replicated four.json --replicas 2 --stages 2)" = 2000
+jq '.links = [{latency_seconds: 0, bytes_per_second: 1000}] | .hosts[] |= (.latency_seconds = 0 | .bytes_per_second = 1000)' four.json >bytes.json
+replicated bytes.json --replicas 4 >/dev/null
+check "plan --replicas --cluster: a half and a quarter of the gradients, there and back" jq -e \
+    '(.exchange_seconds_simulated - 1.5 * .devices[0].gradient_bytes / 1000 | fabs) < 0.001' plan.json
+run plan $model --batch 4 --chunks 4 --tflops 1 --replicas 2 --json plan.json
+check "plan --replicas --tflops: unknown" jq -e '.exchange_seconds_simulated == null and .run_seconds_simulated > 0' plan.json
+check "plan --replicas --tflops: is said" has "the time to add the gradients of 2 replicas is not known (--cluster)" "$out"
+fails 1 "four.json: devices: expected 8 or more, 2 for each of 4 replicas, got 4" \
+    plan $model --stages 2 --batch 4 --chunks 4 --costs costs.json --cluster four.json --replicas 4
+jq '.devices[2].memory_bytes = 1000' four.json >bad.json
+fails 1 "bad.json: devices[2]: expected the kind, speeds and memory_bytes of devices[0], as both have the same stages in different replicas" \
+    plan $model --stages 2 --batch 4 --chunks 4 --costs costs.json --cluster bad.json --replicas 2
+
 # --- what does not fit ---
 
 fails 1 "four.json: devices[0].flops_per_second: expected a number for f32 (or --costs FILE, or --tflops)" \
