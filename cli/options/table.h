@@ -7,8 +7,8 @@
 #include "options/options.h"
 
 /* FLAG has no argument. COUNT is at least 1, WHOLE at least 0, FRACTION below 1. COUNT_OR_AUTO is a
- * COUNT, or CLI_AUTO. STEPS is a number of steps or epochs. DEVICE_NAMES is a number or a list of names, in which NAME*COUNT repeats a
- * name. */
+ * COUNT, or CLI_AUTO. STEPS is a number of steps or epochs. DEVICE_NAMES is a number or a list of
+ * names, in which NAME*COUNT repeats a name. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_TEXT,
