@@ -46,7 +46,7 @@ typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* open for writin
  * @param[in]  path  Borrowed.
  *
  * @retval CGP_EIO      Missing or unreadable.
- * @retval CGP_EFORMAT  Damaged: the message has file, byte offset and reason.
+ * @retval CGP_EFORMAT  Damaged. The message gives the file, the byte offset and the reason.
  * @retval CGP_ENOMEM
  *
  * Threads: any; a handle belongs to one thread at a time. Cost: reads the header, not the data.
@@ -181,8 +181,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
  * @param[in]  directory  Directory of a run or of a checkpoint. Borrowed.
  *
  * @retval CGP_EIO      There is no checkpoint, or it cannot be read.
- * @retval CGP_EFORMAT  Damaged: the message has file, bytes and reason. It names the complete
- *                      checkpoint with the highest lower step, if one is found.
+ * @retval CGP_EFORMAT  Damaged. The message gives the file, the bytes and the reason. If there is a
+ *                      complete checkpoint of an earlier step, the message names the last of them.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: reads all files of the checkpoint; after damage, the files of earlier
@@ -249,7 +249,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_temporary_directory(int directory, const c
 
 /** Write a name for this process that is unique among all hosts: host, boot id, inode of the pid
  *  namespace, pid, and start in clock ticks since the boot. It has letters, digits, ".", "-" and
- *  "_". A file with this text that several hosts see can serve as a lock, because
+ *  "_". A file that contains this text can serve as a lock among several hosts, because
  *  cgp_process_find() finds out whether the process still runs. Threads: any.
  *  @param[out] name  The caller's memory. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_process_name(char name[CGP_PROCESS_BYTES]);

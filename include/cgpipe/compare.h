@@ -26,8 +26,8 @@ typedef enum cgp_schedule_part {
     /** Time in which a transfer copies. The copy begins when a SEND has a free buffer, or a RECV
      *  has its message. It lasts until the transfer ends. */
     CGP_PART_COPY,
-    /** Wake-up latency: the time from the release of a buffer or message by the other side until
-     *  this side has it. */
+    /** Wake-up latency: the time between the release of a buffer or message on the other side and
+     *  its receipt on this side. */
     CGP_PART_WAKEUP,
     /** All other time: waits for a free buffer, waits caused by copies and wake-ups on other
      *  devices, time between actions, and time before a worker starts or after it ends. */

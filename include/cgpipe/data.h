@@ -42,7 +42,7 @@ typedef struct cgp_text_options {
     int n_validation_paths; /**< Number of `validation_paths`. [0] */
 } cgp_text_options;
 
-/** Return the defaults given in brackets above, T = 128, with struct_size set. */
+/** Return options with T = 128, the defaults given in brackets above, and struct_size set. */
 static inline cgp_text_options cgp_text_options_default(void) {
     cgp_text_options options = {sizeof(cgp_text_options), 128, 0.1, 0, NULL, 0};
     return options;
@@ -108,7 +108,7 @@ typedef struct cgp_token_options {
     uint64_t seed;                       /**< Seed of the shuffle. [0] */
 } cgp_token_options;
 
-/** Return the defaults given in brackets above, T = 128, with struct_size set. */
+/** Return options with T = 128, the defaults given in brackets above, and struct_size set. */
 static inline cgp_token_options cgp_token_options_default(void) {
     cgp_token_options options = {sizeof(cgp_token_options), 128, 65536, 0.1, NULL, 0, 0};
     return options;
@@ -125,9 +125,9 @@ static inline cgp_token_options cgp_token_options_default(void) {
  *   tokens), then uint16 tokens,
  * - an llm.c shard for Llama 3: magic 20240801, version 7, uint32 tokens.
  *
- * The magic number tells which kind a file is; files of all kinds can be mixed. llm.c's evaluation
- * files are refused by their magic. Directories are not accepted, because a directory of shards
- * often holds training and validation.
+ * The magic number identifies the kind of a file, and a data set may combine files of all kinds.
+ * llm.c's evaluation files are refused because of their magic number. Directories are not accepted,
+ * because a directory of shards often holds training and validation.
  *
  * The files stay open and are read one sequence at a time. So they may be larger than memory, and
  * must not change while in use.
@@ -138,8 +138,9 @@ static inline cgp_token_options cgp_token_options_default(void) {
  *
  * @retval CGP_EIO      A file is missing, unreadable or not a regular file; the message names it.
  * @retval CGP_EFORMAT  A header does not fit its file, or the bytes are not a whole number of
- *                      tokens; the message has file, offset, expectation and value. Or the file is
- *                      of another kind: text, an archive, tokens of 4 bytes without a header.
+ *                      tokens; the message gives the file, the offset, and the expected and actual
+ *                      values. Or the file is of another kind: text, an archive, tokens of 4 bytes
+ *                      without a header.
  * @retval CGP_EINVAL   No path, an empty file, a bad option, or too few tokens for one training
  *                      sequence (and, with validation, for one validation sequence); the message
  *                      has the number of tokens needed.
@@ -296,7 +297,8 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  *                      validation.
  * @retval CGP_EIO      A file cannot be read, or has become shorter; the message names it.
  * @retval CGP_EFORMAT  A token is not below the vocabulary size, or an image is broken (see
- *                      cgp_image_folder_options); the message has file, offset and value.
+ *                      cgp_image_folder_options); the message gives the file, the offset and the
+ *                      value.
  * @retval CGP_ENOMEM   A later read may succeed.
  * @return              The status of cgp_data_fill, if that failed.
  *

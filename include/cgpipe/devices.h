@@ -5,9 +5,9 @@
  *
  * KIND is the name of a backend, and ORDINAL the index of its hardware [0]. With the ordinal
  * `local`, each process of a host has its own GPU. `local` stands for the number of this process
- * among the processes that a launcher started on the host; 0 without a launcher. LIMIT is the
- * maximum number of bytes that a plan may use on the device. It is a whole number, optionally with
- * a unit: K, M, G, T or KiB .. TiB, powers of 1024. */
+ * among the processes that a launcher started on the host, or for 0 if no launcher started it.
+ * LIMIT is the maximum number of bytes that a plan may use on the device. It is a whole number,
+ * optionally with a unit: K, M, G, T or KiB .. TiB, powers of 1024. */
 #ifndef CGPIPE_DEVICES_H
 #define CGPIPE_DEVICES_H
 
@@ -35,7 +35,7 @@ typedef struct cgp_device_list {
  * @param[out] out   Owned by the caller, see cgp_device_list_release(). Unchanged after a failure.
  * @param[in]  text  Borrowed for the call.
  *
- * @retval CGP_EINVAL  `text` is not a list of devices; the message has the place.
+ * @retval CGP_EINVAL  `text` is not a list of devices; the message says what is wrong.
  * @retval CGP_ELIMIT  The list has more than CGP_MAX_DEVICES devices.
  * @retval CGP_ENOMEM
  *

@@ -60,7 +60,8 @@ CGP_API size_t cgp_plan_digest_bytes(const cgp_plan *plan);
  * @retval CGP_ESTATE  There has been no step since the pipeline was created or loaded,
  *                     cgp_pipeline_backward() or cgp_optim_step() is due, cgp_optim_step() refused
  *                     the step, the plan is for inference, or the pipeline has failed.
- * @retval CGP_ENOMEM  Out of memory. If libcrypto ran short on a device, the pipeline has failed.
+ * @retval CGP_ENOMEM  Out of memory. If libcrypto ran out of memory on a device, the pipeline has
+ *                     failed.
  *
  * Cost: each device reads its gradients, parameters, optimizer and op state once, at memory speed.
  *       The first call allocates 16.5 KiB, 32 bytes for each tensor and, for each device of this

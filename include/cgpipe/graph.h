@@ -52,7 +52,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_to_json(char **out, const cgp_model 
  * @param[in]  ops   [n_ops] custom ops, found by their names. The list is borrowed for the call,
  *                   the ops for the life of the model.
  *
- * @retval CGP_EFORMAT  The message has the name, the place ("nodes[3]") and the expectation.
+ * @retval CGP_EFORMAT  The message gives the name of the text, the place ("nodes[3]") and what was
+ *                      expected.
  * @retval CGP_EINVAL   A custom op has no name, or two custom ops have the same name.
  * @retval CGP_ENOMEM
  *

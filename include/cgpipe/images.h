@@ -83,10 +83,10 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
  * test.bin), the "binary version", from a directory. Images are [32, 32, 3]; the test files are the
  * validation split.
  *
- * A file has one or more records. A record is 1 label (CIFAR-100: coarse and fine) and 3 x 1024
- * bytes, planes red, green, blue. Values are normalised with the mean and standard deviation of
- * each channel over the training images. Training images are shuffled for each pass, as in
- * cgp_data_text(); validation is in order.
+ * A file has one or more records. A record is 1 label (CIFAR-100: 2 labels, coarse and fine), then
+ * the red, the green and the blue plane, of 1024 bytes each. Values are normalised with the mean
+ * and standard deviation of each channel over the training images. Training images are shuffled for
+ * each pass, as in cgp_data_text(); validation is in order.
  *
  * @param[out] out        Owned by the caller, see cgp_data_destroy().
  * @param[in]  directory  Borrowed.
@@ -94,7 +94,8 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
  *
  * @retval CGP_EIO      A file is missing or unreadable; the message names it.
  * @retval CGP_EFORMAT  The size of a file is not a whole number of records, or a label is out of
- *                      range; the message has file, offset, expectation and value.
+ *                      range; the message gives the file, the offset, and the expected and actual
+ *                      values.
  * @retval CGP_EINVAL   A bad option.
  * @retval CGP_ENOMEM
  *

@@ -402,9 +402,10 @@ CGP_API cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name
  * variance, > 0. */
 CGP_API cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps);
 
-/** Normalise each of `groups` groups of channels of a sample, over all rows of the sample, to mean
- * 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters: `<name>.weight` (ones)
- * and `<name>.bias` (zeros), both [C]. Source: Wu and He 2018, arXiv:1803.08494.
+/** Divide the channels of a sample into `groups` groups. Normalise each group over all rows of the
+ * sample to mean 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters:
+ * `<name>.weight` (ones) and `<name>.bias` (zeros), both [C]. Source: Wu and He 2018,
+ * arXiv:1803.08494.
  * @param[in] groups Divides C; channels of a group lie side by side. @param[in] eps Added to the
  * variance, > 0. */
 CGP_API cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name, int64_t groups,
@@ -554,9 +555,9 @@ CGP_API void cgp_model_loss_smooth_l1(cgp_model *model, cgp_value x, cgp_value t
 CGP_API void cgp_model_loss_weighted_mean(cgp_model *model, cgp_value x, cgp_value factors,
                                           double weight);
 
-/** Make a value the model's next output, which cgp_pipeline_predict() returns. The value must not
- *  be an input, and must not be an output already. A model without a loss is trained with an
- *  external loss of its outputs (cgp_pipeline_forward). */
+/** Declare a value to be the next output of the model. cgp_pipeline_predict() returns the outputs.
+ *  The value must not be an input, and must not be an output already. A model without a loss is
+ *  trained with an external loss of its outputs (cgp_pipeline_forward). */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
 /**

@@ -195,7 +195,7 @@ CGP_API const char *cgp_lr_kind_name(cgp_lr_kind kind);
 CGP_API double cgp_optim_lr_at(const cgp_optim *optim, int64_t update);
 
 /** Check that the constants used by the kind and its schedule are in range, and that no constant is
- *  NaN. @retval CGP_EINVAL The message has the wrong constant and its range. */
+ *  NaN. @retval CGP_EINVAL The message names the wrong constant and gives its range. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_check(const cgp_optim *optim);
 
 /** Return the number of f32 state elements per parameter element. It is 0 for SGD (1 with

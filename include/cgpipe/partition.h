@@ -39,7 +39,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_solve(const double *costs, int lay
  *  backward without recomputation. */
 CGP_API double cgp_layer_flops(const cgp_model *model, int layer);
 
-/** Balance a finished model by cgp_layer_flops(), without the loss. All else is as in
+/** Balance a finished model by cgp_layer_flops(). The loss is not counted. All else is as in
  *  cgp_balance_solve(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, int stages,
                                                        int *balance);
@@ -54,16 +54,17 @@ typedef struct cgp_layer_cost {
     double input_seconds;
     /** Time of W, which computes gradients of parameters. */
     double weight_seconds;
-    /** Time of R, which runs forward of all ops whose results backward of this layer or another
-     *  layer needs. */
+    /** Time of R. R runs forward of each op whose result is needed by backward of this layer or
+     *  another layer. */
     double recompute_seconds;
-    /** Time that `+selective` adds to B, for forward of the ops that are cheap to recompute. */
+    /** Time that `+selective` adds to B: the time of forward of the ops that are cheap to
+     *  recompute. */
     double selective_seconds;
     /** FLOPs of F, I and W, with the losses. */
     double flops[3];
     /** Bytes of f32 elements; a tied parameter counts in the layer of its first use. */
     int64_t parameter_bytes;
-    /** Bytes of the layer's results that backward reads, with recompute `never`. */
+    /** Bytes of the layer's results that backward reads if nothing is recomputed (mode `never`). */
     int64_t saved_bytes;
     /** Seconds that the optimizer takes to update the layer's parameters, once per step. They do
      *  not depend on the size of a micro-batch. 0: not measured. */

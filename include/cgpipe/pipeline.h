@@ -49,8 +49,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * are cgp_pipeline_reads(), _rank(), _isa(), _libm(), _report(), _diagnosis(), _updates(),
  * _gradient_norm(), _last_loss() and _allocated_bytes().
  *
- * - Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads()). So may the whole
- *   list, if this rank reads none.
+ * - Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads()). If this rank reads
+ *   no input, the whole list may be NULL.
  * - The loss and norms are returned on every rank.
  * - forward and predict fill an output on the rank of the output's stage, and backward takes the
  *   gradient of the output on the same rank. Other ranks may pass NULL for that output, and for the
@@ -270,9 +270,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
 /**
  * Run backward of the mini-batch of cgp_pipeline_forward(). Afterwards the gradients are complete.
  *
- * @param[in] gradients    One tensor per output: the loss's gradient with respect to it, [N, ...]
- *                         f32. NULL for an output without a gradient: it is i32, or depends on no
- *                         parameter and on no input with a gradient. Borrowed until return.
+ * @param[in] gradients    One tensor per output: the gradient of the loss with respect to this
+ *                         output, [N, ...] f32. NULL for an output without a gradient. An output
+ *                         has no gradient if it is i32, or if it depends on no parameter and on no
+ *                         input with a gradient. Borrowed until return.
  * @param[in] n_gradients  Number of tensors in `gradients`, equal to the number of outputs.
  *
  * @retval CGP_ESTATE   cgp_pipeline_forward() is due.
@@ -392,13 +393,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_input_gradients(
     cgp_pipeline *pipeline, const cgp_tensor *const *gradients, int n_inputs);
 
 /**
- * End the mini-batch of cgp_pipeline_forward() without its backward. The call releases the inputs,
- * and changes the states if they are finite.
+ * End the mini-batch of cgp_pipeline_forward() without its backward. The call releases the inputs.
+ * It updates the states if their new values are finite.
  *
  * The gradient buffers keep their contents. If steps accumulate, gradients that wait for
- * cgp_optim_step() continue to wait, and this mini-batch gives cgp_optim_step() no reason to refuse
- * them. Otherwise the contents of the buffers do not count as new gradients: cgp_optim_step() and
- * cgp_pipeline_get_gradient() need a new step.
+ * cgp_optim_step() continue to wait, and cgp_optim_step() does not refuse them because of this
+ * mini-batch. Otherwise the contents of the buffers do not count as new gradients: cgp_optim_step()
+ * and cgp_pipeline_get_gradient() need a new step.
  *
  * @retval CGP_ESTATE   cgp_pipeline_forward() is due.
  * @retval CGP_EDEVICE  As for cgp_pipeline_step().
@@ -569,9 +570,9 @@ typedef struct cgp_loss_part {
 CGP_API cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss);
 
 /**
- * Run forward only, with dropout off and running statistics in batch norms, and return the model's
- * outputs. Nothing changes except caches (cgp_cached_attention()), which micro-batches write in
- * order. N may be any number >= 1. Inputs that only the loss reads may be NULL.
+ * Run forward only, and return the model's outputs. Dropout is off, and batch norms use their
+ * running statistics. Nothing changes except caches (cgp_cached_attention()), which micro-batches
+ * write in order. N may be any number >= 1. Inputs that only the loss reads may be NULL.
  *
  * @param[out] outputs   As for cgp_pipeline_forward(), but NULL for outputs that are not wanted.
  * @param[in]  n_outputs Number of tensors in `outputs`, equal to the model's number of outputs.

@@ -85,12 +85,12 @@ typedef struct cgp_plan_options {
     /** The caller's schedule, instead of `schedule`. It must have `stages` devices and the plan's
      *  number of micro-batches. The plan checks it first, uses its compute actions, and inserts new
      *  transfers. If its backward does not run in ascending order of micro-batch, its results equal
-     *  the results of other schedules only up to rounding. Not with `inference`. Borrowed for the
-     *  call. [NULL] */
+     *  the results of other schedules only up to rounding. Not allowed with `inference`. Borrowed
+     *  for the call. [NULL] */
     const cgp_schedule *table;
     /** [never] CGP_RECOMPUTE_BUDGET needs a memory limit on at least one device. Its candidates are
      *  the other modes, and plans whose backward recomputes a set of values chosen for each device.
-     *  The plan becomes the fastest candidate that fits, with FLOPs as costs. */
+     *  The plan is the fastest candidate that fits, where FLOPs are the costs. */
     cgp_recompute recompute;
     /** The optimizer. [SGD without momentum, lr 0.01] */
     cgp_optim optim;
@@ -192,9 +192,10 @@ typedef enum cgp_balance_goal {
  * Find the balance of a plan with these options. The options' `balance` is ignored.
  *
  * If few balances exist, the result is the best of all. Otherwise a local search starts from
- * balances whose largest device, or stage, is as small as possible. In steps of up to 50,000
- * actions, no move of one boundary between two stages by one layer improves the result. In larger
- * steps, at most 100 balances are simulated. Equal arguments give equal balances on every machine.
+ * balances whose largest device, or stage, is as small as possible. If a step has at most 50,000
+ * actions, the result is a local optimum: it does not improve if one boundary between two stages
+ * moves by one layer. If a step has more actions, at most 100 balances are simulated. Equal
+ * arguments give equal balances on every machine.
  *
  * Memory is an estimate: parameters with their gradients and optimizer states, inputs of stages,
  * and the values that backward reads, times the micro-batches in flight. Messages, and additions of

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planner.h -- predicts the step of a plan, and searches for plans that fit their devices.
+/* planner.h -- predicts the times of a step of a plan, and searches for plans that fit their
+ * devices.
  *
  *     cgp_search_options search = cgp_search_options_default();
  *     cgp_search_result found;
@@ -107,14 +108,15 @@ typedef struct cgp_search_options {
     /** Try every schedule; if the plan's options set `in_flight`, only v-flex. If `in_flight` is 0,
      *  v-flex is tried with up to five values of `in_flight`, from the least to the most. [true] */
     bool schedules;
-    /** Try 2, 3, 4, 6 and 8 stages on each device, for schedules that allow any number. This option
-     *  has an effect only with `schedules`. False: try only schedules with the plan options'
-     *  `virtual_stages` or, if that is 0, schedules with any number. [true] */
+    /** For schedules that allow any number of stages on each device, try 2, 3, 4, 6 and 8. If
+     *  false, use the number in the plan options' `virtual_stages`, and skip schedules that do not
+     *  allow this number. If this number is 0, use the default number of each schedule. [true] */
     bool virtual_stages;
     /** Try every recomputation mode. [true] */
     bool recomputes;
-    /** Search the balance. If false, use the balance of the plan's options. Must be true with
-     *  `schedules` or `virtual_stages`. [true] */
+    /** Search the balance. If false, use the balance of the plan's options. False with such a
+     *  balance is refused if `schedules` or `virtual_stages` is true, unless the options have a
+     *  `table`. [true] */
     bool balances;
     /** Try powers of 2, up to the batch, as numbers of micro-batches, in addition to the options'
      *  `chunks`. The size of a micro-batch changes the bits of a step, and the statistics of batch
@@ -204,8 +206,8 @@ typedef struct cgp_search_result {
  * with the least makespan is planned. If a device exceeds its limit, the search looks for the
  * balance with the least makespan within the limit, then for the balance with the least memory.
  * Unless plans are large, it then moves layers between stages as long as a plan gets faster, or
- * comes nearer to its limit. A recomputation mode is left out if another mode fits that cannot be
- * slower: it has the same actions or fewer, and none of them takes more time.
+ * comes nearer to its limit. A recomputation mode is left out if another mode fits and cannot be
+ * slower, because that mode has the same actions or fewer, and none of them takes more time.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Options that the search does not change, including memory limits. `balance`

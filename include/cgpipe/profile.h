@@ -59,7 +59,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_last_timeline(const cgp_pipeline 
                                                              cgp_schedule_timeline *out);
 
 /**
- * Start to measure the time of each kernel, from zero, or stop. By default nothing is measured.
+ * Start or stop measuring the time of each kernel. Both discard the earlier measurements. By
+ * default nothing is measured.
  *
  * @retval CGP_ENOMEM  Nothing is measured.
  * Cost: reads the clock twice per kernel, about 50 ns.

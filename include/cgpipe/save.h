@@ -114,10 +114,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pip
  *
  * @retval CGP_EIO      There is no checkpoint, or it cannot be read. If a second read fails after
  *                      the check, the caller can only destroy the pipeline.
- * @retval CGP_EFORMAT  The checkpoint is damaged. The message has file, offset and reason, and
- *                      names the last complete checkpoint before it, if there is one. Or the
- *                      checkpoint has another model or optimizer than the plan; the message names
- *                      both.
+ * @retval CGP_EFORMAT  The checkpoint is damaged. The message gives the file, the offset and the
+ *                      reason. If there is an earlier complete checkpoint, the message also names
+ *                      the last of them. Or the model or the optimizer of the checkpoint differs
+ *                      from the plan's; the message names both.
  * @retval CGP_ESTATE   cgp_pipeline_backward() is due, or the pipeline has failed.
  * @retval CGP_ENOMEM
  * @retval CGP_EINVAL   The ranks found different checkpoints; the message has both.

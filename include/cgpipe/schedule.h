@@ -6,7 +6,8 @@
  * makes the schedule, or the schedule is read from CSV. After that, cgp_schedule_recompute() adds
  * recomputations, and cgp_schedule_lower() adds transfers. In every generator, backward runs in
  * ascending order of micro-batch, so weight gradients add up in one order under every schedule.
- * Gradient groups add no actions: B, I or W of a group's last micro-batch ends with its additions.
+ * Gradient groups add no actions: their additions run at the end of B, I or W of a group's last
+ * micro-batch.
  *
  * Threads: a schedule has no locks. A call that changes a schedule needs exclusive access; calls
  * that take it as const may run concurrently. */
@@ -501,8 +502,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_draw_timeline(const cgp_schedule 
 /**
  * Draw a step, simulated or measured, as SVG, with one row per device and one box per compute
  * action. The length of a box is the action's time. A box has the colour, letter and texture of the
- * action's kind, and the number of its micro-batch. Idle time is background, boxes on the critical
- * path have a red border, and the title has bubble and memory.
+ * action's kind, and the number of its micro-batch. Idle time shows the background, boxes on the
+ * critical path have a red border, and the title gives the bubble and the memory.
  *
  * @param[in]  schedule  A lowered schedule.
  * @param[in]  timeline  Timeline of this schedule.

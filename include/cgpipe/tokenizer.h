@@ -48,8 +48,8 @@ typedef struct cgp_token_list {
  * @param[in]  merges      Path of merges.txt. Borrowed.
  *
  * @retval CGP_EIO      A file is missing, unreadable or not a regular file; the message names it.
- * @retval CGP_EFORMAT  A file is not as described; the message has file, line (in JSON, if known)
- *                      and reason.
+ * @retval CGP_EFORMAT  A file is not as described; the message gives the file, the line (in JSON,
+ *                      if it is known) and the reason.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: about 0.1 s and 5 MiB of memory for GPT-2's 50257 tokens.

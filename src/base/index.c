@@ -18,7 +18,7 @@ uint64_t cgp__hash(const void *bytes, size_t n) {
         uint64_t word;
         memcpy(&word, at, sizeof word);
         hash = (hash ^ word) * FNV_PRIME;
-        hash ^= hash >> 32; /* needed, because a multiplication moves bits only upwards */
+        hash ^= hash >> 32; /* a multiplication moves bits only upwards */
     }
     for (; n > 0; n--, at++)
         hash = (hash ^ *at) * FNV_PRIME;

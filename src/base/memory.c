@@ -95,7 +95,7 @@ char *cgp_bytes_text(int64_t bytes, char *text, size_t size) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
     int unit = 0;
-    for (; value >= (unit ? 1023.95 : 1024) && unit < 4; unit++) /* 1024.0 KiB is 1.00 MiB */
+    for (; value >= (unit ? 1023.95 : 1024) && unit < 4; unit++) /* 1.00 MiB, not 1024.0 KiB */
         value /= 1024;
     const int digits = unit == 0 ? 0 : value < 99.995 ? 2 : 1;
     cgp__print(text, size, "%.*f %s", digits, value, units[unit]);

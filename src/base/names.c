@@ -8,7 +8,7 @@
 
 #define LONGEST 48
 
-/* Return `c` in lower case, and - for _. (tolower() depends on the locale.) */
+/* Return `c` in lower case; if `c` is '_', return '-'. (tolower() depends on the locale.) */
 static char lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '_' ? '-' : c;
 }

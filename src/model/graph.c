@@ -22,10 +22,10 @@
 
 /* The fields of cgp__attributes, in the order in which they are written. */
 static const cgp__field fields[] = {
-    FIELD(NONE, PLAIN, kind, kind),         /* the file stores it as the node's `op` */
-    FIELD(NONE, PLAIN, n_inputs, n_inputs), /* the file stores it as the length of the node's
-                                             * `inputs` */
-    FIELD(NONE, PLAIN, init, init),         /* the file stores it in `parameters` */
+    FIELD(NONE, PLAIN, kind, kind),         /* the file stores the kind as the node's `op` */
+    FIELD(NONE, PLAIN, n_inputs, n_inputs), /* the file stores the number as the length of the
+                                             * node's `inputs` */
+    FIELD(NONE, PLAIN, init, init),         /* the file stores initializations in `parameters` */
     FIELD(INT64, PLAIN, size, size),
     FIELD(INT64, PLAIN, width, width),
     FIELD(INT64, ATTENTION, attention.heads, heads),

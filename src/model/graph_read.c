@@ -35,7 +35,7 @@ cgp_status cgp__reader_unexpected(const cgp__reader *r, const char *key, const c
                               cgp__graph_show(value, got, sizeof got));
 }
 
-/* Refuse the text with the builder's first error, except if memory is short. */
+/* Refuse the text with the builder's first error. If memory is short, return CGP_ENOMEM instead. */
 cgp_status cgp__reader_refuse_stuck(const cgp__reader *r) {
     const cgp_model *model = r->model;
     if (model->status == CGP_ENOMEM || !model->error)
@@ -323,8 +323,8 @@ static cgp_status check_uses(cgp__reader *r) {
     return cgp__reader_refuse(r, "%s: no node has it", model->params[p].name);
 }
 
-/* If a builder call has failed, refuse the text with the message of this call, except if memory is
- * short. */
+/* If a builder call has failed, refuse the text with the message of that call. If the call failed
+ * because memory was short, return CGP_ENOMEM instead. */
 static cgp_status refuse_with_reason(const cgp__reader *r, cgp_status status) {
     if (status == CGP_OK || status == CGP_ENOMEM) return status;
     char reason[256];

@@ -29,7 +29,7 @@ cgp_status cgp__reader_refuse(const cgp__reader *r, const char *format, ...) CGP
 cgp_status cgp__reader_unexpected(const cgp__reader *r, const char *key, const char *expected,
                                   const json_t *value);
 
-/* Refuse the text with the builder's first error, or report that memory is short. */
+/* Refuse the text with the builder's first error. If memory is short, return CGP_ENOMEM instead. */
 cgp_status cgp__reader_refuse_stuck(const cgp__reader *r);
 
 void cgp__reader_set_place(cgp__reader *r, const char *list, size_t i);

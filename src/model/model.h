@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h -- declares the graph as partition, plan and pipeline read it. builder.c builds the
+/* model.h -- declares the graph, which partition, plan and pipeline read. builder.c builds the
  * graph, and finish.c closes it. After that, the graph is constant. */
 #ifndef CGP_SRC_MODEL_H
 #define CGP_SRC_MODEL_H

@@ -51,7 +51,8 @@ cgp_value cgp_scale(cgp_model *model, cgp_value x, double factor) {
     return cgp__builder_add(model, &x, NULL, &attributes);
 }
 
-/* Add an op with a weight. The bias's initialization must be valid even without a bias. */
+/* Add an op that has a weight. The initialization of the bias must be valid even if the op has no
+ * bias. */
 static cgp_value add_weighted(cgp_model *model, cgp_value x, const char *name,
                               const cgp__attributes *attributes) {
     const char *op = cgp_op_name(attributes->kind);

@@ -22,8 +22,8 @@ static int64_t kv_heads_of(const cgp__attention_attributes *a) {
 
 /* --- shapes --- */
 
-/* Dropout numbers the pairs (head, query) and the groups of four keys. Check that these numbers fit
- * in 32 bits. */
+/* Check that the numbers that dropout assigns to pairs (head, query), and to groups of four keys,
+ * fit in 32 bits. */
 static cgp_status check_counts(int64_t heads, int64_t queries, int64_t keys) {
     if (queries > UINT32_MAX / heads)
         return cgp_fail(CGP_EINVAL, "expects heads x T < 2^32, got %" PRId64 " x %" PRId64, heads,

@@ -72,13 +72,13 @@ static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* FLOPs per element. Forward needs 1 for the mean, 3 for the variance and 2 for the result.
- * Backward I needs 4 for the two sums (the normalized x and a multiply-add) and 5 for dx. Work per
- * channel is not counted. */
 static int64_t log_bytes(const cgp_op_node *node) {
     return cgp__running_stats_entry_bytes(cgp__op_shape_last(&node->inputs[0].shape).dims[0]);
 }
 
+/* FLOPs per element. Forward needs 1 for the mean, 3 for the variance and 2 for the result.
+ * Backward I needs 4 for the two sums (the normalized x and a multiply-add) and 5 for dx. Work per
+ * channel is not counted. */
 const cgp__op cgp__op_batch_norm = {
     .op.name = "batch_norm",
     .op.n_inputs = 1,

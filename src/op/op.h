@@ -39,8 +39,8 @@ typedef struct cgp__op {
      * call to call, as state[0] of its kernel. The elements have the type of the op's values.
      * Training and checkpoints have no cache. A NULL function: the op has no cache. */
     int64_t (*cache)(const cgp_op_node *node);
-    /* Return the bytes of the statistics of a micro-batch, from which a merge updates the
-     * accumulator. A NULL function: the op's accumulator cannot be merged. */
+    /* Return the size in bytes of the statistics of one micro-batch. A merge updates the
+     * accumulator from these statistics. A NULL function: the op's accumulator cannot be merged. */
     int64_t (*log_bytes)(const cgp_op_node *node);
     /* For a loss: return the sum of the weights (input 2) of all targets that are not ignored, over
      * n samples. The mean divides by this sum. A NULL function: the loss has no weights. */

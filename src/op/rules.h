@@ -60,8 +60,8 @@ void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape sha
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole);
 void cgp__op_add_norm_parameters(cgp_op_shapes *out);
 
-/* Append the weight of an op and, if it has one, the bias [out], both initialized by the fans of
- * the weight. */
+/* Append the weight of an op and, if the op has one, the bias [out]. The fans of the weight
+ * determine the initialization of both. */
 void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, cgp_shape weight,
                         int64_t fan_in, int64_t fan_out);
 

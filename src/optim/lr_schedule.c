@@ -59,7 +59,7 @@ static cgp_status check_cosine(const cgp_lr_schedule *schedule) {
 }
 
 static cgp_status check_gamma(const cgp_lr_schedule *schedule) {
-    if (schedule->gamma > 0 && schedule->gamma <= 1) return CGP_OK; /* above 1 diverges */
+    if (schedule->gamma > 0 && schedule->gamma <= 1) return CGP_OK; /* above 1, the rate diverges */
     return cgp_fail(CGP_EINVAL, "lr schedule: gamma is expected in (0, 1], got %g",
                     schedule->gamma);
 }

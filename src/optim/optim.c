@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.c -- optimizers as constants; backends run the elementwise updates. For parameter p at
- * update t, with the scaled gradient g and the learning rate lr of that update:
+/* optim.c -- describes an optimizer by its constants; backends run the elementwise updates. For
+ * parameter p at update t, with the scaled gradient g and the learning rate lr of that update:
  *
  *   SGD      g += weight_decay p;  b = momentum b + g
  *            p -= lr (nesterov ? g + momentum b : b)                (b = g without momentum)

@@ -36,11 +36,11 @@ const cgp__plugin *cgp__plugin_at(int index);
  * Threads: any. */
 void cgp__plugins_open(void);
 
-/* Write the part about plug-ins for the message about an unknown name. In a set-user-ID program,
- * the part begins with "; a set-user-ID program opens no plug-ins". In any other program, if there
- * is neither a plug-in file for the name nor a `nearest` name, it begins with ": no
- * libcgpipe-NAME.so in PLACES (SUGGESTION)". For each plug-in that was left out, "; plug-in FILE:
- * REASON" follows. Threads: any. */
+/* Write the plug-in part of the error message for an unknown name. In a set-user-ID program, the
+ * part begins with "; a set-user-ID program opens no plug-ins". In any other program, if there is
+ * neither a plug-in file for the name nor a `nearest` name, it begins with ": no libcgpipe-NAME.so
+ * in PLACES (SUGGESTION)". For each plug-in that was left out, "; plug-in FILE: REASON" follows.
+ * Threads: any. */
 void cgp__plugins_reasons(const char *name, const char *nearest, char *text, size_t size);
 
 #endif

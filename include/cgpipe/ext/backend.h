@@ -10,8 +10,7 @@
  *                messages between processes pass through host memory
  *
  * A comment says which functions of `device`, `kernels` and `streams` may be NULL; no function of
- * the other tables may be NULL. Five functions are in a table in which a reader may not look for
- * them:
+ * the other tables may be NULL. Five functions are in tables in which a reader may not expect them:
  *
  * - `driver_bytes`, `isa` and `numerics` are in `device`: they describe hardware, and are called
  *   before a device exists;
@@ -234,13 +233,13 @@ typedef struct cgp_backend_device {
      *  none of these instruction sets. @retval CGP_EINVAL The environment requires an instruction
      *  set that the machine lacks. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
-    /** Write to `text` [size] the hardware and libraries that, in addition to the sources,
-     *  determine the bits of results. The text applies to an ordinal's kernels of a type, with or
-     *  without `tf32`. Devices with equal texts compute the same bits. An empty text: only the
-     *  sources determine the bits. A NULL function: the text is empty for every ordinal. @retval
-     *  CGP_EINVAL There is no such ordinal. Threads: any. */
+    /** Fill `text` [size] with a description of the hardware and the libraries that determine the
+     *  bits of results in addition to the sources. The text applies to an ordinal's kernels of one
+     *  type, with or without `tf32`. Devices with equal texts compute the same bits. An empty text:
+     *  only the sources determine the bits. A NULL function: the text is empty for every ordinal.
+     *  @retval CGP_EINVAL There is no such ordinal. Threads: any. */
     cgp_status (*numerics)(int ordinal, cgp_dtype type, bool tf32, char *text, size_t size);
-    /** Write to `text` [size] an identifier of an ordinal's hardware that is unique among all
+    /** Fill `text` [size] with an identifier of an ordinal's hardware, which is unique among all
      *  hosts. Ranks with equal texts share hardware. "", or a NULL function: the identifier is not
      *  known. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
     cgp_status (*identity)(int ordinal, char *text, size_t size);
@@ -261,13 +260,13 @@ typedef struct cgp_backend_device {
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
     /** Copy between the host, this device and other devices of the same backend; `device` is one of
-     *  the two ends. If the backend has host_memory_create(), host addresses lie in memory that
-     *  this function allocated for any device of the backend. */
+     *  the two ends. If the backend has host_memory_create(), a host address must lie in memory
+     *  that host_memory_create() returned for some device of the backend. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
     /** Return the ordinal of the hardware in whose memory an address lies, no matter which library
      *  of this process allocated the memory. -1: the address is in host memory, or unknown. A copy
-     *  accepts such an address as a place of any device of the backend. A NULL function: the
+     *  accepts such an address in a cgp_place of any device of the backend. A NULL function: the
      *  backend recognizes only memory that it allocated itself. Threads: any. */
     int (*ordinal_of)(const cgp_device *device, const void *address);
 } cgp_backend_device;
@@ -366,8 +365,8 @@ typedef struct cgp_backend_streams {
     /** Enqueue a notice that nothing will read the contents of this memory. A backend for tests
      *  overwrites the contents; other backends only return CGP_OK. */
     cgp_status (*discard)(cgp_device *device, cgp_queue queue, void *at, size_t bytes);
-    /** Return a queue's handle for other libraries, which is a cudaStream_t in CUDA. A NULL
-     *  function: there is no such handle. Threads: any. */
+    /** Return the handle by which other libraries use a queue; in CUDA, it is a cudaStream_t. A
+     *  NULL function: there is no such handle. Threads: any. */
     void *(*handle)(const cgp_device *device, cgp_queue queue);
 } cgp_backend_streams;
 

@@ -79,7 +79,7 @@ extern CGP_PLUGIN_EXPORT const cgp_model_plugin_version cgpipe_plugin_version;
         }                                                                                          \
     }
 
-/** Define the version. Use it once in a plug-in, at file scope. */
+/** Define the version. A plug-in uses this macro once, at file scope. */
 #define CGP_MODEL_PLUGIN const cgp_model_plugin_version cgpipe_plugin_version = CGP__PLUGIN_VERSION
 
 /** Kinds of values. */

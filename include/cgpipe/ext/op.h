@@ -36,8 +36,8 @@
  * call. A function *overwrites* gradients and never adds to them. If a value has several uses, or a
  * parameter has gradients of several micro-batches, the library adds them up.
  *
- * Threads: the functions run on the workers of the devices, several at once for several stages. A
- * C++ function must not let an exception escape. */
+ * Threads: the functions run on the workers of the devices. Functions of several stages may run at
+ * the same time. A C++ function must not let an exception escape. */
 #ifndef CGPIPE_EXT_OP_H
 #define CGPIPE_EXT_OP_H
 

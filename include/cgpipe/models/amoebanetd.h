@@ -20,13 +20,15 @@
  *
  * A ReLU precedes every convolution, and a batch norm follows the convolution. s1 and s2 are sent
  * directly between stages; the s1 of a cell is the s2 of the next cell. A ReLU with which several
- * operations begin is computed once. The last average pool covers all pixels, which are 7 x 7 for
- * images of side 224, as published. Other image sides that are multiples of 32 work too. The
- * reference computes the operation max_pool_3x3 as an average pool; this is also the default here.
+ * operations begin is computed once. The last average pool covers all pixels. For images of side
+ * 224 these are 7 x 7 pixels, as published. Other image sides that are multiples of 32 work too.
+ * The reference computes the operation max_pool_3x3 as an average pool; this is also the default
+ * here.
  *
  * `old` is the definition of torchgpipe v0.0.2 to v0.0.4. In this definition, L counts the normal
  * cells of one group, and a 1 x 1 convolution and a batch norm follow every pool. The result of a
- * normal cell is h3 h4 h6 only. Each cell is split into 20 layers: 4 + 20 (3 L + 4) + 1 in all.
+ * normal cell is h3 h4 h6 only. Each cell is split into 20 layers, so the network has 4 + 20 (3 L +
+ * 4) + 1 layers.
  *
  * Weights are initialized as in PyTorch: convolutions, the linear map and its bias are uniform in
  * +-1 / sqrt(fan_in); batch norms have weight 1 and bias 0.

@@ -11,9 +11,9 @@
  * With `residuals`, block attention residuals replace the running sum. Each branch of a block, and
  * the final norm, then has the input sum_i softmax_i(w . rms_norm(v_i)) v_i, computed for each
  * token. (A block has two branches.) The v_i are the embeddings, the sum of the branches of each
- * earlier group of `residuals` blocks, and the sum so far in the current group. w [C], initially
- * zero, and the norm's weight [C] are learned, one pair for each of these inputs. (The first branch
- * has one v, the embeddings, and no w.) Source: Kimi Team 2026, arXiv:2603.15031.
+ * earlier group of `residuals` blocks, and the sum so far in the current group. For each of these
+ * inputs, w [C], initially zero, and the norm's weight [C] are learned. (The first branch has one
+ * v, the embeddings, and no w.) Source: Kimi Team 2026, arXiv:2603.15031.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_GPT2_H

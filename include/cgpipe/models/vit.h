@@ -3,7 +3,7 @@
  * ViTForImageClassification.
  *
  * Layers: patches | class token, position embedding, dropout | blocks | final norm | classifier.
- * A convolution whose stride is its kernel size makes one row of each patch. A learned row, the
+ * A convolution whose stride is its kernel size turns each patch into one row. A learned row, the
  * class token, precedes the patches; the classifier reads only the class token. Blocks are pre-LN:
  * x + drop(dense(attention(layernorm_before x))), where every row attends to all rows, then x +
  * drop(dense(gelu(dense(layernorm_after x)))). All linear maps have a bias; GELU is exact (erf).

@@ -54,8 +54,8 @@ typedef struct cgp_weights cgp_weights; /* published weights that fit a model */
  * @param[in]  path   Borrowed.
  *
  * @retval CGP_EIO      Missing or unreadable.
- * @retval CGP_EFORMAT  Damaged, or from another model: the message has file, tensor, expectation
- *                      and value.
+ * @retval CGP_EFORMAT  Damaged, or from another model. The message gives the file, the tensor, and
+ *                      the expected and actual values.
  * @retval CGP_EINVAL   The model has an i32 state of several numbers, which has no published form.
  * @retval CGP_ENOMEM
  *
@@ -123,8 +123,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_model_spec *spec, con
 
 /**
  * Write a pipeline's GPT-2, Llama or ViT as a Hugging Face directory: model.safetensors, then
- * config.json. from_pretrained() reads it in GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM
- * (a window), Qwen2ForCausalLM (biases) or ViTForImageClassification.
+ * config.json. The method from_pretrained() of one of these classes reads the directory:
+ * GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM (with a window), Qwen2ForCausalLM (with
+ * biases) or ViTForImageClassification.
  *
  * @param[in] spec       Spec of the model. Borrowed.
  * @param[in] model      Model of the pipeline. Borrowed.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* communicator.c -- starts and ends MPI, creates communicators, and handles failures of ranks.
  *
- * At the beginning, every rank posts a receive for a failure message from each other rank. So a
+ * At the beginning, every rank posts a receive for a failure message from every other rank. So a
  * rank that fails only has to send its message. */
 #include "transport/mpi/world.h"
 
@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Time, in ns, that fail() waits until its messages are sent. */
+/* Longest time, in ns, that fail() waits for its messages to be sent. */
 #define LEAVE_NS 200000000
 
-/* Time, in ns, that a rank waits after a failure for all other ranks to end too. The wait is needed
- * because a launcher ends all processes as soon as one process exits with a nonzero code. */
+/* Longest time, in ns, that a rank waits after a failure for all other ranks to end too. The wait
+ * is needed because a launcher ends all processes as soon as one process exits with a nonzero
+ * code. */
 #define END_NS 1000000000
 
 /* Tags of messages after a failure. */
@@ -79,8 +80,8 @@ static cgp_status allocate(cgp_communicator *c) {
     return CGP_OK;
 }
 
-/* Post the receives of failures. No lock is needed, because no other thread has the communicator
- * yet. */
+/* Post the receives for failure messages. No lock is needed, because no other thread has the
+ * communicator yet. */
 static cgp_status expect_failures(cgp_communicator *c) {
     for (int r = 0; r < c->ranks; r++) {
         if (r != c->rank)
@@ -203,7 +204,7 @@ static void look_for_failures(cgp_communicator *c) {
 }
 
 void cgp__mpi_progress(cgp_communicator *c) {
-    /* If another thread holds the lock, it is doing this work. */
+    /* If another thread holds the lock, skip this work: that thread or the next call does it. */
     if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0) return;
     look_for_failures(c);
     const cgp_status status = c->delay_ns > 0 ? cgp__mpi_note_arrivals(c) : CGP_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heartbeat.c -- detects failures by heartbeats (Chandra and Toueg 1996, "Unreliable failure
  * detectors for reliable distributed systems"). A thread wakes every cgp__heartbeat_interval(). It
- * sends a heartbeat to each other rank, and reads the heartbeats that have arrived.
+ * sends a heartbeat to every other rank, and reads the heartbeats that have arrived.
  *
  *     rank 0   ─h─────h─────h─────h─────h──         a rank sends no heartbeats if it was killed,
  *     rank 1   ──h─────h──╳                         was stopped by a signal, or is unreachable

@@ -227,8 +227,8 @@ void cgp__mpi_link_close(cgp_link *link) {
 
 /* --- waits --- */
 
-/* Return true if a message or release counts as arrived. Injected delays and faults postpone this
- * after the arrival by MPI. */
+/* Return true if a message or release counts as arrived. After an injected delay or fault, it
+ * counts as arrived later than MPI received it. */
 static bool has_arrived(const buffer *b) {
     return b->released_ns <= cgp__mpi_host->now_ns();
 }

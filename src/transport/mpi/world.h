@@ -119,9 +119,9 @@ void cgp__mpi_stop(cgp_communicator *communicator);
 void cgp__mpi_fail(cgp_communicator *communicator, cgp_status status, const char *message);
 cgp_status cgp__mpi_first_failure(cgp_communicator *communicator, int *rank, char *message,
                                   size_t size);
-/* The first function ends this rank because MPI failed; the second, because `rank` sends no
- * heartbeats. Both record the failure as if another rank had sent it, with cgp_message() of this
- * thread, and send the failure to the other ranks. */
+/* The first function ends this rank because MPI failed. The second function ends this rank because
+ * `rank` sends no heartbeats. Both record the failure as if another rank had sent it, and send the
+ * failure to the other ranks. The text of the failure is cgp_message() of this thread. */
 void cgp__mpi_break(cgp_communicator *communicator, cgp_status status);
 void cgp__mpi_lose(cgp_communicator *communicator, int rank, cgp_status status);
 void cgp__mpi_abort(cgp_communicator *communicator, int code);

@@ -19,13 +19,13 @@
  * - a dx[k] to which a kernel adds, with a dx[l], l > k, if both inputs are the same value.
  *   (Gradients are made from the last input to the first.)
  *
- * The dropout rule numbers the elements of a sample in groups. In DROPOUT, element (row, column)
- * has number e = row * out + column in group 0. In DROPOUT2D, all elements of channel e have number
- * e in group 0. In ATTENTION, probability (head, query, key) has number e = key in group head *
- * rows + query. Element e keeps its value, times 1 / (1 - p), if word e % 4 of Philox4x32-10(key,
- * {e / 4, group, sample low, sample high}) is >= p * 2^32. `sample` counts from the beginning of
- * the mini-batch. The function `dropout_key` of cgp_host derives the key from (seed, step, id).
- * Source: Salmon et al. 2011 (Philox). */
+ * The dropout rule divides the elements of a sample into groups, and gives each element of a group
+ * a number. In DROPOUT, element (row, column) has number e = row * out + column in group 0. In
+ * DROPOUT2D, all elements of channel e have number e in group 0. In ATTENTION, probability (head,
+ * query, key) has number e = key in group head * rows + query. Element e keeps its value, times 1 /
+ * (1 - p), if word e % 4 of Philox4x32-10(key, {e / 4, group, sample low, sample high}) is >= p *
+ * 2^32. `sample` counts from the beginning of the mini-batch. The function `dropout_key` of
+ * cgp_host derives the key from (seed, step, id). Source: Salmon et al. 2011 (Philox). */
 #ifndef CGPIPE_EXT_OPS_COMMON_H
 #define CGPIPE_EXT_OPS_COMMON_H
 
@@ -37,8 +37,8 @@
  *  - rows: number of rows of one sample, which is the product of all dimensions but the last.
  *  - in, out: width of a row before and after the op; for some ops, the size of the vocabulary or
  *    the number of classes.
- *  - slope: SCALE: y = slope x. RELU: slope below 0. ADD and the channel norms end in a RELU of
- *    this slope; 1: none. FUNCTION and FUNCTION_OF_Y: constant a.
+ *  - slope: SCALE: y = slope x. RELU: slope below 0. ADD and the channel norms apply a RELU of this
+ *    slope at their end; 1: no RELU. FUNCTION and FUNCTION_OF_Y: constant a.
  *  - p: DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
 #define CGP_OP_COMMON                                                                              \
     const cgp_op_node *custom;                                                                     \

@@ -44,9 +44,9 @@ typedef struct CGP_OP_STRUCT cgp_op_windows {
     /** Pixels of padding above and to the left of the input; negative: pixels to crop. */
     int32_t top, left;
     int32_t has_bias;
-    /** Side of Winograd's tiles in output pixels. It is 2, which is only allowed for a CONV2D of 3
-     *  x 3 with stride 1, or 0 for direct sums. A backend may compute direct sums in both cases, or
-     *  refuse 2. */
+    /** Side of Winograd's tiles in output pixels: 2, or 0 for direct sums. 2 is allowed only for a
+     *  CONV2D of 3 x 3 with stride 1. A backend may refuse 2, or compute direct sums in both
+     *  cases. */
     int32_t tile;
     /** Convolutions: distance in pixels between neighbouring elements of a window, >= 1. */
     int32_t dilation_height, dilation_width;
