@@ -27,8 +27,8 @@
 extern "C" {
 #endif
 
-typedef struct cgp_safetensors cgp_safetensors;               /* open for reading */
-typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* open for writing */
+typedef struct cgp_safetensors cgp_safetensors;               /* a file open for reading */
+typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* a file open for writing */
 
 /**
  * Open a safetensors file and check it: header length, JSON, names, types and shapes. The offsets
@@ -195,7 +195,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  * Delete incomplete files and directories of processes that have ended:
  *
  *     .cgpipe-*.tmp     a link, or a file or directory without a lock
- *     .cgpipe-*.old     the same, but a checkpoint is restored if no other has its step
+ *     .cgpipe-*.old     the same, but a checkpoint whose step no other checkpoint has is restored
  *     .cgpipe-*.gone    with or without a lock
  *
  * A directory is deleted with the files in it. A directory inside it is deleted if it is empty;

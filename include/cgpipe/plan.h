@@ -278,7 +278,7 @@ typedef struct cgp_plan_device {
     /** Maximum bytes that custom ops keep outside the plan (cgp_op.outside_bytes). They are not in
      *  `planned_bytes`; the memory limit applies to the sum of both. */
     int64_t outside_bytes;
-    /** Partial sums of gradients, with gradient groups. */
+    /** Partial sums of gradients, if there are gradient groups. */
     int64_t partial_gradient_bytes;
 } cgp_plan_device;
 

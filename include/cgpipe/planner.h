@@ -166,7 +166,7 @@ typedef struct cgp_search_choice {
     cgp_recompute recompute;
     int stages;
     int *balance;    /**< [stages] Owned by the result. */
-    double makespan; /**< Seconds of the step without the update; FLOPs without costs. */
+    double makespan; /**< Seconds of the step, excluding the update; FLOPs if no costs are given. */
     double update;   /**< Seconds of the update, or 0. */
     double bubble;   /**< As cgp_schedule_timeline's bubble_makespan. */
     /** FLOPs of recomputation, as a fraction of the FLOPs of forward and backward. */

@@ -25,11 +25,11 @@ typedef struct cgp_pipeline_times {
     double backward_seconds;
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
     /** Median time from the end of an action (or transfer) to the start of the device's next
-     *  action. Next actions that waited are not counted. NaN if there is no such time, or out of
-     *  memory. A transfer starts when it has its buffer. */
+     *  action. Next actions that waited are not counted. NaN if there is no such time, or if memory
+     *  is short. A transfer starts when it has its buffer. */
     double gap_seconds;
     /** Wake-up latency: median time from the end of a SEND to the start of the RECV that waited for
-     *  it. NaN if no RECV waited, or out of memory. */
+     *  it. NaN if no RECV waited, or if memory is short. */
     double wakeup_seconds;
 } cgp_pipeline_times;
 

@@ -24,7 +24,7 @@ typedef struct cgp__chrome {
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file);
 
-/* Name process `pid`. Viewers sort processes by pid. */
+/* Give process `pid` a name. Viewers sort processes by pid. */
 void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 
 /* Write a slice of thread `tid` in process `pid`. Viewers show the arguments when the user clicks

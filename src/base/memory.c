@@ -33,7 +33,7 @@ char *cgp__format(const char *format, ...) {
 
 cgp_status cgp__new(void *array, size_t count, size_t bytes, const char *object) {
     void *made = cgp__calloc(count, bytes);
-    memcpy(array, &made, sizeof made); /* array is a T **; only the caller knows T */
+    memcpy(array, &made, sizeof made); /* `array` has type T **, and only the caller knows T */
     return made ? CGP_OK : cgp__no_memory(object, count * bytes);
 }
 
@@ -45,7 +45,7 @@ bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
         grown_to = grown_to > INT_MAX / 2 ? INT_MAX - 1 : 2 * grown_to;
     void *old, *grown = cgp__calloc((size_t)grown_to, bytes);
     if (!grown) return false;
-    memcpy(&old, array, sizeof old); /* array is a T **; only the caller knows T */
+    memcpy(&old, array, sizeof old); /* `array` has type T **, and only the caller knows T */
     if (old) memcpy(grown, old, (size_t)*capacity * bytes);
     free(old);
     memcpy(array, &grown, sizeof grown);

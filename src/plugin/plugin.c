@@ -19,7 +19,7 @@
 #include "plugin/find.h"
 #include "transport/transport.h"
 
-/* Written once, under `once`; only read after that. */
+/* These variables are written once, under `once`. After that, they are only read. */
 static cgp__plugin *plugins;
 static int n_plugins, capacity;
 static char places[512]; /* the searched directories */

@@ -386,7 +386,7 @@ typedef struct cgp_backend_graphs {
     /** Enqueue the whole graph in COMPUTE, in order. An earlier launch of the graph may still be
      *  running. `tag` is added to the tags of its kernels. */
     cgp_status (*launch)(cgp_captured_graph *graph, int64_t tag);
-    /** Free a graph of which no launch is running. */
+    /** Free a graph. No launch of the graph may be running. */
     void (*destroy)(cgp_captured_graph *graph);
     /** Return the number of launches given to COMPUTE, including the launches of a capture in
      *  progress. Launches of a whole graph are not counted. A captured graph must have as many

@@ -2,11 +2,11 @@
 /* llama.h -- Llama 2 and 3, and models of the same form (Qwen2, Mistral), on top of the builder,
  * with the parameter names and layouts of Hugging Face's LlamaForCausalLM.
  *
- * Layers: token embedding | blocks | final norm | head. Blocks are pre-norm with y = norm x: x +
- * o_proj(attention(rope(q_proj y), rope(k_proj y), v_proj y)), then x + down_proj(silu(gate_proj y)
- * * up_proj y). Norms are RMS norms, and queries are grouped. No linear map has a bias, except
- * q_proj, k_proj and v_proj if `bias` is set (Qwen2). The head has its own weight or, if tied,
- * shares the weight of the token embedding.
+ * Layers: token embedding | blocks | final norm | head. Blocks are pre-norm. With y = norm x, a
+ * block computes x + o_proj(attention(rope(q_proj y), rope(k_proj y), v_proj y)), then x +
+ * down_proj(silu(gate_proj y) * up_proj y). Norms are RMS norms, and queries are grouped. No linear
+ * map has a bias, except q_proj, k_proj and v_proj if `bias` is set (Qwen2). The head has its own
+ * weight or, if tied, shares the weight of the token embedding.
  *
  * Source: Touvron et al. 2023, arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al. 2024,
  * arXiv:2407.21783. Qwen2: Yang et al. 2024, arXiv:2407.10671. Mistral 7B: Jiang et al. 2023,

@@ -51,7 +51,7 @@ static cgp_status try_evaluation(cgp__trial *t) {
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &first));
     cgp__trial_keep(t, CGP_OP_FORWARD);
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &second));
-    /* In evaluation, forward need not write saved values, which only backward reads. */
+    /* In evaluation, forward need not write saved values, because only backward reads them. */
     for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
         cgp__trial_restore(t, TRIAL_SAVED + k);
     return expect_same(t, CGP_OP_FORWARD, &second,

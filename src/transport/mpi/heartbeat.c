@@ -196,8 +196,8 @@ cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     if (c->ranks == 1) return CGP_OK;
     /* A running thread may sleep longer than the new interval, so stop it first. */
     if (timeout_ns != d->timeout_ns) stop(d);
-    d->timeout_ns = timeout_ns; /* needs no lock: the thread does not run, or the value does not
-                                 * change */
+    d->timeout_ns = timeout_ns; /* no lock is needed, because the thread does not run or the value
+                                 * does not change */
     return timeout_ns > 0 && !d->runs ? start(c) : CGP_OK;
 }
 

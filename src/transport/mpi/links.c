@@ -56,8 +56,8 @@ struct cgp_link {
     cgp_communicator *communicator;
     cgp_link_options options;
     int32_t opening;
-    /* Guards the members below except `waits`, because progress() notes arrivals if a delay is
-     * injected. Only MPI's own locks are taken while this lock is held. */
+    /* This lock guards the members below, except `waits`. It is needed because progress() notes
+     * arrivals if a delay is injected. Only MPI's own locks are taken while this lock is held. */
     pthread_mutex_t lock;
     cgp_link *next;   /* next link in the communicator's list of open links; guarded by the
                        * communicator's lock */

@@ -46,8 +46,8 @@ typedef struct cgp__mpi_edge {
 typedef struct cgp__mpi_detector cgp__mpi_detector;
 
 struct cgp_communicator {
-    /* Duplicates of the program's communicator for messages, agreements, failures and heartbeats,
-     * so that no message matches a receive of another kind. */
+    /* Four duplicates of the program's communicator: for messages, agreements, failures and
+     * heartbeats. So no message matches a receive of another kind. */
     MPI_Comm links, agreements, failures, heartbeats;
     int rank, ranks;
     int last_tag;
@@ -63,13 +63,13 @@ struct cgp_communicator {
                 * silent; -1: no failure */
     cgp_link *open; /* all open links */
 
-    /* Used only by the user thread, for agreements and edges. */
+    /* Only the user thread uses these members, for agreements and edges. */
     MPI_Request *requests; /* [2 x ranks] */
     cgp__mpi_edge *edges;
     int n_edges, edges_capacity;
 
     cgp__mpi_detector *detector;
-    /* Sent with the next heartbeat. report_progress() and agreements write it. */
+    /* The progress that the next heartbeat reports. report_progress() and agreements write it. */
     struct {
         _Atomic int64_t ended_actions, end_ns, agreed, agreeing_ns;
     } progress;
