@@ -46,7 +46,7 @@ CGP_API int cgp_plan_digest_tensors(const cgp_plan *plan);
 /** Return a tensor of a digest, 0 .. cgp_plan_digest_tensors() - 1. Threads: any. */
 CGP_API cgp_digest_tensor cgp_plan_digest_tensor_at(const cgp_plan *plan, int tensor);
 
-/** Return the bytes of a record. Threads: any. */
+/** Return the size of a record in bytes. Threads: any. */
 CGP_API size_t cgp_plan_digest_bytes(const cgp_plan *plan);
 
 /**

@@ -172,7 +172,7 @@ typedef struct cgp_op_run {
     const float *parameters[CGP_OP_MAX_PARAMETERS];
     const float *dy; /**< [n, output] gradient of y; NULL for a loss. */
     /** [n, input k] gradient of input k. NULL if the gradient is not wanted, and always for
-     *  integers. With weight_in_input all may be NULL. */
+     *  integers. If weight_in_input is set, all may be NULL. */
     float *dx[CGP_OP_MAX_INPUTS];
     float *dparameters[CGP_OP_MAX_PARAMETERS]; /**< Gradients, summed over the n samples. */
     /** State: forward reads it, `end_of_step` changes it. */
@@ -265,11 +265,11 @@ struct cgp_op {
     /** Must be NULL; reserved for kernels on devices that cannot call host functions. */
     const void *device;
 
-    /** Return the bytes that forward of n samples allocates by itself, outside the plan, and keeps
-     *  until the matching backward; -1: not known. Training plans count these bytes for the
-     *  micro-batches in flight (cgp_plan_device.outside_bytes). A memory limit applies to the plan
-     *  with these bytes included. If the number of bytes is not known, a plan with a memory limit
-     *  is refused. A NULL function: forward allocates nothing. */
+    /** Return the number of bytes that forward of n samples allocates by itself, outside the plan,
+     *  and keeps until the matching backward; -1: not known. Training plans count these bytes for
+     *  the micro-batches in flight (cgp_plan_device.outside_bytes). A memory limit applies to the
+     *  plan with these bytes included. If the number of bytes is not known, a plan with a memory
+     *  limit is refused. A NULL function: forward allocates nothing. */
     int64_t (*outside_bytes)(const cgp_op_node *node, int64_t n);
 };
 

@@ -64,7 +64,7 @@ CGP_API const char *cgp_precision_name(cgp_precision precision);
 
 typedef struct cgp_plan_options {
     size_t struct_size;
-    /** n >= 1: the number of devices. With v stages per device the plan has n v stages. [1] */
+    /** n >= 1: the number of devices. If each device has v stages, the plan has n v stages. [1] */
     int stages;
     /** [n v] Number of layers of each stage. NULL: the balance that cgp_balance_for_plan() finds
      *  for the makespan, with FLOPs as costs. Borrowed for the call. */
@@ -74,8 +74,8 @@ typedef struct cgp_plan_options {
     /** M >= 1: the number of micro-batches. Each has ceil(B / M) samples, so fewer than M
      *  micro-batches may suffice for B samples. [1] */
     int chunks;
-    /** Name of a schedule with a backward, see cgp_schedule_info_at(). With `inference`, only
-     *  "forward-only". [NULL: "1f1b"; with `external_loss` "gpipe"; with `inference`
+    /** Name of a schedule with a backward, see cgp_schedule_info_at(). If `inference` is set, only
+     *  "forward-only" is allowed. [NULL: "1f1b"; with `external_loss` "gpipe"; with `inference`
      *  "forward-only"] zb-1p and zb-2p are generated with FLOPs as costs. Borrowed for the call. */
     const char *schedule;
     /** v, the number of stages on each device, >= 1 [0: the default in cgp_schedule_info]. */

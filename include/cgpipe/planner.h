@@ -27,7 +27,7 @@ typedef struct cgp_device_speed {
     double bytes_per_second;
     cgp_precision precision;
     cgp_convolution convolution;
-    cgp_optim optim; /**< The optimizer, for the time of the update. */
+    cgp_optim optim; /**< The optimizer, which determines the time of the update. */
 } cgp_device_speed;
 
 /**

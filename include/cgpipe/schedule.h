@@ -419,8 +419,8 @@ typedef struct cgp_schedule_timeline {
      *  waited for. From any other action, the path continues with the previous action on the same
      *  device. */
     bool **critical;
-    /** Compute time on the critical path, by kind. The rest of the makespan is messages and, if
-     *  measured, the time between actions. */
+    /** Compute time on the critical path, by kind. The rest of the makespan is the time of messages
+     *  and, in a measured step, the time between actions. */
     double critical_path[CGP_ACTION_R + 1];
     /** Largest error of any rank's times relative to the clock of rank 0, in seconds, if the step
      *  was measured on hosts with separate clocks. Otherwise 0. */

@@ -52,8 +52,8 @@ const char *cgp__graph_init_name(cgp_init_kind kind);
  * list is not zero. @retval CGP_ENOMEM */
 cgp_status cgp__graph_attributes_write(json_t **out, const cgp__attributes *attributes);
 
-/* Set attributes from `object`, which is NULL if the file has none. The message of CGP_EFORMAT has
- * the key, what was expected, and the value. */
+/* Set attributes from `object`, which is NULL if the file has none. The message of CGP_EFORMAT
+ * gives the key, the expected value and the actual value. */
 cgp_status cgp__graph_attributes_read(cgp__attributes *attributes, cgp_op_kind kind,
                                       const json_t *object);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_reader.h -- holds the state of reading a graph file. graph_read.c reads the model, and
- * graph_node.c reads its nodes and losses. */
+/* graph_reader.h -- declares the state of a reader of a graph file. graph_read.c reads the model,
+ * and graph_node.c reads its nodes and losses. */
 #ifndef CGP_SRC_MODEL_GRAPH_READER_H
 #define CGP_SRC_MODEL_GRAPH_READER_H
 

@@ -111,7 +111,7 @@ struct cgp_model {
     struct cgp__model_build *build;
 };
 
-/* Return the bytes of a tensor of this type for n samples. */
+/* Return the size in bytes of a tensor of this type with n samples. */
 int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n);
 
 /* Initialize elements `first` .. `first + count - 1` of a parameter. Each value depends only on
@@ -123,8 +123,8 @@ void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t 
  * the type of the node's values. */
 int64_t cgp__node_cache(const cgp__node *node);
 
-/* Return the bytes of the statistics that a node's forward logs for a merge over replicas; 0: the
- * node has no accumulator, or one that cannot be merged. */
+/* Return the size in bytes of the statistics that a node's forward logs for a merge over replicas.
+ * 0: the node has no accumulator, or its accumulator cannot be merged. */
 int64_t cgp__node_log(const cgp__node *node);
 
 /* finish.c: mark the nodes, values and parameters of a finished model that have a gradient.

@@ -9,8 +9,8 @@
 
 #include <inttypes.h>
 
-/* Set the numbers of rows and columns of a matrix in the product, that is, after its transposition
- * if it is stored transposed. */
+/* Set the numbers of rows and columns that a matrix has in the product. For a matrix that is stored
+ * transposed, these are the numbers after the transposition. */
 static void sides_of(const cgp_shape *shape, bool transposed, int64_t *rows, int64_t *columns) {
     const int64_t *last = &shape->dims[shape->rank - 2];
     *rows = last[transposed];

@@ -53,8 +53,8 @@ cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *
 /* Check that shapes A and B are equal; otherwise fail with "expects `expected`, got A and B". */
 cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a, const cgp_op_type *b);
 
-/* These three functions append to an op's shapes a parameter, a saved value, and the weight and
- * bias [C] of a norm. */
+/* The first function appends a parameter to an op's shapes. The second appends a saved value, and
+ * the third the weight and bias [C] of a norm. */
 void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape, cgp_init init,
                            bool decays);
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole);

@@ -407,8 +407,8 @@ typedef struct cgp_backend_sharing {
     size_t struct_size;
     /** Export memory that memory_create() returned: write its handle. */
     cgp_status (*memory_export)(cgp_device *device, void *memory, cgp_shared_handle *out);
-    /** Import the memory of a device of the same backend in another process. In a copy, the
-     *  addresses from *out on are places of `device`. The exporter frees the memory only after
+    /** Import the memory of a device of the same backend in another process. In a copy, addresses
+     *  from *out on are given in a cgp_place of `device`. The exporter frees the memory only after
      *  memory_close(). @retval CGP_EDEVICE This device cannot read that memory. */
     cgp_status (*memory_import)(cgp_device *device, const cgp_shared_handle *handle, void **out);
     /** Close imported memory that no enqueued copy uses. */
