@@ -41,8 +41,8 @@ static inline cgp_kernel_spec cgp__pointwise_linear(const cgp_kernel_spec *spec)
     return linear;
 }
 
-/* Return the spec of the CONV2D from y to x that corresponds to a CONV_TRANSPOSE2D from x to y. Its
- * direction is `direction`. */
+/* Return the spec of the CONV2D from y to x that corresponds to a CONV_TRANSPOSE2D from x to y.
+ * `direction` is the direction of the CONV2D. */
 static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
                                              cgp_op_direction direction) {
     const cgp_op_windows *g = cgp_spec_windows(spec);
@@ -65,8 +65,8 @@ static inline cgp_kernel_spec cgp__conv2d_of(const cgp_kernel_spec *spec,
 typedef struct cgp__pixel_class {
     /* First pixel and number of pixels of the class. */
     int64_t first, pixels;
-    /* `tap` is the largest tap that applies to these pixels; it reads their first output. `taps` is
-     * the number of taps. */
+    /* `tap` is the largest tap that applies to these pixels. It belongs to the first output that a
+     * pixel reads. `taps` is the number of taps. */
     int64_t tap, taps;
     int64_t step, dilation;
     int64_t padding;

@@ -26,7 +26,7 @@ struct cgp_device {
     cgp__cpu_parallel_work parallel;
     /* [threads] Each thread's static partition in a parallel_for. */
     cgp__cpu_partition *partitions;
-    /* Number of threads that have finished their part of the work in field `parallel`. */
+    /* Number of threads that have finished their part of the work that `parallel` describes. */
     _Atomic int64_t taken;
 };
 
@@ -50,7 +50,7 @@ typedef struct cgp__cpu_prepack {
     /* Return the size of the prepacked weights in bytes and set their layout; 0: this direction has
      * no prepacked weights. */
     int64_t (*bytes)(const cgp_kernel_spec *spec, int *layout);
-    /* Pack the weights, on a device that has `tiles`. */
+    /* Pack the weights. The device must have `tiles`. */
     void (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
                  uint16_t *to);
 } cgp__cpu_prepack;
@@ -87,9 +87,9 @@ bool cgp__cpu_has_cores(const cgp_device *device);
 cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out);
 void cgp__cpu_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 
-/* Functions of sums.c. sum_rows: set sum[c] to the sum of x[row, c] over all rows, or add this sum
- * to sum[c]. pass: copy `from` to `to`, or add `from` to `to`; `to` may be `from` or NULL. convert:
- * copy and convert to another type. */
+/* Functions of sums.c. sum_rows() sets sum[c] to the sum of x[row, c] over all rows, or adds this
+ * sum to sum[c]. pass() copies `from` to `to`, or adds `from` to `to`; `to` may be `from` or NULL.
+ * convert() copies an array and converts it to another type. */
 void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x, int64_t rows,
                        int64_t width, bool add);
 void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,
@@ -120,7 +120,8 @@ typedef struct cgp__cpu_call {
     const cgp_kernel_args *args;
 } cgp__cpu_call;
 
-/* Run the rows of all samples in parallel. A row has about `width` elements of work. */
+/* Process the rows of all samples in parallel. A row takes about as much work as `width`
+ * elements. */
 static inline void cgp__cpu_parallel_for_rows(const cgp_kernel *kernel, const cgp_kernel_args *args,
                                               int64_t width, cgp__range *range) {
     const cgp__cpu_call call = {kernel, args};

@@ -3,9 +3,9 @@
  *
  * OpenMP stores a number of threads for each calling thread (threads.c), so the owner thread sets
  * its number when it creates the device. OpenMP's threads inherit the owner's affinity. To pin a
- * device of T threads, the owner therefore sets its own affinity to T consecutive cores. The
- * threads start with the first kernel and end with the device. With LLVM's OpenMP library, they do
- * not end; they sleep until the next device uses them. */
+ * device of T threads, the owner therefore sets its own affinity to T consecutive cores. The first
+ * kernel starts the threads. When the device is destroyed, GCC's OpenMP library ends them, but in
+ * LLVM's library they sleep until the next device uses them. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"

@@ -52,7 +52,8 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* y = a + b */                                                                            \
     X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
             int64_t n))                                                                        \
-    /* y = a b or a - b; set dx[1], then dx[0], or add; dx[k] may be NULL, dy, the other dx */ \
+    /* y = a b or y = a - b; backward sets or adds dx[1], then dx[0]; dx[k] may be NULL, or    \
+     * alias dy or the other dx */                                                             \
     X(multiply, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(subtract, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(multiply_backward, (cgp_dtype type, void *const dx[2], const void *a, const void *b,     \
@@ -76,7 +77,8 @@ typedef struct cgp__winograd_row cgp__winograd_row;
                                  int64_t rows, int64_t width, bool add))                       \
     /* copy from one type to another */                                                        \
     X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
-    /* set sum[c] to the sum of x[row, c], or add; sums of 64 rows; rows are `stride` apart */ \
+    /* set sum[c] to the sum of x[row, c], or add this sum; rows are `stride` elements apart   \
+     * and are summed in blocks of 64 */                                                       \
     X(sum_rows, (float *sum, cgp_dtype type, const void *x, int64_t rows, int64_t width,       \
                  int64_t stride, bool add))                                                    \
     /* out[i] = a[i] . b[i], for vectors of `width` elements, `stride` apart */                \
@@ -131,9 +133,11 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* compute columns begin .. end - 1; begin is a multiple of CGP__GEMM_NR; packed_b: memory \
      * for two micro-panels [2, k, CGP__GEMM_NR], NULL if b is prepacked */                    \
     X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))    \
-    /* compute columns of a one-row block, no windows or taps; sums: as large as packed_b */   \
+    /* compute columns of a block with one row and without windows or taps; `sums` has the     \
+     * size of packed_b */                                                                     \
     X(gemv_columns, (const cgp__block *block, int64_t begin, int64_t end, float *sums))        \
-    /* transform x or dy to tiles (16 matrices, `matrix` elements apart), tiles to pixels */   \
+    /* transform x or dy to tiles, or tiles to pixels; the 16 elements of a tile are in 16     \
+     * matrices, `matrix` elements apart */                                                    \
     X(winograd_input, (float *to, int64_t matrix, const cgp__winograd_row *row))               \
     X(winograd_gradient, (float *to, int64_t matrix, const cgp__winograd_row *row))            \
     X(winograd_output, (const float *from, int64_t matrix,                                     \
@@ -141,7 +145,8 @@ typedef struct cgp__winograd_row cgp__winograd_row;
     /* compute U = G w G^T, rows begin .. end - 1 of k, as micro-panels of 16 matrices */      \
     X(winograd_weights, (float *to, int64_t matrix, const cgp__winograd_filter *filter,        \
                          int64_t begin, int64_t end))                                          \
-    /* set elements begin .. end - 1 of dw to G^T dU G, or add; dw's taps are `tap` apart */   \
+    /* set elements begin .. end - 1 of dw to G^T dU G, or add them; the taps of dw are        \
+     * `tap` elements apart */                                                                 \
     X(winograd_weights_back, (float *dw, int64_t tap, const float *from, int64_t matrix,       \
                               int64_t begin, int64_t end, bool add))                           \
     /* *sum = x . x, in double */                                                              \

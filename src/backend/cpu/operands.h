@@ -124,8 +124,8 @@ typedef struct cgp__cpu_columns {
     const void *x, *dy; /* operands; only backward has dy */
     const float *mean;
     const float *scale; /* weight x rstd */
-    const float *shift; /* forward: bias; backward: mean(dy), grouped: rstd mean(g) */
-    const float *slope; /* backward: -rstd mean(dy h), grouped: -rstd^2 mean(g h) */
+    const float *shift; /* forward: bias; backward: mean(dy) or, if grouped, rstd mean(g) */
+    const float *slope; /* backward: -rstd mean(dy h) or, if grouped, -rstd^2 mean(g h) */
     /* True for GROUP_NORM, in which the channels of a group share their means. (g is dy weight.) */
     bool grouped;
     /* The result, which is y or dx. dx may alias dy. If `add` is set, the gradient is added to

@@ -47,7 +47,7 @@ typedef void cgp__cpu_item(const void *work, int64_t item, int thread);
 
 /* Run items whose results are added in order. A free thread calls make() for the next item, and
  * then add() for the same item. The calls of add() run one at a time, in the order of items. A
- * thread takes no other item between the two calls, so buffers may be per thread. Allocates
+ * thread takes no other item between the two calls, so one buffer per thread is enough. Allocates
  * nothing. */
 void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item *make,
                                 cgp__cpu_item *add, const void *work);

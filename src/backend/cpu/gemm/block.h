@@ -41,7 +41,7 @@ typedef struct cgp__taps {
     int64_t depth;
     /* Elements from one tap to the next, and from one segment to the next. */
     int64_t tap, segment;
-    /* The part of each segment in the block: `length` elements of k, starting at `first`. */
+    /* The block uses `length` elements of k of each segment, starting at `first`. */
     int64_t first, length;
 } cgp__taps;
 
@@ -53,7 +53,7 @@ typedef struct cgp__cpu_prefetch {
 
 /* The part of a triangular product that may be skipped. In row i, on one side of column (`diagonal`
  * + i), either `c` is not needed or `a` is zero. If `b` is finite, the sums are bit-identical with
- * and without skipping. Products of the zeros with infinity or NaN are skipped too. */
+ * and without skipping. Skipping also leaves out products of these zeros with infinity or NaN. */
 typedef enum cgp__triangle {
     CGP__DENSE,   /* no triangle */
     CGP__C_UNTIL, /* `c` is needed up to the diagonal; after it, `c` may stay unwritten */
@@ -73,8 +73,8 @@ typedef struct cgp__block {
     const float *a;
     const float *rows_at;
     int64_t row;
-    /* True: rows of `a` that are read in place do not fit the cache. So the next micro-tile's rows
-     * are prefetched, instead of the entries of `prefetch`. */
+    /* True: rows of `a` are read in place and do not fit in the cache. So the next micro-tile's
+     * rows are prefetched, instead of the entries of `prefetch`. */
     bool streams;
     cgp__windows windows;
     cgp__matrix b;
@@ -96,7 +96,7 @@ typedef struct cgp__block {
     int64_t stride;
     /* [rows] Offset of each row, in elements. NULL: rows are `stride` apart. */
     const int64_t *c_rows, *from_rows;
-    /* Memory that the work after this block reads, in order. */
+    /* Memory that is read after this block has been computed, in the order of the reads. */
     const cgp__cpu_prefetch *prefetch;
     int n_prefetch;
 } cgp__block;

@@ -13,7 +13,8 @@
  * A packed block of `a` and two micro-panels of `b` fit a core's L2 cache. There is no loop over
  * blocks of columns, since NC = n. If the rows of `a` are contiguous f32, they are read in place,
  * and MC is larger. If `a` is bf16, or its columns are contiguous, it is packed. Matrix c is read
- * and written once per block of k. If c is bf16, partial sums stay in f32 until the last block.
+ * and written once per block of k. If c is bf16, partial sums are kept in f32 until the last block
+ * of k has been added.
  *
  * Threads divide the work in one of three ways, chosen by estimated time:
  *
@@ -64,9 +65,9 @@ static int64_t block_rows_limit(const cgp__gemm *gemm) {
     return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }
 
-/* Upper bounds for the size of a block, which grow with m and k. (The size itself does not always
- * grow: 513 rows are divided into smaller equal parts than 512 rows.) So a plan for one micro-batch
- * size serves all smaller sizes. */
+/* Upper bounds of the block size, which never decrease when m or k grows. (The block size itself
+ * may decrease: 513 rows are divided into smaller equal parts than 512 rows.) So a plan for one
+ * micro-batch size serves all smaller sizes. */
 static int64_t max_rows(int64_t m) {
     return cgp__min(cgp__ceil_div(m, CGP__GEMM_MR) * CGP__GEMM_MR, MC);
 }
@@ -263,14 +264,14 @@ static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, i
 
 /* --- threads by rows --- */
 
-/* The work if it is divided by rows: one thread computes all columns and all of k of a block of
- * rows. */
+/* A GEMM whose work is divided by rows. For each block of rows, one thread computes all columns,
+ * over the whole of k. */
 typedef struct row_blocks {
     cgp_device *device;
     const cgp__gemm *gemm;
     int64_t rows;
-    /* Thread 0's buffers; micro_panels is laid out as in a job. Each thread's part of `packed` and
-     * of `sums` holds `rows` rows. */
+    /* Thread 0's buffers; micro_panels has the same layout as in a job. Each thread's part of
+     * `packed` and of `sums` holds `rows` rows. */
     float *packed, *sums;
     char *micro_panels;
     int64_t bytes;
@@ -305,8 +306,9 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
 }
 
 /* These functions estimate the time of the busiest thread, in FMAs, for each way to divide the
- * work. By columns: if n is small, one thread may get all columns, and each block has a barrier. By
- * rows: each block packs b again. By k: there are few blocks to divide. */
+ * work. If it is divided by columns, each block needs a barrier, and one thread may get all columns
+ * if n is small. If it is divided by rows, each block packs b again. If it is divided by k, there
+ * are few blocks to divide. */
 static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR);
     const int64_t depth = cgp__gemm_depth(cgp__gemm_blocking_k(gemm));
@@ -371,7 +373,7 @@ static void make_sums(const void *work, int64_t item, int thread) {
     job j = job_of_thread(w, thread);
     cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     set_block(&j, w->device, g, 0, q, g->m, NULL, prefetch);
-    /* Prefetch this thread's next block, which comes after one block of each other thread. */
+    /* Prefetch this thread's next block. Each of the other threads has one block before it. */
     j.block.n_prefetch =
         prefetch_next(w->device, g, 0, q + (w->device->threads - 1) * depth, g->m, prefetch);
     j.block.from = (cgp__matrix){0};
@@ -399,8 +401,8 @@ static bool may_run_by_depth(const cgp__gemm *gemm) {
            gemm->m * gemm->n <= SMALL_C;
 }
 
-/* Run the GEMM with the work divided by rows or by k, and return true, if this is faster than
- * dividing the columns of each block. Otherwise do nothing and return false. */
+/* If dividing the work by rows or by k is faster than dividing the columns of each block, run the
+ * GEMM in this way and return true. Otherwise do nothing and return false. */
 static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
                       float *sums, char *micro_panels) {
     if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < CGP__GEMM_MIN_WORK) return false;

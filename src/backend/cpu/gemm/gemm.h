@@ -5,9 +5,9 @@
 
 #include "backend/cpu/gemm/block.h"
 
-/* Two values for f32. The first is the least work, in vector-by-scalar FMAs, for which it pays to
- * wake another thread. The second is the number of rows whose FMAs take as long as packing a
- * micro-panel. */
+/* Two limits for GEMMs in f32. The first is the least work, in vector-by-scalar FMAs, for which it
+ * pays to wake another thread. The second is the number of rows whose FMAs take as long as packing
+ * a micro-panel. */
 #define CGP__GEMM_MIN_WORK 200000
 #define CGP__GEMM_PACKING_ROWS 2
 
@@ -15,7 +15,7 @@
  * has contiguous columns and overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* If not 0, k is divided into blocks of the size that a GEMM of depth blocking_k >= k has; this
+    /* If not 0, blocks of k have the size that they have in a GEMM of depth blocking_k >= k. This
      * needs no larger workspace. If 0, the block size follows from k. */
     int64_t blocking_k;
     cgp__matrix a, b;
@@ -70,8 +70,8 @@ static inline int64_t cgp__gemm_depth(int64_t k) {
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads);
 
-/* Return the bytes of the packed micro-panels of a matrix b [k, n]: the same number for every
- * instruction set. */
+/* Return the bytes of the packed micro-panels of a matrix b [k, n]. The number is the same for
+ * every instruction set. */
 int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k);
 
 /* Run a GEMM on the threads of a device or, if `alone` is set, on the calling thread only. The

@@ -4,14 +4,14 @@
  *
  * The packed block of `a` stays in a core's L2 cache, while `b` is packed once per block and
  * streamed through the caches. The depth k is divided into equal parts of at most KC, which depend
- * on k alone. The sum of each part is added to the sums of earlier parts: in `c` or, if `c` is
- * bf16, in an f32 buffer until the last part. Threads pack row panels together. Then each takes
- * micro-panels of columns, with its own scratch.
+ * on k alone. The sum of each part is added to the sums of earlier parts in `c`. If `c` is bf16,
+ * the sums are kept in an f32 buffer before the last part is added. Threads pack row panels
+ * together. Then each thread takes micro-panels of columns, and uses its own scratch.
  *
  * If k is small, as in the weight gradient of a small micro-batch, most of the time goes into
- * reading and writing c. Memory access is faster along rows of c than down the 32 columns of a
- * micro-panel. In this case a packed block of `b` stays in the cache instead, and `a` is streamed
- * through the cache. */
+ * reading and writing c. This is faster along the rows of c than down the 32 columns of a
+ * micro-panel. So if k is small, a packed block of `b` stays in the cache instead, and `a` is
+ * streamed through the cache. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
@@ -21,7 +21,7 @@
 #define KC 1024
 _Static_assert(MC % SIDE == 0 && KC % SIDE == 0, "blocks are full tiles");
 
-/* The least work for which it pays to wake another thread, in products of 32 x 32 x 32. */
+/* The least work, in products of 32 x 32 x 32, for which it pays to wake another thread. */
 #define MIN_PARALLEL_WORK 500
 
 /* Minimum columns of a block of b if c is written along its rows. */

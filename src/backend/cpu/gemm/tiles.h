@@ -2,23 +2,23 @@
 /* tiles.h -- GEMM of bf16 by bf16, summed in f32. It uses AMX tiles or AVX512_BF16 vectors; the
  * results of the two are bit-identical.
  *
- * f32 operands are rounded to bf16 when they are packed. A sum starts at 0 and runs over k in a
- * block, in steps of 32:
+ * f32 operands are rounded to bf16 when they are packed. A sum starts at 0 and runs over the k
+ * indices of a block, in steps of 32:
  *
  *     even = sum of a[2 p] b[2 p]     odd = sum of a[2 p + 1] b[2 p + 1]     p = 0 .. 15, in order
  *     sum := sum + (even + odd)
  *
- * Then c = sum + bias + the value to which c is added. Each operation rounds to nearest even.
- * Denormal operands and results are 0, except in the last line if c is f32. The depth k is padded
- * with zeros. An element is thus a function of its row of `a`, its column of `b` and the value to
- * which it is added. */
+ * Then c = sum + bias + the value to which the product is added. Each operation rounds to nearest
+ * even. Denormal operands and results count as 0, except in the formula of c if c is f32. The depth
+ * k is padded with zeros. An element is thus a function of its row of `a`, its column of `b` and
+ * the value to which the product is added. */
 #ifndef CGP_SRC_CPU_TILES_H
 #define CGP_SRC_CPU_TILES_H
 
 #include "backend/cpu/gemm/block.h"
 
-/* Rows in a panel of `a`, columns in a micro-panel of `b`, and depth of a step. A panel times a
- * micro-panel gives 2 x 2 tiles of c. */
+/* Number of rows in a panel of `a`, of columns in a micro-panel of `b`, and of k indices in a step.
+ * A panel times a micro-panel gives 2 x 2 tiles of c. */
 #define CGP__TILE_SIDE 32
 /* Maximum depth of b that is packed at a time. */
 #define CGP__TILE_KC 512
@@ -78,8 +78,8 @@ typedef struct cgp__cpu_tiles {
     void (*columns)(const cgp__tile_block *block, int64_t begin, int64_t end, void *scratch);
 } cgp__cpu_tiles;
 
-/* Return the bytes of scratch for `rows` rows of a micro-panel: their sums, and the packed part of
- * the micro-panel. */
+/* Return the bytes of scratch for `rows` rows of a micro-panel. The scratch holds the sums of these
+ * rows, and the packed part of the micro-panel. */
 static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
     const int64_t side = CGP__TILE_SIDE, depth = cgp__min(k, CGP__TILE_KC);
     return cgp__ceil_div(rows, side) * side * side * (int64_t)sizeof(float) +
@@ -90,14 +90,14 @@ static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
 typedef struct cgp__tile_packing {
     const cgp__cpu_tiles *tiles;
     cgp__matrix b;
-    /* Lines of b along k, packed instead of the matrix `b` if lines.length > 0. */
+    /* If lines.length > 0, these lines of b along k are packed instead of the matrix `b`. */
     cgp__tile_lines lines;
     int64_t columns, k;
     uint16_t *to;
 } cgp__tile_packing;
 
-/* Return the bytes of packed b, in full micro-panels and steps. The size is the same for every
- * instruction set; the order of elements is not. */
+/* Return the bytes of packed b, which consists of full micro-panels and full steps. The size is the
+ * same for every instruction set; the order of elements is not. */
 int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k);
 
 /* Pack b on the threads of a device. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM over rows of columns. A column is a
- * channel, or one of several columns of a channel (ops/channel_norm.c).
+/* channel_norm.c -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM of a matrix. A column of the matrix is
+ * a channel, or one of several columns of a channel (ops/channel_norm.c).
  *
  *     y = (x - mean) scale + shift        dx = ((dy - shift) + (x - mean) slope) scale
  *     GROUP_NORM                          dx = (dy scale - shift) + (x - mean) slope
@@ -21,7 +21,7 @@
 #define BLOCK 32  /* rows of a block */
 #define CHUNK 512 /* columns of a chunk, whose sums fit the L1 cache */
 
-/* Some rows of a range of columns. The range has `width` columns, at most CHUNK. */
+/* `rows` rows of a range of columns. The range has `width` columns, at most CHUNK. */
 typedef struct block {
     const void *x, *dy;
     int64_t rows, width, stride;

@@ -13,9 +13,9 @@
  * The micro-kernel keeps the vector units busy and leaves the memory ports idle. So every few steps
  * of k it does other work, called an interleave. An interleave packs a part of the next micro-panel
  * of b, and prefetches the micro-panel after that and the next micro-tile of c. It also prefetches
- * the `a` of the next block. If a block is too large for the cache, it prefetches the rows of the
- * next micro-tile instead. An interleave runs only every few steps, because its main cost is the
- * test for other work.
+ * the `a` of the next block or, if a block is too large for the cache, the rows of the next
+ * micro-tile. An interleave runs only every few steps, because its main cost is the test for other
+ * work.
  *
  * For each block of k, an element of c is a chain of FMAs in order of k. The result is added to the
  * element's previous value. The chain depends only on the element's row of `a` and column of `b`.
@@ -363,8 +363,8 @@ static prefetch_stream prefetch_entry(const range *r, const cgp__cpu_prefetch *p
     return a;
 }
 
-/* Return the number of lines per interleave that is enough to prefetch all entries, limited by the
- * loads that may be in flight. */
+/* Return the number of lines that each interleave prefetches. It is large enough to prefetch all
+ * entries, unless this exceeds the number of loads that may be in flight. */
 static int64_t lines_at_a_time(const range *r) {
     const int64_t tiles = (r->end - r->first + NR - 1) / NR * r->tiles - r->block->n_prefetch;
     const int64_t calls = tiles > 0 ? tiles * r->interleaves : 0;
@@ -413,8 +413,8 @@ static bool clip(micro_tile *t) {
     return true;
 }
 
-/* Pack the remaining rows of b. Rows may remain in a triangle, because its micro-kernels have fewer
- * steps in which to pack. */
+/* Pack the remaining rows of b. Rows may remain if the product is triangular, because its
+ * micro-kernels then have fewer steps in which to pack. */
 static void finish_packing(pack_stream *pack) {
     pack->each = pack->left;
     FOR_TYPE(pack->type, pack_some, pack);

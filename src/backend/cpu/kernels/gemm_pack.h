@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_pack.h -- the GEMM's micro-tile, and packing of b into the micro-panels that it reads. */
+/* gemm_pack.h -- the size of the GEMM's micro-tile, and functions that pack b into micro-panels. */
 #ifndef CGP_SRC_CPU_GEMM_PACK_H
 #define CGP_SRC_CPU_GEMM_PACK_H
 

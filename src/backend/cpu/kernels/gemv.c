@@ -4,7 +4,7 @@
  *
  * b is read once, so memory bandwidth limits the speed, and packing would not pay. An element of c
  * is computed by the same chain as in gemm.c: FMAs over k in order, then the bias, then the value
- * to which the element is added.
+ * to which the product is added.
  *
  *     contiguous columns (a weight [out, in])   2 LANES columns at a time, loaded and transposed
  *     contiguous rows (a weight [in, out])      ROWS rows at a time, CHUNK sums in the L1 cache */

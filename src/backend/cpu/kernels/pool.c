@@ -3,9 +3,9 @@
  * down the columns, then across the columns.
  *
  *     sum, mean   t(w) = sum over rows of x
- *                 y(j) = sum over columns of t; mean: / pixels of the window
- *     back        t(j) = sum over i of dy(i, j); mean: / rows of window i
- *                 dx(w) = sum over j of t(j); mean: / columns of window j
+ *                 y(j) = sum over columns of t; the mean divides by the pixels of the window
+ *     back        t(j) = sum over i of dy(i, j); the mean divides each by the rows of window i
+ *                 dx(w) = sum over j of t(j); the mean divides each by the columns of window j
  *     maximum     t(w) = maximum, u(w) = kernel_width times the row of the maximum
  *                 y(j) = maximum of t; argmax = u + v
  *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
@@ -147,7 +147,7 @@ void CGP__CPU_NAME(pool_sum)(const cgp__cpu_pool *p, void *y, int64_t i) {
     CALL_TYPED(p->type, sum_row, p, y, i);
 }
 
-/* Handle the case of one window over the whole row and one channel, in which all pixels get the
+/* Handle the case of one channel and a single window that covers the whole row. All pixels get the
  * window's gradient t[0]. */
 INLINE void sum_back_whole(cgp_dtype type, const cgp__cpu_pool *p, void *dx, bool mean) {
     const side across = across_of(p->attributes);

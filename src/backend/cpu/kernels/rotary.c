@@ -4,9 +4,9 @@
  *
  *     y_a = a cos - b sin      y_b = b cos + a sin
  *
- * Cosines and sines are computed again for each row. A table would cost more time, because it takes
- * cache space. The cosines and sines of a row serve all heads of all samples. They are computed in
- * double with IEEE operations, and rounded once:
+ * Cosines and sines are computed again for each row. A table would be slower, because it would
+ * occupy space in the cache. The cosines and sines of a row serve all heads of all samples. They
+ * are computed in double with IEEE operations, and rounded once:
  *
  *     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)       cos r = 1 - r^2 / 2 + r^4 C(r^2)       Taylor, error < 3e-14

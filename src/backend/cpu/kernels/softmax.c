@@ -77,7 +77,7 @@ INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask,
     }
 }
 
-/* Set to zero the vectors that contain no column of the span, up to column `width`. */
+/* Set the vectors before column `width` to zero if they contain no column of the span. */
 static void row_clear(float *s, span x, int64_t width) {
     const vec zero = {0};
     for (int64_t j = 0; j < vector_of(x.begin); j += LANES)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c -- defines the table of the kernels for one instruction set. */
+/* table.c -- defines the kernel table of one instruction set. */
 #include "backend/cpu/kernels.h"
 
 #define TEXT_(text) #text

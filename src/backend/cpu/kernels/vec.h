@@ -161,7 +161,7 @@ INLINE hvec narrow(vec x) {
     return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);
 }
 
-/* Load the first n <= LANES bf16 elements. Only AVX-512 has masked loads for these. */
+/* Load the first n <= LANES bf16 elements. Only AVX-512 has masked loads of 16-bit elements. */
 INLINE hvec load_part_bf16(const uint16_t *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);

@@ -280,8 +280,8 @@ static void weights_of_rows(float *to, int64_t matrix, const cgp__winograd_filte
     }
 }
 
-/* Transform up to LANES rows of a filter whose rows are stored as columns, with the taps in reverse
- * order. */
+/* Transform up to LANES rows of a filter whose rows are stored as columns. The taps are read in
+ * reverse order. */
 static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_filter *f, int64_t p,
                                int64_t n) {
     for (int64_t column = 0; column < padded_columns(f->columns); column += LANES) {

@@ -21,7 +21,7 @@
  *             wide row 0                wide row 1                rest        width 12
  *
  * The workspace first holds the sums of each group of wide rows, in double, for columns 0 .. width
- * - 1. The factors of each column follow. Each set begins with a new group, and groups are added in
+ * - 1. The factors of each column follow. Each set begins in a new group, and groups are added in
  * order, so the bits of results depend only on the set. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/operands.h"
@@ -200,7 +200,7 @@ static void make_sums(const norm *w) {
     cgp__cpu_parallel_for(w->kernel->device, items, cgp__cpu_block_rows(each), sums_range, w);
 }
 
-/* Return the number of rows of x that copy `copy` of a group holds. */
+/* Return the number of rows of x in copy number `copy` of a group. */
 static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
     const bool last = group + 1 == l->groups;
     return cgp__min(l->group, l->wide - group * l->group) +

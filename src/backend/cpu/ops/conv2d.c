@@ -6,11 +6,11 @@
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * Windows are not copied one by one (no im2col). A block of output pixels works on a copy of its
- * input rows, in f32, padded with zeros (padded_rows.c). A window then consists of KH runs of KW *
- * in floats. The distances between the runs are the same for every pixel. The micro-kernel takes
- * the address of each row of `a` from a table: indirect convolution (Dukhan 2019,
- * arXiv:1907.02129).
+ * Windows are not copied one by one (no im2col). A block of output pixels is computed from a copy
+ * of its input rows, which is in f32 and padded with zeros (padded_rows.c). A window then consists
+ * of KH runs of KW * in floats. The distances between the runs are the same for every pixel. The
+ * micro-kernel takes the address of each row of `a` from a table: indirect convolution (Dukhan
+ * 2019, arXiv:1907.02129).
  *
  * With a stride of s, dx is computed by s x s GEMMs, one for each class of pixels (i mod s, j mod
  * s). The pixels of a class have the same taps of the kernel and read dy without gaps, so no GEMM
@@ -21,8 +21,8 @@
  * groups or a dilation. In bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW.
  * conv2d_winograd.c runs convolutions with a Winograd `tile`, if this is faster.
  *
- * Threads take blocks of pixels or ranges of columns. Each thread has its own padded rows. The
- * result is the same in both cases, because the division of k depends only on the size of k. */
+ * Threads take blocks of pixels or ranges of columns. The result is the same in both cases, because
+ * the division of k depends only on the size of k. Each thread has its own padded rows. */
 #include "backend/cpu/ops/conv2d.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/windows.h"
@@ -102,8 +102,8 @@ static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64
     block->taps.length = length;
 }
 
-/* Set the address of the sums. Until the last part of k, partial sums stay in the result or, if the
- * result is bf16, in a buffer. */
+/* Set the address of the sums. Before the last part of k is added, partial sums are kept in the
+ * result or, if the result is bf16, in a buffer. */
 static void set_c(cgp__block *block, const cgp__window_gemm *p, const buffers *r, bool first,
                   bool last) {
     const bool apart = has_sums(&p->positions, p->to.type);

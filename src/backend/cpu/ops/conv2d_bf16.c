@@ -5,8 +5,8 @@
  * defines, and k is divided as in gemm/tiles.c. The GEMM of dW divides k into blocks of pixels.
  * Padded rows are in bf16. Blocks of `a` are packed from these rows, one part of k at a time. A
  * step of 32 along k may cross from one run of a window to the next run. Operand b is packed once
- * and used for all blocks. Weights are packed at the start; dy is packed for each block of pixels
- * of dW. */
+ * and used for all blocks. Weights are packed at the start. For dW, dy is packed in each block of
+ * pixels. */
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/gemm/tiles.h"
 #include "backend/cpu/ops/windows.h"
@@ -16,7 +16,7 @@
 #define KC 1024
 /* Maximum rows of dW in a block. */
 #define MC 256
-/* The least work for which it pays to wake another thread, in products of 32 x 32 x 32. */
+/* The least work, in products of 32 x 32 x 32, for which it pays to wake another thread. */
 #define MIN_PARALLEL_WORK 500
 
 static int64_t round_up(int64_t n) {
@@ -57,7 +57,7 @@ static int64_t scratch_bytes(const cgp__output_positions *g) {
         cgp__tile_scratch_bytes(pixels_of(g, CGP__WINDOW_PIXELS), part_of(depth_of(g))));
 }
 
-/* Return the bytes of partial sums, which are f32 until the last part of k. */
+/* Return the bytes of the f32 partial sums, which exist until the last part of k is added. */
 static int64_t sums_bytes(const cgp__output_positions *g, int64_t columns) {
     if (depth_of(g) <= KC) return 0;
     return cgp__align_up(pixels_of(g, CGP__WINDOW_PIXELS) * columns * (int64_t)sizeof(float));

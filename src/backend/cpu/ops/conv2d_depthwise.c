@@ -113,7 +113,7 @@ static void input_rows(const void *work, int64_t begin, int64_t end, int thread)
         input_row(w, r / g->height, r % g->height, w->taps + thread * taps_of(g));
 }
 
-/* Return the number of elements whose work equals the work of a row of `width` pixels. */
+/* Return the work of a row of `width` pixels, as an equivalent number of elements. */
 static int64_t row_work(const cgp_op_windows *g, int64_t width) {
     return width * g->in * (1 + taps_of(g) / 4);
 }

@@ -2,9 +2,9 @@
 /* conv2d_weight.c -- the gradient of a convolution's weight in f32, as implicit GEMM: dW [KH KW in,
  * out] = (windows of x)^T dy.
  *
- * The gradient is summed over blocks of pixels in order. The pixels of a block are the k of a GEMM,
- * and their windows are in padded rows (padded_rows.c). Windows are packed from the padded rows as
- * blocks of `a`, whose rows correspond to rows of dW.
+ * The gradient is summed over blocks of pixels in order. The pixels of a block are the k indices of
+ * a GEMM, and their windows lie in padded rows (padded_rows.c). Windows are packed from the padded
+ * rows as blocks of `a`, whose rows correspond to rows of dW.
  *
  * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
  * to divide, so threads take blocks of pixels instead. Each thread has its own padded rows and its

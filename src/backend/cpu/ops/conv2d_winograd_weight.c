@@ -4,10 +4,10 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/winograd.h"
 
-/* The state of the computation of a weight gradient. dU is computed for some rows (channels of x)
- * at a time. With many tiles, the blocks of tiles are processed one after the other for each part
- * of the rows. With few tiles, V and Z are computed once, and then panels of rows are processed one
- * after the other. */
+/* State of the computation of a weight gradient. dU is computed in parts, each of some rows
+ * (channels of x). With many tiles, the blocks of tiles are processed one after the other for each
+ * part of the rows. With few tiles, V and Z are computed once, and then panels of rows are
+ * processed one after the other. */
 typedef struct weight_gradient {
     cgp_device *device;
     cgp__winograd_image x, dy;

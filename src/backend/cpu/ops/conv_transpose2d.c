@@ -48,7 +48,7 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
     return CGP_OK;
 }
 
-/* Return the workspace of the CONV2D direction that runs, in bytes. */
+/* Return the workspace size, in bytes, of the CONV2D direction that runs. */
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
     static const cgp_op_direction directions[CGP_OP_DIRECTIONS] = {
         [CGP_OP_FORWARD] = CGP_OP_BACKWARD_INPUT,

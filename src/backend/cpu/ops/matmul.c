@@ -4,16 +4,18 @@
  *
  *     da = dy b^T        db = a^T dy        or their transposes, to write along rows
  *
- * With many matrices, each thread takes matrices, with its own workspace. With few matrices, all
- * threads share each GEMM. Either way, an element is summed in the GEMM's order over blocks of k
- * (gemm.h). db is computed before da, because both may be gradients of the same value. */
+ * If there are many matrices, each thread computes whole matrices and has its own workspace. If
+ * there are few, all threads share each GEMM. Either way, an element is summed in the GEMM's order
+ * over blocks of k (gemm.h). db is computed before da, because both may be gradients of the same
+ * value. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 
-/* The least work for which it pays to wake another thread, in vector-by-scalar FMAs. */
+/* The least work, in vector-by-scalar FMAs, for which it pays to wake another thread. */
 #define MIN_PARALLEL_WORK 2000000
 
-/* An operand or a result: [rows, columns] in the product, and whether it is stored transposed. */
+/* An operand or a result of the product, of size [rows, columns]. If `transposed` is set, its
+ * transpose is stored. */
 typedef struct operand {
     const void *at;
     int64_t rows, columns;

@@ -93,8 +93,8 @@ const cgp__cpu_op cgp__cpu_mean[CGP_OP_DIRECTIONS] = {
 
 /* --- MAX_POOL backward: the argmax of each window, then the rows of dx ---
  *
- * The argmax and dx are computed for a block of rows at a time, so that the argmax, in the
- * workspace of a thread, stays in the cache. If a window lies in two blocks, its argmax is computed
+ * The argmax is in the workspace of a thread. It stays in the cache, because the argmax and dx are
+ * computed for one block of rows at a time. If a window lies in two blocks, its argmax is computed
  * for each of them, so an element's sum does not depend on where a block ends. */
 
 #define WINDOWS 65536 /* maximum number of windows x channels in a block, unless one row has more */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.h -- windows over images, run row by row, for pools and UPSAMPLE.
+/* pool.h -- processes windows over images row by row, for pools and UPSAMPLE.
  *
  *     large side   height x width           the pixels
  *     small side   out_height x out_width   one pixel for each window */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* windows.h -- the windows of a convolution for conv2d.c, conv2d_weight.c and conv2d_bf16.c, and
- * the functions of conv2d_winograd.c. A block of output pixels works on padded rows: a copy of its
- * input rows with zeros around them. */
+ * the functions of conv2d_winograd.c. A block of output pixels is computed from padded rows, which
+ * are a copy of its input rows with zeros around them. */
 #ifndef CGP_SRC_CPU_WINDOWS_H
 #define CGP_SRC_CPU_WINDOWS_H
 
@@ -9,8 +9,8 @@
 #include "backend/cpu/gemm/block.h"
 #include "backend/cpu/ops/conv2d.h"
 
-/* Maximum number of output pixels in a block. For y and dx, pixels are rows of c, so the number is
- * like MC. For dW, pixels are the k of the GEMM, so the number is like KC. */
+/* Maximum number of output pixels in a block. For y and dx, pixels are rows of c, so this number
+ * corresponds to MC. For dW, pixels are the k indices of the GEMM, so it corresponds to KC. */
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
 
@@ -81,7 +81,8 @@ typedef struct cgp__pixel_layout {
     int64_t image, row, pixel;
 } cgp__pixel_layout;
 
-/* A GEMM that sets c [pixels, columns] to windows b + bias, or adds to c. */
+/* A GEMM that sets c [pixels, columns] to windows times `b` plus bias, or adds this product to
+ * c. */
 typedef struct cgp__window_gemm {
     cgp_device *device;
     cgp__output_positions positions;

@@ -103,7 +103,7 @@ static inline cgp__winograd_row cgp__winograd_rows(const cgp__winograd_image *x,
 
 /* Divide one side of a filter (its rows or its columns) into equal parts, and return their size.
  * All parts but the last are full micro-panels. The size times `other`, the length of the other
- * side, fits CGP__WINOGRAD_PART. */
+ * side, is at most CGP__WINOGRAD_PART. */
 static inline int64_t cgp__winograd_part(int64_t side, int64_t other) {
     const int64_t fit = cgp__max(CGP__WINOGRAD_PART / other / CGP__GEMM_NR, 1) * CGP__GEMM_NR;
     const int64_t even = cgp__ceil_div(side, cgp__ceil_div(side, fit));

@@ -14,8 +14,8 @@
 /* Sums of 32 x 32 elements of c. */
 typedef float square[SIDE][SIDE];
 
-/* The prefetches of each step: for the part of b that is packed next, and for the square of c that
- * is stored next. */
+/* Each step prefetches from two streams: the part of b that is packed next, and the square of c
+ * that is stored next. */
 typedef struct prefetches {
     prefetch_stream b, c;
 } prefetches;
