@@ -123,8 +123,8 @@ const char *cgp__isa_name(cgp_isa isa) {
 
 /* --- lists --- */
 
-/* An item of a list. It stands for `count` devices, whose name is text .. end - 1. `next` is the
- * next item; NULL: this is the last item. */
+/* An item of a list. It stands for `count` devices of the same name, which is the text from `text`
+ * to `end` - 1. `next` is the next item; NULL: this is the last item. */
 typedef struct item {
     const char *text, *end, *next;
     int64_t count;

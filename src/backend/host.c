@@ -181,7 +181,7 @@ cgp_status cgp__custom_run(const cgp__host *host, const cgp_kernel_spec *spec,
     else
         bind_backward(&c, &run);
     recomputing = args->recomputing && spec->direction == CGP_OP_FORWARD;
-    (void)cgp_fail(CGP_OK, "%s", ""); /* this clears the message */
+    (void)cgp_fail(CGP_OK, "%s", ""); /* clear the message */
     const cgp_status status = cgp__op_run_of(c.node->op, spec->direction)(&run);
     recomputing = false;
     if (status == CGP_OK && run.loss) cgp__set_loss(args, loss);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c -- the registry of backends by name, which checks their tables. */
+/* registry.c -- stores the backends by name, and checks their tables. */
 #include "backend/registry.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* running_stats.h -- computes running statistics of BATCH_NORM on the host, for all backends.
  *
- *     forward of a micro-batch     collect     accumulator = the next state or, deferred,
+ *     forward of a micro-batch     collect     accumulator = the next state or, if deferred,
  *                                              the statistics of all micro-batches so far
  *     end of the step              commit      state = accumulator
  *

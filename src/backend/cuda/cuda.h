@@ -4,8 +4,8 @@
  *
  * The same sources make two plug-ins. nvcc builds `cuda`, for NVIDIA GPUs. The host compiler builds
  * `cuda-host`, which runs the kernels and a fake runtime (tests/fakes/cuda) on the host's cores.
- * `cuda-host` is slow and meant for tests. Its results are bit-identical to a GPU's results. The
- * only exceptions are the sums that tensor cores compute, which `cuda-host` only models.
+ * `cuda-host` is slow and meant for tests. Its results are bit-identical to a GPU's results, except
+ * for the sums that tensor cores compute, which `cuda-host` only models.
  *
  * All other results are fixed sequences of IEEE operations: FP contraction is off, fmaf() is called
  * where an FMA is meant, and math functions come from math.cuh. No result is accumulated by

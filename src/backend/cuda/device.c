@@ -13,7 +13,7 @@ const cgp_host *cgp__cuda_host;
 /* The ordinal that this thread has made current. */
 static _Thread_local int current = -1;
 
-/* The resources of the device that this thread has called last. */
+/* The resources of the device on which this thread last called a function. */
 static _Thread_local const cgp__cuda_resources *resources;
 
 const cgp__cuda_resources *cgp__cuda_current(void) {
@@ -89,7 +89,7 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 
 /* --- memory outside the plan --- */
 
-/* Bytes that devices of this process have allocated, for each ordinal. */
+/* Bytes that devices of this process have allocated on each ordinal. */
 static pthread_mutex_t allocated_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t allocated[CGP__CUDA_ORDINALS];
 

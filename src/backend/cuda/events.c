@@ -97,7 +97,8 @@ cgp_status cgp__cuda_event_wait(cgp_device *device, cgp_queue queue, cgp_event *
                            "wait for an event");
 }
 
-/* Make the stream `later` wait for the work that the stream `earlier` of the same device has. */
+/* Make the stream `later` wait for all work that has been enqueued on the stream `earlier` of the
+ * same device. */
 static cgp_status order(cgp_device *device, cudaStream_t later, cudaEvent_t event,
                         cudaStream_t earlier) {
     CGP__TRY_STATUS(cgp__cuda_set_device(device));

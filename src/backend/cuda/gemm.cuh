@@ -168,7 +168,7 @@ template <class S> __device__ static inline int row_of(int i) {
     return i / 4 * (4 * S::BM / S::TM) + 4 * first_row<S>() + i % 4;
 }
 
-/* Add the products for `left` k indices, but at most S::BK, to sums. */
+/* Add to `sums` the products for the next min(`left`, S::BK) k indices. */
 template <class S>
 __device__ static inline void multiply_panels(float (*sums)[S::TN], const quad *panels, int left) {
     const quad *x = panels + first_row<S>(), *y = panels + S::A_QUADS + first_column<S>();

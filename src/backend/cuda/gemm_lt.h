@@ -11,23 +11,23 @@
  * But libraries choose the split of k by the number of rows. So cuBLASLt gets no choice that
  * depends on this number: no reductions, a workspace of one size, and one algorithm for each n, k
  * and layout. cuBLASLt offers algorithms for ROWS rows. A device uses the first algorithm that
- * accepts all numbers of rows of the plan and passes this test on the device:
+ * accepts every number of rows in the plan and passes this test on the device:
  *
- * - Two runs with all rows give the same bits. Runs with subsets, odd numbers of rows and single
- *   rows give these bits too, whether they overwrite c or add to c. Terms cancel, so any other
- *   order of additions would change the bits.
+ * - Two runs with all rows give the same bits. Runs with subsets of the rows, odd numbers of rows
+ *   and single rows give these bits too, whether they overwrite c or add to c. Terms cancel, so any
+ *   other order of additions would change the bits.
  * - Rows of c are close to plain sums, whether they are written or added to the previous c.
  *
  * If no algorithm passes, or there is no library, the plug-in's own kernels compute the GEMM:
- * gemm_mma.cuh in bf16; for tf32, gemm.cuh, which computes in f32.
+ * gemm_mma.cuh in bf16, and gemm.cuh in tf32. The kernels of gemm.cuh compute in f32.
  *
  * In a weight's gradient, k is the number of rows. The guarantee for this gradient is weaker: equal
  * rows give equal bits at every position and in every run. This is enough, because cgpipe itself
- * adds micro-batches in order. One algorithm without reductions, used for all numbers of rows,
- * gives this guarantee, and the same test checks it.
+ * adds micro-batches in order. An algorithm without reductions gives this guarantee if it is used
+ * for all numbers of rows. The same test checks the guarantee.
  *
- * A device opens the library when it needs the first such GEMM, so the plug-in also loads on
- * machines without the library. The device chooses algorithms before the planned memory is
+ * A device opens the library when it first needs a GEMM in bf16 or tf32, so the plug-in also loads
+ * on machines without the library. The device chooses algorithms before the planned memory is
  * allocated (cgp__cuda_prepare()). */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
@@ -86,8 +86,9 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 /* Get the version of the library; 0: there is no library. */
 cgp_status cgp__cuda_lt_version(size_t *version);
 
-/* Announce that kernels will be created for this GEMM, which has the rows of `samples` samples, and
- * for all smaller numbers of samples. The algorithm must accept all these numbers of rows. */
+/* Announce that kernels will be created for this GEMM with the rows of `samples` samples, and with
+ * the rows of any smaller number of samples. The algorithm must accept all these numbers of
+ * rows. */
 cgp_status cgp__cuda_lt_announce(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                  int64_t samples);
 /* Choose the algorithm of a GEMM, unless it has already been chosen. */
@@ -106,7 +107,8 @@ int64_t cgp__cuda_prepacked_bytes(const cgp_kernel_spec *spec);
 cudaError_t cgp__cuda_prepack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
                               cudaStream_t stream);
 
-/* Get the LINEAR that a pointwise CONV2D equals. Return false if the CONV2D is not pointwise. */
+/* Get the LINEAR that is equivalent to a pointwise CONV2D. Return false if the CONV2D is not
+ * pointwise. */
 bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 
 /* --- kernels of the algorithm test (gemm_lt.cu) --- */

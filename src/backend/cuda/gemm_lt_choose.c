@@ -30,8 +30,8 @@ static int64_t factor_of(const cgp__cuda_gemm_problem *p) {
     return p->tf32 ? 4 : 2;
 }
 
-/* Return the number of rows of the test. With so many rows, a GEMM fills a GPU more than once, but
- * c has at most 128 MiB. The emulation on the host has neither tiles nor waves, so few rows are
+/* Return the number of rows of the test. With this many rows, a GEMM fills a GPU more than once,
+ * but c has at most 128 MiB. The emulation on the host has neither tiles nor waves, so few rows are
  * enough for it. */
 static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #ifdef CGP_CUDA_HOST

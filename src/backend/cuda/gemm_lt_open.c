@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_lt_open.c -- finds and opens cuBLASLt. The environment variable CGP_CUBLASLT names the
- * library's file, or is `off` for no library. By default, the library must have the major version
- * of the headers. It is looked up on the loader's path and in the directories of CGP_CUBLASLT_DIRS.
- * The Python package sets these directories. */
+ * library's file, or is `off`, which disables the library. If the variable is not set, the library
+ * is looked up on the loader's path and in the directories of CGP_CUBLASLT_DIRS, which the Python
+ * package sets. The library must have the same major version as the headers. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 

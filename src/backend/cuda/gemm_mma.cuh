@@ -141,8 +141,7 @@ template <class S, int OUTER, class Operand> struct mma_panel {
     /* Load a panel of an operand whose vectors are not aligned, element by element. */
     __device__ void load_elements(bf16 *at, const Operand &x, int k) const {
         int first = (ALONG_K ? k : outer) + column();
-        /* Keep the places of columns across k out of registers, where the compiler would keep them
-         * for all k. */
+        /* Stop the compiler from holding the column offsets of all k in registers. */
         asm volatile("" : "+r"(first));
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {

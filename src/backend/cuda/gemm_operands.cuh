@@ -7,7 +7,8 @@
  * of type across_k run across k.
  *
  * k is divided into ranges, which do not depend on m, n or the GPU. The sum of a range begins at
- * zero. The bias and c's previous value are added to range 0, and then the other ranges in order:
+ * zero. The bias and c's previous value are added to range 0. Then the sums of the other ranges are
+ * added in order:
  *
  *     c = range 2 + (range 1 + ((range 0 + bias) + previous))
  *
@@ -188,7 +189,8 @@ template <class Rows, class T> struct output {
     bool add;
     /* True: every row is aligned for the stores of an epilogue. Set at the launch. */
     bool vectors;
-    /* [m, n] partial sums of a bf16 c after a k range; NULL: they stay in registers. */
+    /* [m, n] If c is bf16, its partial sums after a k range. NULL: partial sums stay in
+     * registers. */
     float *partials;
 };
 
@@ -211,10 +213,10 @@ __device__ static inline float epilogue_element(const output<Rows, T> &c, bool f
 
 /* --- serial split-K --- */
 
-/* The semaphores are a counter of started thread blocks, followed by the next k range to add for
- * each tile. A thread block takes its number when it starts. So all thread blocks with lower
- * numbers have started, in whatever order the GPU schedules thread blocks, and a wait cannot
- * deadlock.
+/* The first semaphore counts the thread blocks that have started. It is followed by one semaphore
+ * per tile, which holds the number of the next k range to add. A thread block takes its number from
+ * the counter when it starts. So all thread blocks with lower numbers have started, in whatever
+ * order the GPU schedules thread blocks, and a wait cannot deadlock.
  *
  * All semaphores are 0 before and after a launch. The counter wraps around at the last number, and
  * the last k range of a tile resets the tile's semaphore. */

@@ -95,7 +95,7 @@ __device__ static inline void copy_float_async(float *to, const float *from, boo
 #endif
 }
 
-/* Form a group of the copies that this thread has started since its last group. */
+/* Put all copies that this thread has started since its last group into a new group. */
 __device__ static inline void commit_copies() {
 #ifdef CGP_CUDA_HOST
     cgp__shim_copy_commit();

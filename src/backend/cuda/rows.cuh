@@ -28,8 +28,8 @@ __device__ static inline float sum_lanes(float sum) {
     return sum;
 }
 
-/* Launch `several`, whose thread blocks have SUM_ROWS rows each; if rows are few, launch `one`,
- * whose thread blocks have one row each, so that more SMs have work. */
+/* If there are few rows, launch `one`, whose thread blocks have one row each, so that more SMs have
+ * work. Otherwise launch `several`, whose thread blocks have SUM_ROWS rows each. */
 template <class... P, class... A>
 static inline cudaError_t launch_rows(void (*several)(P...), void (*one)(P...), int64_t rows,
                                       cudaStream_t stream, A... arguments) {

@@ -18,7 +18,7 @@ struct running_stats {
     int32_t *tracked;
     double *accumulator; /* NULL: statistics are not collected */
     char *log;           /* NULL: statistics go to the accumulator */
-    int64_t log_bytes;   /* distance of entries in the log */
+    int64_t log_bytes;   /* distance between two entries in the log, in bytes */
     int64_t channels;
     float momentum;
     bool first, deferred;

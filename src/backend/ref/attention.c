@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- y = softmax(scale q k^T) v per head, with the recomputation of FlashAttention's
- * backward (Dao et al. 2022, arXiv:2205.14135). Reference kernels. Each key/value head serves a
- * group of query heads.
+/* attention.c -- y = softmax(scale q k^T) v per head. Backward recomputes the scores, as in
+ * FlashAttention (Dao et al. 2022, arXiv:2205.14135). Reference kernels. Each key/value head serves
+ * a group of query heads.
  *
  *     s[t, j] = q[t] k[j], first(t) <= j < end(t)
  *     max[t] = max_j s[t, j]             log_sum[t] = log sum_j exp(scale (s - max))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c -- the `ref` backend: plain loops with double sums, with which the results of every
- * other backend are compared. It has one thread and host memory. A kernel consists of a spec and a
- * function. */
+/* backend.c -- the `ref` backend: plain loops that compute sums in double. Tests compare the
+ * results of every other backend with those of `ref`. The backend has one thread and uses host
+ * memory. A kernel consists of a spec and a function. */
 #include "backend/device_names.h"
 #include "backend/host.h"
 #include "backend/ref/ref.h"

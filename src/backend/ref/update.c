@@ -10,7 +10,6 @@
  *     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
  *     p -= lr / correction1  m / (sqrt(v) / correction2_sqrt + eps)
  *
- *
  * Adam: g += weight_decay p; then like AdamW without decay.
  *
  * RMSprop, PyTorch's form:

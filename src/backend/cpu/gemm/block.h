@@ -5,7 +5,7 @@
 
 #include "backend/cpu/kernels.h"
 
-/* A matrix of f32 or bf16; `at` is element [0, 0]. */
+/* A matrix of f32 or bf16; `at` points to element [0, 0]. */
 typedef struct cgp__matrix {
     cgp_dtype type;
     const void *at;

@@ -19,7 +19,7 @@
 #include "backend/cpu/operands.h"
 
 #define BLOCK 32  /* rows of a block */
-#define CHUNK 512 /* columns of a chunk, whose sums fit the L1 cache */
+#define CHUNK 512 /* number of columns whose sums fit in the L1 cache */
 
 /* `rows` rows of a range of columns. The range has `width` columns, at most CHUNK. */
 typedef struct block {

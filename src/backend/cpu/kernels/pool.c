@@ -7,7 +7,7 @@
  *     back        t(j) = sum over i of dy(i, j); the mean divides each by the rows of window i
  *                 dx(w) = sum over j of t(j); the mean divides each by the columns of window j
  *     maximum     t(w) = maximum, u(w) = kernel_width times the row of the maximum
- *                 y(j) = maximum of t; argmax = u + v
+ *                 y(j) = maximum of t; argmax = u + column of the maximum in the window
  *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
  *
  * Among equal elements, the first in row order is the maximum; a NaN counts as larger than all

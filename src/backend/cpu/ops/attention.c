@@ -88,8 +88,8 @@ static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->tile * z->s * (int64_t)sizeof(float));
 }
 
-/* Return the largest workspace, in bytes, of a tile's GEMMs, which compute S and dP, y and dq, and
- * dk and dv. */
+/* Return the largest workspace, in bytes, of the GEMMs of a tile. They compute S or dP, y or dq,
+ * and dk or dv. */
 static int64_t gemm_bytes(const sizes *z) {
     const bool bf16 = z->type == CGP_BF16;
     const int64_t columns = cgp__max(z->depth, z->width);

@@ -45,8 +45,8 @@ typedef struct pixel_block {
     bool add;
     /* x and dy of the block to prefetch. */
     cgp__cpu_prefetch prefetch[2];
-    /* Size of an item: its number of rows of dW, which are in one segment, and its number of
-     * micro-panels of columns. */
+    /* Size of an item. Its `rows` rows of dW are in one segment, and its columns are `micro_panels`
+     * micro-panels. */
     int64_t rows, micro_panels;
     /* Thread 0's buffers of `bytes` bytes; the buffers of the other threads follow. */
     char *buffers;

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(S::THREADS) forward_tile(attention<T> a) {
 
 /* --- backward --- */
 
-/* Compute delta: one warp for each row of a head. */
+/* Compute delta. One warp computes the delta of one row of a head. */
 template <class T> __global__ static void rows_delta(attention<T> a) {
     const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     const int64_t line = i / a.rows, row = i % a.rows;
@@ -102,7 +102,7 @@ __device__ static inline void probabilities(const attention<T> &a, const head<T>
     }
 }
 
-/* Replace s by p keep and dp by ds. Called after probabilities(). */
+/* Replace s by p * keep (probabilities after dropout), and dp by ds. Call probabilities() first. */
 template <class S, class T>
 __device__ static inline void softmax_backward(const attention<T> &a, const head<T> &h,
                                                int query, int key, float (*s)[4],
@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(S::THREADS) queries_tile(attention<T> a) {
     put_rows<COLUMNS, S>(h, a.q.dx + h.q_at, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
 }
 
-/* Compute dv and dk. A thread owns the same elements of both. If dv and dk are the same gradient,
- * dv is written first. R is the shape of the rows of dv and dk. */
+/* Compute dv and dk. A thread computes the same elements of both. If dv and dk are the same
+ * gradient, dv is written first. R is the shape of the rows of dv and dk. */
 template <int COLUMNS, class S, class R, class T>
 __global__ void __launch_bounds__(S::THREADS) keys_tile(attention<T> a) {
     static_assert((int)S::THREADS == (int)R::THREADS && (int)S::BN == (int)R::BM, "one tile");

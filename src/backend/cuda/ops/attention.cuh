@@ -109,9 +109,9 @@ __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_
     h->dy = {a.dy + h->y_at, a.y_stride, a.rows, a.v.columns, a.dy_quads};
 }
 
-/* Set the head and tile of a thread block. The grid covers all tiles of the `length` rows of the
- * query heads 0, `step`, 2 `step` ..; a tile has `rows` rows. `reversed`: the last tiles, which may
- * have the most keys, run first. */
+/* Set the head and tile of a thread block. The grid covers the query heads 0, `step`, 2 * `step`,
+ * ... A head has `length` rows, which are divided into tiles of `rows` rows. `reversed`: the last
+ * tiles, which may have the most keys, run first. */
 template <class T>
 __device__ static inline void find_head(head<T> *h, const attention<T> &a, int length, int step,
                                         int columns, bool reversed, int rows = TILE) {
@@ -280,7 +280,8 @@ __device__ static inline float softmax_row(float *s, seen visible, float scale, 
     return factor;
 }
 
-/* Replace s by p keep in the tile whose first key is `key`; rescale y. */
+/* Replace s by p * keep in the tile whose first key is `key`, and rescale y. The factor `keep` is
+ * the dropout factor. */
 template <int COLUMNS, class S = scores, class T>
 __device__ static inline void softmax_tile(const attention<T> &a, const head<T> &h, int key,
                                            float (*s)[4], float (*y)[COLUMNS / 16], float *max,

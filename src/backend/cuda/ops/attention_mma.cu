@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_mma.cu -- FlashAttention-2 (Dao 2023, arXiv:2307.08691) in bf16 on tensor cores.
- * attention.cu has the formulas. Operands of an mma are bf16, so p keep and ds are rounded to bf16.
+ * attention.cu has the formulas. Operands of an mma are bf16, so p * keep and ds are rounded to
+ * bf16.
  *
  *     forward, dq    a warp has 16 queries; tiles of 64 keys pass through shared memory
  *     dk, dv         a warp has 16 keys; tiles of queries of each head in the group pass through it
@@ -54,7 +55,7 @@ __device__ static inline query_stats stats_of(const attention<bf16> &a, int64_t 
     return {a.max[saved + query], a.log_sum[saved + query], a.delta[saved + query]};
 }
 
-/* Replace s by p keep, and dp by ds. A masked s is -inf. */
+/* Replace s by p * keep (a probability after dropout), and dp by ds. A masked s is -inf. */
 __device__ static inline void softmax_backward(float *s, float *dp, float keep, float scale,
                                                const query_stats &of) {
     const float p = exp_or_zero(scale * (*s - of.max) - of.log_sum);
@@ -230,8 +231,8 @@ __device__ static inline void load_queries(keys_shared<D> *shared, int half,
         to.of[row] = stats_of(a, h.saved + (int64_t)other * a.rows, query + row);
 }
 
-/* Compute dv and dk. A thread owns the same elements of both. If dv and dk are the same gradient,
- * dv is written first. */
+/* Compute dv and dk. A thread computes the same elements of both. If dv and dk are the same
+ * gradient, dv is written first. */
 template <int D> __global__ void __launch_bounds__(MMA_THREADS) keys_mma(attention<bf16> a) {
     enum { N = QUERY_STEP<D> / MMA_N };
     DYNAMIC_SHARED(keys_shared<D>, shared);

@@ -249,7 +249,8 @@ __device__ static inline float softmax_row(float (&s)[TILE / MMA_N][4], int i, f
 /* Results of the lane's two rows. */
 template <int D> struct forward_rows { float y[D / MMA_N][4], max[2], sum[2]; };
 
-/* Replace s by p keep in the tile whose first key is `key`; rescale y. */
+/* Replace s by p * keep in the tile whose first key is `key`, and rescale y. The factor `keep` is
+ * the dropout factor. */
 template <int D>
 __device__ static inline void softmax_tile(const attention<bf16> &a, const head<bf16> &h,
                                            int key, float (&s)[TILE / MMA_N][4],

@@ -30,8 +30,8 @@
 
 constexpr int WIDE = 256;      /* maximum number of elements of a wide row that is made of several
                                 * rows */
-constexpr int CHUNK = 512;     /* GROUP is divided by the width of a wide row, but at most by
-                                * CHUNK */
+constexpr int CHUNK = 512;     /* a group has GROUP / min(width, CHUNK) wide rows, rounded up;
+                                * `width` is the width of a wide row */
 constexpr int GROUP = 131072;  /* approximate number of elements of a group */
 constexpr int WARP = 32;       /* number of columns or channels of a thread block */
 constexpr int BLOCK_ROWS = 32; /* number of wide rows of a block, which is summed in float */

@@ -17,10 +17,10 @@
  * the input gradient of that convolution from x, then adds the bias. dx is that convolution applied
  * to dy. dW is the weight gradient of that convolution, with x and dy exchanged.
  *
- * In f32, the k ranges are the blocks of k of the cpu backend, at most 512 deep. A range consists
- * of full segments of windows, or is one of the equal parts of a segment. For dW, a range consists
- * of full rows of pixels, or is one of the equal parts of a row. In bf16, tensor cores multiply;
- * they read prepacked weights, which are bf16 copies (gemm_mma.cuh). */
+ * In f32, k is split into ranges of at most 512, as in the cpu backend. A range is either several
+ * whole segments (a segment is a row of a window) or one of the equal parts of a segment. For dW, a
+ * range is either several whole rows of pixels or one of the equal parts of a row. In bf16, tensor
+ * cores multiply; they read prepacked weights, which are bf16 copies (gemm_mma.cuh). */
 #include "backend/convolution.h"
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/gemm_mma.cuh"

@@ -3,9 +3,10 @@
  *
  * Backward sorts the rows by id, and rows with equal ids by row number, with a stable LSD radix
  * sort (Knuth, The Art of Computer Programming 3, 5.2.5) in one thread block. The sort takes
- * O(rows) time for each digit (4 bits) of the largest id. Then the thread block of an id's first
- * row owns the id's row of dweight, and adds all rows with this id in order. Rows of dweight
- * without an id are only cleared, in the first micro-batch. */
+ * O(rows) time for each digit (4 bits) of the largest id. After the sort, all rows of dy with the
+ * same id are consecutive. The thread block of the first of them adds them in order to the row of
+ * dweight that the id selects. Rows of dweight that no id selects are only cleared, in the first
+ * micro-batch. */
 #include "backend/cuda/map.cuh"
 
 enum { EMBEDDING_BLOCK = 128, SORTERS = 512, DIGIT_BITS = 4, DIGITS = 1 << DIGIT_BITS };
@@ -132,8 +133,8 @@ __device__ static inline int64_t end_of_id(const keyed *sorted, int64_t at, int6
     return end;
 }
 
-/* Sort the rows in `passes` passes, which write alternately to `first` and `second`. The places
- * replace the input of the last pass. */
+/* Sort the rows in `passes` passes, which write alternately to `first` and `second`. The places are
+ * written to the one of these arrays that does not hold the sorted rows. */
 __global__ void __launch_bounds__(SORTERS)
     sort_rows(keyed *first, keyed *second, const int32_t *ids, int64_t rows, int passes) {
     __shared__ counters counts;

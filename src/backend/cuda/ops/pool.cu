@@ -5,8 +5,8 @@
  *     mean      y = sum over columns of (sum over rows of x) / pixels of the window
  *     back      dx = sum over columns j of
  *                    (sum over rows i of dy(i, j) / rows of window i) / columns of window j
- *     maximum   y = the first maximum by rows; a NaN is larger than any number
- *     back      dx = sum, by rows, of dy(i, j) over the windows whose maximum is this pixel
+ *     maximum   y = the first maximum in row order; a NaN is larger than any number
+ *     back      dx = sum, in row order, of dy(i, j) over windows whose maximum is this pixel
  *
  * Results, and the order in which sums are added, are the same as in `cpu`. Backward of MAX_POOL
  * stores the argmax of all windows in its workspace. */
