@@ -10,7 +10,7 @@
 
 /* A kernel may have DEFAULT_SHARED bytes of shared memory, or more if the kernel's attribute on the
  * device allows this. A kernel with dynamic shared memory has at most STATIC_SHARED bytes of static
- * shared memory, which tests/cuda/test_cuda_nvcc.sh checks. */
+ * shared memory; tests/cuda/test_cuda_nvcc.sh checks this limit. */
 enum { DEFAULT_SHARED = 48 << 10, STATIC_SHARED = 1 << 10 };
 
 /* Enqueue a kernel with `shared` bytes of dynamic shared memory; arguments are converted to the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- a CUDA device with its streams and memory, and failure messages, which name the
- * failed call. hardware.c describes GPUs before a device exists. */
+/* device.c -- a CUDA device with its streams and memory, and its failure messages. A failure
+ * message names the failed call. hardware.c describes GPUs before a device exists. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 

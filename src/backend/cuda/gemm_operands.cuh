@@ -3,8 +3,8 @@
  * in CUDA" and cutlass/semaphore.h), for gemm.cuh and gemm_mma.cuh.
  *
  * Operands `a` and `b` are read as rows of contiguous elements. The rows belong to a matrix or to
- * image windows (windows.cuh). The stored rows of an operand of type along_k run along k, and those
- * of type across_k run across k.
+ * image windows (windows.cuh). The stored rows of an operand run along k if its type is along_k,
+ * and across k if its type is across_k.
  *
  * k is divided into ranges, which do not depend on m, n or the GPU. The sum of a range begins at
  * zero. The bias and c's previous value are added to range 0. Then the sums of the other ranges are

@@ -44,8 +44,8 @@ __device__ static inline uint32_t shared_address(const void *at) {
 #endif
 
 /* Load four matrices of 8 x 8 bf16 from shared memory. Lane 8 i + r passes the address of row r of
- * matrix i, which must be a multiple of 16 bytes. Lane l gets elements t and t + 1 of row g of
- * matrix i in to[i]. Before another thread overwrites the rows, a barrier is needed. */
+ * matrix i. The address must be a multiple of 16 bytes. Lane l gets elements t and t + 1 of row g
+ * of matrix i in to[i]. Before another thread overwrites the rows, a barrier is needed. */
 __device__ static inline void ldmatrix(uint32_t (&to)[4], const bf16 *row) {
 #ifdef CGP_CUDA_HOST
     cgp__shim_ldmatrix(to, row, false);
@@ -138,9 +138,9 @@ __device__ static inline int lane() {
     return (int)threadIdx.x % MMA_WARP;
 }
 
-/* Return this lane's address for ldmatrix of a block of 16 x 16 at (row, column) of a tile, whose
- * rows are STRIDE elements apart. If DOWN is true, matrix 1 is the lower left quarter of the block,
- * otherwise the upper right quarter. */
+/* Return the address that this lane passes to ldmatrix to load the block of 16 x 16 at (row,
+ * column) of a tile. Rows of the tile are STRIDE elements apart. If DOWN is true, matrix 1 is the
+ * lower left quarter of the block, otherwise the upper right quarter. */
 template <int STRIDE, bool DOWN>
 __device__ static inline const bf16 *matrix_row(const bf16 *tile, int row, int column) {
     const int odd = lane() / 8 % 2 * 8, high = lane() / 16 * 8;

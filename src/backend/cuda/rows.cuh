@@ -52,8 +52,8 @@ template <int arrays, int ROWS> struct row_tile {
     float at[arrays][ROWS][columns + LANES];
 };
 
-/* Access to the rows of a thread block through a tile, which holds some of their columns. If the
- * tile can hold all columns, they are loaded only once. load(v, r, c) sets v to the values of
+/* Access to the rows of a thread block through a tile. The tile holds some columns of these rows.
+ * If it can hold all columns, they are loaded only once. load(v, r, c) sets v to the values of
  * column c of row r. */
 template <int arrays, int ROWS, class Load> struct held_rows {
     row_tile<arrays, ROWS> &tile;
@@ -81,8 +81,9 @@ template <int arrays, int ROWS, class Load> struct held_rows {
         }
     }
 
-    /* Load as many columns, starting at `begin`, as the tile can hold, unless it already holds
-     * them. Return their number. All threads must call this function. */
+    /* Load as many columns as the tile can hold, starting at column `begin`. Load nothing if the
+     * tile already holds these columns. Return their number. All threads must call this
+     * function. */
     __device__ int hold(int64_t begin) {
         const int64_t left = width - begin;
         const int columns = left < tile.columns ? (int)left : (int)tile.columns;

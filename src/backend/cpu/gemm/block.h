@@ -20,8 +20,8 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
     return x;
 }
 
-/* These numbers are multiples of MR and NR of every instruction set, so blocks of these sizes
- * consist of full micro-panels on every instruction set. */
+/* For every instruction set, CGP__GEMM_MR is a multiple of MR and CGP__GEMM_NR is a multiple of NR.
+ * So blocks of these sizes consist of full micro-panels. */
 #define CGP__GEMM_MR 16
 #define CGP__GEMM_NR 48
 

@@ -18,12 +18,12 @@
  *
  * Threads divide the work in one of three ways, chosen by estimated time:
  *
- * - by columns: all threads together pack a block of `a`; then each thread takes micro-panels of
- *   `b`, for which it has its own buffer;
- * - by rows, if n is small: each thread takes blocks of rows with all columns and all of k, with
- *   one barrier at the end;
- * - by k, if m and n are small: each thread takes blocks of k with its own sums, which are added to
- *   `c` in order of k. */
+ * - By columns: all threads together pack a block of `a`. Then each thread takes micro-panels of
+ *   `b`, which it packs into its own buffer.
+ * - By rows, if n is small: each thread takes blocks of rows and computes all of their columns over
+ *   the whole of k. There is one barrier, at the end.
+ * - By k, if m and n are small: each thread takes blocks of k and computes its own sums. The sums
+ *   are added to `c` in order of k. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm/gemm.h"
 

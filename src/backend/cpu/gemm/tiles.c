@@ -3,9 +3,9 @@
  * by KC of k, times all of `b`.
  *
  * The packed block of `a` stays in a core's L2 cache, while `b` is packed once per block and
- * streamed through the caches. The depth k is divided into equal parts of at most KC, which depend
- * on k alone. The sum of each part is added to the sums of earlier parts in `c`. If `c` is bf16,
- * the sums are kept in an f32 buffer before the last part is added. Threads pack row panels
+ * streamed through the caches. The depth k is divided into equal parts of at most KC. This division
+ * depends on k alone. The sum of each part is added to the sums of earlier parts in `c`. If `c` is
+ * bf16, the sums are kept in an f32 buffer before the last part is added. Threads pack row panels
  * together. Then each thread takes micro-panels of columns, and uses its own scratch.
  *
  * If k is small, as in the weight gradient of a small micro-batch, most of the time goes into

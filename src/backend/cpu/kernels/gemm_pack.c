@@ -32,8 +32,8 @@ INLINE int64_t rows_there(int64_t rows, int64_t i) {
     return rows - i < 0 ? 0 : rows - i < LANES ? rows - i : LANES;
 }
 
-/* Return the number of rows including the padding of the last micro-panel, which is a multiple of
- * LANES. */
+/* Return the number of rows, including the padding of the last micro-panel. This number is a
+ * multiple of LANES. */
 INLINE int64_t padded_rows(int64_t rows) {
     return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
 }

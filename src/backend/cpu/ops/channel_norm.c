@@ -104,8 +104,9 @@ typedef struct norm {
     bool backward;
 } norm;
 
-/* Return the number of columns of an item. It is small enough for four items per thread, which
- * matters because all rows of a small image are in a single group. */
+/* Return the number of columns of an item. If there are several threads, items are narrow enough
+ * for about four items per thread. Groups alone may be too few, because all rows of a small image
+ * are in a single group. */
 static int64_t columns_at_once(const layout *l, int threads) {
     const int64_t want = cgp__ceil_div(4 * (int64_t)threads, l->sets * cgp__max(l->groups, 1));
     const int64_t even = cgp__ceil_div(cgp__ceil_div(l->width, want), MIN_COLUMNS) * MIN_COLUMNS;

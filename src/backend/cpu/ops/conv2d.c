@@ -171,8 +171,9 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Return the number of runs in a block, which is at least half of the number that fits. The number
- * is chosen so that the busiest thread multiplies and packs the fewest rows of micro-panels. */
+/* Return the number of runs in a block. It is at least half of the number in the largest equal
+ * blocks that fit. It is chosen so that the busiest thread multiplies and packs the fewest rows of
+ * micro-panels. */
 static int64_t runs_at_once(const cgp__output_positions *g, int64_t panels, int threads) {
     const int64_t all = cgp__output_runs(g),
                   most = cgp__output_runs_per_block(g, CGP__WINDOW_PIXELS);

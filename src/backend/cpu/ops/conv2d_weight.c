@@ -6,10 +6,10 @@
  * a GEMM, and their windows lie in padded rows (padded_rows.c). Windows are packed from the padded
  * rows as blocks of `a`, whose rows correspond to rows of dW.
  *
- * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
- * to divide, so threads take blocks of pixels instead. Each thread has its own padded rows and its
- * own sums, which are added to dW in the order of blocks. The results of both ways are
- * bit-identical. */
+ * Threads take rows of dW, and every block of pixels ends with a barrier. If the filter is small,
+ * there are few rows to divide, so threads take blocks of pixels instead. Each thread has its own
+ * padded rows and its own sums, which are added to dW in the order of blocks. The results of both
+ * ways are bit-identical. */
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/windows.h"
 

@@ -4,7 +4,8 @@
  * take blocks of j. */
 #include "backend/cpu/cpu.h"
 
-/* Number of values of j per item, which is a multiple of every instruction set's vector length. */
+/* Number of values of j per item. It is a multiple of the vector length of every instruction
+ * set. */
 #define COLUMNS 16
 
 typedef struct exchange {

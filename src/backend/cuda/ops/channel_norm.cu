@@ -290,8 +290,8 @@ __device__ static inline void end_backward(const channel_norm &w, int64_t set, i
     if (w.dbias) put(w.dbias, c, !w.first, (float)of.first);
 }
 
-/* Return the address for a channel's total sums. They overwrite the sums of the channel's first
- * copy in the first group, which no other thread reads. */
+/* Return the address at which a channel's total sums are stored. They overwrite the sums of the
+ * channel's first copy in the first group, which no other thread reads. */
 __device__ static inline double *kept_sums(const channel_norm &w, int64_t set, int c) {
     return w.sums + set * w.l.groups * 2 * w.l.width + c;
 }

@@ -4,9 +4,9 @@
  * Backward sorts the rows by id, and rows with equal ids by row number, with a stable LSD radix
  * sort (Knuth, The Art of Computer Programming 3, 5.2.5) in one thread block. The sort takes
  * O(rows) time for each digit (4 bits) of the largest id. After the sort, all rows of dy with the
- * same id are consecutive. The thread block of the first of them adds them in order to the row of
- * dweight that the id selects. Rows of dweight that no id selects are only cleared, in the first
- * micro-batch. */
+ * same id are consecutive. The thread block of the first of these rows adds all of them, in order,
+ * to the row of dweight that the id selects. Rows of dweight that no id selects are only cleared,
+ * in the first micro-batch. */
 #include "backend/cuda/map.cuh"
 
 enum { EMBEDDING_BLOCK = 128, SORTERS = 512, DIGIT_BITS = 4, DIGITS = 1 << DIGIT_BITS };
