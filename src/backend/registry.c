@@ -21,7 +21,7 @@ const cgp_backend *cgp__backend_at(int i) {
 }
 
 /* missing_function() and missing_optional() return the name of the first entry that is NULL in a
- * backend's tables; NULL: no entry is missing. */
+ * backend's tables, or NULL if no entry is missing. */
 #define CHECK(entry)                                                                               \
     if (!b->entry) return #entry
 

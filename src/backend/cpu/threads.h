@@ -37,8 +37,8 @@ typedef struct cgp__cpu_partition {
     int64_t end;
 } cgp__cpu_partition;
 
-/* Run all items; called by the owner. All items run in one range if the device has one thread or
- * there is one block. Allocates nothing in the steady state. */
+/* Run all items. The owner calls this function. All items run in one range if the device has one
+ * thread or there is one block. Allocates nothing in the steady state. */
 void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work);
 

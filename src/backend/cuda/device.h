@@ -73,8 +73,8 @@ void cgp__cuda_use_branch(const cgp_device *device);
  * Otherwise make the device's ordinal current in this thread. */
 cgp_status cgp__cuda_set_device(cgp_device *device);
 
-/* Check a result of CUDA. An error becomes the device's failure, with a message from `format`,
- * unless the device has already failed. */
+/* Check the result of a CUDA call. An error becomes the device's failure, with a message from
+ * `format`, unless the device has already failed. */
 cgp_status cgp__cuda_check(cgp_device *device, cudaError_t error, const char *format, ...)
     CGP_PRINTF(3, 4);
 

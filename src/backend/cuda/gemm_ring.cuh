@@ -47,8 +47,8 @@ __device__ static inline void copy_panel(float *to, const Operand &from, int out
     }
 }
 
-/* Start the copies of both panels of a step that begins at k < end. Each step has one group of
- * copies; steps after the end have empty groups. */
+/* If k < end, start the copies of both panels of the step that begins at k. Each step has one group
+ * of copies; the group is empty if k >= end. */
 template <class S, class A, class B>
 __device__ static inline void copy_step(const A &a, const B &b, int row, int column, int k,
                                         int end, quad *stage) {

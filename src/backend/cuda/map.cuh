@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.cuh -- elementwise loops, which set to[i] to f(a[i], b[i]) or add this value to to[i], and
- * copies. `to` may alias `a` or `b`. */
+/* map.cuh -- elementwise loops, and copies. A loop sets `to[i]` to f(a[i], b[i]), or adds this
+ * value to `to[i]`. `to` may alias `a` or `b`. */
 #ifndef CGP_SRC_CUDA_MAP_CUH
 #define CGP_SRC_CUDA_MAP_CUH
 

@@ -112,8 +112,9 @@ struct rmsprop_momentum {
 /* Maximum number of tensors in a launch, and number of elements that a thread block updates. */
 enum { TENSORS = 64, CHUNK = 16 * BLOCK };
 
-/* A tensor of n elements. `values`: index of its update's `values` relative to the `values` of the
- * list's first update. `packed`: the operands are aligned for packs of four elements. */
+/* A tensor of n elements. `values`: index of the `values` of the tensor's update, counted from the
+ * `values` of the first update in the list. `packed`: the operands are aligned for packs of four
+ * elements. */
 struct tensor {
     float *param, *state[2];
     const float *grad;

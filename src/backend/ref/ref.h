@@ -48,8 +48,8 @@ static inline int64_t cgp__ref_elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
-/* Along one axis, the pixels begin .. end - 1 of an image that lie in a window. The window consists
- * of pixels `from` .. `from` + `kernel` - 1. */
+/* A window along one axis. It consists of pixels `from` .. `from` + `kernel` - 1, of which pixels
+ * `begin` .. `end` - 1 lie in the image. */
 typedef struct cgp__ref_span {
     int64_t begin, end;
 } cgp__ref_span;

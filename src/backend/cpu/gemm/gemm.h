@@ -15,8 +15,8 @@
  * has contiguous columns and overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* If not 0, blocks of k have the size that they have in a GEMM of depth blocking_k >= k. This
-     * needs no larger workspace. If 0, the block size follows from k. */
+    /* If not 0, blocks of k have the size that they would have in a GEMM of depth blocking_k >= k.
+     * This needs no larger workspace. If 0, the block size follows from k. */
     int64_t blocking_k;
     cgp__matrix a, b;
     /* All of `b`, packed by gemm_pack_b; NULL: `b` is packed block by block. A GEMM in bf16 ignores

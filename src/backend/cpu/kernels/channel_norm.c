@@ -166,8 +166,8 @@ INLINE vec backward_of(vec x, vec dy, vec mean, vec scale, vec shift, vec slope,
     return multiply_add(x - mean, slope, dy - shift) * scale;
 }
 
-/* Write `count` rows of LANES columns, starting at column c, or of the `left` columns that
- * remain. */
+/* Write `count` rows of the LANES columns that begin at column c. If only `left` < LANES columns
+ * remain, write these. */
 INLINE void apply_vector(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c,
                          int64_t left, int count, bool backward, bool grouped, bool add) {
     const bool part = left < LANES;

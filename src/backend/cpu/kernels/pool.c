@@ -78,8 +78,9 @@ INLINE float reciprocal(side s, int64_t i) {
             function(__VA_ARGS__, e_, 1, (end)-e_);                                                \
     } while (0)
 
-/* Return the end of the elements of t to compute next, which is at least `needed`. Usually AHEAD
- * elements are computed at a time, so that they stay in the L1 cache until they are read. */
+/* Return the index after the last element of t that is computed next. It is at least `needed`.
+ * Usually AHEAD elements are computed at a time, so that they stay in the L1 cache until they are
+ * read. */
 INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
     if (needed <= done) return done;
     const int64_t end = done + AHEAD > needed ? done + AHEAD : needed;

@@ -95,7 +95,7 @@ INLINE void store_tile(float *to, int64_t matrix, vec columns[SIDE][SIDE], int64
     }
 }
 
-/* Transform a vector of channels of all tiles. */
+/* Transform all tiles of one vector of channels. */
 INLINE void input_channels(cgp_dtype type, float *to, int64_t matrix, const cgp__winograd_row *r,
                            int64_t c, int64_t n) {
     const four_rows f = rows_from(type, r, c, SIDE);

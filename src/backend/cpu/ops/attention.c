@@ -129,7 +129,7 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
 
 /* items_of() returns the number of items of work; an item is one head of one sample. block_of()
  * returns the number of items in a block. An item takes about rows * keys * (depth + 16) scalar
- * operations; this number may not fit 64 bits. */
+ * operations; this number may not fit in 64 bits. */
 static int64_t items_of(const cgp_kernel_spec *spec) {
     const cgp_op_attention *g = cgp_spec_attention(spec);
     return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);
@@ -333,7 +333,8 @@ static void forward_tile(const head *h, const tile *t) {
                   false, rows_of(&a, a.head->v, z->width, z->v));
 }
 
-/* Compute the probabilities and the gradients of the scores of one tile of queries, in s and dp. */
+/* For one tile of queries, compute the probabilities in s, and the gradients of the scores in
+ * dp. */
 static void backward_scores(const head *h, const tile *t, const ahead *a) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
     const sizes *z = &h->z;

@@ -16,8 +16,8 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/ops/winograd.h"
 
-/* Minimum numbers of input channels, output channels and output pixels for which the transforms
- * pay. */
+/* Minimum numbers of input channels, output channels and output pixels for which the transforms pay
+ * off. */
 #define MIN_CHANNELS 16
 #define MIN_PIXELS 36
 

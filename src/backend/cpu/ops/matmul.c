@@ -44,8 +44,8 @@ typedef struct batch {
     int64_t bytes;
 } batch;
 
-/* Return the product for y, da or db. If the result is stored transposed, its transpose is
- * computed. */
+/* Return the product that computes y, da or db. If the result is stored transposed, the product
+ * computes its transpose. */
 static batch batch_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int result) {
     const cgp_op_matmul *g = cgp_spec_matmul(spec);
     const int64_t m = g->rows / g->heads;

@@ -30,8 +30,8 @@ __device__ static inline bool follows(const int32_t *positions, int64_t i) {
     return i > 0 && positions[i] == positions[i - 1] + 1 && positions[i] % TILE != 0;
 }
 
-/* Set a head for the tile of samples that begins at `sample`. Row t of q and y belongs to position
- * t. */
+/* Set `h` to head `number` for the tile of samples that begins at `sample`. Row t of q and y
+ * belongs to position t. */
 template <class T>
 __device__ static inline void set_cached_head(head<T> *h, int *rows, const attention<T> &a,
                                               const int32_t *positions, int64_t sample,

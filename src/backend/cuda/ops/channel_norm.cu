@@ -354,8 +354,8 @@ template <bool BACKWARD> static __global__ void make_factors(channel_norm w) {
 
 /* --- factors of parts: GROUP_NORM --- */
 
-/* One thread handles one part of a set. It merges the moments of the part's channels, which have
- * equal numbers of rows, in order. */
+/* One thread handles one part of a set. It merges the moments of the part's channels in order. All
+ * of these channels have the same number of rows. */
 static __global__ void part_factors(channel_norm w) {
     const layout &l = w.l;
     FOR_EACH(index, l.sets * l.parts) {

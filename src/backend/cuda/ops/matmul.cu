@@ -5,8 +5,8 @@
  *     da = dy b^T        db = a^T dy        or the transpose, if `a` or `b` is stored transposed
  *
  * A launch computes up to MOST matrices; blockIdx.z is the number of the matrix. If there are only
- * few small matrices with a deep k, each gets a separate launch, which can use serial split-K. The
- * order of additions is the same in both cases. db is computed before da, because both may be
+ * a few small matrices with a deep k, each gets a separate launch, which can use serial split-K.
+ * The order of additions is the same in both cases. db is computed before da, because both may be
  * gradients of the same value. */
 #include "backend/cuda/gemm_mma.cuh"
 
