@@ -114,8 +114,8 @@ cgp_status cgp__place_stages(cgp_plan *plan, const cgp_plan_options *o) {
 
 /* --- table --- */
 
-/* Return FLOPs [6][stages]. The six rows are F, I, W, R, the addition of partial sums after I, and
- * the addition of partial sums after W. */
+/* Return the FLOPs of each stage as an array [6][stages]. The six rows are F, I, W, R, the addition
+ * of partial sums after I, and the addition of partial sums after W. */
 static double *stage_costs(const cgp_plan *plan) {
     const size_t n = (size_t)plan->placement.n_stages;
     double *costs = cgp__calloc(6 * n, sizeof *costs);
@@ -171,7 +171,7 @@ static cgp_status check_stage(const cgp_schedule *table, int j, cgp_stage_backwa
                     lacks ? "W" : "a backward");
 }
 
-/* Drop the actions that compute nothing from the plan's table. */
+/* Remove from the plan's table the actions that have nothing to compute. */
 static cgp_status freeze_table(cgp_plan *plan, const cgp_plan_options *o) {
     const int n = plan->placement.n_stages;
     cgp_stage_backward *stages = NULL;
@@ -207,7 +207,8 @@ cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *
     return status;
 }
 
-/* Replace the table that was made for the placement with the generated table. */
+/* The plan's first table was made only for the placement. Replace it with the final table, which is
+ * generated for `costs`. */
 static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const double *costs) {
     cgp_schedule_destroy(plan->actions.table);
     plan->actions.table = NULL;
@@ -216,8 +217,8 @@ static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const doub
 
 /* --- schedule --- */
 
-/* Return the number of micro-batches of a forward group: one per device, but at most the number of
- * buffers of any forward edge. */
+/* Return the number of micro-batches in a forward group. It is the number of devices or, if that is
+ * less, the smallest number of buffers of a forward edge. */
 static int forward_group(const cgp_plan *plan) {
     int group = plan->placement.n_devices;
     for (int e = 0; e < plan->messages.n_edges; e++) {
@@ -230,9 +231,8 @@ static int forward_group(const cgp_plan *plan) {
 
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out) {
-    /* A smaller mini-batch recomputes the same micro-batches as the full mini-batch. So the action
-     * lists of the smaller mini-batch are parts of the planned action lists, and can use the
-     * planned slots. */
+    /* A smaller mini-batch recomputes the same micro-batches as the full mini-batch. So its action
+     * lists are parts of the planned action lists, and they can use the planned slots. */
     const cgp_schedule *full = plan->actions.schedule;
     cgp_schedule *schedule = NULL;
     CGP_TRY(forward_only

@@ -29,8 +29,8 @@ cgp_status cgp__generate_table(const cgp__setup *setup, const cgp_plan_options *
  * stages' programs must exist already. */
 cgp_status cgp__make_actions(cgp_plan *plan, const cgp_plan_options *options);
 
-/* Make a lowered, checked schedule for `chunks` micro-batches. The schedule is either forward only,
- * or the plan's schedule. For the plan's schedule, `chunks` is at most the plan's number of
+/* Make a lowered, checked schedule for `chunks` micro-batches. If `forward_only`, the schedule runs
+ * only forward. Otherwise it is the plan's schedule, and `chunks` is at most the plan's number of
  * micro-batches. */
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out);

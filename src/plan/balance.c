@@ -74,7 +74,7 @@ static cgp_status search(const maker *m, const int64_t *caps, const cgp__layer_s
     return status;
 }
 
-/* Search for the balance with the layers' costs for a micro-batch. */
+/* Search for the balance. The search uses the layers' costs for one micro-batch. */
 static cgp_status search_by(const maker *m, const int64_t *caps, const cgp__device_costs *costs,
                             int *balance, int64_t *bytes) {
     const cgp__setup *setup = m->setup;

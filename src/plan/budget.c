@@ -3,11 +3,11 @@
  *
  * Each device has a Pareto frontier of choices of recomputed values (segments.c). At each later
  * point of the frontier, backward recomputes more values, takes more time and needs fewer bytes.
- * The bytes of a point are an estimate, so the search makes a plan for the point. The search
- * subtracts the bytes that this plan needs beyond the estimate from the limit. The reduced limit
- * gives the next point. A point known to fit and a point known not to fit bound the next point from
- * both sides, as in regula falsi. The search advances on all devices at the same time, because the
- * choice on one device hardly affects the others.
+ * The bytes of a point are an estimate, so the search makes a plan for the point. The search then
+ * corrects the limit by the difference between the plan's bytes and the estimate. The corrected
+ * limit gives the next point. A point known to fit and a point known not to fit bound the next
+ * point from both sides, as in regula falsi. The search advances on all devices at the same time,
+ * because the choice on one device hardly affects the others.
  *
  * If the point with the fewest bytes does not fit on a device, the search continues on the
  * frontiers of plans with R. In these plans, a micro-batch keeps only its input until R recomputes
@@ -34,7 +34,7 @@ enum {
 
 typedef struct device_search {
     cgp__device_chain chain;
-    /* the device's limit, and the bytes that the last plan needed beyond the estimate */
+    /* the device's limit, and the bytes of the last plan minus the estimate */
     int64_t limit, beyond;
     /* points of the frontier: the current point, the last point known not to fit, and the first
      * point known to fit */
@@ -104,8 +104,9 @@ static int last_point(const device_search *s) {
     return s->chain.frontier.n - 1;
 }
 
-/* Choose a device's next point on its frontier, between `fails` and `fits`: in the middle if
- * `middle`, otherwise by the estimate of bytes. */
+/* Choose a device's next point on its frontier, between `fails` and `fits`. If `middle`, the next
+ * point is in the middle. Otherwise it is the first point that should fit according to the
+ * estimate. */
 static void choose_point(device_search *s, bool middle) {
     const int last = last_point(s);
     if (s->fits <= s->fails) s->fits = last + 1;
@@ -199,8 +200,8 @@ static cgp_status search_points(budget *b, const cgp_plan *first, cgp_recompute 
     return planned ? CGP_OK : plan_points(b, first, base);
 }
 
-/* Search the frontiers of plans whose actions are those of recomputation mode `base`. `first` is
- * the plan of mode `base` itself. */
+/* Search the frontiers of plans with the actions of recomputation mode `base`. `first` is the plan
+ * that mode `base` itself gives. */
 static cgp_status search_base(budget *b, const cgp_plan *first, cgp_recompute base) {
     const cgp_status status = search_points(b, first, base);
     for (int d = 0; d < b->devices; d++)
@@ -217,7 +218,8 @@ static cgp_status reserve(budget *b, const cgp_plan *plan) {
     return CGP_OK;
 }
 
-/* Make the balance of a plan the current balance. Return false if it equals the current balance. */
+/* Set the current balance to the balance of a plan. Return false if it was the same balance
+ * already. */
 static bool keep_balance(budget *b, const cgp_plan *plan) {
     const size_t bytes = (size_t)plan->placement.n_stages * sizeof *b->balance;
     if (memcmp(b->balance, plan->placement.balance, bytes) == 0) return false;
@@ -236,7 +238,7 @@ static cgp_status try_base(budget *b, cgp_recompute base) {
     return status;
 }
 
-/* Try another recomputation mode. If no plan can be made for it, this mode is no candidate. */
+/* Try another recomputation mode. If no plan can be made with this mode, ignore the mode. */
 static cgp_status try_mode(budget *b, const cgp_plan_options *options, cgp_recompute mode) {
     cgp_plan *plan = NULL;
     const cgp_status status = make(b, options, mode, NULL, &plan);

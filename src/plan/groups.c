@@ -68,7 +68,8 @@ cgp_status cgp__groups_find(cgp__groups *groups, const cgp_model *model, const c
     groups->n = n;
     for (int g = 0; g < n; g++) {
         const cgp_optim_group *group = &optim->groups[g];
-        /* Use the same NaN every time, because the plan's hash includes its bytes. */
+        /* Replace any NaN by the constant NAN, because the plan's hash includes the bytes of the
+         * NaN. */
         groups->lr[g] = isnan(group->lr) ? NAN : group->lr;
         groups->weight_decay[g] = isnan(group->weight_decay) ? NAN : group->weight_decay;
         CGP_TRY(find_group(groups, g, model, group));

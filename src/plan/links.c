@@ -27,8 +27,8 @@ static bool are_apart(const cgp_plan *plan, int from, int to) {
            (!a->backend->host_addressable && a->backend != b->backend);
 }
 
-/* Return true if dividing the messages between two devices is worthwhile: copies between device and
- * host memory can then overlap with the transport. */
+/* Return true if it is worthwhile to cut messages from one device to another into pieces. Copies
+ * between device and host memory can then overlap with the transport. */
 static bool is_divisible(const cgp_plan *plan, int from, int to) {
     const cgp__device_plan *a = &plan->placement.devices[from], *b = &plan->placement.devices[to];
     return a->info.rank != b->info.rank &&
@@ -55,8 +55,8 @@ static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int 
     const bool receives = a->info.rank != b->info.rank;
     const bool to_it = a->backend->host_addressable && !b->backend->host_addressable && !receives;
     const bool from_it = !a->backend->host_addressable && are_apart(plan, from, to);
-    /* ranks exchange one handle of shared memory for all replicas, so only a plan with one replica
-     * can share */
+    /* ranks exchange one handle of shared memory for all replicas, so a plan with several replicas
+     * cannot share memory */
     const bool shares = receives && a->backend == b->backend && a->backend->sharing &&
                         plan->links.n < plan->messages.n_edges && bytes >= CGP__SHARED_BYTES &&
                         plan->setup.replicas == 1;
@@ -136,7 +136,8 @@ int cgp__plan_exchange(const cgp_plan *plan, int device) {
     return plan->links.n - levels * (plan->placement.n_devices - device);
 }
 
-/* Read the bytes of a piece; CGP_PIECE_BYTES was checked when the links were listed. */
+/* A piece has at most plan->links.reduce_bytes bytes. It is smaller if the device's gradients and
+ * its log are smaller. */
 int64_t cgp__plan_reduce_bytes(const cgp_plan *plan, int device) {
     const cgp__device_plan *d = &plan->placement.devices[device];
     const int64_t all = cgp__max(d->written_gradient_bytes, d->log_bytes * plan->setup.chunks);
@@ -147,9 +148,9 @@ int64_t cgp__plan_lower_half(int64_t bytes) {
     return cgp__min(bytes, cgp__align_up(bytes / 2));
 }
 
-/* Add the links over which a device exchanges halves of each gradient piece with other replicas. If
- * the device is not host-addressable, it copies received halves to its workspace and adds them from
- * there. */
+/* Add the links between replicas. Over these links, a device exchanges halves of each piece of its
+ * gradients. If the device is not host-addressable, it copies received halves to its workspace and
+ * adds them from there. */
 static cgp_status add_exchanges(cgp_plan *plan, int device) {
     cgp__device_plan *d = &plan->placement.devices[device];
     const bool in_host = !d->backend->host_addressable;

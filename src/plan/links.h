@@ -10,9 +10,10 @@
 
 typedef struct cgp__link_plan {
     int from, to; /* devices */
-    /* 0: a link within a replica. k > 0: both ends are on one device of replica r, which exchanges
-     * gradients with its counterpart in replica r xor 2^(k - 1). The device sends from the buffers
-     * at `offset`, and receives into the buffers at `receive_offset`. */
+    /* 0: a link within a replica. k > 0: a link between replicas. A device of replica r has both
+     * ends of the link. It exchanges gradients with its counterpart in replica r xor 2^(k - 1). The
+     * device sends from the buffers at `offset`, and receives into the buffers at
+     * `receive_offset`. */
     int level;
     /* bytes of a buffer; bytes of a whole message */
     int64_t bytes, message_bytes;
@@ -44,8 +45,9 @@ typedef struct cgp__link_plan {
  * piece of a message. */
 enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4, CGP__PIECE_BYTES = 4 << 20 };
 
-/* Link e belongs to edge e. The links of tied gradients follow, then the links of further pieces.
- * Last are the links between replicas: for each device, levels 1 .. log2 R. */
+/* Link e belongs to edge e. Next come the links of tied gradients, then the links of further
+ * pieces. The links between replicas come last. Each device has one link for each of the levels 1
+ * .. log2 R. */
 typedef struct cgp__links {
     cgp__link_plan *list;
     int n, capacity;
@@ -71,11 +73,11 @@ int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge);
 /* Return a device's link of level 1 to other replicas; its links of higher levels follow. */
 int cgp__plan_exchange(const cgp_plan *plan, int device);
 
-/* Return the bytes of the pieces in which replicas add a device's gradients. */
+/* Replicas add a device's gradients piece by piece. Return the size of a piece in bytes. */
 int64_t cgp__plan_reduce_bytes(const cgp_plan *plan, int device);
 
-/* Return the size in bytes of the lower half when two replicas divide a range of `bytes` bytes, a
- * multiple of 4. */
+/* Two replicas divide a range of `bytes` bytes between them. Return the size in bytes of the lower
+ * half. `bytes` is a multiple of 4. */
 int64_t cgp__plan_lower_half(int64_t bytes);
 
 /* Return the link of tied gradients from one device to another, or -1 if there is none. Devices

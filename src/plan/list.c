@@ -25,7 +25,7 @@ static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomput
 
 /* The state while a device's action list is bound. begun_forward [stages]: set when a stage's first
  * forward is bound. input_group [stages]: 1 + the gradient group of the micro-batch whose input
- * backward was bound last; 0 if none is bound. weight_group [stages]: likewise for weight backward.
+ * backward was bound last; 0 if none is bound. weight_group [stages]: the same for weight backward.
  * recomputed [stages x chunks]: set if the micro-batch has an R; then its F saves nothing. */
 typedef struct binder {
     const cgp_plan *plan;
@@ -159,8 +159,8 @@ static bool uses_input(const cgp__stage_plan *stage, cgp_action_kind kind) {
     }
 }
 
-/* Set the slots of the action's micro-batch. A forward-only list runs one micro-batch after the
- * other, each in the slots of micro-batch 0. */
+/* Set the slots of the action's micro-batch. In a forward-only list, all micro-batches use the
+ * slots of micro-batch 0, one after another. */
 static void bind_slots(const binder *b, const cgp_action *action, cgp__variant *v) {
     const cgp__stage_plan *stage = &b->plan->placement.stages[action->stage];
     const size_t at = (size_t)stage->number * (size_t)b->slots->microbatches +

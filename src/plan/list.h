@@ -13,8 +13,8 @@
  * i - CGP__AHEAD is complete. */
 enum { CGP__AHEAD = 4 };
 
-/* A bound instance: everything to which an action's calls are bound. Equal actions of several
- * micro-batches share an instance. */
+/* A bound instance. It has all data to which the calls of an action are bound. Equal actions of
+ * several micro-batches share an instance. */
 typedef struct cgp__variant {
     int stage;
     /* offsets of the slots in the device's pool; -1: the action does not use the slot */
@@ -48,8 +48,8 @@ typedef struct cgp__bound_action {
     /* Set if the action is the last one that uses the input slot, saved slot or gradient slot of
      * its micro-batch. */
     bool frees_input, frees_saved, frees_gradient;
-    /* wait[q]: index in the list of the action on queue q for which this action's queue waits; -1:
-     * none */
+    /* wait[q]: before this action, its queue waits for the action on queue q that has this list
+     * index; -1: no wait */
     int wait[CGP_QUEUES];
 } cgp__bound_action;
 

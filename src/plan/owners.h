@@ -9,8 +9,8 @@
 /* Return the device of a node. */
 int cgp__plan_device_of(const cgp_plan *plan, int node);
 
-/* Return true if the device belongs to the rank. In a plan with replicas, this means the device's
- * counterpart in the rank's replica. */
+/* Return true if the device belongs to the rank. If the plan has replicas, return true if the
+ * counterpart of the device in the rank's replica belongs to the rank. */
 bool cgp__plan_is_on(const cgp_plan *plan, int device, int rank);
 
 #endif

@@ -3,9 +3,9 @@
  * device, and recomputation modes.
  *
  * For one schedule, a recomputation mode is dominated by a mode that runs fewer or shorter actions.
- * With any balance, the step of the dominated mode is at least as long. So a mode is not tried if a
- * dominating mode fits with the dominating mode's fastest balance. Exception: this rule does not
- * hold for zb-1p and zb-2p, because their order of actions depends on the times of the actions.
+ * For every balance, the step of the dominated mode is at least as long. So if a mode fits with its
+ * fastest balance, the modes that it dominates are not tried. Exception: this rule does not hold
+ * for zb-1p and zb-2p, because their order of actions depends on the times of the actions.
  *
  *     never  <  never+selective  <  except_last+selective  <  always+selective
  *            <  except_last      <  always
@@ -26,16 +26,18 @@
 
 enum {
     MODES = CGP_RECOMPUTE_BUDGET + 1,
-    WORK = 1 << 23, /* work of all descents of a search: total nodes and actions of their plans */
+    WORK = 1 << 23, /* limit on the work of all descents: total number of nodes and actions of their
+                     * plans */
 };
 
-/* Modes in the order of trying: no mode comes before a mode that dominates it. */
+/* Modes in the order in which they are tried. No mode comes before a mode that dominates it. */
 static const cgp_recompute modes[MODES] = {
     CGP_RECOMPUTE_NEVER,  CGP_RECOMPUTE_NEVER_SELECTIVE,       CGP_RECOMPUTE_EXCEPT_LAST,
     CGP_RECOMPUTE_ALWAYS, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE, CGP_RECOMPUTE_ALWAYS_SELECTIVE,
     CGP_RECOMPUTE_BUDGET};
 
-/* Return a mode's position in the ascending order of the modes by time of recomputation. */
+/* Ignore `+selective`, and return the rank of a mode by its recomputation time. Rank 0 has the
+ * shortest time. */
 static int rank_of(cgp_recompute mode) {
     static const int ranks[] = {
         [CGP_RECOMPUTE_NEVER] = 0, [CGP_RECOMPUTE_EXCEPT_LAST] = 1, [CGP_RECOMPUTE_ALWAYS] = 2};

@@ -10,18 +10,19 @@
 typedef struct cgp__plan_search {
     const cgp_model *model;
     const cgp_search_options *options;
-    /* the caller's options; while the least limit is searched, with another memory limit */
+    /* The caller's options. While the search looks for the least limit, the memory limit differs
+     * from the caller's limit. */
     cgp_plan_options given;
     /* costs: [rows][layers] costs for the current size of micro-batches; NULL: the costs are FLOPs.
      * by_device: these costs, and the index of each device's row. */
     cgp_layer_cost *costs;
     cgp__device_costs by_device;
-    /* set if the search tries the other modes separately, so they are no candidates within mode
-     * `budget` */
+    /* set if the search tries the other modes separately, so a plan of mode `budget` does not
+     * consider them */
     bool alone;
     int64_t plans;
-    /* Time of the slowest kept choice once the number of kept choices is options->most; then a
-     * slower plan cannot be kept. INFINITY: any plan can be kept. */
+    /* Once options->most choices are kept: the time of the slowest of these choices. A slower plan
+     * cannot be kept. INFINITY: any plan can be kept. */
     double slowest;
     /* time of the fastest mode so far for the current schedule; INFINITY: none */
     double to_beat;

@@ -5,7 +5,7 @@
  * The search for a balance uses an estimate of memory, which excludes workspace and messages. The
  * bytes that a plan needs beyond the estimate are subtracted from the devices' limits. The results
  * are the caps for the next balance. If few balances are possible, a plan is made for each balance
- * instead. Mode `budget` is excepted, because each of its plans needs a search of its own. */
+ * instead. Exception: mode `budget`, because each plan of this mode needs a search of its own. */
 #include "plan/search_trial.h"
 
 #include <math.h>
@@ -174,7 +174,7 @@ static const cgp__device_costs *costs_of(const cgp__plan_search *s) {
     return s->costs ? &s->by_device : NULL;
 }
 
-/* Add the current balance to the starts of descents. */
+/* Add the current balance to the balances from which descents start. */
 static void add_start(cgp__trial *t) {
     const size_t n = (size_t)t->stages;
     memcpy(t->starts + (size_t)t->n_starts++ * n, t->balance, n * sizeof *t->balance);
@@ -213,7 +213,7 @@ static cgp_status within_caps(cgp__plan_search *s, cgp__trial *t, cgp_search_cho
     return CGP_OK;
 }
 
-/* Return true if the last plan exceeds a limit by far. */
+/* Return true if the last plan far exceeds a limit. */
 static bool exceeds_by_far(const cgp__trial *t) {
     for (int d = 0; d < t->devices; d++) {
         if (t->limits[d] > 0 && t->excess > t->limits[d] / HOPELESS) return true;
@@ -226,8 +226,8 @@ static cgp_status find_least_memory(const cgp__plan_search *s, cgp__trial *t) {
     return cgp__plan_balance(s->model, &t->options, t->zeros, costs_of(s), t->balance, t->bytes);
 }
 
-/* Set *yes if the balance with the least memory exceeds a limit by far. Its bytes are its estimate
- * plus the bytes that the last plan needed beyond the last estimate. */
+/* Set *yes if the balance with the least memory far exceeds a limit. The bytes of this balance are
+ * only estimated. Add the bytes by which the last plan exceeded its own estimate. */
 static cgp_status is_hopeless(const cgp__plan_search *s, cgp__trial *t, bool *yes) {
     *yes = false;
     if (!exceeds_by_far(t)) return CGP_OK;

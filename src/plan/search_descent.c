@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search_descent.c -- first-improvement descents among balances. The value of a balance comes from
- * its plan.
+/* search_descent.c -- searches for a balance by first-improvement descents. The value of a balance
+ * comes from its plan.
  *
  * search_balances.c finds balances by estimates of memory, which exclude workspace, messages and
  * the recomputation of mode `budget`. A descent makes a plan for each balance instead. A value has
@@ -27,10 +27,11 @@ enum {
                                * descent begins */
     KICKS = 100,              /* number of descents that start from a random change of the best
                                * balance */
-    MOST_TO_SETTLE = 1 << 18, /* cgp__search_settle(): maximum work of a plan, times the number of
-                               * boundaries */
-    BY_BUDGET = 8,            /* work of a plan of mode `budget`, in other plans */
-    PLAN = 400,               /* fixed work of a plan, beside its nodes and actions */
+    MOST_TO_SETTLE = 1 << 18, /* cgp__search_settle(): maximum of (work of a plan) x (number of
+                               * boundaries) */
+    BY_BUDGET = 8,            /* a plan of mode `budget` takes as much work as this many other
+                               * plans */
+    PLAN = 400,               /* fixed part of a plan's work; its nodes and actions are added */
 };
 
 typedef struct descent {
@@ -41,7 +42,7 @@ typedef struct descent {
     int *balances;
     cgp__value *values;
     int n, balances_capacity, values_capacity;
-    /* set if the descent only moves boundaries of the first start */
+    /* set if the descent starts only from the first start, and has no random changes */
     bool settle;
 } descent;
 
@@ -167,8 +168,8 @@ static cgp_status from_starts(cgp__cut_search *cuts, const descent *d, int *star
     return t->stages > 2 ? cgp__perturb(cuts, KICKS) : CGP_OK;
 }
 
-/* Descend with quick plans of mode `budget`, for which the other modes are no candidates. The
- * result becomes the only start. */
+/* Descend with quick plans of mode `budget`, which do not consider the other modes. The result
+ * becomes the only start. */
 static cgp_status descend_quickly(cgp__cut_search *cuts, descent *d, int *start) {
     cgp__trial *t = d->trial;
     cgp_search_choice *best = d->best, quick = {0};

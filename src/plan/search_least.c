@@ -7,8 +7,8 @@
  *     3. Search all schedules and modes within a limit one byte smaller. If this search finds a
  *        plan, go to 2 with that plan.
  *
- * The first two steps do not depend on the caller's limit. So a search whose limit is the least
- * limit finds the same plan, at the latest in these steps. */
+ * The first two steps do not depend on the caller's limit. So if the caller's limit is the least
+ * limit, a search finds the same plan in these steps or earlier. */
 #include "plan/search.h"
 
 #include <stdlib.h>

@@ -21,7 +21,7 @@ typedef struct cgp__trial {
     /* largest and second largest excess of a device over its limit in the last plan; INT64_MIN:
      * there is no such device */
     int64_t excess, second;
-    /* set if the other modes are no candidates for a plan of mode `budget` */
+    /* set if a plan of mode `budget` does not consider the other modes */
     bool quick;
     /* an estimate of the time of the shortest step over all balances */
     double bound;

@@ -7,9 +7,9 @@
  *     linear ── h ── gelu ── g ── linear          segment gelu, linear:          recomputes g
  *                                                 segment linear, gelu, linear:  recomputes h, g
  *
- * Short segments choose values within a layer. Longer segments begin and end with layers. In a
- * split backward, W recomputes the values that I has recomputed, so the time of their recomputation
- * counts twice.
+ * Short segments may begin or end within a layer. Longer segments begin and end at layer
+ * boundaries. In a split backward, W recomputes the values that I has recomputed, so the time of
+ * their recomputation counts twice.
  *
  * The estimate of bytes ignores that neighbouring kept segments may share kept values, and that a
  * value's gradient may take over the value's memory. The exact bytes come from the plan
@@ -43,7 +43,7 @@ typedef struct lister {
     uint8_t *reads;
     /* [nodes] bit p is set if phase p of the segment's backward needs the node's value */
     uint8_t *needs;
-    /* [values] the last segment that keeps the value for the second run of the segment */
+    /* [values] number of the last segment for which the value's bytes were counted */
     int *charged;
     int n_tried;
     /* largest number of saved slots that the current stage uses at one time */
@@ -70,7 +70,7 @@ static int64_t bytes_of(const lister *l, int value) {
     return cgp__value_bytes(&l->plan->setup, value, l->plan->setup.microbatch);
 }
 
-/* Return true if a value is no output of the model and no node after `last` reads it. */
+/* Return true if a value is not an output of the model, and no node after `last` reads it. */
 static bool is_inner(const cgp_plan *plan, int value, int last) {
     return plan->setup.model->values[value].output < 0 &&
            cgp__last_reader(&plan->messages, value) <= last;

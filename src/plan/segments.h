@@ -11,8 +11,8 @@ typedef struct cgp_plan cgp_plan;
 /* A chain of the nodes of a device's stages, in ascending order, and the choices of recomputed
  * values for this chain. */
 typedef struct cgp__device_chain {
-    /* [n] the node of each step of the chain, and the bytes that its value takes if it is kept: in
-     * all slots that are in use at one time */
+    /* [n] The node of each step of the chain, and the bytes that its value takes if it is kept. The
+     * bytes are the sum over all slots that are in use at one time. */
     int *nodes;
     int64_t *kept;
     int n;
@@ -21,8 +21,8 @@ typedef struct cgp__device_chain {
     cgp__frontier frontier;
 } cgp__device_chain;
 
-/* List the segments of a device, and find the frontier of choices. The plan must recompute no value
- * within backward. */
+/* List the segments of a device, and find the frontier of choices. In this plan, backward must not
+ * recompute any value. */
 cgp_status cgp__device_chain_create(cgp__device_chain *chain, const cgp_plan *plan, int device);
 void cgp__device_chain_release(cgp__device_chain *chain);
 

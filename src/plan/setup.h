@@ -10,7 +10,7 @@
 
 typedef struct cgp__setup {
     const cgp_model *model;
-    cgp_optim optim; /* without its groups, which are in `groups` */
+    cgp_optim optim; /* the optimizer without its groups, which are in `groups` */
     cgp__groups groups;
     bool inference, external_loss, deferred_batch_norm;
     /* the recomputation mode; if the options ask for `budget`, the mode that the budget search has
@@ -29,8 +29,8 @@ typedef struct cgp__setup {
     bool splits;
     /* numbers of samples in a mini-batch and in a micro-batch */
     int64_t batch, microbatch;
-    /* micro-batches of a full mini-batch: of all replicas together, and of the replica that has the
-     * most */
+    /* numbers of micro-batches in a full mini-batch: in all replicas together, and in the replica
+     * that has the most */
     int whole_chunks, chunks;
     /* number of ranks of each replica; number of replicas */
     int ranks, replicas;

@@ -18,8 +18,8 @@ static const cgp_layer_cost *row_of_stage(const cgp_plan *plan, const cgp__devic
 }
 
 /* Add the time of recomputation within a stage's backward to the times of I and W. For each layer,
- * this is the forward time times the share of forward FLOPs that run again. `all` [layers]: FLOPs
- * of forward. */
+ * multiply the forward time by the share of forward FLOPs that run again. `all` [layers]: FLOPs of
+ * forward. */
 static void add_recomputed(const cgp_plan *plan, int j, const cgp_layer_cost *costs,
                            const double *all, double *times) {
     const cgp_model *model = plan->setup.model;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.c -- finds the waits between the queues of a device. For each other queue, an action's
- * queue waits for the last action on that queue that touches the same bytes.
+/* waits.c -- finds the waits between the queues of a device. Before an action runs, its queue waits
+ * for the other queues. On each of these queues, it waits for the last action that touches the same
+ * bytes.
  *
  *     COMPUTE   .. B of 1 ........ F of 3 ...    F reads the slot that IN wrote,
  *     IN        ... RECV_F of 3 ..               and writes a workspace that OUT reads

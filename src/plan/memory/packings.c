@@ -39,9 +39,9 @@ static cgp_status place(cgp__packings *packings, cgp_plan_device *info, cgp__pac
     return CGP_OK;
 }
 
-/* Return true if a device's kernels get packed parameters. Kernels that can run without packed
- * parameters get them on two conditions: several runs may read the parameters before they change,
- * and the device has a memory limit. The limit is checked later. */
+/* Return true if a device's kernels get packed parameters. Some kernels can also run without packed
+ * parameters. They get packed parameters only if the device has a memory limit, and if several runs
+ * may read the parameters before they change. The limit is checked later. */
 static bool is_wanted(const cgp__setup *setup, const cgp__device_plan *d) {
     if (!d->backend->kernels.packed) return false;
     return !d->backend->packs_optionally ||

@@ -29,8 +29,8 @@ typedef struct cgp__packings {
     cgp__index index;
 } cgp__packings;
 
-/* Find or place the packed copy of the parameters call->param that the call's kernel reads on a
- * device. Set call->packed to the location of this copy. */
+/* A call's kernel reads a packed copy of the parameters call->param. Find this copy on a device, or
+ * place it. Set call->packed to the location of the copy. */
 cgp_status cgp__find_packing(const cgp__program_parts *parts, int device, cgp__call *call);
 
 /* Place packed parameters at the end of a device's memory. Drop them if they exceed the device's

@@ -66,8 +66,8 @@ static cgp_status add_copy(placer *r, int p, int device) {
     return CGP_OK;
 }
 
-/* If `requires_grad`, add copies of the parameter for the uses by nodes that require a gradient;
- * otherwise, for the uses by all other nodes. */
+/* Add copies of the parameter for some of its uses. If `requires_grad`, these are the uses by nodes
+ * that require a gradient; otherwise, the uses by all other nodes. */
 static cgp_status place_copies(placer *r, int p, bool requires_grad) {
     const cgp__parameter *param = &r->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {

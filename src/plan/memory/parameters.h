@@ -22,8 +22,9 @@ typedef struct cgp__copy {
 } cgp__copy;
 
 typedef struct cgp__parameters {
-    /* The copies of all parameters, sorted by parameter. Copies of one parameter that backward
-     * reaches come first, in the order of their first such use; the other copies follow. */
+    /* The copies of all parameters, sorted by parameter. Among the copies of one parameter, the
+     * copies that backward reaches come first, in the order of their first use that backward
+     * reaches. */
     cgp__copy *copies;
     int n_copies, copies_capacity;
     /* [params + 1] index of each parameter's first copy, which is on the device that owns the

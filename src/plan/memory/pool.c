@@ -122,7 +122,8 @@ static bool considers_runs(const pool *p) {
     return !p->apart && p->n_sizes <= MOST_SIZES;
 }
 
-/* Count the ranges of a kind, and the ranges of every run of sizes that could be one group. */
+/* A range begins or has ended: update the numbers of ranges in use. There is a number for each
+ * kind, and a number for each run of adjacent sizes that could form one group. */
 static void count(pool *p, cgp__pool_range *range, bool begins) {
     kind *k = &p->kinds[range->kind];
     change(&k->use, begins);

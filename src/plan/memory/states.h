@@ -14,7 +14,8 @@ typedef struct cgp__states {
     /* [nodes] offsets of each node's accumulator and cache in the section of states of its device;
      * -1: none */
     int64_t *accumulator, *cache;
-    /* [nodes] offset of each node's statistics in those of a micro-batch; -1: none are logged */
+    /* [nodes] offset of each node's statistics among the statistics of one micro-batch; -1: the log
+     * has no statistics of the node */
     int64_t *log;
 } cgp__states;
 

@@ -38,8 +38,7 @@ static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
            cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
 }
 
-/* Return true if the gradient of a value lies in a live range and has not been read for the last
- * time. */
+/* Return true if the gradient of a value lies in a live range and may still be read. */
 static bool is_in_use(const cgp__stage_builder *b, int value) {
     return !b->of[value].gradient_dead && b->of[value].gradient.arena == CGP__LIVE_RANGE;
 }

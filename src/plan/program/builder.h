@@ -33,8 +33,8 @@ typedef struct cgp__stage_value {
     int recomputation;
     /* location of the value's recomputed copy, in the arena LIVE_RANGE */
     cgp__location recomputed_location;
-    /* made_by: index of the recomputation that made the recomputed copy. read_by: index of the last
-     * recomputation that reads the value, among the recomputations at one time. */
+    /* made_by: index of the recomputation that made the recomputed copy. read_by: among the
+     * recomputations at one time, the index of the last one that reads the value. */
     int made_by, read_by;
     /* location of the value in this stage, in arena HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE: the
      * value is not in this stage */

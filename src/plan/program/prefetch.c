@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prefetch.c -- fills prefetch lists. While the GEMM of a linear runs, it prefetches the operands
- * on its list: operands of the next calls that were evicted from the cache.
+ * on its list. The next calls read these operands, which have probably left the cache.
  *
  *     forward                       backward
  *     linear  <- W, bias below      linear, weight  <- W
@@ -48,7 +48,8 @@ void cgp__program_prefetch(const cgp__setup *setup, cgp__program *program, bool 
     int linear = -1; /* index of the last linear call */
     for (int i = 0; i < program->n; i++) {
         const cgp__call *next = &program->calls[i];
-        /* At this call W begins, which is another action. */
+        /* W begins at this call. Because W is another action, the list of an earlier linear ends
+         * here. */
         if (i == program->n_input) linear = -1;
         if (linear >= 0 && next->node >= 0)
             add_operands(setup, &program->calls[linear], next, saved);

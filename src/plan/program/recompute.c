@@ -15,8 +15,8 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
         for (int k = 0; k < node->use.shapes.n_saved; k++)
             needed[i] = needed[i] || b->ranges[calls[i].saved[k].offset].saved;
-        /* The last node that writes a saved range makes the saved value. Earlier nodes that write
-         * this range make inputs of the last node. */
+        /* Several nodes may write a saved range. The last of these nodes makes the saved value; the
+         * earlier nodes make inputs of the last node. */
         if (calls[i].y.arena == CGP__LIVE_RANGE) {
             const int64_t range = calls[i].y.offset;
             needed[i] = needed[i] || (b->ranges[range].saved && !written[range]);
