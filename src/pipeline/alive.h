@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 /* Return CGP_ESTATE in a child process made by fork(). Such a child has no workers, and the locks
- * that it inherited may stay held for ever. */
+ * that it inherited may never be released. */
 cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char *function);
 
 /* Return CGP_ESTATE if the pipeline has failed. */

@@ -126,8 +126,8 @@ cgp_status cgp_transport_find(const cgp_transport **out, const char *name) {
     return cgp__transport_find(name, out);
 }
 
-/* If an operation can fail on a single rank, all ranks agree on its result before any rank waits
- * for another. */
+/* An operation may fail on one rank only. So all ranks agree on the result of each such operation
+ * before any rank waits for another. */
 cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
                                   const cgp_transport *transport, cgp_communicator *communicator) {
     if (transport) CGP__NEED(communicator);
@@ -229,13 +229,14 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     pipeline->team->timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
     pipeline->team->look_ns = cgp__heartbeat_interval(timeout_ns);
-    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* wait for all ranks, so that all start to watch at
-                                               * the same time */
+    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* wait for all ranks, so that all of them start to
+                                               * watch for failures at the same time */
     const cgp_status status =
         cgp__ranks_agree(ranks, ranks->transport->failures.watch(ranks->communicator, timeout_ns));
     if (status != CGP_OK)
-        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* all ranks reach this
-                                                                         * call */
+        (void)ranks->transport->failures.watch(ranks->communicator, 0); /* the call has failed on
+                                                                         * all ranks, so all of them
+                                                                         * stop */
     return status;
 }
 

@@ -67,7 +67,7 @@ static int64_t upper_bound_of(const cgp_model *model, int k) {
             found = true;
         }
     }
-    return found ? bound : 2; /* without a limit, the integers 0 and 1 are the safest */
+    return found ? bound : 2; /* if no op limits the integers, 0 and 1 are the safest */
 }
 
 static cgp_status make_tensor(cgp_tensor *tensor, const cgp_op_type *type, int64_t n) {

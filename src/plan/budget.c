@@ -28,8 +28,8 @@
 enum {
     ROUNDS = 12,
     MOST_RAISES = 16,  /* maximum number of limits to try before one fits */
-    MOST_NODES = 2000, /* maximum number of nodes of a model for which the least limit is searched;
-                        * that search makes about a thousand plans */
+    MOST_NODES = 2000, /* a model with more nodes gets no search for its least limit, because that
+                        * search would make about a thousand plans */
 };
 
 typedef struct device_search {

@@ -56,8 +56,8 @@ typedef struct cgp__bound_action {
 typedef struct cgp__list {
     cgp__bound_action *actions;
     int n;
-    /* number of forward actions at the start of the list; with an external loss, these are all
-     * forward actions */
+    /* number of forward actions at the start of the list; if the loss is external, all forward
+     * actions are at the start */
     int n_forward;
     cgp__variant *variants;
     int n_variants, variants_capacity;

@@ -40,8 +40,8 @@ typedef struct cgp__plan_search {
     /* result to which tried plans are added; NULL: tried plans are not listed */
     cgp_search_result *result;
     int tried_capacity;
-    /* the result of the search with the caller's limits, set while the least memory is searched;
-     * otherwise NULL */
+    /* while the search looks for the least limit: the smallest plan of each mode, from the search
+     * with a limit of one byte; otherwise NULL */
     const cgp_search_result *first;
     /* the smallest plan so far, by the bytes of its fullest device; the search owns this plan's
      * balance */

@@ -38,8 +38,8 @@ cgp_status cgp__trial_plan(cgp__plan_search *search, cgp__trial *trial, cgp_sear
 cgp_status cgp__trial_unrecomputed(cgp__plan_search *search, const cgp__trial *trial, double *time);
 
 /* Descend from the starts, if enough of the search's work remains. *best is the best choice that
- * fits, or all 0; a better choice replaces it. While the least memory is searched, no plan fits, so
- * *best does not change. */
+ * fits, or all 0; a better choice replaces it. If the search looks for the plan with the least
+ * memory, no plan fits, so *best does not change. */
 cgp_status cgp__search_descend(cgp__plan_search *search, cgp__trial *trial,
                                cgp_search_choice *best);
 

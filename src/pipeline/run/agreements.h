@@ -15,8 +15,8 @@ typedef struct cgp__ranks cgp__ranks;
 cgp_status cgp__reports_create(void **out, int ranks);
 
 /* Return CGP_OK if `status` is CGP_OK on all ranks. If `status` is a failure, return `status`.
- * Otherwise return the status of the lowest rank that has failed, and set that rank's message.
- * CGP_EPEER: a rank could not be reached. */
+ * Otherwise return the status of the lowest rank that has failed, and set cgp_message() to the
+ * message of that rank. CGP_EPEER: a rank could not be reached. */
 cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status);
 
 /* Agree as cgp__ranks_agree() does, and compare a text of at most 500 bytes. @retval CGP_EINVAL The

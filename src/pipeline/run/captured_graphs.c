@@ -7,8 +7,8 @@
  *
  * In runs of one kind, all actions of a bound instance launch the same calls. Only the calls' tags
  * and the contents of device memory change, because operands have fixed addresses or are slots of
- * the instance. The operands of a job have fixed addresses. Graphs contain neither events nor
- * copies of constants, of the caller's data and of outputs. Runs that measure kernels capture
+ * the instance. The operands of a job have fixed addresses. Graphs contain no events. They also
+ * contain no copies of constants, outputs or the caller's data. Runs that measure kernels capture
  * nothing. */
 #include "pipeline/run/captured_graphs.h"
 

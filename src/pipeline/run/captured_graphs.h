@@ -19,8 +19,9 @@ enum { CGP__CAPTURED_UPDATE, CGP__CAPTURED_PACKS, CGP__CAPTURED_SQUARES, CGP__CA
  * graph. The run may be given up during the call. */
 typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool captures);
 
-/* These functions create and free the worker's captured graphs. If `captures`, graphs are captured
- * if the backend supports it. Call the second function before the device is destroyed. */
+/* These functions create and free the worker's captured graphs. Graphs are captured only if
+ * `captures` is set and the backend can capture graphs. Call the second function before the device
+ * is destroyed. */
 cgp_status cgp__captured_graphs_create(cgp__worker *worker, bool captures);
 void cgp__captured_graphs_destroy(cgp__worker *worker);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- jobs that create and free the device of a worker and the device's memory. */
+/* device.c -- jobs that create and free a worker's device and its memory. */
 #include "pipeline/run/device.h"
 
 #include "pipeline/run/captured_graphs.h"

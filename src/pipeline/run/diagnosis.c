@@ -34,7 +34,7 @@ static json_t *text_json(const char *text) {
 /* --- devices --- */
 
 /* Return true while a job without a time limit is running. Such a job may change traces, for
- * example when it binds kernels, so traces must not be read meanwhile. */
+ * example when it binds kernels. So traces must not be read while it runs. */
 static bool prepares(const cgp__executor *executor) {
     return executor->team->remaining > 0 && !executor->team->timed;
 }
@@ -43,7 +43,7 @@ static const char *state_of(const cgp__view *v) {
     const cgp__team *team = v->executor->team;
     if (!v->busy) return team->remaining > 0 ? "done" : "idle";
     if (!v->bound) return team->job == cgp__job_run ? "done" : "updates";
-    /* if another rank has failed, a worker in a transfer has just stopped waiting, but counts as
+    /* if another rank has failed, workers in transfers have just stopped waiting; report them as
      * waiting */
     const bool waits = v->waits || (team->first_status == CGP_EPEER && v->bound->action.edge >= 0);
     return waits ? "waits" : "runs";
@@ -169,7 +169,7 @@ static json_t *rank_json(const cgp_rank_state *s, int r, int64_t now) {
 }
 
 /* Return the later of two times: the start of the current wait, and the end of the last action on
- * any rank. Return 0 if this rank is in no call that waits. */
+ * any rank. Return 0 if this rank does not wait in a call. */
 static int64_t waits_since(const cgp__executor *executor) {
     const cgp__ranks *ranks = executor->ranks;
     const cgp__team *team = executor->team;

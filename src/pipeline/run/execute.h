@@ -25,7 +25,7 @@ typedef struct cgp__execution {
     const cgp_step_values *values;
     char *base[CGP__ARENAS];
     /* Addresses that the next action reads first. They are prefetched, because the kernels of this
-     * action evict their contents from the caches. */
+     * action evict the data at these addresses from the caches. */
     const void *next[4];
     /* Set while the calls are captured as a graph, which every action of the bound instance will
      * use. */

@@ -22,8 +22,8 @@ typedef struct cgp__flip_search {
     int64_t bytes;
 } cgp__flip_search;
 
-/* Add a result of `bytes` bytes in the worker's memory to the search. A NULL pointer is no
- * result. */
+/* Add a result of `bytes` bytes in the worker's memory to the search. A NULL pointer does not count
+ * as a result. */
 void cgp__flip_add(cgp__flip_search *search, void *at, int64_t bytes);
 
 /* Return the index of the result that a fault's number selects among n > 0 results. */

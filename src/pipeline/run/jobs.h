@@ -22,12 +22,12 @@ cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp_
  * with all ranks immediately. */
 cgp_status cgp__executor_run_all(const cgp__executor *executor, cgp__job *job, void *argument);
 
-/* Run a job on all workers of all ranks, within the time limit. If a rank fails, it notifies the
- * other ranks, which ends their waits and exchanges. After a failure, the team is marked as failed.
- * Collective. */
+/* Run a job on all workers of all ranks, within the time limit. A rank that fails notifies the
+ * other ranks. This ends the waits and exchanges of the other ranks. After a failure, the team is
+ * marked as failed. Collective. */
 cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
 
-/* If `status`, the result of an exchange within a step, is a failure, mark the team as failed.
+/* `status` is the result of an exchange within a step. If it is a failure, mark the team as failed.
  * Return `status`. */
 cgp_status cgp__executor_exchanged(cgp__executor *executor, cgp_status status);
 

@@ -76,8 +76,8 @@ static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
     return CGP_OK;
 }
 
-/* Warn if two `numerics` texts, of ranks or devices, differ, because results may then differ in
- * bits. This is no error, because users may mix GPUs on purpose. */
+/* Compare the `numerics` texts of two ranks or two devices. Warn if the texts differ, because
+ * results may then differ in bits. This is not an error, because users may mix GPUs on purpose. */
 static void warn_of_numerics(const char *text, const char *of, const char *first,
                              const char *of_first) {
     if (*text && *first && strcmp(text, first) != 0)
@@ -211,8 +211,8 @@ static bool share_hardware(const cgp__place *a, const cgp__place *b) {
     return false;
 }
 
-/* Warn about each rank that shares a GPU with an earlier rank. This is no error, because users may
- * try a small plan in this way. */
+/* Warn about each rank that shares a GPU with an earlier rank. This is not an error, because users
+ * may want to try a small plan on one GPU. */
 static void compare_hardware(const cgp__ranks *ranks) {
     if (ranks->rank != 0) return;
     for (int r = 1; r < ranks->n; r++)

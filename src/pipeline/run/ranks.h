@@ -29,13 +29,13 @@ struct cgp__ranks {
     cgp__place *places; /* [n] */
     bool *neighbours;   /* [n] set if the rank is this rank or shares cores with this rank */
     bool may_pin;       /* set if all neighbours may use exactly the same cores */
-    cgp_isa isa;        /* lowest instruction set among all ranks, used for all kernels; NONE: no
-                         * device supports a choice */
+    cgp_isa isa;        /* lowest instruction set among all ranks, used for all kernels; NONE: each
+                         * device has only one set of kernels */
     cgp__clocks *clocks;
 };
 
-/* Check that the plan has as many ranks as the transport, and find the place of this rank
- * (places.h). `transport` is NULL if there is only one rank. */
+/* Check that the plan and the transport have the same number of ranks, and find the place of this
+ * rank (places.h). `transport` is NULL if there is only one rank. */
 cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_transport *transport,
                            cgp_communicator *communicator);
 void cgp__ranks_deinit(cgp__ranks *ranks);

@@ -33,9 +33,9 @@
 
 enum { PATTERN = 64 }; /* the test uses at most this many bytes of a buffer */
 
-/* The message of one end of an edge to the other ranks. `ok` says whether this end can share the
- * edge; `why` is the reason if it cannot. `events` are the handles of this end's events. `memory`
- * is the handle of the sender's memory, set only by the sender's end. */
+/* The message that one end of an edge sends to the other ranks. `ok` says whether this end can
+ * share the edge; `why` is the reason if it cannot. `events` are the handles of this end's events.
+ * `memory` is the handle of the sender's memory, set only by the sender's end. */
 typedef struct report {
     int32_t ok;
     char why[124];
@@ -183,8 +183,8 @@ static cgp_status check_patterns(cgp__worker *worker, int l, int side) {
     return CGP_OK;
 }
 
-/* Before any attempt, check that the edge may be shared. If it may not, return a failure whose
- * message gives the reason. */
+/* Check in advance whether the edge may be shared. If not, return a failure whose message gives the
+ * reason. */
 static cgp_status check_hosts(const cgp__worker *worker, const cgp__link_plan *link, int side) {
     const cgp__ranks *ranks = worker->ranks;
     const int peer = cgp_plan_device_at(worker->plan, device_of(link, 1 - side))->rank;
@@ -254,8 +254,8 @@ static void close_imports(cgp__worker *worker, const cgp__link_plan *link, cgp__
     shared->imported = NULL;
 }
 
-/* Close the imported memory and events of each end that is not shared. If `all`, do this for all
- * ends. First wait for the device, because a copy of a failed attempt may still be enqueued. */
+/* Close the imported memory and events of each unshared end, or of every end if `all`. First wait
+ * for the device, because a copy from a failed attempt may still be enqueued. */
 static void close_ends(cgp__worker *worker, bool all) {
     (void)cgp__worker_finish(worker);
     for (int k = 0; k < 2 * cgp__plan_links(worker->plan)->n; k++) {

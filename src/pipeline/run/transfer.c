@@ -45,7 +45,8 @@ cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     return cgp_fail(CGP_EPEER, "rank %d: was stopped", worker->ranks->rank);
 }
 
-/* Give up the run after a wait without a time limit has ended without a message. Return false. */
+/* A wait for a message or a buffer has failed, although it had no time limit. Give up the run, and
+ * return false. */
 static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
     cgp__team *team = s->worker->executor->team;
     const cgp_status status = cgp__wait_status(s->worker, end);
@@ -110,9 +111,9 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
     return CGP_OK;
 }
 
-/* If the edge is shared, set *number to the number of the message's buffer, and message->event to
- * the event of the peer's last use of that buffer. Otherwise set *number to -1. A buffer has the
- * same number in the sender's device memory and in the transport. */
+/* If the edge is shared, set *number to the number of the message's buffer. Also set message->event
+ * to the event that the peer recorded after its last use of the buffer. Otherwise set *number to
+ * -1. A buffer has the same number in the sender's device memory and in the transport. */
 static cgp_status find_shared(const cgp__link_plan *link, const cgp__end *end, bool sends,
                               cgp_link_message *message, int32_t *number) {
     *number = -1;

@@ -14,9 +14,9 @@ typedef struct cgp__worker cgp__worker;
  * gave up the run. */
 bool cgp__transfer(const cgp__execution *execution, cgp__in_flight *action);
 
-/* Return the reason why a wait without a time limit ended without a message. CGP_OK: the run was
- * given up. CGP_EPEER: another rank has failed, or this rank's communicator was stopped. If the
- * communicator was stopped, also notify the other ranks. */
+/* Return the reason why a wait for a message or a buffer has failed, although it had no time limit.
+ * CGP_OK: the run was given up. CGP_EPEER: another rank has failed, or this rank's communicator was
+ * stopped. If the communicator was stopped, also notify the other ranks. */
 cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end);
 
 #endif

@@ -33,23 +33,23 @@ typedef struct cgp__view {
     int waits_for;    /* if `waits`: the device for which the worker waits */
     int64_t since_ns; /* start of the action in progress, or of the job */
     int64_t written;  /* number of events in the worker's trace */
-    int64_t next;     /* number of events that the report has not taken; the report takes events
-                       * from the last to the first */
+    int64_t next;     /* number of events that are not yet in the report; the report takes the
+                       * latest events first */
 } cgp__view;
 
 /* Take a snapshot of a device's worker. If the worker is on another rank, the snapshot is empty. */
 cgp__view cgp__view_of(const cgp__executor *executor, int device);
 
 /* Take snapshots of all workers: fill views [devices]. Return false if a worker has ended an action
- * meanwhile. */
+ * while the snapshots were taken. */
 bool cgp__views_take(const cgp__executor *executor, cgp__view *views);
 
 /* Return the view of the device that has run its action longest or, if all devices wait, of the
  * device that has waited longest. NULL: no device is busy. */
 const cgp__view *cgp__views_blamed(const cgp__view *views, int n);
 
-/* Compare the events before index `next` of each device's view. Return the device whose last such
- * event ended latest; -1: no device has such an event. */
+/* For each device, take the last event before index `next` of the device's view. Return the device
+ * for which this event ended latest; -1: there is no such event. */
 int cgp__views_latest_event(const cgp__view *views, int n);
 
 /* Return the end time of a worker's last action, given that its trace has `written` events. If no

@@ -80,7 +80,7 @@ static int64_t deadline(const void *self) {
     return limit + WAITS_LATE_NS + (another_waits_longer(ranks, here) ? OTHERS_LATE_NS : 0);
 }
 
-/* Return true if device `d` certainly touches no memory of other devices. An asynchronous device
+/* Return true if it is certain that device `d` touches only its own memory. An asynchronous device
  * may already run later actions, which may touch such memory. */
 static bool computes(const void *self, int d) {
     const cgp__executor *executor = self;
@@ -101,7 +101,8 @@ static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     return text;
 }
 
-/* Write the rest of a worker's line of the report; the line begins with the worker's name. */
+/* Write a worker's line of the report. The caller has already written the worker's name at the
+ * start of the line. */
 static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     const cgp__executor *executor = v->executor;
     const double seconds = cgp__seconds_since(v->since_ns, now);
@@ -268,8 +269,8 @@ static bool give_up_with_peer(cgp__executor *executor) {
     return true;
 }
 
-/* Give up with `what`, a description of the action that hangs. `elsewhere`: this rank waits for a
- * message of another rank that does not arrive. */
+/* Give up the run. `what` describes the action that hangs. `elsewhere` is true if this rank waits
+ * for a message from another rank. */
 static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     const cgp_status status = elsewhere ? CGP_EPEER : CGP_EDEVICE;
     (void)cgp_fail(status, "%s; cgp_pipeline_report() shows what each device waits for", what);

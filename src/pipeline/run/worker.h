@@ -101,7 +101,8 @@ static inline cgp_place cgp__host_place(const void *at) {
 /* Let messages between ranks make progress, at most once per 200 us. */
 void cgp__worker_progress(cgp__worker *worker);
 
-/* Wait for an event of the worker's device. Messages between ranks make progress meanwhile. */
+/* Wait for an event of the worker's device. During the wait, messages between ranks make
+ * progress. */
 cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event);
 
 /* Wait until all enqueued work is complete. */

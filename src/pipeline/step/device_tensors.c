@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_tensors.c -- for devices with their own memory: checks the caller's tensors that lie in
- * device memory.
+/* device_tensors.c -- checks the caller's tensors that lie in the memory of a device.
  *
- * A backend can find out whether an address lies in the memory of its hardware. If the address of a
- * tensor does, staging (staging.c) copies the tensor's data within device memory. */
+ * A backend can find out whether an address lies in the memory of its hardware. If a tensor lies
+ * there, staging (staging.c) copies the tensor's data within device memory. */
 #include "pipeline/step/device_tensors.h"
 
 #include <cgpipe/parameters.h>

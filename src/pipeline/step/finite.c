@@ -134,7 +134,8 @@ const cgp__nonfinite *cgp__finite_first(const cgp_pipeline *pipeline) {
 }
 
 /* Set the norm of all gradients. If a gradient is not finite, set a refusal that names the first
- * such parameter. `unchanged` is the part of the refusal's text about states. */
+ * such parameter. `unchanged` is a part of the refusal's text. It says that no state changed, or is
+ * empty. */
 static void sum_norm(const cgp_pipeline *pipeline, const char *unchanged) {
     cgp__step *step = pipeline->step;
     int first = -1;
@@ -169,8 +170,8 @@ cgp_status cgp__finite_states(cgp_pipeline *pipeline, bool *finite) {
     return CGP_OK;
 }
 
-/* Keep only the first reason to refuse the update. If several steps accumulate gradients, this is
- * the first reason in any of these steps. */
+/* Keep only the first reason to refuse the update. If several steps accumulate gradients, it may
+ * come from any of these steps. */
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
     cgp__step *step = pipeline->step;
     const char *due = cgp__step_due(pipeline);

@@ -7,7 +7,7 @@
 
 typedef struct cgp__step cgp__step;
 
-/* The first tensor on a device with a value that is not finite. Written by the device's worker. */
+/* The first tensor that has a nonfinite value, on one device. Written by the device's worker. */
 typedef struct cgp__nonfinite {
     int64_t tensor;  /* number of the state (finite.c) or of the saved tensor (save.c); -1: all
                       * values on the device are finite */
@@ -15,8 +15,8 @@ typedef struct cgp__nonfinite {
     float value;
 } cgp__nonfinite;
 
-/* Return true if the end of a step checks all devices. The end of a step then has an exchange of
- * all ranks. */
+/* Return true if all devices are checked at the end of a step. Then the end of a step has an
+ * exchange between all ranks. */
 bool cgp__finite_checks(const cgp_plan *plan);
 
 /* Check the step's numbers, and set the step's norm and refusal. Call it when all gradients are

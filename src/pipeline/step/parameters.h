@@ -29,8 +29,8 @@ bool cgp__parameter_is_here(const cgp_pipeline *pipeline, int parameter);
 cgp_status cgp__parameter_write(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 const float *in);
 
-/* Return CGP_EINVAL if a parameter is frozen. `what` names, for the message, the tensor that a
- * frozen parameter does not have. */
+/* Return CGP_EINVAL if a parameter is frozen. `what` is the name of the missing tensor in the
+ * message. */
 cgp_status cgp__parameter_check_trained(const cgp_pipeline *pipeline, int parameter,
                                         const char *what);
 

@@ -3,8 +3,8 @@
  * Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH").
  *
  * At level k, replica r halves its current part of the gradients. It sends one half to replica r
- * xor 2^k, receives the other half from that replica, and adds the received half to its own. This
- * sum is the node of the tree of gradient groups above the two replicas. So each part of the
+ * xor 2^k, receives the other half from that replica, and adds the received half to its own. In the
+ * tree of gradient groups, this sum is the node above the two replicas. So each part of the
  * gradients is added in the same order as without replicas. Example: four replicas, and the
  * quarters a b c d of a piece:
  *
@@ -50,7 +50,8 @@ typedef struct piece {
     cgp__worker *worker;
     char *at;
     int replica, replicas, chunks; /* chunks: micro-batches of the whole mini-batch */
-    int link;                      /* the device's link of level 0 */
+    int link;                      /* index of the device's first link to other replicas; level k
+                                    * uses link + k */
 } piece;
 
 /* Return true if the tree node above `replica` that covers 2^level replicas has a micro-batch. */

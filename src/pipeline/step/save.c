@@ -109,15 +109,15 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
 
 /* --- before and after the files --- */
 
-/* Return the data of a tensor that the worker must check before a save. NULL: the tensor is on
- * another device, or is not checked. */
+/* Return the data of a tensor if the worker must check the tensor before a save. NULL: the tensor
+ * is on another device, or is not checked. */
 static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *t) {
     if (t->state >= 0) return cgp__state_data(worker, t->state);
     if (t->device != worker->index) return NULL;
     return cgp__copy_data(worker, cgp__owner_of(worker->plan, t->parameter), t->number);
 }
 
-/* Find the first tensor of the worker's device that has a value that is not finite. */
+/* Find the first tensor on the worker's device that has a nonfinite value. */
 static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
@@ -179,7 +179,7 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
 }
 
 /* If the plan is for inference, refuse to save into a directory with checkpoints of a training run.
- * Otherwise link `latest` would point to the new checkpoint, which has step 0. */
+ * A save would make link `latest` point to the new checkpoint, which has step 0. */
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
                                     const cgp__checkpoint_writer *writer, const char *directory) {
     int64_t newest = -1;

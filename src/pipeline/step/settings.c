@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.c -- compares the settings that a program makes on each rank separately. The calls that
- * make settings do not communicate. Instead, each rank sends its settings in the exchange before a
- * training step (inputs.c). Without this comparison, different settings would silently make the
- * ranks' parameters diverge. */
+/* settings.c -- checks that all ranks have the same settings. A program calls functions on each
+ * rank to change the settings, and these functions do not communicate. Instead, each rank sends its
+ * settings in the exchange before a training step (inputs.c). Without this check, different
+ * settings would silently make the ranks' parameters diverge. */
 #include "pipeline/step/settings.h"
 
 #include "model/model.h"

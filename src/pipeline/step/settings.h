@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.h -- compares the settings that a program makes on each rank separately. */
+/* settings.h -- checks that all ranks have the same settings. */
 #ifndef CGP_SRC_PIPELINE_STEP_SETTINGS_H
 #define CGP_SRC_PIPELINE_STEP_SETTINGS_H
 

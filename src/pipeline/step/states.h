@@ -12,8 +12,8 @@ typedef struct cgp__worker cgp__worker;
 cgp_status cgp__states_initialize(cgp__worker *worker);
 cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 
-/* With replicas: compute the accumulators on the worker's device from the log, which has the
- * statistics of all micro-batches of a mini-batch. `chunks`: their number. */
+/* With replicas: compute the accumulators on the worker's device from the log. The log has the
+ * statistics of all `chunks` micro-batches of a mini-batch. */
 cgp_status cgp__states_merge(cgp__worker *worker, int chunks);
 
 /* cgp__states_check() looks for states on the worker's device that a commit would make nonfinite.
@@ -30,8 +30,9 @@ cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, c
 /* Return the address of a state on the worker's device. */
 void *cgp__state_memory(const cgp__worker *worker, int state);
 
-/* Return the data of a state that the worker must check before a save. NULL: the state needs no
- * check by this worker, because it is on another device, belongs to a custom op, or is not f32. */
+/* Return the data of a state if the worker must check the state before a save. NULL: the state
+ * needs no check by this worker, because it is on another device, belongs to a custom op, or is not
+ * f32. */
 const float *cgp__state_data(const cgp__worker *worker, int state);
 
 #endif

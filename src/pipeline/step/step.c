@@ -222,7 +222,8 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     return CGP_OK;
 }
 
-/* Run forward over any number of samples. Several pieces keep the action lists short. */
+/* Run forward over any number of samples. The samples run in pieces, so the action lists stay
+ * short. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
     const int64_t piece = CGP__PIECE * pipeline->setup->microbatch;
     int64_t samples = 0;

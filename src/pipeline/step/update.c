@@ -23,8 +23,8 @@
 
 #include <math.h>
 
-/* Copy values [1 + groups], which change in each step, to the device. Set *out to their address on
- * the device. */
+/* `values` [1 + groups] change in each step. Copy them to the device, and set *out to their address
+ * on the device. */
 static cgp_status write_values(cgp__worker *worker, const cgp_update_values *values,
                                const cgp_update_values **out) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);

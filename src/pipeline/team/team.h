@@ -115,8 +115,8 @@ void cgp__team_fail(cgp__team *team);
  * messages. Call it with the team's lock held. */
 void cgp__team_give_up(cgp__team *team, cgp_status status);
 
-/* cgp__team_release() releases stalled workers, and returns false if a worker stays stuck. After
- * it, cgp__team_stop() ends all threads. */
+/* cgp__team_release() releases stalled workers, and returns false if a worker stays stuck. Call it
+ * before cgp__team_stop(), which ends all threads. */
 bool cgp__team_release(cgp__team *team);
 void cgp__team_stop(cgp__team *team);
 
