@@ -45,7 +45,8 @@ static const double *add_flops(const maker *m, int stages, const int *cuts) {
     return m->stage_flops;
 }
 
-/* Make the compute actions of a full mini-batch. This function is a cgp__schedule_source. */
+/* Make the compute actions of a full mini-batch. This function implements
+ * cgp__schedule_source.make. */
 static cgp_status make_schedule(void *self, const int *cuts, cgp_schedule **out) {
     const maker *m = self;
     const int chunks = m->setup->chunks, stages = cgp_schedule_stages(m->placed);

@@ -13,7 +13,7 @@ cgp_status cgp__plan_budget(cgp_plan **out, const cgp_model *model, const cgp_pl
                             bool all, double too_slow);
 
 /* Find the least memory_limit: cgp__plan_budget() finds a plan that fits with this limit, but finds
- * no such plan with a limit one byte smaller. The value of the options' own limit has no influence.
+ * no such plan with a limit one byte smaller. The value of the options' own limit does not matter.
  * *least is 0 in three cases: the options have no limit, a limit in a device's name is too small,
  * or the model is too large for this search. */
 cgp_status cgp__plan_budget_least(const cgp_model *model, const cgp_plan_options *options,

@@ -54,7 +54,7 @@ static double traffic(const estimate *e, const cgp_model *model, const cgp__node
     return bytes;
 }
 
-/* Estimate the times of kernels. This function is a cgp__timer. */
+/* Estimate the times of kernels. This function implements cgp__timer.time. */
 static cgp_status time_kernels(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                                double seconds[CGP_OP_DIRECTIONS]) {
     const estimate *e = self;

@@ -41,8 +41,8 @@ typedef struct cgp__link_plan {
     int64_t shared_offset;
 } cgp__link_plan;
 
-/* Sizes in bytes: a piece of a tied gradient, a message that names a buffer of shared memory, and a
- * piece of a message. */
+/* Sizes in bytes. TIE: a piece of a tied gradient. SHARED: a message that names a buffer of shared
+ * memory. PIECE: a piece of another message, unless CGP_PIECE_BYTES sets the size. */
 enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4, CGP__PIECE_BYTES = 4 << 20 };
 
 /* Link e belongs to edge e. Next come the links of tied gradients, then the links of further

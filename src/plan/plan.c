@@ -2,9 +2,9 @@
 /* plan.c -- makes a plan from options. It cuts the model into stages, lists the edges, and makes
  * the programs, the schedule, the slots and the transfer buffers. At the end it adds up the bytes.
  *
- * The order matters. The layout of a stage needs only the micro-batch. The number of slots needs
- * the schedule, which needs the edges. The number of transfer buffers comes from the simulated
- * step, and the costs of this step come from the programs. */
+ * The order matters. The layout of a stage depends only on the micro-batch. The number of slots
+ * depends on the schedule, and the schedule depends on the edges. The number of transfer buffers
+ * comes from the simulated step, whose costs come from the programs. */
 #include "plan/plan.h"
 
 #include <cgpipe/planner.h>

@@ -125,7 +125,7 @@ static cgp_status is_slow(const descent *d, bool *slow) {
     return CGP_OK;
 }
 
-/* Evaluate a balance. This function is a cgp__evaluate. */
+/* Evaluate a balance. This function has the type cgp__evaluate. */
 static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit, cgp__value *value,
                            int64_t *spent) {
     descent *d = self;

@@ -7,10 +7,10 @@
  *     IN        ... RECV_F of 3 ..               and writes a workspace that OUT reads
  *     OUT       ......... SEND_B of 1 ...
  *
- * An action touches the workspace and its slots; a transfer touches the slots in which its message
- * has values. Slots of different stages and micro-batches may use the same bytes at different times
- * (slots.c). So bytes are compared instead of slots: the bounds of all slots divide the pool into
- * segments. Only COMPUTE touches parameters, gradients and states.
+ * A compute action touches its slots and the workspace. A transfer touches a slot or the workspace
+ * only if its message has values there. Slots of different stages and micro-batches may use the
+ * same bytes at different times (slots.c). So bytes are compared instead of slots: the bounds of
+ * all slots divide the pool into segments. Only COMPUTE touches parameters, gradients and states.
  *
  * A wait for an action is elided if the host has already synchronized past this action
  * (CGP__AHEAD). It is also elided if the waiting queue has already waited for this action or a

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accumulate.c -- gradient accumulation: adds up the gradients of several steps before an update,
- * and clips their norm.
+/* accumulate.c -- adds up the gradients of several steps before an update (gradient accumulation),
+ * and clips the norm of gradients.
  *
  *     step      accumulation off: overwrite gradients, add up tied gradients, compute the norm
  *               accumulation on: overwrite gradients after an update, otherwise add to them; leave

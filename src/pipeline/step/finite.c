@@ -5,8 +5,8 @@
  *     check     each worker checks the accumulators of its device's states; with clip_norm, it also
  *               sums up the squares of the gradients of parameters that its device owns
  *     decide    the caller's thread checks the loss, the states in order, and the norm of all
- *               gradients. The norm is summed in parameter order, so it is the same for every
- *               balance.
+ *               gradients. It adds the squares in parameter order, so the norm is the same for
+ *               every balance.
  *
  * If a number is not finite, the step commits no state, and cgp_optim_step() fails with the reason.
  * The norm is computed before the states change, so the states keep their values if the norm is not

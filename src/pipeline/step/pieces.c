@@ -21,7 +21,7 @@ cgp_status cgp__piece_drain(cgp__worker *worker, float *to, cgp_place from, int6
         CGP_TRY(backend->device.copy(worker->device, CGP_QUEUE_COMPUTE,
                                      cgp__device_place(worker, add ? piece : to), from,
                                      4 * (size_t)n));
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     if (add) CGP_TRY(backend->kernels.add(worker->device, to, in_place ? from.at : piece, n));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }

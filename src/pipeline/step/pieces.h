@@ -11,9 +11,9 @@ typedef struct cgp__worker cgp__worker;
 /* Copy a piece of a gradient into a message's buffer, and wait for the copy. */
 cgp_status cgp__piece_fill(cgp__worker *worker, cgp_place to, const float *from, size_t bytes);
 
-/* Copy `n` numbers from a message's buffer to `to`, and wait for the copy. If `add`, add the
- * numbers instead. A device with its own memory first copies them to its workspace, which must have
- * room for `n` numbers. */
+/* Copy `n` numbers from a message's buffer to `to`. If `add`, add them to the numbers at `to`
+ * instead. A device with its own memory then first copies them to its workspace, which must have
+ * room for `n` numbers. Wait until this is done. */
 cgp_status cgp__piece_drain(cgp__worker *worker, float *to, cgp_place from, int64_t n, bool add);
 
 #endif

@@ -71,7 +71,7 @@ static cgp_status send_part(const piece *p, int level, range part) {
     if (part.begin == part.end) return CGP_OK;
     if (!end->transport->links.acquire(end->link, INT64_MAX, &message))
         return cgp__wait_status(worker, end);
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[l];
     const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
     message.event = NULL;
@@ -179,7 +179,7 @@ static cgp_status reduce_statistics(piece p) {
 /* Reduce the gradients of a device, piece by piece. */
 static cgp_status reduce_device(cgp__worker *worker, void *argument) {
     const cgp__minibatch *minibatch = argument;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     const int64_t all = cgp__plan_device(worker->plan, worker->index)->written_gradient_bytes,
                   most = cgp__plan_reduce_bytes(worker->plan, worker->index);
     piece p = {.worker = worker,

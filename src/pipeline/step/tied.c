@@ -77,7 +77,7 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
             return cgp__wait_status(worker, end);
         const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
         CGP_TRY(cgp__piece_fill(worker, to, from + at, bytes));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be gone */
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
         message.event = NULL;
         message.bytes = (int64_t)bytes;
         message.microbatch = (int)(end->pieces++ % link->capacity);

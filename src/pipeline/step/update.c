@@ -2,8 +2,8 @@
 /* update.c -- runs the optimizer's update. Each worker updates all copies of parameters on its
  * device. Before the step, the ranks have agreed on the optimizer's learning rate and corrections
  * (inputs.c), and have compared the learning rates that the program set (settings.c). If the
- * program sets a rate after that, the next step compares it. The end of the step has checked the
- * numbers and computed the norm for clipping (finite.c). */
+ * program sets a rate after that, the next step compares it. At the end of the step, the numbers
+ * were checked and the norm for clipping was computed (finite.c). */
 #include "model/model.h"
 #include "optim/optim.h"
 #include "pipeline/alive.h"

@@ -2,7 +2,7 @@
 /* team.c -- implements team.h: threads, their jobs, and the time limit of jobs.
  *
  * The time limit needs no separate thread: the caller waits for the job anyway. The caller wakes if
- * no worker has ended an action for as long as the timeout.
+ * no worker has ended an action within the timeout.
  *
  * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits once more for the
  * thread (GRACE_NS), then detaches it. Memory that the thread may still touch is never freed: the
@@ -132,8 +132,8 @@ static void leave_stuck(cgp__team *team) {
     team->remaining = 0;
 }
 
-/* Return the time at which the job times out, unless an action ends before; INT64_MAX: the job
- * never times out. */
+/* Return the time at which the job times out if no action ends earlier; INT64_MAX: the job never
+ * times out. */
 static int64_t deadline_of(const cgp__team *team) {
     if (team->timeout_ns == 0 || !team->timed) return INT64_MAX;
     return team->supervisor->deadline(team->self);

@@ -40,8 +40,8 @@ typedef struct cgp__thread {
 typedef struct cgp__supervisor {
     /* End all waits of workers for other workers. */
     void (*stop)(void *self);
-    /* Return the time at which the job times out, unless an action ends before. Called at least
-     * every look_ns. */
+    /* Return the time at which the job times out if no action ends earlier. Called at least every
+     * look_ns. */
     int64_t (*deadline)(const void *self);
     /* Report which action hangs, give up the run, and return true. If an action has ended since the
      * timeout was noticed, do nothing and return false. */

@@ -16,8 +16,9 @@ typedef struct cgp__slots {
     int64_t bytes;
 } cgp__slots;
 
-/* Place the slots of a device's actions, and set the device's `slots`. Also set, for each stage of
- * the device, the largest numbers of its slots in use at one time. */
+/* Place the slots of a device's actions, and set the device's `slots`. For each stage of the
+ * device, also set the largest numbers of input slots and saved slots that are in use at one
+ * time. */
 cgp_status cgp__place_slots(cgp__placement *placement, const cgp_schedule *schedule, int device);
 void cgp__slots_release(cgp__slots *slots);
 

@@ -6,8 +6,8 @@
  *     scratch: accumulators (training), caches of keys and values (inference)
  *              log (training with replicas)
  *
- * With replicas, the log has the statistics of each micro-batch of all replicas, from which the
- * accumulators are computed at the end of a step:
+ * The log has the statistics of each micro-batch of all replicas. At the end of a step, the
+ * accumulators are computed from the log:
  *
  *     replica 0: micro-batch 0 [node 0 | node 1 | ..] | micro-batch 1 .. | replica 1: ..
  *
