@@ -56,8 +56,9 @@ const cgp__added_token *cgp__added_find(const cgp__added *added, const char *con
 
 /* --- the search --- */
 
-/* Return the index of the first of tokens[low .. high - 1] whose byte `i` is at least `byte`. All
- * these tokens have the same first i bytes, and only the first token may have no byte `i`. */
+/* Among tokens[low .. high - 1], find the first token whose byte `i` is at least `byte`, and return
+ * its index. All these tokens have the same first i bytes, and only the first token may have no
+ * byte `i`. */
 static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t high, int64_t i,
                           int byte) {
     while (low < high) {

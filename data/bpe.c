@@ -3,14 +3,14 @@
  * arXiv:1508.07909).
  *
  *     l - o - w - e - r      a doubly linked list of symbols, and a heap of merges of neighbours.
- *     lo  - w - e - r        The merge of least (rank, position) is done: its right symbol leaves
- *     lo  - w - er           the list, and merges of the new symbol with its neighbours are pushed.
- *     low - er
+ *     lo  - w - e - r        The merge with the least (rank, position) is done. Its right symbol
+ *     lo  - w - er           leaves the list, and merges of the new symbol with its neighbours
+ *     low - er               are pushed.
  *
  * A merge in the heap is stale if its symbols have changed since it was pushed. To detect this,
  * compare the token that the merge makes with the token that the symbols would make. If both tokens
- * are equal, they have the same bytes, so the pair has not changed. n bytes push at most (n - 1) +
- * 2 (n - 1) merges. */
+ * are equal, they have the same bytes, so the pair has not changed. For a word of n bytes, at most
+ * (n - 1) + 2 (n - 1) merges are pushed. */
 #include "data/bpe.h"
 
 #include "base/base.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* image_crop.c -- chooses the crop of an image for a sample.
  *
- *     training      a box of 0.08 .. 1 of the area and a ratio of 3/4 .. 4/3, its logarithm
- *                   uniform; after ten boxes that do not fit, the largest in the middle
+ *     training      a random box with 0.08 .. 1 of the area and a ratio of 3/4 .. 4/3, whose
+ *                   logarithm is uniform; after ten boxes that do not fit, the largest box in
+ *                   the middle
  *     validation    the middle, after the shorter side is resized to size 256 / 224
  *
  * Source: Szegedy et al. 2015, arXiv:1409.4842, section 6; He et al. 2016, arXiv:1512.03385. */

@@ -245,8 +245,7 @@ static const char *class_name(const cgp_data *base, int64_t index) {
     return name_of(((const image_folder *)base)->classes.items[index]);
 }
 
-/* Add the path of each file within the data directory, with its final 0, and the file's size to the
- * hash. */
+/* Add each file to the hash: its path within the data directory, with the final 0, and its size. */
 static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     const image_folder *data = (const image_folder *)base;
     const cgp_image_folder_options *o = &data->options;

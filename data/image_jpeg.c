@@ -23,7 +23,7 @@ typedef struct jpeg_job {
     const cgp__image_file *file;
     cgp__image *image;
     uint8_t *row; /* [width, 4] one row of a CMYK image */
-    /* limits, because a file of thousands of scans would take hours to decode. */
+    /* Limits. Without them, a file with thousands of scans could take hours to decode. */
     int64_t max_scans, max_bytes;
     cgp_status status; /* status of a failure outside libjpeg */
     char reason[JMSG_LENGTH_MAX];

@@ -61,8 +61,8 @@ static void on_read(png_structp png, png_bytep out, size_t count) {
 
 /* --- chunks --- */
 
-/* Return whether a valid file may have thousands of chunks of this type. These are pixels, and the
- * pictures of an animated PNG, which libpng skips. */
+/* Return whether a valid file may have thousands of chunks of this type. Such chunks hold pixels,
+ * or the pictures of an animated PNG, which libpng skips. */
 static bool is_pixels(const uint8_t *type) {
     return memcmp(type, "IDAT", 4) == 0 || memcmp(type, "fcTL", 4) == 0 ||
            memcmp(type, "fdAT", 4) == 0;

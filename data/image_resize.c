@@ -2,9 +2,9 @@
 /* image_resize.c -- bilinear resizing with antialiasing (a triangle filter), columns, then rows.
  *
  *     scale     s = from / to
- *     width     f = max(s, 1)                          of the triangle: it grows with a reduction
+ *     width     f = max(s, 1)                          of the triangle: it grows if s > 1
  *     middle    c(o) = (o + 1/2) s                     of output pixel o, among the input pixels
- *     weight    w(o, i) = max(0, 1 - |i + 1/2 - c(o)| / f), over their sum
+ *     weight    w(o, i) = max(0, 1 - |i + 1/2 - c(o)| / f), divided by the sum over i
  *
  * Pixels outside of the box have no weight, so at the border of the box the weights of the pixels
  * inside grow. */

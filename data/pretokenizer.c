@@ -6,12 +6,11 @@
  *     Llama 3    It|'s| | |123|4| words|!\n\n| x        up to 3 digits, line ends after signs
  *     Qwen2      It|'s| | |1|2|3|4| words|!\n\n| x      single digits
  *
- * A match can begin at every character, so matches lie end to end. Each alternative of a pattern
- * begins with another class of character (L letter, N number, S white space, O all others), or the
- * next character decides between alternatives. So a word is found in one pass over its characters.
- * Only a run of white space may be scanned twice, to find its end. An engine for regular
- * expressions would use another version of Unicode, and its limit on steps would fail on long
- * runs. */
+ * A match can begin at every character, so matches lie end to end. The alternatives of a pattern
+ * begin with different classes of characters (L letter, N number, S white space, O all others), or
+ * the next character decides between them. So a word is found in one pass over its characters. Only
+ * a run of white space may be scanned twice, to find its end. An engine for regular expressions
+ * would use another version of Unicode, and its limit on steps would fail on long runs. */
 #include "data/pretokenizer.h"
 
 #include <string.h>

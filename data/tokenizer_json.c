@@ -102,7 +102,7 @@ static bool is_text(const json_t *value, const char *text) {
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* Unless `is` is true, refuse the value of a key, with a suggestion. */
+/* If `is` is false, refuse the value of a key; the message has a suggestion. */
 static cgp_status need(const reader *r, bool is, const char *place, const json_t *value,
                        const char *expected, const char *way_out) {
     char text[SHOWN];
@@ -403,8 +403,8 @@ static cgp_status append_special(const reader *r, const char *name, const json_t
     return CGP_OK;
 }
 
-/* Read the template "single", a list of special tokens, the text ("A"), and special tokens. The
- * template "pair" is for two texts and is not used. */
+/* Read the template "single". It is a list: special tokens, then the text ("A"), then special
+ * tokens. The template "pair" is for two texts and is not used. */
 static cgp_status read_template(reader *r, json_t *part) {
     static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
     cgp__tokenizer_parts *p = r->parts;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.c -- reads and writes Hugging Face directories of the kinds of models that
+/* huggingface.c -- reads and writes Hugging Face directories. It handles all kinds of models that
  * config.json may name. See huggingface.h. */
 #include "huggingface.h"
 

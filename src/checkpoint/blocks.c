@@ -48,8 +48,8 @@ cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, in
     return status;
 }
 
-/* Number of blocks in a part that differ from the manifest, and the first of them. If the file ends
- * early, later blocks are not counted. */
+/* Number of blocks in a part that differ from the manifest, and the index of the first such block.
+ * If the file ends early, later blocks are not counted. */
 typedef struct bad_blocks {
     int64_t count, first;
 } bad_blocks;
@@ -75,7 +75,7 @@ static cgp_status find_bad(const cgp__file_reader *file, const char *path, int64
 static cgp_status damaged(const char *path, int64_t bytes, int64_t file_bytes,
                           const bad_blocks *bad) {
     char size[96] = "", more[64] = "";
-    /* without a bad block, the damage is extra bytes at the end */
+    /* if no block is bad, the damage is extra bytes at the end */
     const int64_t begin = bad->count > 0 ? bad->first * CGP__BLOCK_BYTES : bytes;
     const int64_t end = bad->count > 0 ? cgp__min(bytes, begin + CGP__BLOCK_BYTES) : file_bytes;
     if (file_bytes != bytes)

@@ -33,7 +33,7 @@ enum {
 
 /* The contents of checkpoint.json, except its list of files. All pointers are borrowed. */
 typedef struct cgp__checkpoint_info {
-    int64_t step;         /* optimizer updates; names the directory */
+    int64_t step;         /* number of optimizer updates so far; the directory is named after it */
     int64_t dropout_step; /* step of the next mini-batch, for the dropout key */
     uint64_t seed;
     const char *optimizer;

@@ -49,7 +49,7 @@ void cgp__file_abandon(cgp__file *file) {
     free(file);
 }
 
-/* Refuse to replace a directory or a device (/dev/null, as root). */
+/* Refuse to replace a directory or a device. (The user root could replace /dev/null.) */
 static cgp_status check_kind(const char *name, mode_t mode) {
     if (S_ISREG(mode)) return CGP_OK;
     if (S_ISDIR(mode))

@@ -4,7 +4,7 @@
  *     {
  *      "format": "cgpipe checkpoint",
  *      "version": 1,
- *      "step": 42,                         optimizer updates; names the directory
+ *      "step": 42,                         optimizer updates; the directory's name has it
  *      "dropout_step": 42,                 step of the next mini-batch, for the dropout key
  *      "seed": "18446744073709551615",     text: JSON's numbers end at 2^53 or 2^63
  *      "optimizer": "adamw",

@@ -271,8 +271,8 @@ static owner owner_of(int directory, const char *name, int *lock) {
     if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return owner_of_link(process, &now);
     *lock = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (*lock < 0) return LIVES;         /* the entry was renamed, or cannot be opened */
-    if (flock(*lock, LOCK_EX | LOCK_NB)) /* after another error: there are no locks on this file
-                                          * system */
+    if (flock(*lock, LOCK_EX | LOCK_NB)) /* an error other than EWOULDBLOCK means that the file
+                                          * system has no locks */
         return errno == EWOULDBLOCK ? LIVES : owner_by_process(process);
     const bool same = fstat(*lock, &locked) == 0 &&
                       fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&

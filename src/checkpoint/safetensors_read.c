@@ -4,7 +4,8 @@
  * Nothing in the file is trusted. Once the file is open, the following holds:
  *
  * - Names are unique, and every type is known.
- * - Every shape has rank at most CGP_MAX_RANK and sizes of at least 0, and fits 63 bits.
+ * - Every shape has rank at most CGP_MAX_RANK and sizes of at least 0. The number of bits of a
+ *   tensor fits an int64_t.
  * - Every range of bytes has the length that its type and shape need.
  * - Sorted by offset, the ranges follow each other from the first byte of data to the end of the
  *   file.
@@ -38,7 +39,7 @@ typedef struct entry {
     const char *type; /* points into `known_types` */
     cgp_shape shape;
     int64_t begin, end; /* byte offsets from the first byte of data */
-    int position;       /* in the header */
+    int position;       /* position in the header */
 } entry;
 
 struct cgp_safetensors {

@@ -29,8 +29,8 @@ enum {
     EXHAUSTIVE = 1 << 20,      /* all balances are tried if their simulations have at most this many
                                 * actions */
     LARGE = 50000,             /* a schedule with more actions than this is large */
-    LARGE_VARYING = 1600,      /* a schedule that depends on the cuts is large with more actions
-                                * than this */
+    LARGE_VARYING = 1600,      /* a schedule that depends on the cuts is large if it has more
+                                * actions */
     BUDGET = 1 << 21,          /* maximum number of actions that a local search simulates */
     TIMES = 100,               /* number of random changes of the best cuts */
     SIMULATIONS = 100,         /* maximum number of simulations of a search along the critical
@@ -146,7 +146,7 @@ static void add_times(const cgp__objective *x, int64_t *sums) {
     }
 }
 
-/* Start from the cuts that are balanced by device, by stage, and evenly. */
+/* Start from three cuts: balanced by device, balanced by stage, and even. */
 static cgp_status from_balanced(cgp__cut_search *s, const cgp__device_row *row, bool large,
                                 int *cuts) {
     cgp_status (*start)(cgp__cut_search *, const int *) = large ? cgp__try_cuts : cgp__descend;

@@ -218,7 +218,7 @@ cgp_status cgp__layer_flops_costs(const cgp_model *model, int64_t samples,
 
 /* --- sizes of micro-batches --- */
 
-/* A line through (x0, y0) and (x1, y1), on which a cost at `at` samples is interpolated. */
+/* A line through (x0, y0) and (x1, y1). The cost at `at` samples is interpolated on this line. */
 typedef struct line {
     double x0, x1, at;
 } line;

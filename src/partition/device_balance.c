@@ -380,7 +380,8 @@ static cgp_status evaluate(void *self, const int *cuts, const cgp__value *limit,
     return CGP_OK;
 }
 
-/* Descend from cuts by stage and from even cuts, then from random changes of the best cuts. */
+/* Descend from cuts that are balanced by stage, from even cuts, and then from random changes of the
+ * best cuts. */
 static cgp_status search(const cgp__device_row *row, int *cuts, int64_t *largest) {
     enum { TIMES = 20, BUDGET = 1 << 24 };
     cgp__cut_search s = {0};

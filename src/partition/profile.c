@@ -9,10 +9,10 @@
  * because the values in training are not zeros. No kernel's time depends on the particular numbers.
  * Backward reads the values that forward saved.
  *
- * In a step, all other ops run between two runs of a kernel. So the caches hold none of the
- * kernel's operands, except the one that the previous op has just made, which is x in forward and
- * dy in backward. For a device that shares the host's memory, the profile imitates this. Before
- * each run, it reads other memory, and then x or dy. */
+ * In a step, all other ops run between two runs of a kernel. So the caches hold only one operand of
+ * the kernel: the operand that the previous op has just made. This is x in forward and dy in
+ * backward. For a device that shares the host's memory, the profile imitates this. Before each run,
+ * it reads other memory, and then x or dy. */
 #include "partition/partition.h"
 
 #include <stdlib.h>

@@ -68,8 +68,8 @@ static cgp_status merge(solver *s, int first, int end, int64_t bytes, double tim
     return CGP_OK;
 }
 
-/* Append the choices to the states. If there are too many choices, leave out some, but neither the
- * fastest choice nor the smallest. */
+/* Append the choices to the states. If there are too many choices, omit some of them, but keep the
+ * fastest choice and the smallest choice. */
 static cgp_status append_states(solver *s) {
     const int n = s->n_next, kept = n < s->most ? n : s->most;
     if (!cgp__grow(&s->states, &s->capacity, s->n + kept, sizeof *s->states))

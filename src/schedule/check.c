@@ -11,8 +11,8 @@
  *                   RECV_B ... < B or I < SEND_B ...
  *
  * Then the simulator runs the schedule without times and with unbounded buffers. If an action stays
- * blocked in this run, the schedule deadlocks. Last, the simulator finds the least capacities of
- * the edges. It starts with one buffer per edge, and adds buffers where a SEND blocks in a
+ * blocked in this run, the schedule deadlocks. At the end, the simulator finds the least capacities
+ * of the edges. It starts with one buffer per edge, and adds buffers where a SEND blocks in a
  * deadlock. */
 #include "schedule/check.h"
 
@@ -88,9 +88,9 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
     return CGP_OK;
 }
 
-/* Fill in the index: the positions of compute actions, or of transfers. Call this for compute
- * actions first. If a compute action is repeated, its transfers are repeated too, and the error
- * message should name the compute action. */
+/* Fill the index with the positions of the transfers or, if `transfers` is false, of the compute
+ * actions. Call this for the compute actions first: if a compute action is repeated, its transfers
+ * are repeated too, and the error message should name the compute action. */
 static cgp_status fill_index(position_index *x, bool transfers) {
     cgp__cursor at = {0};
     while (cgp__next(x->schedule, &at)) {

@@ -19,8 +19,8 @@ typedef struct cgp__csv {
     const char *begin, *stop; /* the current cell, without blanks around it */
     cgp__csv_cell *cells;
     int n_cells, capacity;
-    int stages, chunks, rows; /* numbers of stages, micro-batches and rows, which are the largest
-                               * indices + 1 */
+    int stages, chunks, rows; /* numbers of stages, micro-batches and rows; each is the largest
+                               * index + 1 */
     bool transfers;
     bool older;     /* older dialect: B means I, BW means B */
     int *device_of; /* [stages] */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.c -- a list scheduler that fills the holes which a layout of repeating blocks has at both
- * ends.
+/* pack.c -- a list scheduler that fills the idle ticks at both ends of a layout of repeating
+ * blocks.
  *
  * A layout has one action list for each device. All devices can run their lists in the order of the
  * layout. The list scheduler simulates the step with one tick per F, I and W, and two ticks per B.
  * In each tick, a device runs the first action of its list that can run, under the conditions that
  * cgp__packer describes.
  *
- * Source: Qi et al. 2024, arXiv:2405.15362, describes how the ends of a schedule are squeezed and
- * reordered; this list scheduler is this library's invention. */
+ * Source: Qi et al. 2024, arXiv:2405.15362, describe how the ends of a schedule are squeezed and
+ * reordered. The list scheduler itself is this library's invention. */
 #include "schedule/generators/pack.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ void cgp__packer_release(cgp__packer *packer) {
     *packer = (cgp__packer){0};
 }
 
-/* Return by how much an action changes the number of micro-batches in flight. */
+/* Return the change that an action makes in the number of micro-batches in flight. */
 static int flight_of(const cgp__packed *a) {
     return (a->kind == CGP_ACTION_F) - (a->kind == CGP_ACTION_W || a->kind == CGP_ACTION_B);
 }
@@ -82,9 +82,9 @@ static bool *seen_at(const cgp__packer *p, const cgp__packed *a) {
     return &p->seen[of_device * CGP__COMPUTE_KINDS + (int)a->kind];
 }
 
-/* Return the index of the action to run in this tick; -1: no action is ready. The list is walked
- * from its head. `peak`: the largest number of micro-batches in flight if all actions before the
- * current action of the walk run in list order. */
+/* Return the index of the action to run in this tick, or -1 if no action is ready. The list is
+ * walked from its head. `peak` is the largest number of micro-batches in flight if the actions
+ * before the current position of the walk run in list order. */
 static int find_action(const cgp__packer *p, const cgp__pack_device *d, int tick) {
     const int stages = p->schedule->stages / p->schedule->devices;
     int unseen = stages * p->kinds;

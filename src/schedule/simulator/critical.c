@@ -22,7 +22,7 @@ typedef struct node {
 
 /* Entry k of an edge's transfers. */
 typedef struct transfer {
-    int send, receive; /* `number`, as in a node, of the edge's k-th SEND and k-th RECV */
+    int send, receive; /* node numbers of the edge's k-th SEND and k-th RECV */
     int number;        /* the SEND of micro-batch k is SEND number `number` of the edge */
 } transfer;
 

@@ -174,7 +174,7 @@ static int find_cycle(const cgp__simulator *x) {
     int device = 0;
     while (!x->devices[device].waiting)
         device++;
-    /* after as many steps as there are devices, every path has reached its cycle */
+    /* every path reaches its cycle after at most as many steps as there are devices */
     for (int i = 0; i < x->schedule->devices; i++)
         device = waits_for(x, device);
     int lowest = device;
@@ -198,7 +198,7 @@ static cgp_action awaited(const cgp__simulator *x, int device) {
         const cgp_action *b = action_at(x, receiver, i);
         if (b->edge == a->edge && !cgp__is_send(b->kind)) return *b;
     }
-    return other; /* not reached, because an edge without a free buffer has a message to receive */
+    return other; /* unreachable: if an edge has no free buffer, a message on it can be received */
 }
 
 /* Return the list position of the action at which a blocked device is marked. For a RECV, this is
