@@ -87,7 +87,7 @@ static void close_images(cgp_data *data) {
 
 /* --- reading --- */
 
-/* Lengthen an array with `used` bytes by `more` bytes, and keep its contents. */
+/* Enlarge an array of `used` bytes by `more` bytes, and keep its contents. */
 static bool lengthen(uint8_t **array, int64_t used, int64_t more) {
     uint8_t *longer = cgp__calloc((size_t)(used + more), 1);
     if (!longer) return false;

@@ -28,7 +28,7 @@ enum {
     T_COUNT = 28,
     S_COUNT = L_COUNT * V_COUNT * T_COUNT
 };
-enum { MAX_STEPS = 4, MAX_GROWTH = 3 /* factor in bytes of UTF-8 */, CLASSES = 256, INSERTED = 16 };
+enum { MAX_STEPS = 4, MAX_GROWTH = 3 /* factor, in UTF-8 bytes */, CLASSES = 256, INSERTED = 16 };
 
 /* --- tables --- */
 

@@ -141,8 +141,8 @@ static cgp_value conv_norm(network *net, cgp_value x, int at, int64_t in, int64_
     return cgp__batch_norm_pytorch(net->model, x, name);
 }
 
-/* Add the convolutions of an operation, each after a ReLU. In each direction, the largest kernel
- * has `stride`. */
+/* Add the convolutions of an operation, each after a ReLU. In each direction, `stride` applies to
+ * the convolution with the largest kernel. */
 static cgp_value convolve_all(network *net, operation kind, cgp_value x, int64_t in, int64_t out,
                               int stride) {
     const int n = convolutions[kind].n;
@@ -199,8 +199,8 @@ typedef struct flow {
     int64_t c;              /* width of the current cell */
 } flow;
 
-/* Set the part that names the next parameters, and return its full name. In the older definition,
- * this function also begins a layer. */
+/* Set net->part, which is a part of the names of the next parameters, and return the full name. In
+ * the older definition, this function also begins a layer. */
 static const char *enter(network *net, const char *part) {
     snprintf(net->part, sizeof net->part, "%s", part);
     return net->o->old ? cgp__layer(&net->names, "%s", part) : cgp__name(&net->names, "%s", part);

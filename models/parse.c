@@ -109,7 +109,7 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
         if (real ? v.real >= 0 && v.real <= largest_real(key)
                  : v.whole >= min && v.whole <= key->max)
             continue;
-        if (real) /* a REAL, which may be NaN */
+        if (real) /* the key is a REAL, and its value may be NaN */
             cgp__print(got, sizeof got, "%g", v.real);
         else
             snprintf(got, sizeof got, "%" PRId64, v.whole);

@@ -112,8 +112,8 @@ typedef struct cgp__network {
     char name[2 * CGP__MODEL_NAME];
 } cgp__network;
 
-/* Return the prefix with the rest of a name; valid until the next call. cgp__layer() also begins
- * the layer of this name. */
+/* Return the prefix followed by the formatted text. The result is valid until the next call.
+ * cgp__layer() also begins a layer of this name. */
 const char *cgp__name(cgp__network *net, const char *format, ...) CGP_PRINTF(2, 3);
 const char *cgp__layer(cgp__network *net, const char *format, ...) CGP_PRINTF(2, 3);
 

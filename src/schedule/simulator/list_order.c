@@ -47,7 +47,7 @@ static bool is_in_order(const cgp_schedule *s, int device) {
 /* The receives of a device's list, in one linked list for each action that takes messages. */
 typedef struct receives {
     const cgp_schedule *s;
-    /* [2][stages][chunks] position + 1 of the first RECV for that F or backward; 0: no RECV */
+    /* [2][stages][chunks] position + 1 of the first RECV for each F or backward; 0: no RECV */
     int *first;
     /* [actions of the device] for a RECV, position + 1 of the next RECV for the same action */
     int *next;
