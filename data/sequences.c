@@ -55,8 +55,8 @@ cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
 
 /* --- cutting --- */
 
-/* Return the least number of sequences that leaves one sequence for training after validation gets
- * its fraction. */
+/* Return the least number of sequences with which one sequence is left for training after
+ * validation has taken its fraction. */
 static int64_t sequences_needed(double fraction) {
     int64_t n = (int64_t)(1.0 / (1.0 - fraction));
     while (n < 1 || n - cgp__data_validation_count(fraction, n) < 1)

@@ -24,7 +24,7 @@ typedef struct cgp__sequence_options {
     int n_paths[2];
 } cgp__sequence_options;
 
-/* The first member of every kind of data set that has sequences. */
+/* Every kind of data set that has sequences has this struct as its first member. */
 typedef struct cgp__sequences {
     cgp_data base;
     /* Fraction of the sequences that are for validation; 0 if stream 1 is the validation data. */

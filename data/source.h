@@ -33,7 +33,7 @@ typedef struct cgp__data_kind {
     const char *(*class_name)(const cgp_data *data, int64_t index);
 } cgp__data_kind;
 
-/* The first member of the struct of every kind. */
+/* The struct of every kind has this struct as its first member. */
 struct cgp_data {
     const cgp__data_kind *kind;
     cgp__prefetch *prefetch;  /* threads that make samples; NULL: the reading thread makes them */

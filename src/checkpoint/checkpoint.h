@@ -27,8 +27,8 @@ enum {
     CGP__CHECKPOINT_FILES = 2 * CGP__CHECKPOINT_SHARDS + 1
 };
 
-/* The largest step that a checkpoint's name can hold. Counts that continue from this step cannot
- * overflow. */
+/* The largest step that a checkpoint's name can hold. If a run continues from this step, its
+ * counters cannot overflow. */
 #define CGP__MAX_STEP INT64_C(999999999999999999)
 
 /* The contents of checkpoint.json, except its list of files. All pointers are borrowed. */

@@ -216,7 +216,7 @@ static cgp_status replace(cgp__file *file) {
     CGP_TRY(check_writer(file));
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
-    /* The file stays open and locked until renamed. After a sync, close cannot fail. */
+    /* The file stays open and locked until it is renamed. After a sync, close() cannot fail. */
     if (renameat(file->directory, file->temporary.text, file->directory, file->entry))
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
     file->temporary.text[0] = '\0';

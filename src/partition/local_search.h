@@ -55,8 +55,8 @@ cgp_status cgp__try_all_cuts(cgp__cut_search *search);
 cgp_status cgp__try_cuts(cgp__cut_search *search, const int *cuts);
 
 /* Descend from these cuts to a local optimum. There are two kinds of moves: a boundary moves by 1,
- * 2, 4 .. layers; or one layer moves from a stage to another, and the boundaries between the two
- * stages move by one. Keep the result if it is the best so far. */
+ * 2, 4 .. layers; or one layer moves from one stage to another, and the boundaries between the two
+ * stages move by one layer. Keep the result if it is the best so far. */
 cgp_status cgp__descend(cgp__cut_search *search, const int *cuts);
 
 /* Iterated local search (Lourenco, Martin and Stutzle 2003). Up to `times` times, move a few

@@ -23,7 +23,7 @@ typedef struct node {
 /* Entry k of an edge's transfers. */
 typedef struct transfer {
     int send, receive; /* node numbers of the edge's k-th SEND and k-th RECV */
-    int number;        /* the SEND of micro-batch k is SEND number `number` of the edge */
+    int number;        /* index of the SEND of micro-batch k among the SENDs of the edge */
 } transfer;
 
 typedef struct path {

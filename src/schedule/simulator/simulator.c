@@ -262,8 +262,8 @@ static int fullest_edge(const cgp__simulator *x) {
     return best;
 }
 
-/* Find the least sufficient capacity >= `low` of one edge, with the capacities of all other edges
- * unchanged. The edge's current capacity must suffice. */
+/* Find the least capacity of one edge that suffices and is at least `low`. The capacities of all
+ * other edges do not change. The edge's current capacity must suffice. */
 static void lower_edge(cgp__simulator *x, int *capacity, int edge, int low) {
     int high = capacity[edge];
     for (bool first = true; low < high; first = false) {
