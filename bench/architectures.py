@@ -9,15 +9,15 @@ whether its losses follow PyTorch's losses.
     ... bench/architectures.py bert swin            # these alone
 
 The models are small and have random weights; nothing is downloaded. Dropout and stochastic depth
-are 0. Each model trains for 10 steps with SGD, learning rate 1e-4, on a new batch in each step.
+are 0. Each model trains for 10 steps of SGD with learning rate 1e-4. Each step uses a new batch.
 
 `outside` is the share of the pipeline's time that PyTorch runs. `loss` is the largest difference
-between a loss of the pipeline and eager PyTorch's loss. `itself` is the largest difference between
-losses of eager PyTorch, over three permutations of the samples of each batch. `loss` may be at most
-2e-5 or 4 times `itself`, whichever is larger.
+between a loss of the pipeline and eager PyTorch's loss. `itself` is the largest change of a loss of
+eager PyTorch when the samples of each batch are permuted, for three permutations. `loss` may be at
+most 2e-5 or 4 times `itself`, whichever is larger.
 
-If the package of an architecture is missing, the architecture is skipped and named. The exit code
-is 1 if `loss` exceeds its bound, or if an architecture is refused."""
+If the package of an architecture is missing, the script skips the architecture and says so. The
+exit code is 1 if `loss` exceeds its bound, or if an architecture is refused."""
 import argparse
 import copy
 import gc
@@ -53,7 +53,7 @@ def texts():
 
 
 def masked_texts():
-    """Return tokens, a mask that is shorter for each further sample, and targets."""
+    """Return tokens, a mask of the tokens with a random length for each sample, and targets."""
     mask = torch.arange(TOKENS) < torch.randint(3, TOKENS + 1, (BATCH, 1))
     return ((torch.randint(3, WORDS, (BATCH, TOKENS)), mask.long()),
             torch.randint(CLASSES, (BATCH,)))

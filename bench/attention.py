@@ -7,8 +7,8 @@ The case is GPT-2's attention, with 12 heads of 64 columns. Only FLOPs of the ca
 counted. Forward has 2 matrix products (q k^T, P v). Backward has 5 (q k^T again, dy v^T, P^T dy,
 dS^T q, dS k). Each product takes T^2 x 768 FLOPs. The GEMM is the preceding layer of the same
 model, [T, 768] x [768, 2304]. Forward is compared with that layer's forward, and backward with that
-layer's input backward. PyTorch's scaled_dot_product_attention(is_causal=True), whose backward has
-the same 5 products, is measured for comparison."""
+layer's input backward. For comparison, the script measures PyTorch's
+scaled_dot_product_attention(is_causal=True), whose backward has the same 5 products."""
 import json
 import pathlib
 import sys
@@ -51,8 +51,8 @@ def graph(length):
 
 
 def case_ours(length):
-    """Return the seconds of attention's forward and backward, and the GFLOP/s of the GEMM in its
-    own forward and input backward."""
+    """Return the seconds that attention takes in forward and in backward, and the GFLOP/s that the
+    GEMM reaches in forward and in input backward."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "attention.json")
         path.write_text(json.dumps(graph(length)))

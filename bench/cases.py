@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurement code that all benchmarks in this directory share.
 
-Each script answers a question. A question has cases: commands that measure themselves and print
-JSON. The cases run alternately, A B C A B C ..., so that other load on the machine affects all of
-them. A case's figure is the median over the rounds. All samples go to RESULTS/QUESTION.csv, and the
-printed text goes to RESULTS/QUESTION.txt.
+Each script answers a question. A question has several cases. A case is a command that measures its
+own speed and prints JSON. The cases run alternately, A B C A B C ..., so that other load on the
+machine affects all of them. A case's figure is the median over the rounds. All samples go to
+RESULTS/QUESTION.csv, and the printed text goes to RESULTS/QUESTION.txt.
 
     bench/QUESTION.py [ROUNDS]       or in the environment, with the defaults:
 
@@ -102,7 +102,7 @@ def run(command):
 
 
 def check_needs():
-    """Exit with a message about missing programs, before an hour of measurements begins."""
+    """If programs are missing, exit with a message before an hour of measurements begins."""
     for file in (PROGRAM, BUILD / "bench_cores"):
         if not file.exists():
             sys.exit(f"{file}: no such file (make, then cmake --build {BUILD} --target bench_cores "
@@ -115,15 +115,15 @@ def check_needs():
 
 
 def round_trip():
-    """Return the time in nanoseconds of a cache line's round trip between two cores (cores.c). This
-    time is a measure of the cost of sharing work."""
+    """Return the nanoseconds that a cache line takes for a round trip between two cores (cores.c).
+    This time is a measure of the cost of sharing work."""
     return run([BUILD / "bench_cores"])["round_trip_ns"]
 
 
 def measure(question, cases, keys=(SPEED,)):
-    """Run the cases {name: command} alternately. Return for each name the last output of its case,
-    with the medians of `keys`. Each sample also has the round trip time between the cores, measured
-    after its run."""
+    """Run the cases {name: command} alternately. For each name, return the last output of its case,
+    with the median over the rounds as the value of each of `keys`. After each run, the round trip
+    time between the cores is measured too."""
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = {name: [] for name in cases}
@@ -153,7 +153,7 @@ def cpu_name():
 
 def machine(medians):
     """Return lines about the machine and the round trip between its cores. The round trip limits
-    the speed-up by a second core."""
+    the speed-up that a second core gives."""
     lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}"]
     trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ())
                    if trip)

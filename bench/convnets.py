@@ -6,9 +6,9 @@ eager PyTorch in channels-last?
     PYTHONPATH=python CGPIPE_LIBRARY=build/libcgpipe.so venv/bin/python bench/convnets.py
     ... bench/convnets.py mobilenet_v3_large --threads 1       # this one, on one core
 
-The weights are random. Dropout and stochastic depth are 0. Both train with SGD and momentum on the
-same batch. A round runs eager PyTorch, then cgpipe, each in a new process. A figure is the median
-of a process's steps. A ratio is the median of the rounds' ratios. `cpu` compares CPU time.
+The weights are random. Dropout and stochastic depth are 0. Each step trains on the same batch, with
+SGD and momentum. A round runs eager PyTorch, then cgpipe, each in a new process. A figure is the
+median of a process's steps. A ratio is the median of the rounds' ratios. `cpu` compares CPU time.
 """
 import argparse
 import json

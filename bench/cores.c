@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cores.c -- prints, as JSON, the distance of two cores that this process may use. The member
+/* cores.c -- prints, as JSON, the distance between two cores that this process may use. The member
  * round_trip_ns is the time of a round trip of a cache line that both cores write alternately. It
  * is the median of 21 runs. If the process has only one core, round_trip_ns is null.
  *

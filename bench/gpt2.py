@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does the benchmark's GPT-2 train, with one and two stages, and compared with every
-installed PyTorch?
+"""How fast does the benchmark's GPT-2 train with one and with two stages, and how fast does it
+train in every installed PyTorch?
 
-The PyTorch 2 of the interpreter PYTHON runs eager, compiled, and as torch.distributed.pipelining
-with a process per stage. Debian's PyTorch is measured too, if it is installed."""
+PyTorch runs eager. If the interpreter PYTHON has PyTorch 2, it also runs compiled, and with
+torch.distributed.pipelining, which uses a process per stage. Debian's PyTorch is measured too, if
+it is installed."""
 from cases import DEBIAN, GPT2, answer, newest, older, ours, torch
 
 CASES = {

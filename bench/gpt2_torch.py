@@ -10,8 +10,8 @@ can also be compiled (--compile) and run in bf16 (--bf16). --chunks M > 1 adds u
 micro-batches. --pipeline K runs K partitions, each on its own thread. This pipeline is written by
 hand: all forwards, then all backwards, with queues between the partitions. --distributed NAME runs
 K processes of torch.distributed.pipelining instead, over gloo, with schedule NAME and as many
-stages as the schedule needs. As with cgpipe, the figure is the median of all --steps but the first
-two.
+stages as the schedule needs. As in cgpipe, the figure is the median of all steps (--steps) except
+the first two.
 
 The script prints one JSON line. `activation_mib` is the largest resident memory during the steps
 minus the resident memory after the first optimizer step. At that point, weights, gradients and
@@ -162,7 +162,7 @@ class Distributed:
         schedule = getattr(pipelining, "Schedule" + options.distributed)
         several = issubclass(schedule, pipelining.schedules.PipelineScheduleMulti)
         folded = "V" in options.distributed.replace("ZeroBubble",
-                                                    "")  # the last stage is on the first process
+                                                    "")  # the last stage is in the first process
         stages = processes * (2 if several else 1)
         own = [rank, 2 * processes - 1 - rank if folded else processes + rank][:2 if several else 1]
         blocks = [2 + options.layers * j // stages for j in range(stages + 1)]

@@ -3,10 +3,10 @@
 """How fast do ResNet-101, AmoebaNet-D and U-Net train on one core and on two, compared with the
 fastest settings of PyTorch?
 
-Mini-batches have 8 images. PYTHON's PyTorch runs in both memory layouts, eager and, for PyTorch 2,
-compiled. On two cores cgpipe has two threads, or two stages. cgpipe runs with direct and with
-Winograd convolutions. AmoebaNet-D has no 3 x 3 convolutions of stride 1, so it runs only with
-direct convolutions."""
+Mini-batches have 8 images. PYTHON's PyTorch runs in both memory layouts. It runs eager and, if it
+is PyTorch 2, also compiled. On two cores cgpipe has two threads, or two stages. cgpipe runs with
+direct and with Winograd convolutions. AmoebaNet-D has no 3 x 3 convolutions of stride 1, so it runs
+only with direct convolutions."""
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, SPEED, machine, measure, newest, options_of, report

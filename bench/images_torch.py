@@ -44,8 +44,7 @@ LAYOUT = torch.channels_last if options.channels_last else torch.contiguous_form
 
 
 class Network(nn.Module):
-    """A network of reference_models.py, whose modules are created in the order of their first
-    use."""
+    """A network of reference_models.py. It creates its modules in the order of their first use."""
 
     def __init__(self, forward):
         super().__init__()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""largest.py [STAGES...] -- the largest GPT-2 on devices of 2 GiB, planned exactly.
+"""largest.py [STAGES...] -- find the largest GPT-2 whose plan fits devices of 2 GiB.
 
 The script bisects the number of blocks of a GPT-2 with width 768. A model fits if `cgpipe plan
---search` finds a balance for 1f1b, with full recomputation, that needs at most 2 GiB on each
-device. With --run, the largest model then trains for two steps in the planned memory.
+--search` finds a balance that needs at most 2 GiB on each device. The schedule is 1f1b with full
+recomputation. With --run, the largest model then trains for two steps in the planned memory.
 """
 
 import argparse

@@ -6,8 +6,8 @@ llama`.
     PYTHON bench/llama_torch.py --batch 4 --chunks 1      (PyTorch 2.4 or newer, with F.rms_norm)
 
 PyTorch runs on --threads threads, eager or compiled (--compile), with
-F.scaled_dot_product_attention. --chunks M > 1 adds up the gradients of M micro-batches. As with
-cgpipe, the figure is the median of all --steps but the first two.
+F.scaled_dot_product_attention. --chunks M > 1 adds up the gradients of M micro-batches. As in
+cgpipe, the figure is the median of all steps (--steps) except the first two.
 
 The script prints one JSON line. `activation_mib` is the largest resident memory during the steps
 minus the resident memory after the first optimizer step. At that point, weights, gradients and

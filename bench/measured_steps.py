@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """measured_steps.py -- compare published step times of another trainer with simulated step times.
 
-Two rows of a published table determine two numbers: the time of a micro-batch on a stage, and the
-additional time of a step that does not depend on micro-batches. From these numbers, `cgpipe plan`
-predicts the third row. It plans a table of two layers that take these times
-(docs/reference/layer-tables.md) on two devices, with 1f1b.
+Two rows of a published table determine two numbers: the time of a micro-batch on a stage, and a
+time per step that does not depend on the micro-batches. From these numbers, `cgpipe plan` predicts
+the third row. The plan has two devices and 1f1b. Its model is a table of two layers
+(docs/reference/layer-tables.md) that take these times.
 
 Source: SimuMax, docs/b200/b200_release_v1.2_summary.md, "real ms": two pipeline stages on B200.
 """

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peak.c -- prints, as JSON, the peak arithmetic rate of one core and its instruction set: gflops
- * and isa. The member gflops_fed is the rate of the same FMAs in a loop that only computes a GEMM
- * tile from operands in the L1 cache. Loads take power, so they may lower a core's clock.
+ * and isa. The member gflops_fed is the rate of the same FMAs in a loop that does nothing but
+ * compute a GEMM tile from operands in the L1 cache. Loads take power, so they may lower a core's
+ * clock.
  *
- * The member gflops is the best rate, in 50 runs, of f32 fused multiply-adds on registers. Enough
- * FMAs are in flight to hide their latency:
+ * The member gflops is the rate of f32 fused multiply-adds on registers, in the best of 50 runs.
+ * Enough FMAs are in flight to hide their latency:
  *
  *     a0 = a0 x + y    a1 = a1 x + y   ...        (independent chains, each as long as the loop)
  *

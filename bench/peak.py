@@ -11,7 +11,7 @@ CASES = {"peak": [BUILD / "bench_peak"]}
 for m in CHUNKS:
     CASES[f"cgpipe M={m}"] = ours(GPT2, stages=1, chunks=m) + ["--ops"]
     CASES[f"PyTorch M={m}"] = torch(GPT2, chunks=m)
-# Kinds of op in the table, and the ops of each kind under their names in graph files.
+# The kinds of op in the table. Each kind has several ops, which have these names in graph files.
 KINDS = {"GEMM": ("linear", "matmul"), "attention": ("attention",), "norms": ("layer_norm",),
          "GELU": ("gelu",), "loss": ("cross_entropy",)}
 PARTS = ("forward_seconds", "input_seconds", "weight_seconds")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures, drawn by gnuplot as SVG."""
+"""Draw pictures as SVG with gnuplot."""
 import subprocess
 
 # Okabe and Ito's colours, which most colour-blind readers can distinguish.

@@ -105,7 +105,8 @@ def from_a_run():
     report("predictions", lines)
 
 
-# Schedule, recomputation and number of micro-batches of one sample each.
+# Each entry has a schedule, a recomputation mode and a number of micro-batches. A micro-batch has
+# one sample.
 ONES = [("gpipe", "never", 4), ("1f1b", "never", 4), ("zb-h1", "never", 4), ("gpipe", "never", 8),
         ("1f1b", "never", 8), ("zb-h1", "never", 8), ("zb-v", "never", 8),
         ("1f1b", "except_last", 8)]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does ResNet-101 train on images of 224 x 224, with one and two stages, and compared with
-PyTorch?
+"""How fast does ResNet-101 train on images of 224 x 224 with one and with two stages, and how fast
+does it train in PyTorch?
 
 The names naive-1 and pipeline-1 come from torchgpipe. naive-1 is one device without recomputation,
 with 1, 2, 4 or 8 micro-batches, whichever is fastest. pipeline-1 is one device with 2 micro-batches

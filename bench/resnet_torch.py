@@ -6,9 +6,9 @@
 
 The script runs eager PyTorch on --threads threads, or on a GPU (--device cuda), where --compile is
 possible too. --channels-last 1 selects the channels-last layout. --chunks M > 1 adds up the
-gradients of M micro-batches. As with cgpipe, the figure is the median of all --steps but the first
-two. The script prints one JSON line. With --profile 1, the line also has the fraction of a step's
-time that convolutions take.
+gradients of M micro-batches. As in cgpipe, the figure is the median of all steps (--steps) except
+the first two. The script prints one JSON line. With --profile 1, the line also has the fraction of
+a step's time that convolutions take.
 """
 import argparse
 

@@ -31,8 +31,8 @@ RESULTS = os.environ.get("RESULTS")
 COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# Number of samples of a micro-batch in the profile of a speed table's layers. The largest pipeline
-# in the table has micro-batches of this size.
+# Samples of a micro-batch when the layers of a speed table are profiled. The largest pipeline in
+# the table has micro-batches of this size.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
 # Memory limit of a device when cgpipe's schedules are compared. The devices of the published runs
 # had 24 GB.
@@ -44,7 +44,7 @@ RUN = {"memory": {"batch": 4, "steps": 2}, "speed": {"batch": 8, "steps": 5}}
 
 
 class Cgpipe(Exception):
-    """The error message of a failed cgpipe."""
+    """cgpipe has failed; the text is its error message."""
 
 
 def cgpipe(command, model, options):
@@ -119,7 +119,7 @@ def memory_rows(cells):
 
 
 def run_rows(cells):
-    """Return rows that compare the memory of the runs, at their small batch, with the plans."""
+    """Return rows that compare the memory of the small runs with the memory in their plans."""
     heading = ["", "batch", "micro-batches", "planned GiB", "allocated GiB", "resident GiB",
                "resident - planned MiB"]
     rows = [[cell["name"], str(r["batch"]), str(r["microbatches"]), gib(r["planned_bytes_total"]),
@@ -269,7 +269,7 @@ def schedules():
 
 
 def best_of(pool, table, cell, costs):
-    """Return the fastest combination of a schedule of cgpipe and a recomputation mode in which all
+    """Return the fastest combination of a cgpipe schedule and a recomputation mode with which all
     devices stay under the limit."""
     tried = pool.map(lambda how: simulated(table, cell, costs, schedule=how[0], recompute=how[1],
                                            balance="time"),

@@ -26,8 +26,8 @@ PARTS = ("forward_seconds", "input_seconds", "weight_seconds")
 
 
 def memory_rate(threads, size=128 << 20, copies=9):
-    """Return the median bytes per second that copies of large arrays on `threads` threads read and
-    write."""
+    """Return the memory bandwidth of copies of large arrays on `threads` threads: the median of the
+    bytes that they read and write per second."""
     buffers = [(ctypes.create_string_buffer(size), ctypes.create_string_buffer(size))
                for _ in range(threads)]
     for pair in buffers:

@@ -82,7 +82,7 @@ def make_model(torch, sizes):
 
 
 def gpipe_of(sizes):
-    """Return the class GPipe of a case."""
+    """Import the class GPipe that a case uses, and return it."""
     if sizes.library == "cgpipe":
         sys.path.insert(0, str(ROOT / "python"))
         from cgpipe.torchgpipe import GPipe

@@ -28,7 +28,8 @@ static cgp_status swish_infer(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* width(): columns of a row. count(): elements of all samples of the micro-batch. */
+/* width() returns the columns of a row; count() returns the elements in all samples of the
+ * micro-batch. */
 static int64_t width(const cgp_op_run *run) {
     return run->node->inputs[0].shape.dims[0];
 }

@@ -32,7 +32,7 @@ static cgp_status build(cgp_model **model) {
     x = cgp_flatten(*model, x); /* [N, 768] */
     x = cgp_linear(*model, x, "first", (cgp_linear_options){.out = 64, .bias = true, .init = init});
     cgp_model_layer(*model, "second");
-    x = cgp_dropout(*model, cgp_relu(*model, x), 0.1); /* the masks continue too */
+    x = cgp_dropout(*model, cgp_relu(*model, x), 0.1); /* dropout masks continue too */
     x = cgp_linear(*model, x, "second",
                    (cgp_linear_options){.out = 64, .bias = true, .init = init});
     cgp_model_layer(*model, "head");

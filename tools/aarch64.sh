@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Build cgpipe for aarch64 on x86-64, and run the tests of ops, equal bits and plans under
+# Build cgpipe for aarch64 on x86-64, and run the tests of ops, bit equality and plans under
 # qemu-user:
 #
 #     tools/aarch64.sh                       in build-aarch64; needs, once: apt-get install
@@ -42,7 +42,7 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64.cmake
     -DCGP_CUDA=OFF -DCGP_EXAMPLES=ON >/dev/null
 cmake --build "$build" -j "${JOBS:-2}" -- --quiet
 
-# Run the tests of ops on all backends, of equal bits over layouts, and of plans.
+# Run the tests of ops on all backends, of bit equality between layouts, and of plans.
 if [ $# -eq 0 ]; then
     set -- -R '^test_(op_|attention_memory|bit_equality|plan|input_gradients|external_loss|schedules|gradients|generation|precision|rng)' -E '_(ranks|cuda|page|resident)'
 fi

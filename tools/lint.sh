@@ -6,10 +6,11 @@
 #     BUILD=build tools/lint.sh lint FILE...   clang-format, clang-tidy (with BUILD's
 #                                              compile_commands.json), shellcheck; changes nothing
 #
-# Without FILE: the files that tools/changed.sh prints. With ALL=1 in the environment: all files.
+# Without FILE, the script reads the files that tools/changed.sh prints or, with ALL=1 in the
+# environment, all files.
 #
-# The tools are Debian 12's (clang's in version 14). A missing tool is a failure. Files of other
-# kinds are ignored.
+# The versions are those of Debian 12 (clang 14). A missing tool is a failure. Files of other kinds
+# are ignored.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 mode=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Make the cases llama*, mistral and qwen2 of tests/data/weights: small models as transformers
-writes them, and their outputs. Or check what cgpipe wrote.
+writes them, and their outputs. With --check, check files that cgpipe wrote.
 
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors
                        # PyTorch 2.15, transformers 5.24

@@ -26,13 +26,14 @@ mini-batch. Running statistics are updated after every micro-batch (momentum 0.1
 once, by the statistics of all inputs of the norm. The step is followed by a forward in evaluation
 mode for the same images.
 
-A tensor t of gradients, statistics or outputs is given by two numbers: its norm, and its product
-with a fixed vector, sum t_i u_i, u of hash(7000, i). If elements are in a wrong order, the product
-is close only by chance. Both numbers are computed in float64. `float32` has the largest differences
-between PyTorch's float32 results and these values. Differences of losses and norms are relative to
-the value, and differences of products are relative to norm sqrt(1 / 12). A norm counts as at least
-a thousandth of the largest norm, because some gradients are zero except for rounding (a shift
-before a linear map and a norm). One thread is used."""
+The file has two numbers for each tensor t of gradients, statistics or outputs. The first is its
+norm. The second is its product with a fixed vector, sum t_i u_i, where u_i is u of hash(7000, i).
+If elements are in a wrong order, the product is close only by chance. Both numbers are computed in
+float64. `float32` has the largest differences between PyTorch's float32 results and these values.
+Differences of losses and norms are relative to the value, and differences of products are relative
+to norm sqrt(1 / 12). A norm counts as at least a thousandth of the largest norm, because some
+gradients are zero except for rounding (a shift before a linear map and a norm). One thread is
+used."""
 import json
 import math
 import os

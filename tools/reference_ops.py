@@ -89,7 +89,7 @@ OTHERS = {
 }
 
 
-# Losses on [9, 9] with a sum over elements. `other` has the targets.
+# Losses of x [9, 9], summed over the elements. `other` has the targets.
 LOSSES = {
     "bce_with_logits": lambda x, other: F.binary_cross_entropy_with_logits(
         x, other.abs(), reduction="sum"),

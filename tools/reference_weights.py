@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Make tests/data/weights: small networks in the formats of published weights, and PyTorch's
-results with them. Or check what cgpipe wrote.
+results with them. With --check, check files that cgpipe wrote.
 
     python3 -m venv --system-site-packages venv    # with Debian's python3-torch: PyTorch 1.13
     venv/bin/pip install transformers==4.40.2 safetensors

@@ -11,9 +11,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#pragma GCC diagnostic ignored "-Wunused-parameter" /* the tables fix the parameters */
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* the contract fixes signatures */
 
-static const cgp_host *host; /* the library's functions */
+static const cgp_host *host; /* functions of the library */
 typedef void toy_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 struct cgp_device {

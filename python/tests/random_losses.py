@@ -68,8 +68,8 @@ LOSSES = [
 
 
 class Loss:
-    """A loss for a random module: one of LOSSES for the first output that has a gradient. To this
-    loss, 0.3 times the mean of each other output that has a gradient is added."""
+    """A loss for a random module: one of LOSSES for the first output that has a gradient. For each
+    further output that has a gradient, 0.3 times the output's mean is added."""
 
     def __init__(self, pick, gradients):
         """``gradients`` says for each output whether it has a gradient."""

@@ -33,8 +33,8 @@ BOUNDS = {"output": 1e-5, "buffer": 1e-5, "gradient": 1e-4, "weight": 1e-5}
 #: gradient may be zero except for rounding errors, for example if all logits are equal. All runs of
 #: PyTorch make the same rounding errors, so repeated runs do not show them.
 SMALL = 2e-3
-#: A step is not compared if its outputs are more than this factor larger than the outputs of the
-#: first step, because then the training diverges.
+#: If the outputs of a step exceed the outputs of the first step by more than this factor, training
+#: diverges, and the step is not compared.
 DIVERGED = 1e3
 #: A tensor is not compared if rounding errors change it by more than UNLIKE in one of RUNS runs.
 UNLIKE, RUNS = 1e-2, 12
@@ -172,7 +172,8 @@ class Case:
         return self._weights[step]
 
     def eager(self, move=False):
-        """Return a training by PyTorch. If ``move`` is true, its rounding errors differ."""
+        """Train the module by PyTorch; return the Training. If ``move`` is true, its rounding
+        errors differ."""
         module = copy.deepcopy(self.drawn.module)
         if move:  # contiguous inputs change the rounding of products in bfloat16
             for layer in module.modules():
@@ -203,7 +204,8 @@ class Case:
         return LossTraining(self, module, step, optimizer.step)
 
     def pipeline(self):
-        """Return a training by a Pipeline with a loss, and the pipeline's report."""
+        """Train the module by a Pipeline with a loss; return the training and the pipeline's
+        report."""
         module = copy.deepcopy(self.drawn.module)
         # nn.Sequential takes one argument, which may be a tuple.
         model = cgpipe.from_torch(module, (self.inputs[0],), loss=self.loss,
@@ -216,7 +218,7 @@ class Case:
             return LossTraining(self, module, step, pipeline.update), model
 
     def gpipe(self):
-        """Return a training by GPipe, and the GPipe module."""
+        """Train the module by GPipe; return the training and the GPipe module."""
         module = copy.deepcopy(self.drawn.module)
         balance = [1] * (self.stages - 1) + [self.layers - self.stages + 1]
         model = GPipe(module, balance, chunks=self.chunks, checkpoint=self.mode)

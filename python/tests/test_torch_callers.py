@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pipeline may be part of a checkpoint, of a compiled module, or of a program with another
-default type of floats. Other callers are refused with a message that names them."""
+default dtype. Other callers are refused with a message that names them."""
 
 import copy
 import unittest

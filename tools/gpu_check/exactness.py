@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that have one correct result: digests, equal bits for all layouts and ranks, and memory."""
+"""Parts that have one correct result: digests, bit equality between layouts and between ranks, and
+memory."""
 import collections
 import math
 import re

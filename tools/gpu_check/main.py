@@ -24,8 +24,8 @@ STEP = (*KERNELS, "src/pipeline", "src/plan", "include")
 BENCH = (*STEP, "bench/cases.py")
 
 # The parts: name, function, seconds on a GPU, and sources. A result becomes invalid if these
-# sources or the function's file change. A part that takes more than twice its seconds is stopped,
-# and continues in the next call. With `--part`, there is no such limit.
+# sources or the function's file change. A part that takes more than twice the listed seconds is
+# stopped, and continues in the next call. With `--part`, there is no such limit.
 PARTS = [
     ("digests", exactness.digests, 50, (*STEP, "tests/cuda/digests.c", "tests/cuda/digests.txt",
                                         "tests/fakes/cuda")),
