@@ -7,9 +7,9 @@
  *
  * The program prints a row of CSV per model and schedule, with FLOPs as costs:
  *
- *     stage bubble        bubble in percent if the largest stage is minimal (leftmost such balance)
- *     bubble              bubble of the default balance, in percent
- *     drawn bubble        bubble of the best random balance, in percent
+ *     stage bubble        percent bubble of the leftmost balance that minimizes the largest stage
+ *     bubble              percent bubble of the default balance
+ *     drawn bubble        percent bubble of the best random balance
  *     makespan / drawn    makespan of the default, relative to the best random balance
  *     ms                  duration of the search for the default balance */
 #include <cgpipe/cgpipe.h>

@@ -10,11 +10,11 @@ RESULTS/QUESTION.csv, and the printed text goes to RESULTS/QUESTION.txt.
 
     ROUNDS=5                         rounds, at least 5 for figures to publish
     STEPS=                           steps of a run, the first two not counted [the question's]
-    BUILD=build                      where cgpipe, bench_peak and bench_cores are
-    PYTHON=/usr/bin/python3          which has PyTorch: Debian's, or the newest, in a virtual
-                                     environment (TORCH=latest tools/python.sh); then Debian's
-                                     is measured too, if it is installed
-    RESULTS=bench/results            where the CSV, text and SVG files go
+    BUILD=build                      directory of cgpipe, bench_peak and bench_cores
+    PYTHON=/usr/bin/python3          interpreter with PyTorch: Debian's, or a virtual environment
+                                     with the newest (TORCH=latest tools/python.sh), after which
+                                     Debian's is measured too, if it is installed
+    RESULTS=bench/results            directory for the CSV, text and SVG files
     TINY=                            1: tiny models, to try a script (with another RESULTS)
 """
 import csv

@@ -3,10 +3,10 @@
 """How many tokens per second does `cgpipe sample` generate with its cache, compared with
 transformers' generate() with its own cache?
 
-    bench/generation.py             3 rounds of 128 tokens by both, on one core
+    bench/generation.py             3 rounds; each program makes 128 tokens on one core
     bench/generation.py 5           more rounds
-    PYTHON=venv/bin/python          which has torch and transformers
-    LENGTH=64 THREADS=2             fewer tokens; threads of both
+    PYTHON=venv/bin/python          interpreter that has torch and transformers
+    LENGTH=64 THREADS=2             fewer tokens; threads of each program
 
 The model is a Llama with 12 blocks of width 768 (inner width 2048, 4 heads of keys and values,
 vocabulary 32,000, T = 512) with random weights, made by transformers and read by `cgpipe convert`.

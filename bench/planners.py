@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""planners.py FILE.json... -- balances of the layer graphs of msr-fiddle/dnn-partitioning.
+"""planners.py FILE.json... -- balance the layer graphs of msr-fiddle/dnn-partitioning.
 
 Source of the graphs: Tarnawski et al. 2020, "Efficient Algorithms for Device Placement of DNN Graph
 Operators". Each graph has forward nodes and backward nodes. A forward node and its backward become

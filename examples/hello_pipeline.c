@@ -21,7 +21,7 @@ enum { WIDTH = 10, HIDDEN = 64, BATCH = 64, STEPS = 300 };
 static cgp_status build(cgp_model **out) {
     static const int64_t row[] = {1, WIDTH}, one[] = {1};
     const cgp_init small = {CGP_INIT_NORMAL, 0.2}, zero = {CGP_INIT_ZERO, 0};
-    /* columns; has a bias; weight is [in, out]; initial weight; initial bias */
+    /* Fields: columns, has a bias, weight is [in, out], initial weight, initial bias. */
     const cgp_linear_options hidden = {HIDDEN, true, false, small, zero};
     const cgp_linear_options head = {WIDTH, true, false, small, zero};
 

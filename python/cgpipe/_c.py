@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ctypes bindings of libcgpipe: its structs, enums and functions under their C names.
 
-The environment variable CGPIPE_LIBRARY names the library's file. If it is not set, the file is the
-one inside the package (in a wheel) or, in a source tree, the one in the build directory. Functions
-are declared by their C prototypes without parameter names. python/tests/test_abi.py compares
-structs, enums and prototypes with the headers.
+The environment variable CGPIPE_LIBRARY names the library's file. If it is not set, the library is
+loaded from the package (in a wheel) or, in a source tree, from the build directory. Functions are
+declared by their C prototypes without parameter names. python/tests/test_abi.py compares structs,
+enums and prototypes with the headers.
 
 ctypes releases the GIL during every call.
 """

@@ -45,7 +45,7 @@ class Device:
     planned_bytes: int
     #: Rank of the process that owns the device.
     rank: int
-    #: Maximum bytes that PyTorch keeps in regions (docs/reference/torch-ops.md), as measured.
+    #: Measured maximum of the bytes that PyTorch keeps in regions (docs/reference/torch-ops.md).
     #: ``planned_bytes`` does not include these bytes, but a memory limit counts them.
     outside_bytes: int = 0
     #: Bytes of the partial sums of gradients, with ``gradient_groups``.
@@ -69,8 +69,7 @@ class Plan(_c.Handle):
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
         self.model = model
-        #: The PyTorch optimizer that the caller gave, or None if the caller gave no PyTorch
-        #: optimizer. Pipeline.optimizer returns it.
+        #: The PyTorch optimizer that the caller gave, or None. Pipeline.optimizer returns it.
         self.given_optimizer: Any = None
         if hasattr(optimizer, "param_groups"):
             from cgpipe.torch.groups import optimizer_of
@@ -106,7 +105,8 @@ class Plan(_c.Handle):
         options.threads_per_device = threads
         options.memory_limit = _bytes(memory_limit if memory is None else memory)
         options.ranks = _ranks.number(ranks)
-        #: Number of groups of micro-batches whose gradients are added in a binary tree.
+        #: The micro-batches form this number of groups. The groups' gradients are added in a binary
+        #: tree.
         self.gradient_groups = _c.integer(gradient_groups, "gradient_groups")
         options.gradient_groups = self.gradient_groups
         options.replicas = 1
@@ -139,7 +139,7 @@ class Plan(_c.Handle):
         _c.when_gone(self, _destroy, handle, model)
 
     def _balance(self, balance: Union[str, Sequence[int]]) -> Any:
-        """Return the number of layers of each stage, or None if the library is to balance by
+        """Return the number of layers of each stage, or None to let the library balance by
         FLOPs."""
         if isinstance(balance, str):
             return self._balanced(balance)
@@ -206,7 +206,7 @@ class Plan(_c.Handle):
 
     @property
     def chunks(self) -> int:
-        """Micro-batches of a full mini-batch."""
+        """Number of micro-batches in a full mini-batch."""
         return int(_c.lib.cgp_plan_chunks(self._handle))
 
     @property
@@ -292,8 +292,8 @@ class Plan(_c.Handle):
 def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = None,
          chunks: int = 1, batch: int = 1, *, example: Any = None,
          memory: Union[None, int, str] = None, **options: Any) -> Plan:
-    """Plan a model. Allocates nothing on a device and runs nothing. ``print()`` shows the plan as a
-    table with a row for each device.
+    """Plan a model, without allocating device memory or running anything. ``print()`` shows the
+    plan as a table with a row for each device.
 
         print(cgpipe.plan(module, example, devices=4, memory="24GiB", chunks=8, batch=64))
 

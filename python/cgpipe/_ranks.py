@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the processes that a launcher started the ranks of one pipeline (cgpipe/ext/transport.h).
+"""Connect the processes that a launcher started: each becomes a rank of one pipeline
+(cgpipe/ext/transport.h).
 
 The launcher's environment variables give the number of processes. An MPI plug-in connects them:
 
@@ -71,8 +72,8 @@ def warn_alone(what: str) -> None:
 
 
 def hint(error: ArgumentError, ranks: Optional[int]) -> ArgumentError:
-    """Return the error that a plan failed with. If the launcher may be the cause, add this to the
-    message."""
+    """Return the error of a plan that failed. If the launcher may be the cause, the message says
+    so."""
     if ranks is None and launched() > 1 and str(error).startswith("ranks: "):
         return ArgumentError(f"{error}: {launched()} processes were started (stages={launched()}, "
                              "or ranks=1 if each is to train alone)")

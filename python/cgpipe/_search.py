@@ -11,7 +11,7 @@ from cgpipe.errors import LimitError
 def create(out: Any, model: Any, options: Any, given: Optional[Dict[str, bool]]) -> Optional[str]:
     """Create a plan. If it exceeds its memory limit, find the fastest plan that fits, copy its
     choices to ``options``, and create that plan. ``given`` says which of "schedule",
-    "virtual_stages", "recompute" and "balance" the caller has set, so the search keeps them. If
+    "virtual_stages", "recompute" and "balance" the caller has set. The search keeps these. If
     ``given`` is None, do not search. Return the recomputation mode that the search chose, or None
     if there was no search."""
     try:

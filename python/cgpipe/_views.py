@@ -12,7 +12,7 @@ from cgpipe.errors import StateError
 
 __all__ = ["GPU", "gpu_of", "streams", "view"]
 
-#: Format of PyTorch's name of a GPU.
+#: Format string of the name that PyTorch gives a GPU.
 GPU = "cuda:{}"
 
 _KINDS = {"parameter": "CGP_TENSOR_PARAMETER", "gradient": "CGP_TENSOR_GRADIENT",

@@ -108,7 +108,7 @@ def borrowed(value: Any, name: str, streams: Sequence[int]) -> Borrowed:
 # --- tensors for other libraries ---
 
 
-#: For the address of each exported struct: the objects that the struct needs until the other
+#: Maps the address of each exported struct to the objects that the struct needs until the other
 #: library calls its deleter.
 _exported: Dict[int, Any] = {}
 
@@ -126,8 +126,8 @@ _DELETE, _DROP = _Callback(_delete), _Callback(_drop)
 
 
 class DeviceTensor:
-    """A view of a pipeline's memory on a device that has its own memory, for DLPack:
-    ``torch.from_dlpack(view)``.
+    """A view of a pipeline's memory on a device that has its own memory. Other libraries read the
+    view by DLPack: ``torch.from_dlpack(view)``.
 
     The view, and each tensor made from it, keeps the memory alive. Read and write it only between
     calls of the pipeline; see :meth:`cgpipe.Pipeline.parameters_changed`."""

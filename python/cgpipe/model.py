@@ -35,7 +35,7 @@ class Model(_c.Handle):
     """A finished model. Any number of plans and pipelines may use it. It does not change after the
     first plan.
 
-    Made by :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
+    To make a model, call :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
     """
 
     def __init__(self, handle: Any, regions: Any = None) -> None:
@@ -43,8 +43,8 @@ class Model(_c.Handle):
         (cgpipe.torch.region). The model uses their ops."""
         self._handle = handle
         _c.when_gone(self, _destroy, handle, regions)
-        #: The captured module of :func:`cgpipe.from_torch`; it converts tensors and adopts weights.
-        #: And the number of inputs of added losses.
+        #: The captured module of :func:`cgpipe.from_torch`, which converts tensors and adopts
+        #: weights; and the number of inputs that added losses have.
         self._captured: Any = None
         self._targets = 0
         self._added: List[Tuple[str, Optional[int]]] = []  # name and ignore_index of each
@@ -217,8 +217,8 @@ class Model(_c.Handle):
         Args:
             stages: Number of stages.
             by: ``"flops"``; ``"time"``, for which kernels are measured on this machine; or
-                ``"size"``, bytes of parameters and activations. The names in parentheses below say
-                with which of these values an argument is used.
+                ``"size"``, bytes of parameters and activations. An argument below with one of these
+                values in parentheses is used only for that value.
             samples: Number of samples of a micro-batch (time, size).
             recompute: Count the recomputation of each stage's forward (time).
             in_flight: Number of micro-batches whose activations are kept (size).

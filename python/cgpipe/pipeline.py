@@ -30,14 +30,15 @@ class Times:
 
     #: Seconds from the start of the first action to the end of the last action.
     seconds: float
-    #: Seconds from the start to the end of the last F, and seconds from then to the end of the run.
+    #: ``forward_seconds`` ends with the last F, and ``backward_seconds`` is the rest of the run.
     #: Both are NaN if the schedule mixes forward and backward.
     forward_seconds: float
     backward_seconds: float
     #: 1 - compute time / (devices x seconds).
     bubble: float
-    #: Median seconds between consecutive actions of a device, and median seconds from the end of a
-    #: send until the receiver continues. NaN: there was nothing to measure.
+    #: ``gap_seconds`` is the median time between consecutive actions of a device.
+    #: ``wakeup_seconds`` is the median time from the end of a send until the receiver continues.
+    #: NaN: there was nothing to measure.
     gap_seconds: float
     wakeup_seconds: float
     #: Fraction of ``seconds`` in which each device computes.
@@ -136,8 +137,8 @@ class Pipeline(Weights):
         #: Number of this process, 0 .. plan.ranks - 1.
         self.rank = ends[0].rank if ends else 0
         self._streams: List[int] = self._call(lambda: _views.streams(self))
-        # For each tensor of a captured module: (name, tensor, address). Then the module's counts of
-        # batches.
+        # ``adopted`` has (name, tensor, address) for each tensor of a captured module. ``counts``
+        # has the module's counts of batches.
         self.adopted: List[Any] = []
         self.counts: List[Any] = []
         self._tied = False  # a captured module has tied parameters

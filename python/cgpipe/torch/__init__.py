@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch modules: captured as models, and run under autograd."""
+"""Capture PyTorch modules as models, and run them under autograd."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ MASKED = -1e4
 
 
 class Positions:
-    """Rows of a learned position embedding. An op adds these rows, the same for all samples, to a
-    value."""
+    """Rows of a learned position embedding. An op adds these rows to each sample of a value."""
 
     def __init__(self, weight: "Parameter", ids: Tensor) -> None:
         self.weight, self.ids = weight, ids

@@ -43,10 +43,10 @@ class Cut(NamedTuple):
 
 def chosen(module: nn.Module, fine: bool) -> Dict[str, nn.Module]:
     """Return the modules whose results are boundaries, by path. With ``fine``, these are all
-    modules. Otherwise they are the modules with several parts and the modules with parameters,
-    except a module, such as a convolution, directly before a norm. The result of a norm is a
-    boundary, because in the next op, such as relu, a rounding difference may cause a jump. The
-    boundary gives PyTorch's values to this next op."""
+    modules. Otherwise they are the modules with several parts, except nn.Sequential, and the
+    modules with parameters. But a convolution directly before a norm, for example, is no boundary.
+    The result of a norm is a boundary, because in the next op, such as relu, a rounding difference
+    may cause a jump. The boundary gives PyTorch's values to this next op."""
     found: Dict[str, nn.Module] = {}
 
     def descend(path: str, parent: nn.Module) -> None:
@@ -112,8 +112,8 @@ def visiting(modules: Dict[str, nn.Module], visit: Visit,
 
 
 def is_fresh(y: Tensor, arguments: Any) -> bool:
-    """Return whether a result has its own memory. The alternative is the memory of an argument to
-    which the module has written in place."""
+    """Return whether a result has its own memory. It has none if it shares the memory of an
+    argument, to which the module has written in place."""
     place = y.untyped_storage().data_ptr()
     return all(x.untyped_storage().data_ptr() != place
                for x in torch.utils._pytree.tree_leaves(arguments) if isinstance(x, Tensor))

@@ -2,8 +2,8 @@
 """Parameters as values, and broadcast values.
 
 If an op reads a parameter as a tensor, the parameter becomes a row of an EMBEDDING, and every
-sample reads this row. So the parameter's gradient is the sum over the samples. The layout of the
-value has no axis BATCH until it is expanded.
+sample reads this row. So the parameter's gradient is the sum over the samples. Until the value is
+expanded, its layout has no axis BATCH.
 
 A broadcast dimension is a repeated axis, which takes no memory. If an op needs the repeated
 elements in memory, UPSAMPLE makes them:

@@ -200,8 +200,8 @@ def translate(program: Program, flat: Flat, module: nn.Module, examples: Sequenc
 
 
 def _find_requires(captured: Captured, nodes: Sequence[Any], module: nn.Module) -> None:
-    """Find the values that require a gradient. Store in each region which of its inputs do, because
-    the region's code may read ``requires_grad`` of its inputs."""
+    """Find the values that require a gradient. Also store in each region which of its inputs
+    require one, because the region's code may read their ``requires_grad``."""
     of_inputs = [w for w, layout in zip(captured.wants, captured.inputs) if layout is not None]
     found = {entry["value"] for entry, want in zip(captured.graph["inputs"], of_inputs) if want}
     trained = {key for key, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}

@@ -77,8 +77,8 @@ class Captured:
     regions: Regions
     #: All ops in order, and where they run.
     places: List[Place] = field(default_factory=list)
-    #: Boundaries of layers (boundaries.py); for each value of the graph, the op in the module that
-    #: made the value.
+    #: ``cuts`` has the boundaries of layers (boundaries.py). ``origins`` has the op in the module
+    #: that made a value of the graph.
     cuts: Dict[Key, Cut] = field(default_factory=dict)
     origins: Dict[int, Place] = field(default_factory=dict)
     #: The result of the proof (proof.py) of this capture; None: the capture was not proven.

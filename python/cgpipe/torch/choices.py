@@ -27,7 +27,7 @@ __all__ = ["choose", "derived"]
 
 def derived(t: "Translator", x: Outside, name: Any, function: Callable[[Tensor], Tensor],
             shape: Sequence[Tuple[bool, int]]) -> Outside:
-    """Return a node that PyTorch evaluates before each step. Its result is ``function`` of ``x``, a
+    """Return a node that PyTorch evaluates before each step. Its result is ``function(x)``, a
     tensor of numbers of this shape. ``name`` identifies the function."""
     key = (x.node, name)
     if key not in t.derived:
@@ -81,7 +81,7 @@ def _may_be_infinite(t: "Translator", x: Any) -> bool:
     pending, seen = [(t.value(x).number, True)], set()
     hidden = {entry.number: entry for entry in t.hidden}
     while pending:
-        # is_raw: no layer lies between the module's input and the value.
+        # ``is_raw`` is true if no layer lies between the module's input and the value.
         number, is_raw = place = pending.pop()
         if place in seen:
             continue

@@ -65,14 +65,14 @@ class Subgraph:
 
     #: The nodes in order. Nodes that depend on parameters alone may also run in other regions.
     nodes: List[Any]
-    #: What the nodes read from outside: tensors and numbers (also numbers that count samples); and
-    #: parameters.
+    #: What the nodes read from outside. ``arguments`` has tensors and numbers, including numbers
+    #: that count samples. ``parameters`` has parameters.
     arguments: List[Any]
     parameters: List[Any]
     #: Nodes whose results are read outside of the subgraph.
     outputs: List[Any]
-    #: Why the engine does not cover the first node; the path of the innermost module that contains
-    #: all nodes.
+    #: ``error`` says why the engine does not cover the first node. ``path`` is the path of the
+    #: innermost module that contains all nodes.
     error: CaptureError
     path: str
     layer: Optional[str]
@@ -93,12 +93,13 @@ class _Facts:
         self.patterned = patterned
         self.parameters = {n for n in self.nodes
                            if n.op == "placeholder" and kinds.get(n.name) == "PARAMETER"}
-        #: Nodes that depend on the inputs; and nodes that depend on a parameter or on an input of
-        #: floats, so that their results are values of the graph.
+        #: ``varying`` has the nodes that depend on the inputs. ``live`` has the nodes that depend
+        #: on a parameter or on an input of floats: their results are values of the graph.
         self.varying: Set[Any] = set()
         self.live: Set[Any] = set(self.parameters)
         self.stateful = stateful_nodes(program)
-        #: For each node, how often the layer changes before the node; the layer of the node.
+        #: ``run`` says how often the layer changes before a node. ``layer`` has the layer for each
+        #: of these counts.
         self.run: Dict[Any, int] = {}
         self.layer: Dict[int, Optional[str]] = {}
         current: Optional[str] = None
@@ -336,8 +337,8 @@ class Plan:
             pass
 
     def _merge_two(self, sets: List[Set[Any]]) -> bool:
-        """Join the first two sets that are better as one set. Return False if there are no such
-        sets."""
+        """Join the first two sets for which one joined set is better than two. Return False if
+        there are no such sets."""
         first = self.facts.index
         sets.sort(key=lambda own: min(first[node] for node in own))
         for own in sets:

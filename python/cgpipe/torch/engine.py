@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A captured module's plan and pipeline, with its memory as PyTorch tensors.
 
-    Engine    model, plan and pipeline; views of parameters, gradients and statistics; runs
+    Engine    has a model, plan and pipeline, and views of parameters, gradients and statistics
 
 A Runtime's engines belong to one thread, a Worker, which makes all calls.
 """
@@ -47,7 +47,8 @@ class Options:
     deferred_batch_norm: bool = False
     #: True: prove each capture; None: prove it unless CGPIPE_VERIFY=0 is in the environment.
     verify: Optional[bool] = None
-    #: True if PyTorch may run parts that cannot be captured; the number of PyTorch's threads.
+    #: ``fallback`` is true if PyTorch may run parts that cannot be captured. ``torch_threads`` is
+    #: the number of threads that PyTorch then uses.
     fallback: bool = True
     torch_threads: int = 1
     #: Threads of each device; None: the number of PyTorch's threads, divided by the number of
@@ -219,7 +220,7 @@ class Engine:
                  input_gradients: Sequence[bool], owner: Optional["Engine"] = None) -> None:
         self.captured, self.samples = captured, samples
         self.keeps = options.recompute.startswith("never")
-        # Sum of the version counters of the parameters (PyTorch) at the last change.
+        # Sum of PyTorch's version counters of the parameters, at their last change.
         self.versions: Optional[int] = None
         self.forwards = 0  # index of the last forward
         # Tensors that the engine borrows until the backward.
@@ -284,7 +285,7 @@ class Engine:
             self.call("skip_backward")
 
     def backward(self, gradients: List[Tensor], input_gradients: List[Optional[Tensor]]) -> None:
-        """Run the backward of the last forward. Writes the engine's gradients and
+        """Run the backward of the last forward. It writes the engine's gradients and
         ``input_gradients``."""
         wanted = any(gradient is not None for gradient in input_gradients)
         if wanted:
@@ -297,8 +298,8 @@ class Engine:
         self.inputs = None
 
     def step(self, inputs: List[Tensor], input_gradients: List[Optional[Tensor]]) -> float:
-        """Run forward and backward of a module that returns its losses, without an update. Writes
-        the engine's gradients and ``input_gradients``. Return the sum of the losses."""
+        """Run forward and backward of a module that returns its losses, without an update. They
+        write the engine's gradients and ``input_gradients``. Return the sum of the losses."""
         loss = ctypes.c_double()
         self.captured.regions.forget()
         self.call("set_input_gradients", _pointers(input_gradients), len(input_gradients))

@@ -94,8 +94,8 @@ class Evaluations:
 
     def __init__(self, owner: Pipeline) -> None:
         self._captured = owner.model._captured
-        #: One entry for outputs and one for losses: the module captured in eval mode, and the
-        #: pipeline that runs it; None: the owner runs it.
+        #: One entry is for outputs and one is for losses. An entry has the module captured in eval
+        #: mode, and the pipeline that runs it. None: the owner runs it.
         self._found: Dict[bool, Tuple[Any, Optional[_Evaluation]]] = {}
 
     def of(self, owner: Pipeline, inputs: Sequence[Any], losses: bool) -> Optional[Pipeline]:

@@ -162,7 +162,8 @@ class _Explainer:
         self.module = module
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.found: List[Finding] = []
-        #: Ops that no survey could translate; ops and where they run, from the last survey.
+        #: ``failed`` has the ops that no survey could translate. ``places`` says where each op
+        #: runs, according to the last survey.
         self.failed: List[Finding] = []
         self.places: List[Place] = []
 

@@ -115,8 +115,8 @@ def flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[
 
 @dataclass
 class Guard:
-    """The assumptions of an exported program about the number of samples, as comparisons of
-    sympy."""
+    """The assumptions that an exported program makes about the number of samples, as sympy
+    comparisons."""
 
     comparisons: List[Any]
     #: Smallest and largest number of samples.

@@ -54,7 +54,7 @@ class Finding:
         return f"{self.path or ITSELF}: {self.of(self.path)}"
 
 
-#: From the name of a functional op to the name under which users call the op.
+#: Maps the name of a functional op to the name under which users call the op.
 _CALLED = {"_native_batch_norm_legit": "batch_norm", "_native_batch_norm_legit_functional":
            "batch_norm", "_native_batch_norm_legit_no_training": "batch_norm",
            "native_dropout": "dropout", "_unsafe_view": "view", "_to_copy": "to"}
@@ -159,7 +159,7 @@ def fold(paths: Iterable[str]) -> List[str]:
 
 
 def _fold_at(paths: Sequence[str], at: int) -> List[str]:
-    """Fold the numbers of part ``at``."""
+    """Dots cut each path into parts. Fold the numbers that are part ``at`` of a path."""
     groups: Dict[Tuple[str, ...], List[int]] = {}
     order: List[Any] = []
     for path in paths:

@@ -5,8 +5,8 @@
     y.relu_()                    -->    z = relu(y)
     return y                            return z, and mean for the buffer
 
-PyTorch can do this for any program, but needs a second trace. Most programs only write to whole
-results that have no views. For these programs, this Python module needs no second trace: it
+PyTorch can functionalize any program, but it needs a second trace. Most programs only write to
+whole results that have no views. For these programs, this Python module needs no second trace: it
 replaces each in-place op by its out-of-place op, and later ops read the result of this op."""
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def _name(node: Any) -> str:
 
 
 def _written(program: Any, buffers: Dict[str, str]) -> Optional[Dict[Any, Any]]:
-    """Return a dictionary from each node that writes to a tensor, and returns this tensor, to the
-    node that made the tensor. Return None if the program has a node that rewrite() does not
-    cover."""
+    """For each node that writes to a tensor and returns this tensor, find the node that made the
+    tensor. Return these pairs as a dictionary. Return None if the program has a node that rewrite()
+    does not cover."""
     if any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs):
         return None
     written: Dict[Any, Any] = {}

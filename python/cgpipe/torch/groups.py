@@ -113,7 +113,7 @@ def of_plan(pipeline: "Pipeline", numbers: Dict[Any, int], parameters: List[Any]
 
     Args:
         pipeline: The pipeline of the plan.
-        numbers: From each PyTorch parameter that the engine trains to the engine's number for it.
+        numbers: Maps each PyTorch parameter that the engine trains to the engine's number for it.
         parameters: All PyTorch parameters.
         decays: For each of the engine's parameters, True if the model marks it for weight decay.
     """

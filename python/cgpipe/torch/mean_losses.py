@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses that are the mean or the sum, over all samples, of a value that other ops compute. Each of
-these losses is a WEIGHTED_MEAN of the samples' means:
+"""Losses that are a mean or a sum over all samples. Other ops compute the value that is added up.
+Each of these losses is a WEIGHTED_MEAN of the samples' means:
 
     sum_n (mean of sample n) factor / divisor      divisor: N, 1, or the sum of an input"""
 
@@ -108,8 +108,8 @@ def _total(x: Any) -> Optional[Any]:
 
 
 def quotient(t: Translator, a: Loss, b: Union[Loss, Samples, Outside]) -> Loss:
-    """Return a loss divided by ``b``: the number of samples, the sum of an input, or the sum of
-    integers that follow from inputs."""
+    """Return a loss divided by ``b``. ``b`` is the number of samples, the sum of an input, or the
+    sum of integers that follow from inputs."""
     if isinstance(b, Samples):
         (batch, number), = shape_of([t.node.args[1].meta["val"]])
         need(batch, "a sum of losses divided by the number of samples")

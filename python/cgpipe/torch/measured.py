@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurement of the memory and the operations that PyTorch needs in regions. Memory is measured
+"""Measure the memory that PyTorch needs in regions, and count its operations. Memory is measured
 for a few numbers of samples."""
 
 from __future__ import annotations

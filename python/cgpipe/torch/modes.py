@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules whose own forward takes another path in eval mode, beyond what PyTorch's layers do.
+"""Find modules whose own code, not only PyTorch's layers, does something else in eval mode.
 
 The engine has both modes of dropout and batch norms. So a graph that was captured in training mode
 also serves evaluation, if the two modes differ only in these ops. Two kinds of forward need another

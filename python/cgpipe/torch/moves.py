@@ -59,7 +59,8 @@ def strided(t: Translator, x: Value, dim: int, begin: int, end: int, step: int) 
     if begin + number * step > size:
         x = padded(t, x, dim, 0, begin + number * step - size)
     part = t.whole(t.part(x, dim, begin, begin + number * step))
-    # Make a copy in which two axes replace the axis: the steps, and the elements of a step.
+    # Copy the value. In the copy, two axes replace the axis: one counts the steps, and one counts
+    # the elements of a step.
     count_before = list(part.layout.dims)
     dims: List[Any] = list(count_before)
     outer, inner = new_axes(number), (Axis(step),)

@@ -82,7 +82,8 @@ class Call:
     arguments: _Side
     results: _Side
     draws: bool
-    #: Buffers and attributes to which forward writes; indices of the arguments to which it writes.
+    #: Buffers and attributes to which forward writes. ``writes`` has the indices of the arguments
+    #: to which it writes.
     buffers: List[str]
     attributes: List[Tuple[nn.Module, str]]
     writes: List[int]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translation of functional aten ops to nodes of a graph. For each op name, without namespace and
-overload, there is a function. This file has the functions for ops on rows, products and sums. Other
-ops are in elementwise.py, views.py, images.py and losses.py.
+"""Translation of functional aten ops to nodes of a graph. Each op name (without namespace and
+overload) has a function. This file has the functions for ops on rows, products and sums. Other ops
+are in elementwise.py, views.py, images.py and losses.py.
 
 A function takes the translator and the op's arguments, and returns the op's result. An argument is
 a Value (a tensor of the graph), a Constant, a Parameter, a number, a list or None.

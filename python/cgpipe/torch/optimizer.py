@@ -203,8 +203,8 @@ class _Plain:
 
 
 def _parameters(pipeline: "Pipeline") -> Tuple[Dict[Any, Tuple[int, Any]], List[Any]]:
-    """Return a dictionary from each PyTorch parameter that the engine trains to its number and
-    conversion. Also return a list of all parameters, in PyTorch's order."""
+    """Return a dictionary with the number and the conversion of each PyTorch parameter that the
+    engine trains. Also return a list of all parameters, in PyTorch's order."""
     captured = pipeline.model._captured
     if captured is None:
         zero = torch.zeros((), dtype=torch.float32)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before an exported program is translated, find ops in it that are composed of elementary ops.
+"""Find known ops that an exported program composes of elementary ops. A program is searched before
+it is translated.
 
     0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))    gelu, approximated by tanh
     weight (x rsqrt(mean(x^2) + eps))                    rms_norm

@@ -67,7 +67,8 @@ class Proof:
     tensors: int = 0
     #: Tensors whose bound exceeds UNPROVABLE.
     unprovable: List[str] = field(default_factory=list)
-    #: Number of repeated PyTorch runs, without the first run of each draw; duration of the proof.
+    #: ``repeats`` is the number of PyTorch runs after the first run of each draw. ``seconds`` is
+    #: the duration of the proof.
     repeats: int = 0
     seconds: float = 0.0
 
@@ -255,8 +256,8 @@ class _Comparison:
 
 def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor],
           fine: bool = False) -> Proof:
-    """Compare a captured module with PyTorch. Sets the range of numbers of samples for which the
-    graph is valid. If ``fine``, run each piece alone, so that the message can name the ops that
+    """Compare a captured module with PyTorch. Also set the range of numbers of samples for which
+    the graph is valid. If ``fine``, run each piece alone, so that the message can name the ops that
     differ.
 
     Raises:
@@ -285,8 +286,9 @@ def prove(flat: nn.Module, captured: Captured, examples: Sequence[Tensor],
 def _compare(eager: Eager, captured: Captured, draws: Sequence[Draw], proof: Proof,
              fine: bool) -> bool:
     """Compare the engine with PyTorch, layer by layer. If the module cannot be compared at some
-    cuts, remove these cuts and return False. At such a cut, the module fails with results from
-    outside, or a result from outside does not get the same gradient as the module's own result."""
+    cuts, remove these cuts and return False. At such a cut, the rest of the module fails if the
+    result at the cut is replaced, or the replaced result gets another gradient than the module's
+    own result."""
     ours = Ours(captured, eager.module, draws, join=not fine)
     ours.run()
     comparison = _Comparison(eager, ours, proof)

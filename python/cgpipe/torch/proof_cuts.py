@@ -40,8 +40,8 @@ class Run:
     gradients: Tensors
     results: Tensors = field(default_factory=dict)
     result_gradients: Tensors = field(default_factory=dict)
-    #: Strides of PyTorch's results; which results require a gradient; which results are the whole
-    #: result of their module.
+    #: The strides of PyTorch's results. ``requires`` has the results that require a gradient.
+    #: ``alone`` has the results that are the whole result of their module.
     strides: Dict[int, Tuple[int, ...]] = field(default_factory=dict)
     requires: Set[int] = field(default_factory=set)
     alone: Set[int] = field(default_factory=set)

@@ -183,7 +183,7 @@ def _joined(graph: Dict[str, Any], groups: Sequence[List[Node]]) -> Iterator[Lis
 
 
 def _elements(graph: Dict[str, Any], nodes: Sequence[Node]) -> int:
-    """Return the number of elements of the parameters and of the values for three samples."""
+    """Return how many elements the parameters have, and the values of three samples, in total."""
     used = {p for node in nodes for p in node.get("parameters", ())}
     return int(sum(math.prod(graph["parameters"][p]["shape"]) for p in used)
                + 3 * sum(math.prod(graph["values"][node["output"]]["shape"]) for node in nodes))

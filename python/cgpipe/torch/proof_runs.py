@@ -140,7 +140,8 @@ class Eager:
         self.modules = dict(self.module.named_modules(remove_duplicate=False))
         self.parameters: Dict[str, Tensor] = {name: p for name, p in self.module.named_parameters()
                                               if p.requires_grad}
-        #: Gradients of the outputs of the last run; shapes of its outputs for one sample.
+        #: ``seeds`` has the gradients of the last run's outputs. ``shapes`` has the shapes of these
+        #: outputs for one sample.
         self.seeds: List[Tensor] = []
         self.shapes: List[Any] = []
 
@@ -307,8 +308,8 @@ class Ours:
         self._input_names = {f"input {i}": i for i in self._inputs.values()}
 
     def run(self) -> None:
-        """Run forward and backward of all pieces for each draw. Sets the member ``far`` of the
-        draws."""
+        """Run forward and backward of all pieces for each draw. Set the member ``far`` of each
+        draw."""
         graph = replace(self.captured, graph=_without_dropout(self.captured.graph))
         requires = set().union(*(draw.expected.requires for draw in self.draws))
         for draw in self.draws:

@@ -119,13 +119,15 @@ class Region:
     outputs: List[Operand]
     #: Parameters by name, in the order in which the ops list them.
     parameters: List[Tuple[str, nn.Parameter]]
-    #: Buffers to which forward may write; whether it wrote to them when it ran on the example.
+    #: Buffers to which forward may write. ``writes_buffers`` says whether it wrote to any of them
+    #: when it ran on the example.
     buffers: List[Tensor]
     writes_buffers: bool
-    #: Attributes that forward sets; indices of the inputs to which it writes.
+    #: Attributes that forward sets. ``writes`` has the indices of the inputs to which it writes.
     attributes: List[Tuple[nn.Module, str]]
     writes: List[int]
-    #: True if forward draws random numbers; True if samples depend on each other.
+    #: ``draws`` is true if forward draws random numbers. ``mixes`` is true if samples depend on
+    #: each other.
     draws: bool
     mixes: bool
     #: Why the engine does not run this part.

@@ -45,8 +45,8 @@ class Regions:
         self._warned = False
         #: Names of the parameters that a gradient has reached in the last step.
         self.reached: Set[str] = set()
-        #: Pairs (op, index): inputs of regions that a backward of the last step left without a
-        #: gradient; inputs that got a gradient.
+        #: Inputs of regions, as pairs (op, index). ``asked`` has the inputs that a backward of the
+        #: last step left without a gradient. ``passed`` has the inputs that got a gradient.
         self.asked: Set[Tuple[str, int]] = set()
         self.passed: Set[Tuple[str, int]] = set()
         self._error: Optional[BaseException] = None

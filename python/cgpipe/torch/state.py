@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a module's state on which a captured graph depends, but which may change later. This
-state consists of modes, attributes, hooks, submodules, tensors that are not parameters, and
+"""The part of a module's state on which a captured graph depends. It may change after the capture.
+This state consists of modes, attributes, hooks, submodules, tensors that are not parameters, and
 variables that forward reads. It is read before each step."""
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ def _tensors_of(module: nn.Module) -> Tuple[Any, ...]:
 
 
 def _changed_tensor(values: Any, before: Tuple[Any, ...], now: Tuple[Any, ...]) -> str:
-    """Return the name of the first parameter or buffer that differs between two results of
-    _tensors_of(); ``values``: the module's dictionary."""
+    """Compare two results of _tensors_of(). Return the name of the first parameter or buffer that
+    differs. ``values`` is the module's dictionary."""
     names = [*values["_parameters"], *values["_buffers"]]
     if len(before) != len(now):
         return "parameters and buffers"

@@ -5,7 +5,7 @@
     Outside     depends only on integer inputs: PyTorch evaluates it before each step
     Parameter   a parameter of the module
     Value       a value of the graph
-    Part        a slice of a value that becomes a node when something reads it
+    Part        a slice of a value; it becomes a node when something reads it
 """
 
 from __future__ import annotations

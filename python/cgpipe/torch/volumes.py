@@ -133,8 +133,8 @@ def _sides(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> List
 
 
 def _stacked(t: Translator, x: Value, places: Sequence[Any], number: int) -> Value:
-    """Return the depths that each tap of the kernel reads, [N, C, taps, D, H, W]. ``places`` has a
-    first depth and a step for each tap, and a tap takes ``number`` depths."""
+    """Return the depths that each tap of the kernel reads, [N, C, taps, D, H, W]. Each entry of
+    ``places`` has the first depth and the step of a tap. A tap reads ``number`` depths."""
     parts = [strided(t, x, 2, first, first + (number - 1) * step + 1, step)
              for first, step in places]
     parts = [part.with_layout(part.layout.unsqueeze(2)) for part in parts]

@@ -105,8 +105,8 @@ class Walk:
         self.places: List[Place] = []
         #: For each recorded place of an op, the nodes of the graph that the op has added.
         self.added: List[List[Any]] = []
-        #: The error of each node that could not be translated; the nodes among these that the plan
-        #: gives to PyTorch.
+        #: ``refused`` has the error of each node that could not be translated. ``taken`` has those
+        #: of these nodes that the plan gives to PyTorch.
         self.refused: Dict[Any, CaptureError] = {}
         self.taken: Set[Any] = set()
         #: Results of regions that the same region also reads. The graph has only a part of their

@@ -55,7 +55,7 @@ class TranslatorError(CgpipeError):
 
 # --- hooks ---
 
-#: The names of a module's tables of hooks, with PyTorch's terms for these hooks.
+#: Maps the name of a module's table of hooks to PyTorch's term for these hooks.
 _HOOKS = {"_forward_hooks": "forward hooks", "_forward_pre_hooks": "forward pre-hooks",
           "_backward_hooks": "backward hooks", "_backward_pre_hooks": "backward pre-hooks"}
 
@@ -144,9 +144,9 @@ _KNOWN = ("torch.utils.checkpoint", "torch._")
 
 @contextlib.contextmanager
 def watching(module: nn.Module) -> Iterator[Callable[[], None]]:
-    """Raise at the end of a trace if it called an autograd.Function, or if forward set attributes
-    of a module. The attributes are restored. The trace must call the returned function at the end
-    of forward, because torch.export itself restores attributes when it ends."""
+    """At the end of a trace, raise if the trace called an autograd.Function, or if forward set
+    attributes of a module. The attributes are restored. The trace must call the returned function
+    at the end of forward, because torch.export itself restores attributes when it ends."""
     paths = {id(child): path for path, child in module.named_modules()}
     found: List[Finding] = []
     thread = threading.get_ident()

@@ -30,8 +30,8 @@ def _tensors(module: nn.Module) -> Iterator[Tuple[str, Tensor]]:
 
 
 def _engine(captured: Any) -> Dict[Any, Tuple[str, int, Any]]:
-    """Return a dictionary from each tensor of the module that the engine has to the tensor's kind,
-    number and conversion."""
+    """Return a dictionary whose keys are the tensors of the module that the engine has. A value is
+    the tensor's kind, number and conversion."""
     module = captured.module
     named = {**dict(module.named_parameters(remove_duplicate=False)),
              **dict(module.named_buffers(remove_duplicate=False))}

@@ -73,7 +73,7 @@ def _captured(whole: nn.Module, inputs: Tuple[Tensor, ...]) -> Any:
 
 
 class _Planned:
-    """A model without a pipeline. If options are given, also the model's plan. Model and plan are
+    """A model without a pipeline and, if options are given, the model's plan. Model and plan are
     freed with this object."""
 
     def __init__(self, captured: Any, options: Optional[Options] = None, samples: int = 1) -> None:

@@ -28,8 +28,8 @@ __all__ = ["Namespace", "pop", "skippable", "stash", "verify_skippables"]
 
 
 class _NamespaceType(type):
-    """Metaclass of Namespace. It makes None, which stands for the default namespace, count as an
-    instance of Namespace."""
+    """Metaclass of Namespace. With it, None counts as an instance of Namespace, because None is the
+    default namespace."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return instance is None or super().__instancecheck__(instance)
@@ -62,8 +62,8 @@ Key = Tuple[Optional[Namespace], str]
 
 
 class stash:
-    """Command that the forward of a skippable layer yields to keep ``tensor`` (or None) under
-    ``name``, for the layer that pops it."""
+    """A command: keep ``tensor`` (or None) under ``name`` until another layer pops it. The forward
+    of a skippable layer yields this command."""
 
     __slots__ = ("name", "tensor")
 
@@ -73,8 +73,8 @@ class stash:
 
 
 class pop:
-    """Command that the forward of a skippable layer yields to get the value that was stashed under
-    ``name``."""
+    """A command: return the value that was stashed under ``name``. The forward of a skippable layer
+    yields this command."""
 
     __slots__ = ("name",)
 
@@ -113,7 +113,7 @@ class Skippable(nn.Module):
     stashable_names: ClassVar[FrozenSet[str]]
     poppable_names: ClassVar[FrozenSet[str]]
 
-    #: True: tensors reach and leave the layer not only as arguments and results.
+    #: True: the layer also takes or returns tensors that are neither arguments nor results.
     has_skips = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
