@@ -12,9 +12,9 @@ The models are small and have random weights; nothing is downloaded. Dropout and
 are 0. Each model trains for 10 steps of SGD with learning rate 1e-4. Each step uses a new batch.
 
 `outside` is the share of the pipeline's time that PyTorch runs. `loss` is the largest difference
-between a loss of the pipeline and eager PyTorch's loss. `itself` is the largest change of a loss of
-eager PyTorch when the samples of each batch are permuted, for three permutations. `loss` may be at
-most 2e-5 or 4 times `itself`, whichever is larger.
+between a loss of the pipeline and eager PyTorch's loss. `itself` is the largest change of eager
+PyTorch's loss when the samples of each batch are permuted (in three ways). `loss` may be at most
+2e-5 or 4 times `itself`, whichever is larger.
 
 If the package of an architecture is missing, the script skips the architecture and says so. The
 exit code is 1 if `loss` exceeds its bound, or if an architecture is refused."""

@@ -121,9 +121,9 @@ def round_trip():
 
 
 def measure(question, cases, keys=(SPEED,)):
-    """Run the cases {name: command} alternately. For each name, return the last output of its case,
-    with the median over the rounds as the value of each of `keys`. After each run, the round trip
-    time between the cores is measured too."""
+    """Run the cases {name: command} alternately. For each name, return the last output of its case.
+    In this output, the value of each of `keys` is the median over the rounds. After each run, the
+    round trip time between the cores is measured too."""
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = {name: [] for name in cases}

@@ -13,7 +13,8 @@ from cgpipe._c import cgp_shape
 __all__ = ["FLOPS", "INFER", "MAX", "OUTSIDE", "RUN", "STRUCTS", "cgp_op", "cgp_op_run",
            "cgp_op_shapes", "cgp_op_type"]
 
-#: Value of CGP_OP_MAX_INPUTS, and of the limits on saved values, parameters and states of an op.
+#: Value of CGP_OP_MAX_INPUTS. The limits on an op's saved values, parameters and states have the
+#: same value.
 MAX = 4
 
 

@@ -103,8 +103,8 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
 
 
 class Schedule(_c.Handle):
-    """The actions of each device, with the transfers of a chain of stages. :func:`schedule` and
-    :meth:`from_csv` make schedules."""
+    """The actions of each device, including the transfers between consecutive stages.
+    :func:`schedule` and :meth:`from_csv` make schedules."""
 
     def __init__(self, handle: Any, owner: Any = None) -> None:
         """Own a ``cgp_schedule *`` that has transfers. If ``owner`` is given, borrow the schedule

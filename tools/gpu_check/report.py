@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of all parts: a JSON file, which is also the report, and a table that compares
-figures with bars, the required bounds."""
+"""The results of all parts. A JSON file has the results, and is also the report. A table compares
+figures with bars, which are the required bounds."""
 import json
 import re
 

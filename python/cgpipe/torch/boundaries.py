@@ -44,9 +44,9 @@ class Cut(NamedTuple):
 def chosen(module: nn.Module, fine: bool) -> Dict[str, nn.Module]:
     """Return the modules whose results are boundaries, by path. With ``fine``, these are all
     modules. Otherwise they are the modules with several parts, except nn.Sequential, and the
-    modules with parameters. But a convolution directly before a norm, for example, is no boundary.
-    The result of a norm is a boundary, because in the next op, such as relu, a rounding difference
-    may cause a jump. The boundary gives PyTorch's values to this next op."""
+    modules with parameters. For example, a convolution directly before a norm is not a boundary,
+    but the norm is. The reason is that in the next op, such as relu, a rounding difference may
+    cause a jump. The boundary gives PyTorch's values to this next op."""
     found: Dict[str, nn.Module] = {}
 
     def descend(path: str, parent: nn.Module) -> None:

@@ -38,7 +38,7 @@ class Named:
     order: Tuple[int, ...] = ()
 
     def to_torch(self, memory: Tensor) -> Tensor:
-        """Return a view of the memory that has the shape and the order of dimensions of the
+        """Return a view of the memory. Its shape and its order of dimensions are those of the
         module's tensor."""
         view = memory.permute(self.order) if self.order else memory
         return view if tuple(view.shape) == self.shape else view.view(self.shape)

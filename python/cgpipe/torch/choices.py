@@ -102,8 +102,8 @@ def _may_be_infinite(t: "Translator", x: Any) -> bool:
 
 
 def _is_finite(hidden: Any) -> bool:
-    """Return whether all elements of an input of the graph are known to be finite; ``hidden`` is
-    None for an input of the module, whose elements may be infinite."""
+    """Return whether all elements of a graph input are known to be finite. If ``hidden`` is None,
+    the input is an input of the module, whose elements may be infinite."""
     if hidden is None:
         return False
     if hidden.rows is not None:

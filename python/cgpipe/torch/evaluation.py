@@ -103,8 +103,8 @@ class Evaluations:
         evaluates them.
 
         Raises:
-            ArgumentError: The module has changed since its capture. Or the pipeline has several
-                ranks, and evaluation takes another path than training.
+            ArgumentError: The module has changed since its capture, or the pipeline has several
+                ranks and evaluation takes another path than training.
             CaptureError: The module in eval mode cannot be captured.
         """
         changed = self._captured.state.difference(self._captured.was, False)

@@ -240,8 +240,8 @@ class _Explainer:
 
 def explain(module: nn.Module, example_inputs: Any,
             example_kwargs: Optional[Dict[str, Any]] = None) -> Explanation:
-    """Return which parts of a module the engine would run, which PyTorch would run, and which are
-    refused.
+    """Return for each part of a module whether the engine would run it, PyTorch would run it, or it
+    would be refused.
 
         print(cgpipe.torch.explain(module, x))
 

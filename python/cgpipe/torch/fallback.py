@@ -65,7 +65,7 @@ class _Choice:
         outer = next((own for own in self.modules if is_inside(path, [own])), None)
         if outer == "":
             return
-        if outer is not None:  # the module is opaque already, and its capture fails nevertheless
+        if outer is not None:  # the capture fails although the module is opaque
             path = outer.rpartition(".")[0]
         path = path or self.root
         found = self.module.get_submodule(path)

@@ -30,8 +30,8 @@ _OWN = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "c
         "adaptive_avg_pool3d", "square", "scaled_dot_product_attention", "softmax", "log_softmax",
         "log_sigmoid", "dropout", "cross_entropy_loss", "nll_loss_nd", "matmul", "bilinear",
         "upsample_bilinear2d", "upsample_nearest2d"}
-#: Ops that write to their first operand. Without its last "_", such a name is the name of the op
-#: that returns a new tensor instead.
+#: Ops that write to their first operand. If the last "_" is removed, the name is that of the op
+#: that returns a new tensor.
 _WRITES = {"relu_", "leaky_relu_", "silu_", "sigmoid_", "tanh_", "hardtanh_", "relu6_",
            "hardsigmoid_", "hardswish_", "elu_", "mish_", "add_", "sub_", "mul_"}
 _COUNTER = "num_batches_tracked"

@@ -354,7 +354,7 @@ def _merge(call: Call, again: Call, samples: int, other: int) -> None:
 
 
 def _rows_agree(a: Tensor, b: Tensor, shape: Shape, samples: int, other: int) -> bool:
-    """Return whether a sample's result does not depend on the other samples in a run."""
+    """Return whether each sample's result is independent of the other samples in a run."""
     dim = next(i for i, (batch, _) in enumerate(shape) if batch)
     size, rows = shape[dim][1], min(samples, other)
     a, b = a.narrow(dim, 0, size * rows), b.narrow(dim, 0, size * rows)

@@ -98,8 +98,8 @@ def _cast(node: Any, path: List[Any]) -> Any:
 
 
 def find_patterns(graph: Any) -> Found:
-    """Find the nodes that compute a known op from elementary ops. Return a dictionary from each
-    such node to the op's name and arguments, and the set of all inner nodes."""
+    """Find the nodes that compute a known op from elementary ops. Return a dictionary with the op's
+    name and arguments for each such node. Also return the set of all inner nodes."""
     patterns: Dict[Any, Tuple[str, List[Any]]] = {}
     absorbed: Set[Any] = set()
     for node in graph.nodes:

@@ -8,9 +8,9 @@
 Both run forward and backward on two random inputs (draws), with 3 and with 2 samples. Each layer of
 the engine gets PyTorch's values and gradients, so rounding does not grow from layer to layer.
 Results of layers, outputs, losses, gradients and buffers are compared. To find how large a
-difference rounding can explain, PyTorch runs each layer again, with values, parameters and results
-of ops changed by a few roundings. The engine may differ by eight times the effect of these changes,
-and always by 1e-6 of the layer's largest tensor."""
+difference rounding can explain, PyTorch runs each layer again. In these runs, values, parameters
+and results of ops are changed by a few roundings. The engine may differ by eight times the effect
+of these changes, and always by 1e-6 of the layer's largest tensor."""
 
 from __future__ import annotations
 
@@ -349,8 +349,8 @@ def _check_without_gradient(eager: Eager, draw: Draw) -> None:
 
 
 def _takes_one(eager: Eager, draw: Draw) -> bool:
-    """Return whether PyTorch accepts a single sample, and returns outputs of the same shape as for
-    one of several samples."""
+    """Return whether PyTorch accepts a single sample. Its outputs must also have the same shape as
+    the outputs of one of several samples."""
     try:
         alone = eager.outputs([x[:1] for x in draw.inputs])
     except Exception:

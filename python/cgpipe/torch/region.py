@@ -157,7 +157,7 @@ class Region:
     seconds: float = 0.0
     _kept: Dict[Any, _Run] = field(default_factory=dict)
     #: Copies of the tensors that a forward writes to, made before the forward. If forward scales
-    #: its weight, a copy of the scaled rows instead.
+    #: its weight, this is a copy of the scaled rows.
     _before: Dict[Any, Any] = field(default_factory=dict)
     _latest: Any = None
     #: Results of _is_reentrant().
@@ -184,8 +184,8 @@ class Region:
     # --- ops ---
 
     def make_ops(self, names: Sequence[str], orders: Sequence[Any]) -> None:
-        """Make the tables of the carriers, in the order of the graph, and of the region's op.
-        ``orders`` has, for each parameter, its shape in memory and the permutation to PyTorch's
+        """Make the tables of the carriers (in the order of the graph) and the table of the region's
+        op. ``orders`` has, for each parameter, its shape in memory and the permutation to PyTorch's
         dimensions."""
         self.orders = [(tuple(shape), tuple(order)) for shape, order in orders]
         for name in names[:-1]:

@@ -72,7 +72,7 @@ SMALL = 4096
 
 
 class _Memo(Dict[int, Any]):
-    """The hashable forms of the objects in one read of the state, by the ids of the objects."""
+    """During one read of the state, this maps the ids of objects to their hashable forms."""
 
     def __init__(self, modules: Sequence[nn.Module] = ()) -> None:
         self.modules = modules
@@ -149,8 +149,8 @@ def _attributes(table: Dict[str, Any], memo: _Memo, depth: int) -> Any:
 
 
 class _Owner:
-    """The entries of one dictionary that belong to the state. The dictionary is that of a module,
-    of a class of modules, or of a loss."""
+    """The entries of one dictionary that belong to the state. This is the dictionary of a
+    module, of a class of modules, or of a loss."""
 
     def __init__(self, path: str, values: Any, ignored: Set[str]) -> None:
         self.path, self.values, self.size = path, values, len(values)
@@ -242,8 +242,8 @@ class State:
         return {x.key: _frozen(x.get(), memo) for x in self._variables.entries}
 
     def ignore_written(self, before: Dict[Any, Any]) -> None:
-        """Ignore the variables that differ from ``before``. The code that a capture ran has written
-        to these variables, which are, for example, caches."""
+        """Ignore the variables that differ from ``before``. A capture ran code that has written to
+        these variables. They are caches, for example."""
         now = self.outside()
         new = {key for key, value in before.items() if now.get(key, value) != value}
         if new:

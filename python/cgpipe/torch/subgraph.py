@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A set of nodes (convex.py) as a function of tensors, and the test that it computes each sample
+"""Run a set of nodes (convex.py) as a function of tensors, and test that it computes each sample
 independently of the others."""
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def are_apart(parts: Sequence[Part], program: Any, module: nn.Module,
     """Return for each part whether it computes each sample independently of the other samples. The
     test uses the part's values for the example. If one sample is replaced, the results and
     gradients of the other samples must be bit-identical. If the two halves of the samples run
-    separately, the results must be the same, up to rounding. The sum of their gradients of
-    parameters must be the same too."""
+    separately, the results must be the same, up to rounding. The halves' gradients of parameters
+    must add up to the gradients of the whole."""
     samples = 2 * examples[0].shape[0]
     rows = torch.arange(samples) % examples[0].shape[0]
     generator = torch.Generator().manual_seed(9)

@@ -177,7 +177,7 @@ class Translator:
         self._hidden_outside: Dict[Any, int] = {}
         # For each parameter that is used as a value: the number of the value.
         self._values: Dict[str, int] = {}
-        # Functions of the results of nodes, by node and name of the function.
+        # Functions of nodes' results. The key is the node and the function's name.
         self.derived: Dict[Any, Outside] = {}
 
     # --- the current node ---

@@ -307,10 +307,10 @@ class _Item:
 
 
 def raise_fault(found: Finding, error: Exception) -> NoReturn:
-    """Raise an exception of a translation again. Two kinds of exception mean that something is not
-    supported: exceptions of this package, and exceptions of torch.fx about sizes that depend on
-    values. They are raised unchanged. Any other exception is a fault of this package and becomes a
-    TranslatorError."""
+    """Raise the exception that a translation has raised. Two kinds of exception mean that something
+    is not supported: exceptions of this package, and exceptions of torch.fx about sizes that depend
+    on values. They are raised unchanged. Any other exception is a fault of this package and becomes
+    a TranslatorError."""
     if isinstance(error, CgpipeError) or type(error).__module__.startswith("torch.fx"):
         raise error
     text = f"{type(error).__name__} in its translation: {error} (a fault of cgpipe: report it)"

@@ -86,8 +86,8 @@ class _Planned:
 
 def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str],
                    device: str) -> List[float]:
-    """Return the measured seconds of forward and backward of each prefix's layers, for a
-    micro-batch of these inputs.
+    """For each prefix, return the measured seconds that forward and backward of its layers take
+    with a micro-batch of these inputs.
 
     All times are 0 if the module has nothing to compute, or if it cannot be captured and the device
     is a CPU.
@@ -148,7 +148,8 @@ def _detached(value: Any) -> Any:
 
 
 def _measure_once(layers: Sequence[nn.Module], value: Any) -> List[float]:
-    """Return the seconds of forward and backward of each layer, one after the other, in PyTorch."""
+    """Run the layers in PyTorch, one after the other. Return the seconds that forward and backward
+    of each layer take."""
     seconds = []
     for layer in layers:
         value = _detached(value)
@@ -196,7 +197,7 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
 
     Raises:
         ValueError: a parameter already has a gradient, or there are more partitions than layers.
-        CgpipeError: the device does not exist. Or it is not a CPU, and the module cannot be
+        CgpipeError: the device does not exist, or it is not a CPU and the module cannot be
             captured.
     """
     if any(parameter.grad is not None for parameter in module.parameters()):
