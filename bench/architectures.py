@@ -219,7 +219,8 @@ class Masked(nn.Module):
 
 
 def conv_net(dims):
-    """Return a net of convolutions, batch norms and pools of one or three dimensions."""
+    """Return a net of convolutions, batch norms and pools, all in one or all in three
+    dimensions."""
     conv, norm, pool, last = {
         1: (nn.Conv1d, nn.BatchNorm1d, nn.MaxPool1d, nn.AdaptiveAvgPool1d),
         3: (nn.Conv3d, nn.BatchNorm3d, nn.MaxPool3d, nn.AdaptiveAvgPool3d)}[dims]

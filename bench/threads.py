@@ -4,11 +4,11 @@
 by memory bandwidth?
 
 ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32) run with batch 8 on one thread and on two. Runs are
-grouped by the distance of the two cores (cores.c). For each kind of op, the table has the times of
-the last round on one thread and on two (`cgpipe bench --ops`). It also has the memory bandwidth
-that the op would need if none of its operands were in a cache. This bandwidth is compared with the
-bandwidth that two threads reach in a loop over arrays larger than the caches. An op that reaches
-this bandwidth cannot run faster with any number of threads. The script needs no PyTorch."""
+grouped by the distance between the two cores (cores.c). For each kind of op, the table has the
+times of the last round on one thread and on two (`cgpipe bench --ops`). It also has the memory
+bandwidth that the op would need if none of its operands were in a cache. This bandwidth is compared
+with the bandwidth that two threads reach in a loop over arrays larger than the caches. An op that
+reaches this bandwidth cannot run faster with any number of threads. The script needs no PyTorch."""
 import ctypes
 import os
 import statistics

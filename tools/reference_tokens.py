@@ -44,7 +44,7 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MERGES, STRINGS, SEED = 2000, 1000, 20190214
-# Number of strings on which the merges are trained; they come from the previous seed.
+# Number of strings on which the merges are trained. The strings come from the previous seed.
 TRAINED = 30000
 SPECIAL = "<|endoftext|>"
 

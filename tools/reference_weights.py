@@ -51,8 +51,8 @@ def make_gpt2(**other):
     sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2,
              "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
     model = GPT2LMHeadModel(GPT2Config(**{**sizes, **other})).eval()
-    # Initially, all biases are zero and the weights of norms are one. A reader that confuses them
-    # would not be noticed, so change them.
+    # Initially, all biases are zero and the weights of norms are one. If a reader confused them,
+    # tests would not notice, so change them.
     for name, p in model.named_parameters():
         if name.endswith("bias") or "ln_" in name:
             p.data += 0.2 * torch.randn_like(p)

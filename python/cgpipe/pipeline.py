@@ -231,7 +231,8 @@ class Pipeline(Weights):
     def optimizer(self) -> Any:
         """The optimizer as a ``torch.optim.Optimizer``, for PyTorch's learning rate schedulers and
         for ``state_dict()`` and ``load_state_dict()`` in PyTorch's layout. Once this property has
-        been used, the ``param_groups`` set the learning rate of updates. Needs PyTorch.
+        been used, the ``param_groups`` set the learning rate of updates. This property needs
+        PyTorch.
 
         Raises:
             ArgumentError: The plan's optimizer has a schedule of its own.
@@ -270,8 +271,8 @@ class Pipeline(Weights):
         return float(self._call(run))
 
     def forward(self, *inputs: Any) -> Any:
-        """Run a training forward on a mini-batch, for a loss that the caller computes. Requires
-        ``external_loss=True`` in the plan.
+        """Run a training forward on a mini-batch, for a loss that the caller computes. The plan
+        needs ``external_loss=True``.
 
         Returns:
             The output [N, ...], or a list if there are several. Call :meth:`backward` next.
@@ -527,7 +528,7 @@ class Pipeline(Weights):
         """Stop the workers and free the memory. If tensors are views of the memory, the memory is
         freed once these tensors are gone.
 
-        Any later call raises StateError. Does nothing in a child process.
+        Any later call raises StateError. In a child process, this call does nothing.
         """
         if self._memory is None or not self._worker.is_own:
             return

@@ -56,7 +56,7 @@ def tensor(value: Any, expected: Value, streams: Sequence[int] = ()) -> Tuple[An
 
 def whole(value: Any, expected: Value,
           streams: Sequence[int] = ()) -> Tuple[Any, Tuple[int, ...], int]:
-    """Return the owner of an array's memory, the array's shape and its address. Raises the same
+    """Return the owner of an array's memory, the array's shape and its address. Raise the same
     errors as tensor()."""
     if is_on_device(value):
         return _on_device(value, expected, streams)

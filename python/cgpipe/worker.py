@@ -86,7 +86,7 @@ class Worker:
         return job.result
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Queue a call on the thread without waiting for it. Does nothing in a child process."""
+        """Queue a call on the thread without waiting for it. In a child process, do nothing."""
         if self.is_own:
             self._jobs.put(_Job(function, arguments))
 

@@ -56,8 +56,8 @@ def moved(x):
 
 
 class Training:
-    """Three steps of a module. The function ``call`` takes an input and runs ``module``. If
-    ``move`` is true, inputs and weights change by rounding errors."""
+    """Three training steps of a module. The function ``call`` takes an input and runs ``module``.
+    If ``move`` is true, inputs and weights change by rounding errors."""
 
     def __init__(self, case, call, module, move=False):
         self.found, self.case, self.move = {}, case, move
@@ -95,8 +95,8 @@ class Training:
 
 
 class LossTraining:
-    """Three steps of a module with a loss. The function ``step`` takes inputs and a target, returns
-    the loss and leaves gradients. The function ``update`` applies the gradients."""
+    """Three training steps of a module with a loss. The function ``step`` takes inputs and a
+    target, returns the loss and leaves gradients. The function ``update`` applies the gradients."""
 
     def __init__(self, case, module, step, update):
         self.found = {}

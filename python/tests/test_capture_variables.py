@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test variables outside of a module that the module's forward, or a loss, reads. After a change,
-the next step uses the new value, or is refused with a message that names the variable."""
+"""Test variables that a module's forward or a loss reads from outside of the module. After a
+change, the next step uses the new value, or is refused with a message that names the variable."""
 
 import argparse
 import contextlib

@@ -17,7 +17,7 @@ def pipeline(**options):
 
 
 def parts(x, y, *ends):
-    """Cut a mini-batch into parts that end before the samples ``ends``."""
+    """Cut a mini-batch into parts. ``ends`` has the index after each part's last sample."""
     begins = [0, *ends]
     return [(x[b:e], y[b:e]) for b, e in zip(begins, [*ends, len(x)])]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure PyTorch on the same work as speed.py, with the scripts in bench/. PyTorch runs eager with
+"""With the scripts in bench/, measure PyTorch on the same work as speed.py. PyTorch runs eager with
 TF32 off, or with autocast to bf16. These figures depend on the device, its driver and PyTorch, and
 not on cgpipe's kernels."""
 from check import Failed, NotRun, ROOT, result

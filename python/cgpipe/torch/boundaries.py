@@ -156,7 +156,7 @@ def unmark(exported: Any, keys: Sequence[Key]) -> Dict[Key, Any]:
 def cuts_of(graph: Dict[str, Any], env: Dict[Any, Any], nodes: Dict[Key, Any],
             targets: Iterable[int]) -> Dict[Key, Cut]:
     """Return the boundaries that are values of a graph. ``env`` maps each node, in order, to its
-    translation. ``targets`` are the values that losses compare results with."""
+    translation. ``targets`` are the values that are targets of losses."""
     first: Dict[int, Any] = {}  # keep the first view: a later view has only a part of the gradient
     for node, x in env.items():
         if isinstance(x, Part):

@@ -36,7 +36,7 @@ class Evaluator:
         self._fixed[node] = value
 
     def set_input(self, node: Any, index: int) -> None:
-        """Make a placeholder the module's input ``index``."""
+        """Let a placeholder stand for input number ``index`` of the module."""
         self._inputs[node] = index
 
     def set_full(self, node: Any, shape: Sequence[Tuple[bool, int]], number: Any,

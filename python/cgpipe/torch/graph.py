@@ -240,8 +240,7 @@ def to_memory(tensor: Tensor, layout: Layout) -> Tensor:
 
 
 def from_memory(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a tensor that is in the engine's memory order, [N, ...], as a tensor with the
-    dimensions of the layout."""
+    """Convert a tensor [N, ...] from the engine's memory order to the dimensions of the layout."""
     n = tensor.shape[0]
     split = tensor.view([n, *(axis.size for axis in layout.order)])
     place = {id(axis): i for i, axis in enumerate(layout.order)}

@@ -25,8 +25,8 @@ _KINDS: Dict[type, Tuple[type, Tuple[str, ...]]] = {
     torch.optim.Adam: (optim.Adam, ("betas", "eps")),
     torch.optim.AdamW: (optim.AdamW, ("betas", "eps")),
     torch.optim.RMSprop: (optim.RMSprop, ("momentum", "alpha", "eps"))}
-# Options of PyTorch's optimizers that change the update, with the only value that the engine
-# supports.
+# Options of PyTorch's optimizers that change the update. For each, the engine supports only this
+# value.
 _FIXED = {"dampening": 0, "maximize": False, "amsgrad": False, "centered": False}
 
 

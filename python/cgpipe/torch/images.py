@@ -68,7 +68,7 @@ def _padding(value: Any) -> List[int]:
 
 
 def grouping(groups: int, dilation: Any) -> Dict[str, Any]:
-    """Return the attributes of groups and of a dilation, which a graph omits if they are 1."""
+    """Return the attributes for groups and dilation. A graph omits an attribute that is 1."""
     found: Dict[str, Any] = {"groups": groups} if groups > 1 else {}
     if pair(dilation) != [1, 1]:
         found["dilation"] = pair(dilation)

@@ -33,8 +33,8 @@ MOST_KEYS = 2.0**40
 
 def attend(t: "Translator", scores: Scores, v: Value, mask: Any, p: float,
            is_causal: bool) -> Any:
-    """Return attention with values. ``mask``: a boolean mask, true where scores stay, or numbers
-    that are added to the scores."""
+    """Return attention with values. ``mask`` has booleans, true where scores stay, or numbers that
+    are added to the scores."""
     if isinstance(mask, Constant):
         mask = Constant(row_of(mask))
     if len(scores.a.layout.dims) == 4 and scores.a.layout.dims[0] == (BATCH,) and (

@@ -61,8 +61,8 @@ class _Side:
         return _unflatten([left.pop(0) if x is None else x[0] for x in self.rest], self.spec)
 
     def differs(self, other: "_Side") -> bool:
-        """Return whether another call has another structure, or other parts that are not
-        tensors."""
+        """Return whether ``other`` differs in its structure, in the types of its tensors, or in a
+        part that is not a tensor."""
         return (self.spec != other.spec or self.dtypes != other.dtypes
                 or len(self.rest) != len(other.rest)
                 or any((a is None) != (b is None) or a is not None and not _same(a[0], b[0])
@@ -101,7 +101,7 @@ class Call:
     scales: bool = False
     #: True if a sample's results depend on other samples.
     mixes: bool = False
-    #: Operations of the recorded call; after the calls are merged, operations of one sample.
+    #: Number of operations in the recorded call or, after the calls are merged, in one sample.
     flops: float = 0.0
     #: True if forward computes in a type with fewer bits than float32.
     reduced: bool = False
@@ -253,7 +253,7 @@ def drew(before: Tuple[Any, ...]) -> bool:
 
 
 def _set_attributes(module: nn.Module, before: Any) -> List[Tuple[nn.Module, str]]:
-    """Return the attributes that forward has set. Does not restore them."""
+    """Return the attributes that forward has set, but do not restore them."""
     now = attributes_of(module)
     names = set_back(module, before)
     set_back(module, now)

@@ -26,7 +26,7 @@ def _name(node: Any) -> str:
 
 
 def _split(node: Any, name: str) -> Optional[Tuple[Any, Any]]:
-    """If a node is the op ``name`` of a tensor and a number, return (tensor, number)."""
+    """If a node applies the op ``name`` to a tensor and a number, return (tensor, number)."""
     if _name(node) != name or len(node.args) < 2:
         return None
     a, b = node.args[:2]

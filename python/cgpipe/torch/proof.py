@@ -125,13 +125,13 @@ class _Comparison:
         #: The difference that is always allowed, relative to the scale. It is EXACT times the
         #: largest tensor of the layer.
         self.exact: Dict[_Name, float] = {}
-        #: Tensors that are not provable; cuts whose gradients differ from the gradients of the
-        #: layers.
+        #: ``suspect`` has the tensors that are not provable. ``doubtful`` has the cuts next to
+        #: pieces for which a second run of PyTorch gave other numbers.
         self.suspect: List[_Name] = []
         self.doubtful: Set[int] = set()
 
     def check(self, draw: Draw) -> None:
-        """Compare a draw's runs.
+        """Compare the two runs of a draw, by PyTorch and by the engine.
 
         Raises:
             Different: A tensor differs.
@@ -311,7 +311,7 @@ def _compare(eager: Eager, captured: Captured, draws: Sequence[Draw], proof: Pro
 
 def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samples: int,
               other: bool) -> Draw:
-    """Return a draw with PyTorch's run. If PyTorch refuses the number of samples, record this
+    """Return a draw and PyTorch's run of it. If PyTorch refuses the number of samples, record this
     number as refused, and make a draw with the example's number of samples."""
     if captured.guard.refuses(samples) is None and samples != examples[0].shape[0]:
         try:
@@ -323,8 +323,8 @@ def _expected(eager: Eager, captured: Captured, examples: Sequence[Tensor], samp
 
 
 def _counted(eager: Eager, examples: Sequence[Tensor], samples: int, other: bool) -> Draw:
-    """Return a draw with PyTorch's run that has a finite loss, if possible. A mean loss is NaN if
-    all targets of the chosen rows are ignored."""
+    """Return a draw and PyTorch's run of it. If possible, this run has a finite loss. A mean loss
+    is NaN if all targets of the chosen rows are ignored."""
     draws = []
     for first in range(0, examples[0].shape[0], samples):
         inputs = _draw(examples, samples, other, first)

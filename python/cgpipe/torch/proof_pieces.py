@@ -183,7 +183,8 @@ def _joined(graph: Dict[str, Any], groups: Sequence[List[Node]]) -> Iterator[Lis
 
 
 def _elements(graph: Dict[str, Any], nodes: Sequence[Node]) -> int:
-    """Return how many elements the parameters have, and the values of three samples, in total."""
+    """Return the number of elements in the parameters plus the number in three samples of the
+    values."""
     used = {p for node in nodes for p in node.get("parameters", ())}
     return int(sum(math.prod(graph["parameters"][p]["shape"]) for p in used)
                + 3 * sum(math.prod(graph["values"][node["output"]]["shape"]) for node in nodes))

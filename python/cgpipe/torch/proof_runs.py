@@ -73,8 +73,8 @@ def _drops(args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _kept(module: nn.Module, captured: Captured) -> Iterator[List[str]]:
-    """At the end, restore buffers, scaled weights, attributes and the state of the random
-    generator. The list then has the names of the attributes that were set."""
+    """At the end of the context, restore buffers, scaled weights, attributes and the state of the
+    random generator. Then add the names of the attributes that were set to the yielded list."""
     scaled = captured.regions.scaled
     before = [weight.detach().clone() for weight in scaled]
     with buffers_kept(module), attributes_kept(module) as changed, \
@@ -355,7 +355,7 @@ class Ours:
         return {**dict(zip(numbers, given)), **self._shaped(draw.expected.results)}
 
     def _shaped(self, tensors: Tensors) -> Dict[int, Tensor]:
-        """Return tensors at cuts with the shapes of their values."""
+        """Return tensors at cuts, reshaped to the shapes of their graph values."""
         values = self.captured.graph["values"]
         return {number: x.view(x.shape[0], *values[number]["shape"])
                 for number, x in tensors.items() if x is not None}

@@ -81,7 +81,8 @@ class Regions:
 
     @property
     def stopped(self) -> Set[Tuple[str, int]]:
-        """Inputs of regions, (op, index), that no gradient has reached in the last step."""
+        """Inputs of regions, as pairs (op, index), if no gradient has reached them in the last
+        step."""
         return self.asked - self.passed
 
     @property

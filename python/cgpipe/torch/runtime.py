@@ -98,7 +98,7 @@ class Runtime:
         self.captures: "OrderedDict[Any, List[Captured]]" = OrderedDict()
         self.engines: Dict[Any, Engine] = {}
         self.owner: Optional[Engine] = None  # the engine whose parameters all other engines share
-        # Forwards that autograd may still go through.
+        # Forwards through which autograd may still run a backward.
         self.live: "weakref.WeakSet[_Forward]" = weakref.WeakSet()
 
     def __call__(self, *inputs: Tensor) -> Any:
@@ -213,8 +213,8 @@ class Runtime:
 
     def _forward_again(self, forward: _Forward,
                        inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tuple[Tensor, Tensor]]]:
-        """Repeat a forward in an engine for training. Return the engine, and the statistics and
-        buffers that this changes, with copies of their old values."""
+        """Repeat a forward in an engine for training. Return the engine. Also return the statistics
+        and buffers that the repetition changes, with copies of their old values."""
         captured, samples = forward.captured, inputs[0].shape[0]
         if not forward.training and captured.has_batch_norm:
             captured = self._with_gradients(forward, inputs)

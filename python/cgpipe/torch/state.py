@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a module's state on which a captured graph depends. It may change after the capture.
-This state consists of modes, attributes, hooks, submodules, tensors that are not parameters, and
+"""The part of a module's state on which a captured graph depends. This part may change after the
+capture. It consists of modes, attributes, hooks, submodules, tensors that are not parameters, and
 variables that forward reads. It is read before each step."""
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def _names_of(slots: Any) -> Sequence[str]:
 #: Types whose comparison runs no code of the user.
 _EXACT = {type(None), bool, int, float, str, torch.dtype, tuple}
 #: Largest number of elements of a tensor that is compared by value. A larger tensor is compared by
-#: its memory and version, which PyTorch counts for each write except through .data and NumPy.
+#: its memory and its version. PyTorch counts up the version at each write, except through .data and
+#: NumPy.
 SMALL = 4096
 
 
@@ -179,7 +180,7 @@ class _Owner:
 
 
 class _Variables:
-    """The variables outside of a module that its forward reads."""
+    """The variables that a module's forward reads from outside of the module."""
 
     path, size = "", 0
     values: Dict[str, Any] = {}

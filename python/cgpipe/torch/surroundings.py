@@ -43,8 +43,8 @@ def _set_random_states(states: Tuple[Any, ...]) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: Optional[int]) -> Iterator[None]:
-    """Seed the generators, and restore the caller's states afterwards. Seed None: do nothing,
-    because no random numbers are drawn."""
+    """Seed the generators, and restore the caller's states afterwards. If the seed is None, do
+    nothing, because no random numbers are drawn."""
     if seed is None:
         yield
         return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables outside of a module that its forward reads: globals, variables of enclosing functions,
-default values of arguments, and arguments that functools.partial() has fixed.
+"""Variables that a module's forward reads from outside of the module: globals, variables of
+enclosing functions, default values of arguments, and arguments that functools.partial() has fixed.
 
 The search covers forward, and the methods and functions that forward calls by name, but not the
 code of installed packages. It finds numbers, texts, tensors, and lists and dictionaries of numbers

@@ -248,8 +248,8 @@ def attributes_of(module: nn.Module) -> Dict[str, Dict[str, Any]]:
 
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[List[str]]:
-    """Restore the attributes that a forward sets. Afterwards, the list has the names of these
-    attributes."""
+    """At the end of the context, restore the attributes that a forward has set, and add their names
+    to the yielded list."""
     before, changed = attributes_of(module), []  # type: Tuple[Any, List[str]]
     try:
         yield changed

@@ -184,9 +184,9 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
                     timeout: float = 1.0, device: Device = "cpu") -> List[int]:
     """Balance by the time of each layer's forward and backward.
 
-    Measures the engine's kernels in training steps (cgp_profile_steps). If the device is a CPU and
-    the module cannot be captured, or if the measured time is 0, PyTorch runs the layers instead,
-    and their times are measured for ``timeout`` seconds.
+    The engine's kernels are measured in training steps (cgp_profile_steps). If the device is a CPU
+    and the module cannot be captured, or if the measured time is 0, PyTorch runs the layers
+    instead, and their times are measured for ``timeout`` seconds.
 
     Args:
         partitions: number of partitions.

@@ -145,7 +145,7 @@ class Skippable(nn.Module):
         return self
 
     def forward(self, input: Any) -> Any:
-        """Run the layer and execute the commands that it yields. Raises RuntimeError if the layer
+        """Run the layer and execute the commands that it yields. Raise RuntimeError if the layer
         does not stash and pop exactly the names that it declares."""
         return _Run(self).run(self.module(input))
 
@@ -227,7 +227,7 @@ def skippable(stash: Iterable[str] = (),
 def verify_skippables(module: nn.Sequential) -> None:
     """Check the children of a module: each name must be stashed once, and popped once after that.
 
-    Raises TypeError with all mismatches.
+    If names do not match, raise TypeError with all mismatches.
     """
     stashed: Set[Key] = set()
     popped: Set[Key] = set()
