@@ -95,8 +95,8 @@ cgp_status cli_file_read(const char *path, size_t max, char **bytes, size_t *siz
 
 /* --- writing --- */
 
-/* Print to standard output. It is no failure if the reader has closed the pipe, or if the signal
- * that stops this process has ended the reader too. */
+/* Print to standard output. It is not a failure if the reader has closed the pipe, or if the signal
+ * that stops this process has also ended the reader. */
 static cgp_status print_text(const char *text) {
     if (fputs(text, stdout) != EOF && fflush(stdout) == 0) return CGP_OK;
     if (cli_stop_closed() || (cli_stop_signal() && errno == EPIPE)) return CGP_OK;

@@ -22,8 +22,8 @@ CGP_MUST_CHECK cgp_status cli_file_read(const char *path, size_t max, char **byt
 CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t max, char **bytes,
                                              size_t *size);
 
-/* Write a text to a file; "-" is standard output, for which it is no failure if the reader has
- * closed the pipe. Takes ownership of `text`. */
+/* Write a text to a file, or to standard output if the path is "-". It is not a failure if the
+ * reader of standard output has closed the pipe. Takes ownership of `text`. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 
 #endif

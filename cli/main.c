@@ -151,8 +151,8 @@ static int dispatch(int argc, char **argv) {
 }
 
 /* Open /dev/null in place of each standard stream that is closed. A daemon or cron may start the
- * program without these streams. The next file to be opened would then get the descriptor of a
- * closed stream, and the output for that stream. */
+ * program without these streams. Otherwise the next file to be opened would get the descriptor of a
+ * closed stream, and would receive the output for that stream. */
 static bool open_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
@@ -160,9 +160,9 @@ static bool open_streams(void) {
     return true;
 }
 
-/* Flush the output, and return the exit code: `code` if it is a failure, CLI_CLOSED if the reader
- * closed the pipe, CLI_FAILED if text could not be written. If text for standard output is lost,
- * report the loss, unless a warning has already reported it. */
+/* Flush the output, and return the exit code. This is `code` if `code` is a failure, CLI_CLOSED if
+ * the reader closed the pipe, or CLI_FAILED if text could not be written. If text for standard
+ * output is lost, report the loss, unless a warning has already reported it. */
 static int close_streams(int code) {
     const int reason = fflush(stdout) != 0 ? errno : 0;
     if (code != CLI_OK) return code;
@@ -174,8 +174,8 @@ static int close_streams(int code) {
     return cli_output_failed() || ferror(stderr) ? CLI_FAILED : CLI_OK;
 }
 
-/* If standard output is no terminal, use a buffer that holds a whole help text. The only write is
- * then the flush in close_streams(), which reports the reason of a failure. */
+/* If standard output is not a terminal, use a buffer that can hold a whole help text. The only
+ * write is then the flush in close_streams(), which reports the reason of a failure. */
 static void buffer_output(void) {
     static char buffer[1 << 16];
     if (!isatty(STDOUT_FILENO)) (void)setvbuf(stdout, buffer, _IOFBF, sizeof buffer);

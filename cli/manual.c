@@ -5,7 +5,7 @@
  *
  * The pages have the text of --help, from the same tables. The build runs this program and does not
  * install it. The text is roff with the macros of man(7): lines that begin with a dot are requests;
- * \fB and \fI switch to bold and italics, \fR back. */
+ * \fB switches to bold, \fI to italics, and \fR back to roman. */
 #include "commands/commands.h"
 
 #include "options/help.h"
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 
 /* Escape the characters that roff interprets. Otherwise roff prints `-`, `'`, `^`, `~` and the
- * backquote as other characters, and takes a line that begins with a dot as a request. */
+ * backquote as other characters, and treats a line that begins with a dot as a request. */
 static void put_char(FILE *out, char c) {
     static const char special[] = "\\-'`^~.";
     static const char *const escaped[] = {"\\e", "\\-", "\\(aq", "\\(ga", "\\(ha", "\\(ti", "\\&."};

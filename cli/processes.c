@@ -40,8 +40,8 @@ static bool parse(const char *text, process *p) {
     return true;
 }
 
-/* Read the process whose directory in /proc is `name`. Return false if there is no such process,
- * for example because it has ended meanwhile. */
+/* Read the process whose directory in /proc is `name`. Return false if the process does not exist,
+ * for example because it has ended in the meantime. */
 static bool read_process(const char *name, process *p) {
     char path[64], text[2048];
     int64_t pid = 0;

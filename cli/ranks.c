@@ -22,15 +22,16 @@ static int rank = -1, count = 1; /* rank -1: not known yet; the launcher's varia
 static double limit;             /* time limit in seconds; 0: none */
 static cgp_rank_state *states;   /* [count] scratch memory of lowest_after(), guarded by its lock */
 
-/* Environment variables of Open MPI, of MPICH's process manager, and of srun. The variables of srun
- * are those of a job step. A batch script outside srun is no step and does not have them. */
+/* Environment variables of Open MPI, of MPICH's process manager, and of srun. srun sets its
+ * variables only in a job step. A batch script outside srun is not a job step, so it does not have
+ * them. */
 enum { LAUNCHERS = 3 };
 static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
 static const char *const host_ranks[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                          "SLURM_LOCALID"};
 
-/* Return the number that a launcher set in one of these variables, or `otherwise` without a
+/* Return the number that a launcher set in one of these variables, or `otherwise` if there is no
  * launcher. */
 static int launched(const char *const names[LAUNCHERS], int otherwise) {
     for (int i = 0; i < LAUNCHERS; i++) {

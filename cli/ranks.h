@@ -29,12 +29,12 @@ CGP_MUST_CHECK cgp_status cli_ranks_watch(double timeout, bool verify);
  * Not collective. */
 void cli_ranks_fail(cgp_status status);
 
-/* Return the status of a failure of another rank or of MPI; CGP_OK: there is none, or the ranks
- * have agreed on it. */
+/* Return the status of a failure of another rank or of MPI. CGP_OK: there is no such failure, or
+ * the ranks have already agreed on it. */
 cgp_status cli_ranks_failure(void);
 
-/* Tell whether a rank was lost, because it was silent or its message did not come. The ranks then
- * cannot end together. */
+/* Tell whether a rank was lost: it was silent, or a message from it did not arrive. If so, the
+ * ranks cannot end together. */
 bool cli_ranks_lost(void);
 
 /* Call after a rank was lost. Ends this process with CLI_PEER in 1.5 seconds, even if writing a
@@ -93,9 +93,9 @@ CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes
  * array of `bytes` bytes. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_first_text(char *text, size_t bytes);
 
-/* Return the same reason to stop on all ranks: the reason of the lowest rank that has one. A reason
- * is the name of a signal, or "time" if rank 0's time is up. NULL: no rank has a reason. Static.
- * Collective. */
+/* Return the reason to stop, which is the same on all ranks: it is the reason of the lowest rank
+ * that has one. A reason is the name of a signal, or "time" if rank 0's time is up. NULL: no rank
+ * has a reason. Static. Collective. */
 const char *cli_ranks_stop(bool time_is_up);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c -- cgpipe bench MODEL: measure the memory and speed of any model. With `gpt2` alone as
- * the operand, run the published GPT-2 benchmark of 16 layers and print its published figures
- * beside the measured ones. --grid prints a row for each number of devices, number of micro-batches
- * and recomputation mode. `bench transport` is in bench_transport.c. */
+/* bench.c -- cgpipe bench MODEL: measure the memory and speed of any model. If the operand is
+ * `gpt2` alone, run the published GPT-2 benchmark with 16 layers, and print the published figures
+ * beside the measured figures. --grid prints a row for each number of devices, number of
+ * micro-batches and recomputation mode. `bench transport` is in bench_transport.c. */
 #include "commands/commands.h"
 
 #include "errors.h"
@@ -63,9 +63,8 @@ static double gib(int64_t bytes) {
     return (double)bytes / 0x1p30;
 }
 
-/* Find the model. If the operand is `gpt2` alone, take the model of --model or, without --model,
- * the model of the benchmark. Otherwise take the model that the operand names. Resolve
- * --dropout. */
+/* Find the model. If the operand is `gpt2` alone, use the model that --model gives or, by default,
+ * the benchmark's model. Otherwise use the model that the operand names. Then resolve --dropout. */
 static cgp_status find_model(cli_run_options *options, cli_model *model) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");
@@ -93,7 +92,7 @@ static void set_balance(cli_run_options *options, const cgp_model_spec *spec) {
         options->balance.layers = (cli_counts){published[options->stages], (int)options->stages};
 }
 
-/* Run all steps on random data. Models other than GPT-2 take the same mini-batch in every step, as
+/* Run all steps on random data. Models other than GPT-2 get the same mini-batch in every step, as
  * in torchgpipe's benchmarks. */
 static cgp_status run_steps(cli_session *session) {
     const uint64_t seed = (uint64_t)session->options->seed;
@@ -122,8 +121,8 @@ static void print_memory_row(FILE *out, const cgp_plan_device *d) {
             gib(d->activation_bytes), gib(d->planned_bytes));
 }
 
-/* Print the memory of parameters, the memory of activations and their sum, and the ratio of the
- * activation memory to the published figure. */
+/* Print the memory for parameters, the memory for activations, and their sum. Also print the ratio
+ * of the activation memory to the published figure. */
 static void print_memory(FILE *out, const cli_session *session) {
     static const char *const state_names[] = {"", ", momentum", ", two moments"};
     const int states = cgp_optim_states(&session->optim);
@@ -142,8 +141,8 @@ static void print_memory(FILE *out, const cli_session *session) {
                 published, ours / published);
 }
 
-/* Run the steps unless --plan-only is given. Set *report to the JSON of the plan and, if the steps
- * ran, of the run. */
+/* Run the steps unless --plan-only is given. Set *report to the JSON of the plan. If the steps ran,
+ * the JSON describes the run too. */
 static cgp_status measure(cli_session *session, json_t **report) {
     if (session->options->plan_only) {
         *report = cli_plan_json(session);

@@ -334,8 +334,8 @@ static cgp_status check_devices(const bench *b) {
                     b->ranks, b->devices);
 }
 
-/* Check the devices, allocate the results, and send host, cores and memory of each rank to all
- * ranks. Collective. */
+/* Check the devices, allocate the results, and send the host, the cores and the memory of each rank
+ * to all ranks. Collective. */
 static cgp_status prepare(bench *b) {
     b->ranks = cli_ranks();
     b->devices = b->options->stages_by_devices ? (int)b->options->stages : b->ranks;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c -- cgpipe check: run the same batch in one stage and with the given options. Compare
- * loss, all outputs, every gradient, states and updated weights bit for bit. With several ranks,
- * rank 0 runs the single stage and compares.
+/* check.c -- cgpipe check: run the same batch twice, once in one stage and once with the given
+ * options. Compare the loss, all outputs, every gradient, the states and the updated weights bit
+ * for bit. With several ranks, rank 0 runs the single stage and compares.
  *
  * If an output differs, look for a wrong forward kernel. If only gradients differ, start with the
  * gradient of the last parameter, which backward computes first. */
@@ -97,8 +97,8 @@ static cgp_status run(cli_session *session, const cli_run_options *options, cons
 }
 
 /* Return the options for one stage without recomputation, in one process, with the simplest
- * schedule. They have no memory limit and no plan file, because both are for the devices of the
- * given layout. */
+ * schedule. These options contain no memory limit and no plan file, because both belong to the
+ * devices of the given layout. */
 static cli_run_options in_one_stage(const cli_run_options *options) {
     cli_run_options one = *options;
     one.stages = one.virtual_stages = 1;

@@ -28,13 +28,13 @@ typedef struct side {
     cli_digest_file digests;
 } side;
 
-/* The result: everything that differs, as JSON, and the steps that were compared. */
+/* The result of a comparison: all differences as JSON, and the steps that were compared. */
 typedef struct comparison {
     json_t *settings; /* list of {"name": NAME, "values": [A, B]} */
     json_t *tensors;  /* list of {"part": .., "first": NAME, "differ": n, "of": n}, at `step` */
     json_t *losses;   /* list of {"loss": number, "values": [A, B]}, at `step` */
     bool same_tensors;
-    /* The equal steps: their number, the first and the last. */
+    /* Number of equal steps, and the numbers of the first and the last equal step. */
     int64_t steps, first, last;
     int64_t step; /* first step that differs; 0: none */
 } comparison;
@@ -82,8 +82,8 @@ static void compare_faults(comparison *c, const json_t *a, const json_t *b) {
     json_decref(after);
 }
 
-/* List the options that differ, and whatever else may change the bits: model, devices, plug-ins,
- * version, instruction set, libm and injected faults. */
+/* List the options that differ, and all other settings that may change the bits: model, devices,
+ * plug-ins, version, instruction set, libm and injected faults. */
 static void compare_settings(comparison *c, const side sides[2]) {
     static const char *const own[] = {"model", "model_sha256", "devices", "plugins"},
                              *const versions[] = {"cgpipe", "isa", "libm"};
@@ -170,7 +170,7 @@ static void compare_step(comparison *c, const cli_digest_file *a, const cli_dige
     c->last = a->step;
 }
 
-/* Read the next record of a file. *more: false at the end. */
+/* Read the next record of a file. Set *more to false at the end of the file. */
 static cgp_status next(cli_digest_file *file, int64_t *i, bool *more) {
     *more = *i < file->records;
     return *more ? cli_digest_file_read(file, (*i)++) : CGP_OK;

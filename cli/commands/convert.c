@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.c -- cgpipe convert FROM TO: convert published weights to a run, for train and sample, or
- * a run to published weights.
+/* convert.c -- cgpipe convert FROM TO: convert published weights to a run that train and sample can
+ * read, or convert a run to published weights.
  *
  *     FROM                                      TO
  *     a directory with config.json              a run, of GPT-2, Llama or ViT
@@ -9,10 +9,10 @@
  *     a run of any model                        a file, NAME.safetensors
  *     a profile of PipeDream or Piper           a table of layers, NAME.csv
  *
- * A conversion leaves no half-written result. A directory counts as a run only if it has run.json,
- * and as published weights only if it has config.json. The old run.json or config.json is
- * moved away first, and the new one is moved in last. After a failure, the old contents are moved
- * back. After a kill, the next start moves an old run back. */
+ * A conversion leaves no half-written result. A directory counts as a run only if it contains
+ * run.json, and as published weights only if it contains config.json. The old run.json or
+ * config.json is moved away first, and the new one is moved in last. After a failure, the old
+ * contents are moved back. After a kill, the next start moves an old run back. */
 #include "commands/commands.h"
 
 #include "errors.h"
@@ -141,8 +141,8 @@ static cgp_status find_model(conversion *c) {
                     options->target, cli_model_name(&c->of));
 }
 
-/* Refuse a target directory that has `file`, because that file makes it a run or a checkpoint. If
- * published weights were added, the directory could be taken for either kind. */
+/* Refuse a target directory that contains `file`, because that file makes the directory a run or a
+ * checkpoint. If published weights were added, the directory could be mistaken for either kind. */
 static cgp_status check_not(const char *directory, const char *file, const char *what) {
     if (!has(directory, file)) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);

@@ -7,9 +7,9 @@
 
 #include <stdio.h>
 
-/* Print where the time of a choice's step goes. Then print how much slower the best plan of each
- * other schedule is, and how much slower the other recomputation modes of the choice's schedule
- * are. */
+/* Print how the time of a choice's step is spent. Then print how much slower the best plan of each
+ * other schedule is. Finally print how much slower the choice's schedule is with each other
+ * recomputation mode. */
 void cli_plan_explain(FILE *out, const cgp_search_result *found, const cgp_search_choice *choice);
 
 #endif

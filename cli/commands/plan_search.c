@@ -48,8 +48,8 @@ static cgp_status check(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Search for plans. The search varies the number of micro-batches too, unless the model has batch
- * norms and --search-chunks is not given. */
+/* Search for plans. The search also varies the number of micro-batches if --search-chunks is given
+ * or the model has no states (batch norms). */
 static cgp_status find(cli_session *session, cgp_search_result *found) {
     const bool chunks = session->options->search_chunks || cgp_model_states(session->model) == 0;
     cgp_search_options search = cli_search_options(session, chunks);

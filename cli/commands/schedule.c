@@ -74,7 +74,7 @@ static cgp_status check_options(const cli_run_options *options) {
 }
 
 /* Set the costs of F, I and W for a number of stages. A cost is NULL if its option is not given:
- * the library then divides a cost of 1 per device among its stages. */
+ * the library then assumes a cost of 1 per device, and divides it among the device's stages. */
 static void take_costs(drawing *d, int stages) {
     static const cli_option_id ids[COSTS] = {CLI_OPTION_COST_F, CLI_OPTION_COST_I,
                                              CLI_OPTION_COST_W};
@@ -99,7 +99,7 @@ static cgp_status message_times(const drawing *d, int from, int to, double *late
     return CGP_OK;
 }
 
-/* Find the longest time that a message takes from one device to the next. */
+/* Return the longest time that a message takes from one device to the next. */
 static cgp_status longest_message(const drawing *d, int devices, double *seconds) {
     if (d->options->cluster) CGP_TRY(cli_cluster_expect(&d->cluster, devices));
     for (int i = 0; i + 1 < devices; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_compare.c -- cgpipe schedule --compare FILE: print the timeline of a measured step below
- * the planned timeline, and where the time of the step went. FILE was written by --trace. */
+ * the planned timeline, and print how the time of the step was spent. FILE was written by
+ * --trace. */
 #include "commands/commands.h"
 
 #include <cgpipe/compare.h>

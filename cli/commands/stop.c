@@ -36,9 +36,9 @@ static char *reason_to_doubt(const json_t *record, cli_lock lock) {
                 : cli_text("an older cgpipe started it, perhaps on another host");
 }
 
-/* Fail if the directory is no run, or if no process trains in it. If this is unknown, succeed and
- * set *doubt to the reason, which the caller frees. A training that has just started holds the lock
- * before it writes run.json. */
+/* Fail if the directory is not a run, or if no process trains in it. If it is unknown whether a
+ * process trains in it, succeed and set *doubt to the reason, which the caller frees. A training
+ * that has just started holds the lock before it writes run.json. */
 static cgp_status check(const cli_run_directory *directory, char **doubt) {
     json_t *record = NULL;
     const cli_lock lock = directory->fd >= 0 ? cli_lock_look(directory->fd) : CLI_LOCK_FREE;

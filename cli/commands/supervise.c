@@ -203,8 +203,8 @@ static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
         const double idle = cli_seconds() - since;
         const bool failed_before = failed;
         failed = idle >= s->options->grace && cli_processes_failed();
-        /* If a check finds a failed process twice in a row, the parent does not reap that
-         * process. */
+        /* If two consecutive checks find a failed process, assume that its parent never reaps
+         * it. */
         s->failed |= failed && failed_before;
         if (s->failed || (limit > 0 && idle >= limit)) cli_watcher_end(watcher);
     }

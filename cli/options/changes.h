@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* changes.h -- compare the options of a run that are stored in run.json (the record), in its list
- * of starts, and in the notes of checkpoints. cli_options_json() made their JSON. */
+/* changes.h -- compare the stored options of a run. They are stored in run.json (the record), in
+ * its list of starts, and in the notes of checkpoints, as JSON made by cli_options_json(). */
 #ifndef CGPIPE_CLI_CHANGES_H
 #define CGPIPE_CLI_CHANGES_H
 

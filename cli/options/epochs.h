@@ -12,7 +12,7 @@ const char *cli_epochs_option(const cli_run_options *options);
 
 /* Progress of a run when it is resumed; all 0: a new run. */
 typedef struct cli_progress {
-    int64_t steps, samples; /* numbers of updates and of samples that they used */
+    int64_t steps, samples; /* number of updates, and number of samples used by these updates */
 } cli_progress;
 
 /* Set the steps of an epoch and, from --epochs, --steps. An epoch has as many whole mini-batches as

@@ -28,8 +28,8 @@ static bool parse_constant(const char *text, cgp_optim_group *group) {
     return false;
 }
 
-/* Parse a group from `text`. `copy` is a copy of it, in which colons become zeros; the group's
- * pattern is the part of `copy` before the first colon. */
+/* Parse a group from `text`. `copy` is a copy of `text`, in which each colon is replaced by a zero
+ * byte. The group's pattern is the part of `copy` before the first of these zeros. */
 static cgp_status parse_group(const char *text, char *copy, cgp_optim_group *group) {
     char *constant = strchr(copy, ':');
     *group = cgp_optim_group_of(copy);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inherit.h -- complete the options of the command line from a run or a run file. If the command
- * line gives an option, options of the run or file that only made sense with the option's old value
- * are dropped. */
+ * line gives an option a new value, options of the run or file that only made sense with the old
+ * value are dropped. */
 #ifndef CGPIPE_CLI_INHERIT_H
 #define CGPIPE_CLI_INHERIT_H
 

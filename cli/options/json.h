@@ -35,8 +35,8 @@ typedef enum cli_listing {
 /* Add the values of options to `object`. */
 void cli_options_json(json_t *object, const cli_run_options *options, cli_listing listing);
 
-/* Fail with CGP_EINVAL if a given text is not UTF-8 and goes into a run's record: the record is
- * JSON. */
+/* Fail with CGP_EINVAL if a text that is given and stored in a run's record is not UTF-8, because
+ * the record is JSON. */
 CGP_MUST_CHECK cgp_status cli_options_expect_utf8(const cli_run_options *options);
 
 #endif

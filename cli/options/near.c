@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* near.c -- suggest an option in place of an unknown option: by its name in other programs or
- * older cgpipe, or by its spelling. */
+/* near.c -- suggest an option in place of an unknown one. The suggestion has a similar spelling, or
+ * has the unknown name in other programs or in an older cgpipe. */
 #include "options/near.h"
 
 #include "options/table.h"

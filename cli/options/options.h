@@ -48,8 +48,8 @@ typedef struct cli_balance {
     const char *by;
 } cli_balance;
 
-/* A list of names: "cpu,cpu" of --devices (repeats expanded), the paths of --data, or the files
- * of tokenize. */
+/* A list of names: the devices of --devices, "cpu,cpu" (repeats are expanded), the paths of --data,
+ * or the files of tokenize. */
 typedef struct cli_names {
     const char *const *values;
     int count;
@@ -73,9 +73,9 @@ typedef struct cli_planned {
 /* the value of an option whose number is found when the options are resolved */
 enum { CLI_AUTO = -1 };
 
-/* The command line with defaults filled in. A copy of this struct may be changed. It borrows the
- * memory of the original and must not be released. Before memory is kept with the copy, its `kept`
- * must be set to NULL. */
+/* The command line with defaults filled in. A copy of this struct may be changed. The copy borrows
+ * the memory of the original and must not be released. Set the copy's `kept` to NULL before you
+ * keep memory with the copy. */
 typedef struct cli_run_options {
     unsigned command;
     bool given[CLI_OPTION_COUNT]; /* true: the option is on the command line or in the run file */

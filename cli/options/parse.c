@@ -46,7 +46,8 @@ static cgp_status unknown_option(const cli_run_options *options, const char *arg
 }
 
 /* getopt_long() accepts abbreviations. Refuse an abbreviation that is an option of another program
- * (--min-lr, --device), where it may mean something else, such as an absolute value or an index. */
+ * (--min-lr, --device). In that program it may mean something else, such as an absolute value or an
+ * index. */
 static cgp_status check_abbreviation(const cli_run_options *options, int id, const char *argument) {
     char name[64];
     written_name(name, argument);
@@ -55,8 +56,8 @@ static cgp_status check_abbreviation(const cli_run_options *options, int id, con
     return unknown_option(options, argument);
 }
 
-/* Take an argument that is no option: the operand, the target of convert and new, the second
- * run of compare, another path after --data, or a file of tokenize. */
+/* Take an argument that is not an option. It is the operand, the target of convert or new, the
+ * second run of compare, another path after --data, or a file of tokenize. */
 static cgp_status take_argument(cli_run_options *options, const char *argument, bool after_data) {
     if (options->command == CLI_SUPERVISE)
         return cgp_fail(CGP_EINVAL, "%s: expected -- before the command (-- %s ...)", argument,
@@ -136,9 +137,9 @@ static bool is_plugin(const char *text) {
     return length > 3 && strncmp(text + length - 3, ".so", 3) == 0 && memchr(text, '/', length);
 }
 
-/* If MODEL is missing, it may be the last value of --data, which takes all arguments after it. Take
- * this value if it parses as MODEL. A resumed run has a model already, so an existing path stays a
- * value of --data. */
+/* If MODEL is missing, it may be the last value of --data, because --data takes all arguments that
+ * follow. If that value parses as MODEL, take it as MODEL. A resumed run has a model already, so an
+ * existing path stays a value of --data. */
 static void find_model(cli_run_options *options) {
     cgp_model_spec spec = cgp_model_spec_default();
     if (options->command != CLI_TRAIN || options->operand || options->data.count == 0) return;

@@ -24,8 +24,8 @@ enum { VERSION = 1 };
 
 /* --- options --- */
 
-/* Tell whether plan files have the option. Plan files do not have --costs, because they have the
- * balance that was found with the costs. */
+/* Tell whether plan files contain the option. Plan files do not contain --costs, because they
+ * contain the balance that was found with these costs. */
 static bool has(int id) {
     return cli_option_taken(id, CLI_PLAN) && cli_option_taken(id, CLI_TRAIN) &&
            !(cli_options[id].flags & CLI_ONCE) && id != CLI_OPTION_COSTS;
@@ -83,7 +83,7 @@ static const char *keep(reader *r, const char *text) {
     return text ? cli_run_options_keep(&r->file, cli_text("%s", text)) : NULL;
 }
 
-/* Copy a list of texts to *out. An empty list, or an item that is no text, is refused. */
+/* Copy a list of texts to *out. An empty list is refused, and so is an item that is not a text. */
 static cgp_status read_names(reader *r, const char *key, const json_t *list, cli_names *out) {
     const size_t count = json_array_size(list);
     const char **names = cli_run_options_keep(&r->file, cli_calloc(count + 1, sizeof *names));

@@ -266,8 +266,8 @@ static cgp_status resolve_stages(cli_run_options *options) {
     return find_replicas(options, options->stages);
 }
 
-/* Set the number of gradient groups unless it is given or kept from the run. Refuse commands and
- * options that do not support replicas. */
+/* Set the number of gradient groups, unless it is given or comes from the resumed run. Refuse
+ * commands and options that do not support replicas. */
 static cgp_status resolve_replicas(cli_run_options *options) {
     const int64_t replicas = options->replicas;
     const char *other = options->trace.count > 0       ? "trace"

@@ -7,8 +7,8 @@
 
 typedef struct cli_run_options cli_run_options;
 
-/* Fill in the defaults that depend on other options. Fails with CGP_EINVAL, or with the failure to
- * read a file of --schedule. */
+/* Fill in the defaults that depend on other options. Fails with CGP_EINVAL. If the file of
+ * --schedule cannot be read, fails with the status of that failure. */
 CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *options);
 
 /* Replace --devices auto by this machine's GPUs, or by cpu if there is none. If --stages is given,

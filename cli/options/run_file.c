@@ -40,8 +40,8 @@ static cgp_status not_yaml(reader *r) {
     const yaml_parser_t *p = &r->parser;
     if (p->error == YAML_MEMORY_ERROR) return cgp_fail(CGP_ENOMEM, "out of memory");
     r->line = p->problem_mark.line + 1;
-    /* Find the line of an invalid byte here: the parser reads ahead, and so cannot give the
-     * line. */
+    /* Find the line of an invalid byte in this function, because the parser reads ahead and
+     * therefore does not report the right line. */
     for (size_t i = 0; p->error == YAML_READER_ERROR && i < p->problem_offset; i++)
         r->line += p->input.string.start[i] == '\n';
     return cgp_fail(CGP_EINVAL, "%s", p->problem);
@@ -180,7 +180,7 @@ static cgp_status read_document(reader *r) {
     return r->event.type == YAML_STREAM_END_EVENT ? CGP_OK : expected("one document");
 }
 
-/* Take MODEL and the other options of the file, unless the command line has them. */
+/* Take from the file MODEL and those other options that the command line does not give. */
 static cgp_status take_over(cli_run_options *options, reader *r) {
     CGP_TRY(cli_take_devices(&r->file));
     if (!options->operand) {

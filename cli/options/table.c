@@ -18,8 +18,8 @@
 #define TYPED (CLI_ONCE | CLI_TYPED)
 #define FIRST CLI_FIRST
 
-/* Flags for training options that have no effect in some commands. These commands accept the
- * options nevertheless, so that command lines and run files of train work with them.
+/* Flags for training options that have no effect in some commands. These commands still accept the
+ * options, so that they work with command lines and run files of train.
  *
  *     UPDATE    plan only shows the memory of the optimizer, which does not depend on its constants
  *     STEPPED   check makes a single update, with the rate of --lr; a schedule would only scale it
