@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return zeroed memory. If memory runs out, end the program. The library may not do that, the
- * program may. */
+/* Return zeroed memory. If memory runs out, the program ends. (The library itself never ends the
+ * process.) */
 void *cli_calloc(size_t count, size_t bytes);
 
 /* Return a new text, printed as by printf(). The caller frees it. */

@@ -6,10 +6,10 @@
  *            └─────────────────┘ how it ended
  *
  * The watcher is a process that adopts the command's orphans. It ends all processes of the command
- * when the command has ended or is asked to end, when this process is gone, and on a terminating
- * signal. It sends SIGTERM and, `grace` seconds later, SIGKILL to the processes that are left. If
- * the watcher is killed, the kernel kills the command, and this process ends the other processes in
- * the same way.
+ * when the command has ended, or when it is asked to end the command. It does the same when this
+ * process is gone, and when a terminating signal arrives. It sends SIGTERM and, `grace` seconds
+ * later, SIGKILL to the processes that are left. If the watcher is killed, the kernel kills the
+ * command. This process then ends the other processes in the same way.
  *
  * Processes are found in /proc. Without it, only the command's process group gets signals.
  *

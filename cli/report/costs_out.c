@@ -16,7 +16,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Print the step time that a simulation with the run's own layer times gives. */
+/* Simulate a step with the run's own layer times, and print the time of that step. */
 static cgp_status print_simulated(FILE *out, const cli_session *session, const cli_costs *costs) {
     const cgp_message_costs messages = {.copy_bytes_per_second = costs->bandwidth};
     cgp_schedule_timeline timeline = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- see diagnosis.h. Search the files that the ranks left for the rank that failed or
- * that the others wait for. The first of these cases that applies is reported:
+/* diagnosis.c -- see diagnosis.h. Search the files that the ranks left, and find the rank that
+ * failed or that the others wait for. The report names the first of these cases that applies:
  *
  *     failed    a rank that failed by itself, according to the files of the others
  *     silent    a rank without a file or heartbeats: killed, stopped, or unreachable
@@ -25,8 +25,8 @@ static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
                                        "slow",    "hangs",  "lost",   "cycle"};
 
 /* The failed rank. If this rank left no file, `device` is a device of another rank that waits for
- * the failed rank. Then `stage` and `microbatch` are those of the action that the device waits
- * for. */
+ * the failed rank. In this case, `stage` and `microbatch` belong to the action that the device
+ * waits for. */
 typedef struct cause {
     verdict verdict;
     int64_t rank;
@@ -98,8 +98,8 @@ static int64_t longest_chain(const cli_diagnosis_files *all) {
 
 /* --- the cause --- */
 
-/* Set the action that a device waits for. The action's stage is the stage at the other end of the
- * transfer. */
+/* Store in `c` the action that a device waits for. The action's stage is the stage at the other end
+ * of the transfer. */
 static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter) {
     c->device = d;
     c->waiter = waiter;
@@ -109,8 +109,8 @@ static void take_missed(cause *c, const cli_diagnosed_device *d, int64_t waiter)
     c->seconds = d->seconds;
 }
 
-/* Find devices of other ranks that wait for actions of the failed rank. Among these actions, set
- * the action that comes first in the failed rank's list. */
+/* Find devices of other ranks that wait for actions of the failed rank. Store in `c` the one of
+ * these actions that comes first in the failed rank's list. */
 static void find_missed(const cli_diagnosis_files *all, cause *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];

@@ -16,8 +16,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A rank's file has about 300 bytes for each other rank. Hostile JSON takes up to 60 times its size
- * in memory. */
+/* A rank's file contains about 300 bytes for each other rank. In memory, hostile JSON takes up to
+ * 60 times its size. */
 enum { MAX_RANKS = 1 << 12, LARGEST_FILE = 2 << 20, LARGEST_FILES = 64 << 20 };
 #define MAX_NUMBER (INT64_C(1) << 53)
 
@@ -183,8 +183,8 @@ static void look_at_reasons(cli_diagnosis_files *all) {
     }
 }
 
-/* Read a file, unless it was deleted meanwhile. *left is the number of bytes that this file and all
- * further files may have together. */
+/* Read a file, unless it was deleted meanwhile. *left is the maximum total size in bytes of this
+ * file and all further files. */
 static cgp_status read_file(const cli_run_directory *place, const char *name, size_t *left,
                             cli_diagnosis_files *all) {
     struct stat info;

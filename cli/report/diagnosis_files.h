@@ -22,7 +22,7 @@ typedef struct cli_diagnosed_device {
     int64_t edge, from_stage, to_stage, peer_rank;
     /* true: the device waits for a message; false: it waits for a free buffer. */
     bool wants_message;
-    /* The action at the other end, and its index in the list of the other end's device. NULL and -1
+    /* The action at the other end, and the index of that action in its device's list. NULL and -1
      * if unknown. */
     const char *peer_action;
     int64_t peer_index;
@@ -63,13 +63,13 @@ typedef struct cli_diagnosis_files {
     int64_t silent; /* rank that a reason calls silent, even if the rank runs again; -1: none */
 } cli_diagnosis_files;
 
-/* Tell whether a rank has a relevant file. A file that reports an earlier wait, or that a silent
- * rank wrote, does not count. */
+/* Tell whether a rank has a relevant file. A file does not count if it reports an earlier wait, or
+ * if a silent rank wrote it. */
 bool cli_diagnosis_has(const cli_diagnosis_files *files, int64_t rank);
 
 /* Read the files of a run's directory. Release *files in any case. Fails with CGP_EIO if there is
- * no file or a file cannot be read. Fails with CGP_EFORMAT if a file is no diagnosis of a rank or
- * belongs to another run. The message has the path and the key. */
+ * no file or a file cannot be read. Fails with CGP_EFORMAT if a file is not a diagnosis of a rank,
+ * or belongs to another run. The message names the path and the key. */
 CGP_MUST_CHECK cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files);
 void cli_diagnosis_files_release(cli_diagnosis_files *files);
 

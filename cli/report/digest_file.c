@@ -38,8 +38,8 @@ static cgp_status unreadable(const cli_digest_file *file) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", file->path, strerror(errno));
 }
 
-/* Read up to `count` bytes at an offset. Return the number of bytes read; -1 on a failure: see
- * errno. */
+/* Read up to `count` bytes at an offset. Return the number of bytes read, or -1 on a failure, whose
+ * reason is in errno. */
 static ssize_t read_at(int fd, void *out, size_t count, size_t at) {
     size_t done = 0;
     while (done < count) {
@@ -111,7 +111,7 @@ static cgp_status check_header(cli_digest_file *file) {
         if (!is_tensor(json_array_get(tensors, i)))
             return cli_json_wrong(&at, "tensors", "a list of [name, part] with known parts");
     file->losses = (int)losses;
-    /* Fits an int, because the header has at most LARGEST_HEADER bytes. */
+    /* Fits an int, because the header is at most LARGEST_HEADER bytes long. */
     file->tensors = (int)json_array_size(tensors);
     file->record_bytes = sizeof(int64_t) + (size_t)losses * sizeof(double) +
                          (size_t)file->tensors * CGP_DIGEST_TENSOR_BYTES + CGP_DIGEST_ROOT_BYTES;

@@ -30,8 +30,8 @@ json_t *cli_digest_header(const cgp_plan *plan);
 /* Read the header of an open file. Takes ownership of `fd`. Release the file in any case. */
 CGP_MUST_CHECK cgp_status cli_digest_file_open(cli_digest_file *file, const char *path, int fd);
 
-/* Read record i, 0 .. records - 1. Fails with CGP_EFORMAT if its root is wrong, or if its step does
- * not exceed the step of the record that was read last. */
+/* Read record i, 0 .. records - 1. Fails with CGP_EFORMAT if the record's root is wrong. Also fails
+ * if the record's step does not exceed the step of the record that was read last. */
 CGP_MUST_CHECK cgp_status cli_digest_file_read(cli_digest_file *file, int64_t i);
 
 /* Fail with CGP_EFORMAT if the file ends within a record. */

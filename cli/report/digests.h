@@ -17,15 +17,15 @@ typedef struct cli_digests {
     char root[65];         /* root of the last record; "": none */
 } cli_digests;
 
-/* Check that cli_digests_open() can open the file, and that it has digests of this plan's tensors.
- * Call it before anything of the run changes. */
+/* Check that cli_digests_open() can open the file, and that the file contains digests of this
+ * plan's tensors. Call this function before any file of the run changes. */
 CGP_MUST_CHECK cgp_status cli_digests_check(const cli_run_directory *directory,
                                             const cgp_plan *plan, int64_t step, int64_t every);
 
 /* Open the file of a run that continues after `step` (0: a new run), and cut off the records of
  * later steps. `every` is --digest-every; if it is 0, only cut an existing file. If the header is
- * damaged, warn; unless `every` is 0, also begin the file again. Only rank 0 calls these two
- * functions. */
+ * damaged, warn and, unless `every` is 0, begin the file again. Only rank 0 calls
+ * cli_digests_check() and cli_digests_open(). */
 CGP_MUST_CHECK cgp_status cli_digests_open(cli_digests *digests, const cli_run_directory *directory,
                                            const cgp_plan *plan, int64_t step, int64_t every);
 

@@ -14,7 +14,7 @@ typedef struct cli_session cli_session;
 CGP_MUST_CHECK cgp_status cli_layout_check(const cli_run_options *options);
 
 /* Print the stages of a session's plan in the form of --layout: megatron, torchtitan or deepspeed.
- * Print nothing without --layout. CGP_EINVAL: the trainer cannot have these stages. */
+ * Print nothing without --layout. CGP_EINVAL: the trainer does not support these stages. */
 CGP_MUST_CHECK cgp_status cli_print_layout(FILE *out, const cli_session *session);
 
 #endif

@@ -27,9 +27,9 @@ static size_t read_line(char line[LONGEST_LINE], FILE *file) {
     return length;
 }
 
-/* Return the step of a line of `length` bytes. Return 0 if cgpipe did not write the line, or if it
- * is cut off or too long. Also return 0 if it has zero bytes, because the machine crashed before
- * the line was on disk. */
+/* Return the step of a line of `length` bytes. Return 0 if cgpipe did not write the line, or if the
+ * line is cut off or too long. Also return 0 if the line contains zero bytes: the machine crashed
+ * before the line was on disk. */
 static int64_t step_of(const char *line, size_t length) {
     int64_t step = 0;
     if (length < 3 || memchr(line, 0, length)) return 0;

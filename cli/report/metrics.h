@@ -5,10 +5,10 @@
  *     {"step":42,"loss":2.31,"lr":0.001,"gradient_norm":0.9,"seconds":0.2,
  *      "tokens_per_second":5120,"bubble":0.1,"validation_loss":2.4}
  *
- * A line has gradient_norm with --clip, and validation_loss on the steps of --evaluate-every. A
- * number that is not finite is null. The steps of --digest-every have "digest", the root of the
- * step's digest. Image models have images_per_second and, with validation_loss, top1 and top5, or
- * iou for masks. cgpipe 0.1.0 wrote `rate` in place of `lr`. */
+ * A line contains gradient_norm if --clip is given, and validation_loss if --evaluate-every is due.
+ * A number that is not finite becomes null. If --digest-every is due, "digest" is the root of the
+ * step's digest. Lines of image models contain images_per_second. With validation_loss, they also
+ * contain top1 and top5, or iou for masks. cgpipe 0.1.0 wrote `rate` in place of `lr`. */
 #ifndef CGPIPE_CLI_METRICS_H
 #define CGPIPE_CLI_METRICS_H
 

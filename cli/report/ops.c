@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.c -- report where the time of a step goes, summed over devices: kernels by kind of op, the
- * update, and the rest (waiting, messages and copies). Kernel times are means over the
- * measured steps; the times of step and update are medians. */
+/* ops.c -- report how the time of a step is spent, summed over devices: kernels by kind of op, the
+ * update, and the rest (waiting, messages and copies). Kernel times are means over the measured
+ * steps; the times of step and update are medians. */
 #include "report/report.h"
 
 #include "json_value.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* output.h -- the output of a command: the streams for its text, its --json file, and the files of
- * --trace FILE,.., which show the measured timeline of the last training step. The suffix of a
- * trace file sets its format: .json (for trace viewers and --compare), .svg or .txt. */
+ * --trace FILE,.. . The trace files show the measured timeline of the last training step. The
+ * suffix of a trace file sets its format: .json (for trace viewers and --compare), .svg or .txt. */
 #ifndef CGPIPE_CLI_OUTPUT_H
 #define CGPIPE_CLI_OUTPUT_H
 
@@ -21,7 +21,7 @@ FILE *cli_result_stream(const cli_run_options *options);
  * /dev/null. */
 FILE *cli_info_stream(const cli_run_options *options);
 
-/* Flush a stream of text. The first failure prints a warning, unless the reader has closed the
+/* Flush a stream of text. Print a warning at the first failure, unless the reader has closed the
  * pipe. The command continues, and main() returns CLI_FAILED. */
 void cli_output_flush(FILE *out);
 

@@ -90,8 +90,8 @@ static void print_batch(FILE *out, const cli_session *session) {
     fputc('\n', out);
 }
 
-/* Print the line on the pipeline. If `brief` is true, the text must fit on one line, so leave out
- * the number of threads if it is one per device. */
+/* Print the line on the pipeline. If `brief` is true, the text must fit on one line. Therefore
+ * leave out the number of threads if each device has one thread. */
 static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
     const cli_run_options *options = session->options;
     const int *balance = cgp_plan_balance(session->plan);
@@ -177,8 +177,8 @@ static void print_range(FILE *out, const char *name, int first, int last) {
         fprintf(out, "%s %d", name, first);
 }
 
-/* Find the consecutive ranks of a replica that begin with rank `first` and have the same host and
- * the same cores. Return the last of these ranks. */
+/* Consecutive ranks of a replica may have the same host and the same cores. Return the last rank of
+ * such a group that begins with rank `first`. */
 static int last_alike(const cgp_pipeline *pipeline, int first, int per_replica) {
     const cgp_rank_info info = cgp_pipeline_rank(pipeline, first);
     int last = first;

@@ -15,8 +15,8 @@ typedef struct cli_session cli_session;
 /* Print model, mini-batch, pipeline and optimizer, one per line. */
 void cli_print_configuration(FILE *out, const cli_session *session);
 
-/* Print a summary of the configuration and the memory in at most 7 lines. Print 2 lines if the
- * configuration is `known` because the run is resumed. */
+/* Print a summary of the configuration and the memory in at most 7 lines. If `known` is true, the
+ * run is resumed and the configuration is known, so print only 2 lines. */
 void cli_print_summary(FILE *out, const cli_session *session, bool known);
 
 /* Print the ranks of a pipeline if there are several: one line for consecutive ranks with the same
@@ -48,7 +48,7 @@ CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_session *session);
 /* Print the median step time, samples/s and bubble on one line. */
 void cli_print_result_line(FILE *out, const cli_session *session);
 
-/* Print where the time of a step goes, by kind of op, and add these times to a report (ops.c).
+/* Print how the time of a step is spent, by kind of op, and add these times to a report (ops.c).
  * Collective. */
 CGP_MUST_CHECK cgp_status cli_print_ops(FILE *out, const cli_session *session);
 CGP_MUST_CHECK cgp_status cli_ops_json(const cli_session *session, json_t *report);

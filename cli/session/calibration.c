@@ -4,8 +4,9 @@
  *     metrics.jsonl of RUN   seconds of each step ──► median ─────────────┐
  *     run.json of RUN        options ──► plan ──► simulate ──► seconds ───┴─► factor
  *
- * The factor scales the layer times but not the times of messages. So no formula gives the factor:
- * the step is simulated repeatedly, until it takes as long as the measured step. */
+ * The factor scales the layer times but not the times of messages, so no formula gives the factor.
+ * Instead the step is simulated with different factors, until it takes as long as the measured
+ * step. */
 #include "session/calibration.h"
 
 #include "json_file.h"
@@ -162,8 +163,8 @@ static cgp_status compare(cli_calibration *c, cli_run_options *options) {
     return status;
 }
 
-/* Set *own to the options of the calibrated run, but take the options that describe costs from this
- * command. */
+/* Set *own to the options of the calibrated run, except the options that describe costs. Those are
+ * taken from this command. */
 static cgp_status take_options(cli_run_options *own, const cli_run_options *options,
                                const cli_run_directory *directory, const json_t *record) {
     *own = (cli_run_options){.command = options->command};

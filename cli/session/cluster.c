@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Hostile JSON takes 80 times its size in memory; a link takes 100 bytes. */
+/* In memory, hostile JSON takes 80 times its size. A link takes 100 bytes of the file. */
 #define LARGEST_FILE (4 << 20)
 
 enum { VERSION = 1, MAX_HOSTS = 65536 };

@@ -67,7 +67,7 @@ CGP_MUST_CHECK cgp_status cli_cluster_check_replicas(const cli_cluster *cluster,
                                                      const cgp_plan *plan, int replicas);
 
 /* Find the cost of a message from one device to another, both below the number of devices.
- * CGP_EFORMAT: the file does not have this cost. */
+ * CGP_EFORMAT: the file does not contain this cost. */
 CGP_MUST_CHECK cgp_status cli_cluster_message(const cli_cluster *cluster, int from, int to,
                                               cli_message_cost *cost);
 

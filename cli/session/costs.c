@@ -250,7 +250,7 @@ static const json_t *number_of(const json_t *value, int sizes, int size) {
     return json_is_number(number) ? number : NULL;
 }
 
-/* Return a number; 0 if the value is missing, NAN if it is no number. */
+/* Return a number; 0 if the value is missing, NAN if it is not a number. */
 static double number_or_0(const json_t *value) {
     return !value ? 0 : json_is_number(value) ? json_number_value(value) : NAN;
 }
@@ -293,7 +293,7 @@ static cgp_status read_bandwidth(cli_costs *costs, const json_t *value, const ch
     return CGP_OK;
 }
 
-/* Read the sizes; costs->sizes is 0 if they are invalid. */
+/* Read the micro-batch sizes. If they are invalid, costs->sizes stays 0. */
 static void read_samples(cli_costs *costs, const json_t *samples) {
     const int sizes = json_is_array(samples) ? (int)json_array_size(samples) : 1;
     if (sizes > CLI_COSTS_SIZES) return;

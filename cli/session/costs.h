@@ -29,7 +29,8 @@ typedef struct cli_costs {
     /* text that says how costs of another model are used; NULL: the costs are of this model */
     char *reused;
 
-    /* The members below say how the costs were measured. They are written to files but not read. */
+    /* The members below describe how the costs were measured. They are written to files, but not
+     * read back. */
     int threads, devices; /* threads per device; devices that ran at once */
     bool in_steps;        /* the costs were measured in whole steps, not kernel by kernel */
     double peak_flops;    /* peak of one core, from --peak; NaN: unknown */
@@ -61,7 +62,7 @@ void cli_costs_scale(cli_costs *costs, double factor);
 CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,
                                          const cgp_model *model, const char *model_spec);
 
-/* Warn if the costs were measured on another model. */
+/* Warn if the costs were measured on a different model. */
 void cli_costs_warn(const cli_costs *costs, const cli_run_options *run_options);
 
 /* Return the JSON of a cost file. Owned by the caller. */

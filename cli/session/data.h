@@ -10,7 +10,7 @@
 typedef struct cli_model cli_model;
 typedef struct cli_run_options cli_run_options;
 
-/* Kinds of data. The kinds that are images come last. */
+/* Kinds of data. The kinds of image data come last. */
 typedef enum cli_data_kind {
     CLI_DATA_PLUGIN, /* the data set of the model's plug-in */
     CLI_DATA_TEXT,
@@ -32,7 +32,7 @@ CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options, c
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model, const cli_model *of);
 
-/* Size and identity of the data, which all ranks need, though only some ranks open the data. */
+/* Size and identity of the data. All ranks need them, though only some ranks open the data. */
 typedef struct cli_data_facts {
     int64_t samples[2]; /* number of samples in each cgp_split */
     int64_t sequence;   /* number of tokens in a sample; 0: samples are not tokens */
@@ -50,7 +50,7 @@ typedef struct cli_data_units {
     /* Unit: "tokens", "images" or "samples"; its abbreviation: "tok", "img" or "smp". */
     const char *name, *short_name;
     const char *sample; /* "sequences", "images" or "samples" */
-    const char *key;    /* JSON name of the sample */
+    const char *key;    /* JSON key for a sample */
     int64_t per_sample; /* number of units in a sample */
 } cli_data_units;
 

@@ -96,7 +96,7 @@ static bool write_file(const char *reason, double idle) {
 }
 
 void cli_diagnosis_write(const char *reason) {
-    char *message = cli_text("%s", cgp_message()); /* a copy: `reason` may be this text */
+    char *message = cli_text("%s", cgp_message()); /* copy: `reason` may point into this text */
     char *kept = cli_text("%s", reason);
     if (d.pipeline) {
         pthread_mutex_lock(&d.lock);
@@ -165,7 +165,7 @@ static void look_for_late(void) {
     pthread_mutex_unlock(&d.lock);
 }
 
-/* Write this rank's file when a signal has come, unless a failure has written it. */
+/* After a signal, write this rank's file, unless it was already written after a failure. */
 static void note_signal(void) {
     pthread_mutex_lock(&d.lock);
     if (!d.failed) (void)write_file(cli_stop_signal(), 0);

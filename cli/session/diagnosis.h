@@ -6,7 +6,7 @@
  *     when a signal comes: if a process ends, a launcher sends SIGTERM and, 1 s later, SIGKILL,
  *     when a wait has taken half of --timeout; the run continues
  *
- * In the last two cases, a background thread writes the file. With one rank there are no files.
+ * In the last two cases, a background thread writes the file. A run with one rank writes no files.
  * Like all files of a run, the files are opened relative to the descriptor of the run's directory,
  * without following links. */
 #ifndef CGPIPE_CLI_SESSION_DIAGNOSIS_H
@@ -30,8 +30,8 @@ void cli_diagnosis_write(const char *reason);
  * deleted, not its target. */
 void cli_diagnosis_clear(const cli_run_directory *run);
 
-/* End the thread that writes the files. Call this before the pipeline is destroyed. Deletes a file
- * that was written after a signal, because the run has ended by itself nevertheless. */
+/* End the thread that writes the files. Call this before the pipeline is destroyed. If the file was
+ * written after a signal, and the run then ended normally, delete the file. */
 void cli_diagnosis_end(void);
 
 #endif

@@ -27,9 +27,9 @@ typedef struct cli_eval_sums {
     cgp_iou iou;
 } cli_eval_sums;
 
-/* Tell whether a model has metrics in addition to the loss. This is true if its logits
- * (cli_model_logits) are [classes] and its targets are labels [1], or if both are masks of the same
- * shape. */
+/* Tell whether a model has metrics in addition to the loss. Two kinds of models have: models with
+ * logits [classes] (cli_model_logits) and labels [1], and models whose logits and targets are masks
+ * of the same shape. */
 bool cli_has_eval_metrics(const cgp_model *model);
 
 /* Add a batch of `count` samples: the model's logits and targets. */

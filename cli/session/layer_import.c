@@ -50,8 +50,8 @@ static void reserve(graph *g, size_t nodes, size_t edges) {
 
 /* --- the order of the rows --- */
 
-/* Return the node that comes next: among the nodes whose inputs are all done, the node with the
- * smallest number. -1: there is none. */
+/* Return the next node: the smallest number among the nodes whose inputs are all done. -1: there is
+ * none. */
 static int next_node(const graph *g, const int *waits, const bool *done) {
     int best = -1;
     for (int i = 0; i < g->nodes.n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_model.c -- the model of a table of layers (layer_table.h): each row is a layer of custom
- * ops that have the row's sizes and times, and no kernels.
+ * ops. The ops have the row's sizes and times, but no kernels.
  *
  *     inputs 0..3 --> [rest] --> y
  *

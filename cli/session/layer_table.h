@@ -26,8 +26,8 @@ typedef struct cli_layer_table {
 /* Tell whether a text is the path of a table. */
 bool cli_layer_table_is(const char *text);
 
-/* Read a table. Release it after a failure too. Fails with CGP_EIO or CGP_EFORMAT; the message has
- * the path and the line. */
+/* Read a table. Release it after a failure too. Fails with CGP_EIO or CGP_EFORMAT; the message
+ * names the path and the line. */
 CGP_MUST_CHECK cgp_status cli_layer_table_read(cli_layer_table *table, const char *path);
 
 /* Return the table as CSV. Owned by the caller. */

@@ -145,7 +145,7 @@ static bool has_no_links(int reason) {
 }
 
 /* Make the lock file. Returns 0, EEXIST if a lock file exists already, or another errno. Sets
- * *status to a failure that comes before the file is linked. */
+ * *status if a failure occurs before the file is linked. */
 static int make_file(int directory, const char *path, cgp_status *status) {
     char host[CLI_HOST], date[CLI_DATE], process[CGP_PROCESS_BYTES];
     *status = cgp_process_name(process);

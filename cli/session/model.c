@@ -72,7 +72,7 @@ static cgp_status create_from_table(cgp_model **out, const char *path) {
     return status;
 }
 
-/* Set the options to plan a table of layers: with the times in the table, and by default with one
+/* Set the options for planning a table of layers: use the times in the table and, by default, one
  * sample per micro-batch. */
 static cgp_status resolve_table(const cli_model *model, cli_run_options *options) {
     if (options->costs)
@@ -135,7 +135,7 @@ cgp_status cli_model_differs(const cli_model *model, const char *sha256, const c
     const char *ours = model->sha256, *theirs = *sha256 ? sha256 : "none";
     const char *name = cli_model_name(model), *plus = strchr(ours, '+');
     const size_t first = plus ? (size_t)(plus - ours) + 1 : 0;
-    if (first > 0 && strncmp(ours, theirs, first) == 0) { /* the same graph */
+    if (first > 0 && strncmp(ours, theirs, first) == 0) { /* the graph files are equal */
         name = model->plugin->name;
         ours += first;
         theirs += first;

@@ -64,13 +64,14 @@ const char *cli_model_name(const cli_model *model);
 double *cli_model_dropout(cgp_model_spec *spec);
 
 /* Fail with CGP_EINVAL because the model's file on `whose` side ("rank 0") differs and has the
- * digest `sha256`. The message has the file, the first digits of both digests, and the
+ * digest `sha256`. The message contains the file's name, the first digits of both digests, and the
  * suggestion. */
 CGP_MUST_CHECK cgp_status cli_model_differs(const cli_model *model, const char *sha256,
                                             const char *whose, const char *suggestion);
 
-/* Resolve --dropout: if the option is given, set the model's dropout, else set the option from the
- * model. Fails with CGP_EINVAL if the option is given and the model has no dropout. */
+/* Resolve --dropout: if the option is given, set the model's dropout from it; otherwise set the
+ * option from the model. Fails with CGP_EINVAL if the option is given and the model has no
+ * dropout. */
 CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *options);
 
 /* Parse the operand of a command on all ranks and resolve --dropout. If the operand is missing, the

@@ -22,8 +22,8 @@ typedef struct cli_plugin {
 
 enum { CLI_PLUGIN_KEYS = 64 };
 
-/* Return the length of the plug-in path at the beginning of MODEL. Such a path has a '/' and ends
- * in ".so"; a colon or the end of MODEL follows. 0: MODEL is no plug-in. */
+/* Return the length of the plug-in path at the beginning of MODEL. Such a path contains a '/' and
+ * ends in ".so", before a colon or the end of MODEL. 0: MODEL is not a plug-in. */
 size_t cli_plugin_path(const char *text);
 
 /* Open and check a plug-in, whose path has `length` bytes. A plug-in is opened once and never

@@ -43,8 +43,8 @@ CGP_MUST_CHECK cgp_status cli_prediction_read(cli_prediction *prediction,
 void cli_prediction_release(cli_prediction *prediction);
 
 /* Simulate the session's plan with its --costs and --cluster on rank 0. Return the seconds of a
- * step without the update; NaN: there are no costs, or they cannot be used; then a warning says
- * why. */
+ * step without the update. NaN: there are no costs, or they cannot be used. In the latter case, a
+ * warning gives the reason. */
 double cli_prediction_of_run(const cli_session *session);
 
 /* Find the time in which the replicas of a plan add their gradients, after the last action of a

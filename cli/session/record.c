@@ -165,8 +165,8 @@ static json_t *devices_json(const cgp_plan *plan) {
     return devices;
 }
 
-/* Add the plug-in of the file `path` to the list unless the list has it already. If `path` is NULL,
- * add nothing, because the library itself has the device or transport. */
+/* Add the plug-in of the file `path` to the list, unless the list contains it already. If `path` is
+ * NULL, add nothing, because the device or transport is part of the library. */
 static void add_plugin(json_t *plugins, const char *path) {
     cgp_plugin_info info;
     for (int i = 0; path && (info = cgp_plugin_info_at(i)).path; i++) {

@@ -107,8 +107,8 @@ static cgp_status share_text(char **text) {
     return cli_ranks_broadcast(0, *text, (size_t)bytes);
 }
 
-/* Read run.json on all ranks alike. Only rank 0 reads the directory: a shared file system may show
- * an older state to other ranks. */
+/* Give all ranks the same contents of run.json. Only rank 0 reads the directory, because a shared
+ * file system may show an older state to other ranks. */
 static cgp_status share_record(cli_run *run) {
     cgp_status status = cli_rank() == 0 ? find_record(run) : CGP_OK;
     char *text = run->before ? json_dumps(run->before, JSON_COMPACT) : NULL;
@@ -222,8 +222,8 @@ static void warn_number(const cli_run *run, const json_t *note, const json_t *no
                 shown(after, has), consequence);
 }
 
-/* Warn if a text changed. Either note may lack the text, if an older cgpipe wrote it or the devices
- * have no such property. */
+/* Warn if a text changed. A note may lack the text, because an older cgpipe wrote the note, or
+ * because the devices do not have the property. */
 static void warn_text(const cli_run *run, const json_t *note, const json_t *now, const char *key,
                       const char *name) {
     const char *before = json_string_value(json_object_get(note, key)),
@@ -257,7 +257,7 @@ static cgp_status check_data(cli_run *run, const json_t *note) {
                     run->identity, before ? before : "?");
 }
 
-/* Return the SHA-256 that a list has for a plug-in; NULL: the list does not have the plug-in. */
+/* Return the SHA-256 of a plug-in in a list; NULL: the list does not contain the plug-in. */
 static const char *plugin_file(const json_t *plugins, const char *name) {
     for (size_t i = 0; name && i < json_array_size(plugins); i++) {
         const json_t *plugin = json_array_get(plugins, i);

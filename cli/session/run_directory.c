@@ -42,7 +42,7 @@ static int open_directory(const char *path) {
     return fd < 0 && errno == EACCES ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : fd;
 }
 
-/* Return the target of a link; NULL if the path is no link. */
+/* Return the target of a link; NULL if the path is not a link. */
 static char *target_of(const char *path) {
     struct stat info;
     char *plain = cli_text("%s", path);
@@ -110,7 +110,7 @@ static cgp_status check_parent(const char *path) {
 
 static cgp_status settle(const cli_run_directory *directory);
 
-/* Lock the directory: two processes in one run would undo each other's steps. */
+/* Lock the directory, because two processes in one run would undo each other's steps. */
 static cgp_status lock(cli_run_directory *directory) {
     if (directory->locked) return CGP_OK;
     if (directory->fd < 0)
@@ -205,8 +205,8 @@ static cgp_status check_file(const cli_run_directory *directory, const char *nam
     return CGP_OK;
 }
 
-/* Check that `latest` is no directory, because a save cannot replace a directory. If a run was
- * copied and the copy followed links, `latest` is a directory. */
+/* Check that `latest` is not a directory, because a save cannot replace a directory. `latest` is a
+ * directory if a run was copied by a program that follows links. */
 static cgp_status check_latest(const cli_run_directory *directory) {
     struct stat info;
     if (fstatat(directory->fd, CLI_LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
@@ -469,7 +469,7 @@ static cgp_status move_all_but_record(const cli_run_directory *from, const cli_r
 }
 
 /* Move a run into the directory. run.json moves after the rest is on disk: without run.json the
- * rest is no run. */
+ * rest is not a run. */
 static cgp_status move_in(const cli_run_directory *from, const cli_run_directory *to) {
     CGP_TRY(move_all_but_record(from, to));
     CGP_TRY(sync_directory(to));

@@ -52,8 +52,8 @@ void cli_run_directory_name(cli_run_directory *directory, const char *path);
 /* Try again to open a directory that did not exist, because another rank may have made it. */
 void cli_run_directory_reopen(cli_run_directory *directory);
 
-/* Open a directory in this one, relative to its descriptor and without following a link. below->fd
- * is -1 if there is no such directory. Close `below` in any case. */
+/* Open a subdirectory, relative to this directory's descriptor and without following a link.
+ * below->fd is -1 if there is no such directory. Close `below` in any case. */
 void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *directory,
                              const char *name);
 
@@ -62,8 +62,8 @@ void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *
 bool cli_run_directory_is_temporary(const char *name);
 
 /* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json,
- * metrics.jsonl or digests.bin that is no regular file. Changes only what earlier processes left:
- * deletes an old stop request, and brings back a run whose replacement was killed. */
+ * metrics.jsonl or digests.bin that is not a regular file. Changes only what earlier processes
+ * left: deletes an old stop request, and brings back a run whose replacement was killed. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 
 /* Open a regular file of the directory. `flags` are the flags of open(). Refuses a link; does not
@@ -86,25 +86,26 @@ CGP_MUST_CHECK cgp_status cli_run_directory_request_stop(const cli_run_directory
 /* Delete a stop request, and return whether there was one. */
 bool cli_run_directory_take_stop(const cli_run_directory *directory);
 
-/* Tell whether the directory has an entry of this name; tell whether it has any part of a run. */
+/* The first function tells whether the directory has an entry of this name. The second function
+ * tells whether the directory contains any part of a run. */
 bool cli_run_directory_has(const cli_run_directory *directory, const char *name);
 bool cli_run_directory_has_run(const cli_run_directory *directory);
 
-/* Find the step and note of a checkpoint with cgp_checkpoint_find(). `from` is the step of the
- * checkpoint; -1: the latest checkpoint. */
+/* Call cgp_checkpoint_find() to find the step and the note of a checkpoint. `from` is the step of
+ * the checkpoint; -1: the latest checkpoint. */
 CGP_MUST_CHECK cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t from,
                                                  int64_t *step, char **note);
 
-/* Load a checkpoint with cgp_pipeline_load(). `step` is the step of the checkpoint; -1: the latest
- * checkpoint. */
+/* Call cgp_pipeline_load() to load a checkpoint. `step` is the step of the checkpoint; -1: the
+ * latest checkpoint. */
 CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t step,
                                                  cgp_pipeline *pipeline, char **note);
 
-/* Check that all ranks see this directory, with cgp_pipeline_check_directory(). */
+/* Call cgp_pipeline_check_directory() to check that all ranks see this directory. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check_ranks(const cli_run_directory *directory,
                                                         cgp_pipeline *pipeline);
 
-/* Save a checkpoint with cgp_pipeline_save_with(). Takes ownership of `note`. */
+/* Call cgp_pipeline_save_with() to save a checkpoint. Takes ownership of `note`. */
 CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *directory,
                                                  cgp_pipeline *pipeline, cgp_save_options options,
                                                  json_t *note);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c -- see sampler.h.
  *
- * The input is the last T tokens, padded with zeros: attention is causal, so later positions do not
- * change the logits of a position. A model with a KV cache only gets tokens that are not in the
- * cache: first the prompt in mini-batches, then one token at a time. When the input is full, its
- * oldest token is dropped. Every token then has a new position, and the cache is filled again. */
+ * The input consists of the last T tokens, and is padded with zeros. Attention is causal, so the
+ * padding does not change the logits of earlier positions. A model with a KV cache gets only tokens
+ * that are not in the cache: first the prompt in mini-batches, then one token at a time. When the
+ * input is full, its oldest token is dropped. Every token then has a new position, and the cache is
+ * filled again. */
 #include "session/sampler.h"
 
 #include "options/options.h"

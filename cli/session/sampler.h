@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.h -- sample text from a model whose tokens are bytes or the tokens of a tokenizer. Each
- * new token takes a forward pass over the whole input or, with a KV cache, over the tokens that are
- * not in the cache. */
+ * new token requires a forward pass over the whole input. With a KV cache, the pass runs only over
+ * the tokens that are not in the cache. */
 #ifndef CGPIPE_CLI_SAMPLER_H
 #define CGPIPE_CLI_SAMPLER_H
 

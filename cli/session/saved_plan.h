@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saved_plan.h -- write the plan of a session to the file of --plan-out, and check that a session
- * has the model and the devices of the file of --plan. */
+/* saved_plan.h -- write the plan of a session to the file that --plan-out names. Also check that a
+ * session's model and devices agree with the file that --plan names. */
 #ifndef CGPIPE_CLI_SAVED_PLAN_H
 #define CGPIPE_CLI_SAVED_PLAN_H
 

@@ -13,12 +13,13 @@ typedef struct cli_session cli_session;
 enum { CLI_SCHEDULE_TEXT = 40 };
 
 /* Return what the search may change: the options that are not given. The number of micro-batches is
- * searched only if `chunks` is true, because it changes the bits of a step and the statistics of
- * batch norms. */
+ * searched only if `chunks` is true, because this number changes the bits of a step and the
+ * statistics of batch norms. */
 cgp_search_options cli_search_options(const cli_session *session, bool chunks);
 
-/* Limit each device to its memory in the file of --cluster, as --memory-limit or --devices would.
- * Limits that are given stay. `options` are the session's options. */
+/* Limit the memory of each device to the memory that the file of --cluster states, as
+ * --memory-limit or --devices would. Limits that are given stay. `options` are the session's
+ * options. */
 CGP_MUST_CHECK cgp_status cli_search_limits(cli_session *session, cli_run_options *options);
 
 /* Search for plans of the session's model, with the costs of --costs. See cgp_plan_search().

@@ -144,9 +144,9 @@ static cgp_status sample_failure(cli_session *session, cgp_split split, cgp_stat
     return cgp_fail(status, "step %" PRId64 ": %s", cli_session_steps(session) + 1, cgp_message());
 }
 
-/* Read the parts of samples that this rank's stages use. Fails on all ranks alike. Labels may
- * depend on decoding, because another image may replace a broken one. The rank that decodes then
- * broadcasts the labels. */
+/* Read the parts of samples that this rank's stages use. If it fails on one rank, it fails on all
+ * ranks with the same status. Labels may depend on decoding, because another image may replace a
+ * broken one. The rank that decodes then broadcasts the labels. */
 static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split split, int64_t first,
                                int64_t count) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);

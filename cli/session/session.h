@@ -48,8 +48,8 @@ typedef struct cli_session {
     int64_t position;               /* index of the next training sample in the data */
     /* Number of training samples seen, over all starts of the run and all its data. */
     int64_t samples;
-    /* The last failure was caused by samples that could not be read or that the model refused. All
-     * ranks set this alike, and nothing was run. */
+    /* The last failure was caused by samples that could not be read or that the model refused, and
+     * nothing was run. This member has the same value on all ranks. */
     bool sample_failed;
     char fault[512];         /* CGP_FAULT of a rank, escaped for a terminal; "": none */
     int64_t resident_before; /* peak resident memory (VmHWM) before the pipeline was made */

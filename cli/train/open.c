@@ -79,7 +79,7 @@ static cgp_status share_facts(training *t) {
                         own, t->data.facts.identity));
 }
 
-/* Tell whether this start resumes a run; then only changes are printed. */
+/* Tell whether this start resumes a run. If it does, only changes are printed. */
 static bool continues(const training *t) {
     return t->run.before && cli_record_starts(t->run.before) > 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train.h -- the state of cgpipe train, and its phases in the order of train.c. All functions
- * but those of log.c, cli_train_open_data() and cli_train_stopped() are collective. */
+/* train.h -- the state of cgpipe train, and its phases in the order of train.c. All functions are
+ * collective, except the functions of log.c, cli_train_open_data() and cli_train_stopped(). */
 #ifndef CGPIPE_CLI_TRAIN_H
 #define CGPIPE_CLI_TRAIN_H
 
@@ -60,8 +60,8 @@ CGP_MUST_CHECK cgp_status cli_train_begin(training *t);
 /* step.c: train until the last step, the time limit, a signal or a stop request. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 
-/* Set `stopped`, alike on all ranks (cli_ranks_stop()), and return whether there is a reason to
- * stop. Reads and deletes a request of cgpipe stop. */
+/* Set `stopped` to the same value on all ranks (cli_ranks_stop()), and return whether there is a
+ * reason to stop. Reads and deletes a request of cgpipe stop. */
 bool cli_train_stop(training *t, bool time_is_up);
 
 /* log.c: the first function writes the metrics of step `i`, counted from 1 over all starts of the
@@ -86,8 +86,9 @@ CGP_MUST_CHECK cgp_status cli_train_save_due(training *t, int64_t i);
  * save. */
 CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
 
-/* validate.c: set `validation`, with 0 samples if the validation split is empty or a signal came.
- * cli_train_validate_due() does this if validation is due after step `i`, and logs the result. */
+/* validate.c: validate, and set `validation`. It has 0 samples if the validation split is empty or
+ * a signal came. If validation is due after step `i`, cli_train_validate_due() does the same and
+ * logs the result. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 CGP_MUST_CHECK cgp_status cli_train_validate_due(training *t, int64_t i);
 

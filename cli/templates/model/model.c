@@ -120,8 +120,8 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
 
 /* --- data: `--data plugin` --- */
 
-/* Return a number in [0, 1) that is a function of sample and k alone, so that a run can stop and
- * resume anywhere. */
+/* Return a number in [0, 1) that depends only on sample and k, so that a run can stop and resume
+ * anywhere. */
 static float number(uint64_t sample, uint64_t k) {
     uint64_t bits = (4 * sample + k + 1) * 0x9e3779b97f4a7c15;
     bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
