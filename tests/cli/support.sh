@@ -39,8 +39,8 @@ check() {
     fi
 }
 
-# Return true if an error line of `cgpipe COMMAND ..` begins with "cgpipe: ", and the name of
-# another command does not follow.
+# Return true if an error line of `cgpipe COMMAND ..` begins with "cgpipe: ", not followed by the
+# name of another command.
 names_itself() { # COMMAND LINE
     local name=${2#cgpipe: }
     [ "$name" != "$2" ] || return 1

@@ -10,8 +10,9 @@ sha() { grep ^weights_sha256 "$out"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 numbers() { seq "$@" | tr "\n" " "; }
 
-# The files have tokens of two bytes each, with the numbers 10 and 48 to 57. The identity of the
-# data covers the first and the last 64 KiB of a file, so bytes between these parts can be repaired.
+# Each token in the files is two bytes long. The tokens have the numbers 10 and 48 to 57. The
+# identity of the data covers the first and the last 64 KiB of a file, so bytes between these parts
+# can be repaired.
 seq 1 14200 | iconv -f LATIN1 -t UTF-16LE >good.bin
 seq 200 240 | iconv -f LATIN1 -t UTF-16LE >good-val.bin
 spoil() { printf '\377\377' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; } # FILE BYTE

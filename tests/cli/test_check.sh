@@ -13,16 +13,16 @@ for case in "$small --stages 2 --schedule zb-v --dropout 0.1" "$small --stages 3
     check "check $case: as JSON" test "$(jq -c '[.same, .gradients_different, .first_different]' check.json)" = '[true,0,null]'
 done
 
-# A schedule may add weight gradients from the last micro-batch to the first. Then they differ by
-# rounding from the usual order.
+# A schedule may add weight gradients from the last micro-batch to the first. Such sums differ by
+# rounding from sums in the usual order.
 echo '0F0,0F1,0F2,0I0,0I1,0I2,0W2,0W1,0W0' >descends.csv
 run check $small --schedule descends.csv --batch 3 --json check.json
 check "another order: exit code 1" exits 1
 check "another order: which gradient, and where" has "gradient of lm_head.weight: " "$out"
 check "another order: not the output or the loss" \
     test "$(jq -c '[.same, .output_same, .loss_same, .first_different]' check.json)" = '[false,true,true,"lm_head.weight"]'
-# Check a custom model. It has 11 inputs, each with its own upper bound, and three outputs in two
-# stages. One output holds integers.
+# Check a custom model with 11 inputs, each with its own upper bound. Its three outputs are on two
+# stages, and one output holds integers.
 cc -O1 -Wall -Wextra -Werror -Wno-unused -shared -fPIC -o many.so -I"$source_dir/include" "$source_dir/tests/support/many_plugin.c" \
     -L"${program%/*}" -lcgpipe -lm
 run check ./many.so --stages 3 --batch 5 --chunks 3
@@ -31,7 +31,8 @@ check "many inputs and outputs: all are compared" has ", 3 outputs, 13 gradients
 run bench ./many.so --stages 2 --batch 4 --steps 2
 check "many inputs: bench" exits 0
 
-# A model gives the same results if values of inner layers become outputs, in front of the logits.
+# The results of a model do not change if values of inner layers become outputs that precede the
+# logits.
 widened() { # MODEL FILE : write the model's graph to FILE, with two more outputs in front
     "$program" export "$1" --out "$work/graph.json" >"$out" 2>"$err" && jq '.outputs = [.nodes[0].output, .nodes[-2].output] + .outputs' "$work/graph.json" >"$2"
 }
@@ -78,7 +79,7 @@ check "frozen parameters have no gradient to compare" exits 0
 fails 2 "check: MODEL is missing (cgpipe check gpt2:layers=2)" check
 fails 2 "--stages 9: the model has 6 layers ..." check $small --stages 9
 
-# Let a step fail, in one stage or in two stages. Under the address sanitizer, a leak would print
+# Make a step fail, in one stage and in two stages. A leak would make the address sanitizer print
 # more lines.
 for stages in 1 2; do
     export CGP_FAULT=fail:$((stages - 1))F0

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files. `cgpipe bench transport` writes a file from
-# measurements between threads. (test_mpi_hosts measures between hosts.) Plans are simulated with
-# cluster files. A file that does not fit the plan is refused.
+# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files. `cgpipe bench transport` measures messages
+# between threads, and writes a file. (test_mpi_hosts measures messages between hosts.) Plans are
+# simulated with cluster files. A file that does not fit the plan is refused.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

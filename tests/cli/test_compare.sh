@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_compare.sh SOURCE_DIR BUILD_DIR -- train --digest-every writes the same digests for every
-# layout, even if the run is killed and resumed. cgpipe compare names the first step and tensor that
-# differ, and the settings that differ. It refuses damaged files. The Python reader in
+# layout, even if the run is killed and resumed. cgpipe compare names the settings that differ, and
+# the first step and tensor that differ. It refuses damaged files. The Python reader in
 # docs/reference/digests.md reads digests.bin.
 source "$(dirname "$0")/support.sh"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_config.sh SOURCE_DIR BUILD_DIR -- run files. An option in the --config file means the same as
-# on the command line; the command line overrides the file. Errors name file, line and option.
+# test_config.sh SOURCE_DIR BUILD_DIR -- run files. An option means the same in the --config file as
+# on the command line. The command line overrides the file. Errors name file, line and option.
 # `cgpipe config` writes a file that repeats a run.
 source "$(dirname "$0")/support.sh"
 
@@ -12,7 +12,7 @@ options_of() { jq -S .options "$1/run.json"; }
 # --- same meaning as on the command line ---
 
 cat >whole.yaml <<END
-# This file has every kind of value, in all spellings that YAML allows.
+# This file contains values of every kind, in all spellings that YAML allows.
 ---
 "model": $model
 data: [text.txt, short.txt]     # paths

@@ -156,8 +156,8 @@ check "train --from-step 0: from the start" has "resumed      after step 0 of 3"
 check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
 fails 2 "--from-step: expected a run, got directory" convert directory to --from-step 0
 
-# A note that `cgpipe convert` wrote names no data, so the run takes any data. After these changes
-# the note counts as the note of a training, whose data must not change.
+# A note that `cgpipe convert` wrote names no data, so such a run accepts any data. The changes
+# below turn the note into that of a training, whose data must not change.
 note_becomes() { # note_becomes RUN SED-SCRIPT: edit the note and update the checksums
     local file=$1/latest/checkpoint.json
     sed -i "/\"note\"/$2" "$file"
@@ -222,7 +222,7 @@ check "--overwrite replaces a file" exits 0
 
 # --- no output is half-written ---
 
-# Limit file sizes to 16 KiB, and ignore SIGXFSZ, so that writes fail as on a full disk.
+# Limit file sizes to 16 KiB and ignore SIGXFSZ. Writes then fail as on a full disk.
 cramped() {
     (trap '' XFSZ; ulimit -f 16; timeout $((300 * ${CGP_TEST_PATIENCE:-1})) "$program" convert "$@" >"$out" 2>"$err" </dev/null)
     code=$?

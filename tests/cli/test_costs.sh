@@ -42,7 +42,8 @@ check "profile without --peak: null in JSON" test "$(jq .peak_flops without.json
 
 # --- balances ---
 
-# Make the first layer by far the most expensive; then, in another file, the last layer.
+# In one file, make the first layer by far the most expensive. In another file, make the last layer
+# the most expensive.
 dearest() { jq ".layers[$1].forward_seconds = [1000, 1000]" costs.json >"dearest$1.json"; }
 dearest 0
 dearest 6
@@ -122,8 +123,8 @@ for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do
         "(.run_seconds_simulated - ${case#*:} | fabs) < 0.001 and (.step_seconds_simulated - ${case#*:} - 3.5 | fabs) < 0.001" plan.json
 done
 check "plan --costs: with the update" has "simulated step 210.0000 s without the optimizer, 213.5000 s with it, bubble" "$out"
-# Old costs files have times for one micro-batch size and none for the update. Times for other sizes
-# are then proportional to the size.
+# Old costs files contain times for only one micro-batch size, and no times for the update. With
+# such a file, times for other sizes are proportional to the size.
 jq 'del(.cgpipe_costs) | .samples = 4 | .layers[] |= (del(.update_seconds) | with_entries(.value |= if type == "array" then .[1] else . end))' \
     line.json >old.json
 run plan $costed --batch 16 --chunks 2 --costs old.json --json plan.json
@@ -149,8 +150,8 @@ run plan gpt2:layers=6,width=32,heads=2,seq=16,vocab=64 --batch 1 --chunks 1 --c
 check "plan --costs: blocks of another depth" jq -e '.run_seconds_simulated == 262 and .step_seconds_simulated == 282' plan.json
 check "plan --costs: is said" has "costs: 7 layers measured on $(jq -r .model small.json) are used for this model's 10 layers; the times of 0 are scaled by FLOPs" "$out"
 check "plan --costs: is said in JSON" jq -e '.costs_reused | test("are used for this model.s 10 layers")' plan.json
-# This model has twice the vocabulary. So only embedding and head differ from the measured layers,
-# and the head has twice the FLOPs.
+# This model has twice the vocabulary. So only the embedding and the head differ from the measured
+# layers, and the head needs twice the FLOPs.
 run plan gpt2:layers=3,width=32,heads=2,seq=16,vocab=128 --batch 1 --chunks 1 --costs small.json --json plan.json
 check "plan --costs: scaled by FLOPs" jq -e '(.run_seconds_simulated - 332 | fabs) < 1' plan.json
 check "plan --costs: what is scaled is said" has "are used for this model's 7 layers; the times of 2 are scaled by FLOPs" "$out"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_daily.sh SOURCE_DIR BUILD_DIR -- everyday use: the amount of output, the form of error
+# test_daily.sh SOURCE_DIR BUILD_DIR -- tests everyday use: the amount of output, the form of error
 # messages, help, suggestions for unknown words, several paths for --data, and memory sizes in
 # suitable units.
 source "$(dirname "$0")/support.sh"
@@ -159,9 +159,9 @@ meant --num-workers --workers
 meant --shcedule --schedule
 meant --device --devices
 meant --num-devices --devices
-# Some words are an option of another program and also an abbreviation of an option of cgpipe. For
-# these, the message suggests the option that has the other program's meaning. All other
-# abbreviations are accepted.
+# Some abbreviations of cgpipe's options are also options of another program. They are refused, and
+# the message suggests the option that has the meaning of the other program. All other abbreviations
+# are accepted.
 fails 2 "--min-lr: unknown option (did you mean --min-lr-ratio?)" plan $model --lr-schedule cosine --min-lr=1e-5
 fails 2 "--threads: unknown option (did you mean --threads-per-device?)" plan $model --threads 2
 meant --dev --validation

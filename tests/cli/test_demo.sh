@@ -47,8 +47,8 @@ check "one stage and two give the same weights" \
 
 # Train in bf16 with this processor's kernels, which may use AVX512_BF16 or AMX, and again with the
 # kernels that every processor has. The mean difference of the losses from f32 is 0.01 %. If numbers
-# were truncated to bf16 instead of rounded, it would be 0.08 %. (Without --warmup, the losses of
-# single steps differ by hundreds of times as much. So do the losses of two runs in f32; see
+# were truncated to bf16 instead of rounded, the difference would be 0.08 %. (Without --warmup, the
+# losses of single steps differ by hundreds of times as much, even between two runs in f32; see
 # bench/losses.py.)
 losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$temp/run-$1/metrics.jsonl"; }
 demo bf16 2 100 --precision bf16

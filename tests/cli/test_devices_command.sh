@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends with memory and
-# capabilities, transports, plug-ins, and why a plug-in is missing, as text and as JSON. The test
-# also checks which directories are searched for plug-ins.
+# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends with their memory
+# and capabilities, transports and plug-ins, as text and as JSON. For a missing plug-in, it gives
+# the reason. The test also checks which directories are searched for plug-ins.
 source "$(dirname "$0")/support.sh"
 plugins=$2/tests/plugins
 # List the plug-ins that this build did not make, with the reason of each.
@@ -62,7 +62,7 @@ run devices --json away.json
 check "a backend without hardware says why" grep -qxE "away +unavailable: away: no driver of it here \(from $plugins/away/libcgpipe-away.so\)" "$out"
 check "the same as JSON" test "$(jq -c '.backends[2] | [.name, .reason, .devices]' away.json)" = '["away","away: no driver of it here",[]]'
 
-# No file in the current directory is opened as a plug-in, whatever its name.
+# No file in the current directory is opened as a plug-in, whatever the file's name is.
 unset CGP_PLUGIN_PATH
 cp "$plugins/good/libcgpipe-good.so" . && mkdir -p cgpipe && cp "$plugins/good/libcgpipe-good.so" cgpipe/
 for path in "" . ./ cgpipe :; do
@@ -71,7 +71,7 @@ for path in "" . ./ cgpipe :; do
 done
 rm -r cgpipe libcgpipe-good.so
 
-# If a plug-in is not found, the message has the plug-in's name, the searched directories, and the
+# If a plug-in is not found, the message gives the plug-in's name, the searched directories, and the
 # fix.
 places="$work/bin/plugins, $work/lib/cgpipe, $work/lib/plugins" path="name the plug-in's directory in CGP_PLUGIN_PATH"
 fails 2 "device: expected cpu or ref, got \"cuda\": no libcgpipe-cuda.so in $places (build cgpipe where nvcc is, or $path)" plan $model --devices cuda:0

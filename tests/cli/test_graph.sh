@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the graph of a model to a file. With
-# this file as MODEL, plans and weights equal the plans and weights of the model, bit for bit. Runs
-# of a graph file can be resumed. The file contains no code; custom ops come from --plugin.
+# test_graph.sh SOURCE_DIR BUILD_DIR -- cgpipe export writes the graph of a model to a file. If this
+# file is used as MODEL, plans and weights equal those of the original model, bit for bit. Runs of a
+# graph file can be resumed. The file contains no code; custom ops come from --plugin.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
 # plan_of MODEL... : print the report of a plan. Leave out the model's name and file. Also leave out
-# --dropout, because a graph file has dropout in its nodes.
+# --dropout, because a graph file stores dropout in its nodes.
 plan_of() { "$program" plan "$@" --json - --quiet | jq -S 'del(.model, .model_sha256, .dropout)'; }
 
 for spec in gpt2:layers=2,width=16,heads=2,vocab=256,seq=16,tied=1 resnet:depth=8,image=16,classes=4 \

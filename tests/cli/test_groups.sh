@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_groups.sh SOURCE_DIR BUILD_DIR -- --gradient-groups in plans, searches, plan files, trainings
-# and resumed runs. The option is printed and kept, and results are bit-equal in every layout.
+# test_groups.sh SOURCE_DIR BUILD_DIR -- tests --gradient-groups in plans, searches, plan files,
+# trainings and resumed runs. The option is printed and kept, and results are bit-equal in every
+# layout.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_io_failures.c -- run the program while one file call fails, or while a call kills the
- * process (tests/support/fail_calls.c). In each run, the fault is in call number n of one kind of
- * call. The runs cover every n, kind and error. Then run the program again without a fault.
+/* test_io_failures.c -- run the program with a fault: one file call fails, or kills the process
+ * (tests/support/fail_calls.c). In each run, the fault is in call number n of one kind of call. The
+ * runs cover every n, kind and error. Then run the program again without a fault.
  *
  *     before       undisturbed     fault                      again
  *     ──────► copy ──────────► expected
@@ -311,8 +311,8 @@ static bool names_file(const char *path) {
     return strstr(errors, "run") || strstr(errors, "directory");
 }
 
-/* Return NULL if the message has the system's reason and names the file. If stat() of an entry
- * fails, the program refuses the entry with a message that lacks the system's reason. */
+/* Return NULL if the message contains the system's reason and names the file. Exception: if stat()
+ * of an entry fails, the program refuses the entry, and its message lacks the system's reason. */
 static const char *says_why(const char *path, const char *fault) {
     const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
     if (!*errors) return "it fails without a word";
@@ -451,8 +451,8 @@ static const char *weights_are_whole(const char *fault, int code) {
                : "weights.safetensors is neither the old one nor the new one";
 }
 
-/* A directory without config.json cannot be loaded as weights. A kill may leave such a directory.
- * An error may leave one only if the directory held no weights before. */
+/* A directory without config.json cannot be loaded as weights. After a kill, such a directory may
+ * remain. After an error, it may remain only if the directory held no weights before. */
 static const char *directory_is_whole(const char *fault, int code) {
     const bool there = is_there("directory/config.json");
     (void)fault;
@@ -463,8 +463,8 @@ static const char *directory_is_whole(const char *fault, int code) {
     return code == 1 && was && !there ? "both the old weights and the new ones are lost" : NULL;
 }
 
-/* An error leaves the old run or the new run. After a kill, the next start first restores one of
- * the two runs if necessary. That start is then refused, because a run exists. */
+/* After an error, the old run or the new run remains. After a kill, the next start first restores
+ * one of the two runs if necessary. That start is then refused, because a run exists. */
 static const char *run_is_whole(const char *fault, int code) {
     static const char weights[] = "run/latest/weights.safetensors";
     (void)fault;

@@ -4,10 +4,10 @@
 # as often as possible in 300 s. After each kill, the run resumes in another layout. At the end, the
 # run is bit-identical to an undisturbed run.
 #
-# The test first measures the duration of start-up. The moments of kills are uniform between the
-# start of the process and some steps after start-up, so kills hit start-up, steps and saves. When a
-# run has finished, it is checked, and the next run begins. CGP_TEST_SEED=N repeats layouts and
-# moments, but a kill may then hit another action.
+# The test first measures the duration of start-up. The moments of the kills are uniformly
+# distributed. They begin at the start of the process and end some steps after start-up, so kills
+# hit start-up, steps and saves. When a run has finished, it is checked, and the next run begins.
+# CGP_TEST_SEED=N repeats layouts and moments, but a kill may then hit another action.
 source "$(dirname "$0")/support.sh"
 
 seed=${CGP_TEST_SEED:-$((${EPOCHREALTIME/./} % 1000000007))}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_kinds.sh SOURCE_DIR BUILD_DIR -- --data refuses files that are neither text nor tokens. The
 # message names the kind of file and the right command. No model is trained on such a file by
-# mistake, and no file is left.
+# mistake, and the program leaves no file.
 source "$(dirname "$0")/support.sh"
 
 train="train $model --batch 4 --steps 1 --run none --data"
@@ -78,7 +78,7 @@ fails 1 "wide.bin: is tokens of 4 bytes or more by its zeros, ..." train gpt2:la
 printf '\x88\xd8\x34\x01\x01\0\0\0' | cat - narrow.bin >shard.dat
 fails 1 "shard.dat: is a token file of llm.c, expected text (--data shard.dat, renamed to end in .bin)" $train shard.dat
 
-# A directory that nanoGPT prepared has text and tokens, so it is refused.
+# A directory that nanoGPT prepared contains text and tokens, so it is refused.
 mkdir -p char && cp narrow.bin char/train.bin && cp narrow.bin char/val.bin && cp a.pkl char/meta.pkl && cp text.txt char/input.txt
 fails 1 "char/train.bin: is a token file by its name, expected text in a directory (--data char/train.bin --validation char/val.bin)" $train char
 

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_layer_tables.sh SOURCE_DIR BUILD_DIR -- layer tables. The test checks plans of layer tables,
-# profiles of other planners that `convert` turns into tables, and refused tables. It also checks
-# `plan --layout`, which prints stages for other trainers.
+# and tables that are refused. It checks that `convert` turns profiles of other planners into
+# tables. It also checks `plan --layout`, which prints stages for other trainers.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
@@ -19,8 +19,8 @@ END
 fails 1 "layers.csv: line 6: weight_seconds: expected 0, as the layer has no parameter_bytes, got \"1\"" plan layers.csv
 sed -i 's/^d,c a, 1,1,1/d,c a, 1,2,0/' layers.csv
 
-# There are two stages of two layers. Per micro-batch, F takes 2 s and B takes 4 s, so 1f1b with M
-# micro-batches takes (M + 1) x 6 s.
+# There are two stages of two layers each. For one micro-batch, F takes 2 s and B takes 4 s. So a
+# step of 1f1b with M micro-batches takes (M + 1) x 6 s.
 run plan layers.csv --stages 2 --chunks 4 --json plan.json
 check "plan: exit code 0" exits 0
 check "plan: seconds" jq -e '.run_seconds_simulated == 30' plan.json

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_links.sh SOURCE_DIR BUILD_DIR -- cgpipe changes only the run's own files in a run's
-# directory. It never follows links inside the directory, and keeps files with other names. A pipe
-# or socket in place of a file is refused without blocking.
+# test_links.sh SOURCE_DIR BUILD_DIR -- in a run's directory, cgpipe changes only the run's own
+# files. It never follows links inside the directory, and keeps files with other names. A pipe or
+# socket in place of a file is refused without blocking.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --keep 0 --save-every 3"

@@ -1,15 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_locks.sh SOURCE_DIR BUILD_DIR -- two processes use one directory, on one host or two hosts,
-# with or without file locks. Neither process changes files that the other process writes.
+# test_locks.sh SOURCE_DIR BUILD_DIR -- two processes use one directory, on one host or two hosts.
+# The file system may or may not have locks. Neither process changes files that the other process
+# writes.
 #
 # fail_calls.c disables locks, sets the host name, and stops or kills a process in the middle of its
 # work.
 source "$(dirname "$0")/support.sh"
 preload=$(find "$2/tests" -maxdepth 1 -name 'libfail_calls.so')
 
-# background NAME SETTING.. -- WORDS.. : start the program in the background, with these settings of
-# fail_calls for the files of this test. $process is the program's pid.
+# background NAME SETTING.. -- WORDS.. : start the program in the background. The settings of
+# fail_calls apply to the files of this test. $process is the program's pid.
 background() {
     local name=$1 settings=()
     shift
@@ -198,8 +199,8 @@ check "the lock of a training is deleted: the run of the other one stays" test "
 
 # --- another pid namespace ---
 
-# apart NAME OPTION.. : train in a new pid namespace whose first process is a shell, kill the
-# training in a save, and resume outside the namespace.
+# apart NAME OPTION.. : train in a new pid namespace whose first process is a shell. Kill the
+# training during a save, and resume the run outside the namespace.
 apart() {
     local name=$1
     shift

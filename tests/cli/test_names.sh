@@ -8,7 +8,8 @@ e=$(printf 'e\033[2J\a\233x')     # clears the screen, rings the bell; 0x9b is a
 shown='e\x1b[2J\x07\x9bx'
 tiny=gpt2:layers=1,width=8,heads=2,vocab=256,seq=8
 
-# Assert that neither output has the invalid byte, or a control character other than line ends.
+# Assert that neither output contains the invalid byte, nor a control character other than line
+# ends.
 clean() {
     ! cat "$out" "$err" | grep -q "$(printf '[\001-\010\013-\037\177]')" && ! cat "$out" "$err" | grep -q "$(printf 'a\233x')"
 }

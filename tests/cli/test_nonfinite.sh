@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_nonfinite.sh SOURCE_DIR BUILD_DIR -- numbers that are not finite end a training before they
-# are saved. In a validation they are only reported.
+# test_nonfinite.sh SOURCE_DIR BUILD_DIR -- if a training computes numbers that are not finite, it
+# ends before it saves them. In a validation, such numbers are only reported.
 source "$(dirname "$0")/support.sh"
 
 small="gpt2:layers=1,width=8,heads=2,vocab=11,seq=4 --data random --batch 2 --chunks 1"

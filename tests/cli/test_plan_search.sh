@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_plan_search.sh SOURCE_DIR BUILD_DIR -- `cgpipe plan --search` prints a table of plans and
-# commands that train with these plans, and refuses options that a search cannot have.
+# test_plan_search.sh SOURCE_DIR BUILD_DIR -- `cgpipe plan --search` prints a table of plans, and
+# commands that train with these plans. It refuses options that cannot be combined with a search.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

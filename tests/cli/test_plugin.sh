@@ -71,8 +71,9 @@ check "run.json has the file's SHA-256" \
 check "so has the checkpoint" test "$(jq -r '.note | fromjson | .model_sha256' parts/latest/checkpoint.json)" = "$(jq -r .model_sha256 parts/run.json)"
 run train --resume --run parts --steps 26 "$PWD/mine.so"
 check "resume: MODEL as an operand, by another path" exits 0
-# The validation loss weights each mini-batch by its number of targets. With 16 16 16 1 or 16 4 0 0
-# targets in four mini-batches, the loss equals the loss of a single mini-batch with all samples.
+# In the validation loss, each mini-batch is weighted by its number of targets. Here, four
+# mini-batches have 16, 16, 16 and 1 targets, or 16, 4, 0 and 0. In both cases, the loss equals the
+# loss of a single mini-batch with all samples.
 for labelled in 49 20; do
     export UNLABELLED=$labelled
     run $train --run labelled --overwrite --json parts.json

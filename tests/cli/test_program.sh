@@ -477,8 +477,9 @@ run bench gpt2 --model $small_model --stages 2 --chunks 2 --batch 4 --steps 4 --
 check "bench: exit code 0" exits 0
 check "bench: balance of 16 layers" has "balance 8,8" "$out"
 check "bench --json: all keys" keys bench.json $plan_keys $run_keys log_activation_gib
-# Check that measured overheads are above zero and below the time of a step. One overhead is the
-# time between two actions. The other is the time from a message's arrival until its receiver runs.
+# Check that two measured overheads are above zero and below the time of a step. The first is the
+# time between two actions. The second is the time from the arrival of a message until its receiver
+# runs.
 within_step() { # FILE KEY...
     local file=$1 key
     shift

@@ -83,8 +83,8 @@ check "a run of 0.1.0 that was edited is refused" grep -q "momentum is 0.8.*, th
 
 # --- on a directory of images ---
 
-# There are 10 classes with 5 images each. 10 of the images are for validation, so an epoch has 40
-# images in 5 mini-batches of 8.
+# There are 10 classes with 5 images each. Among these 50 images, 10 are for validation. So an epoch
+# consists of 40 images, in 5 mini-batches of 8.
 "$build/tests/draw_directory" images 5 40
 check "a directory of images" test "$(ls images | wc -l)" -eq 10
 fails 2 "--batch 41: expected at most the 40 samples of an epoch" \
@@ -107,7 +107,7 @@ run train $resnet $common --lr 0.4 --run warm
 check "a larger rate: exit code 0" exits 0
 check "a larger rate: begins with 0.1 for the first epoch's 5 steps" test "$(rates_of warm | head -n 2 | tr '\n' ' ')" = "5 0.1 10 0.4 "
 
-# A resumed run reads the images in the same order as a run without a stop.
+# A resumed run reads the images in the same order as an uninterrupted run.
 run train $resnet ${common/images:images/images:images\/} --minutes 0.0001 --run killed
 run train --resume --run killed --json killed.json
 check "stopped and resumed: exit code 0" exits 0

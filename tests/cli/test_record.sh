@@ -164,8 +164,8 @@ for value in '[null]' '[{}]' '[1.5]' '"many"' '[2, [3]]'; do
         train --resume --run a
 done
 
-# A list in run.json may be long. The plan refuses this balance of 3,000 stages; run.json itself is
-# accepted.
+# A list in run.json may be long: this run.json with a balance of 3,000 stages is accepted. Only the
+# plan refuses the balance.
 kept
 tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": [$(printf '1, %.0s' $(seq 2999))1]/" >b && mv b a/run.json
 run train --resume --run a

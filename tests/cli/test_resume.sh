@@ -4,8 +4,8 @@
 # undisturbed run.
 source "$(dirname "$0")/support.sh"
 
-# This training has all kinds of state: optimizer moments, the key of the dropout masks, the step of
-# the learning rate schedule, and the order of the data.
+# This training has state of all kinds: optimizer moments, the key of the dropout masks, the step of
+# the learning rate schedule, and the position in the data.
 training="$model,tied=1 --data text.txt --batch 8 --chunks 4 --dropout 0.1 --clip 1 --warmup 3
     --lr-schedule cosine --evaluate-every 4 --save-every 3"
 
@@ -23,8 +23,8 @@ check "tied=1: run.json has it" has 'seq=16,tied=1"' straight/run.json
 
 # --- 10 = 5 + resume + 5, in any layout ---
 
-# With --steps 5 the cosine schedule would differ. So a run with --steps 10 is stopped to get the
-# checkpoint of step 5.
+# The cosine schedule would differ with --steps 5. So, to get a checkpoint of step 5, a run with
+# --steps 10 is stopped.
 stop_after() { # STEPS RUN OPTIONS...
     local steps=$1 directory=$2
     shift 2

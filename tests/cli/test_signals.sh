@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_signals.sh SOURCE_DIR BUILD_DIR -- after SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGXCPU, a
 # training finishes the current step, saves, and prints how to resume. A second SIGINT or SIGTERM
-# ends the process at once, and the saved files stay intact. If the process that reads the output
-# ends, the training also finishes the step and saves.
+# ends the process at once, and the saved files stay intact. The training also finishes the step and
+# saves if the process that reads the output ends.
 source "$(dirname "$0")/support.sh"
 set -m # without job control, background jobs ignore SIGINT
 
@@ -22,8 +22,8 @@ start() {
     shift
     CGP_FAULT=$slow "$program" train $words --run "$directory" "$@" >"$out" 2>"$err" </dev/null &
     process=$!
-    # Wait for exec. Before exec, the process is a copy of this shell, and a signal would run the
-    # shell's trap, which deletes $work.
+    # Wait until the process has called exec. Before that, the process is a copy of this shell. A
+    # signal would then run the shell's trap, which deletes $work.
     while [ "/proc/$process/exe" -ef "/proc/$$/exe" ]; do :; done
 }
 told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # NUMBER : so many lines on stderr, without those on the delay

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_stop.sh SOURCE_DIR BUILD_DIR -- after `cgpipe stop`, the training saves and ends after its
-# next step. If the run is resumed, it gives the weights of an undisturbed run. `cgpipe stop` is
+# next step. If the run is resumed, it ends with the weights of an undisturbed run. `cgpipe stop` is
 # refused if no training runs. A stop request that is left over from an earlier training does not
 # end a later training.
 source "$(dirname "$0")/support.sh"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_supervise.sh SOURCE_DIR BUILD_DIR -- `cgpipe supervise` restarts a command after failures,
-# with other numbers of ranks, until the command succeeds, is stopped, or makes no progress. No
-# process of the command outlives `cgpipe supervise`, however `cgpipe supervise` ends.
+# with other numbers of ranks. It stops doing so when the command succeeds, is stopped, or makes no
+# progress. However `cgpipe supervise` ends, no process of the command outlives it.
 source "$(dirname "$0")/support.sh"
 libraries=$2 # $ORIGIN does not work without /proc
 set -m # without job control, background jobs ignore SIGINT

@@ -61,18 +61,18 @@ jq '.copy_bytes_per_second = 1e10
 COSTS=even.json table resnet101-speed speed.json
 speedup() { jq ".cells[$1].$2.speedup" speed.json; }
 check "resnet101-speed: naive-1 is the unit" about "$(speedup 0 own_balance_simulated)" 1 1e-9
-# F, I, W and R take about the same time. One of two micro-batches also runs R, so the speed-up is 2
-# x 3 / (2 x 3 + 1) = 6/7.
+# F, I, W and R take about the same time. Two micro-batches run F, I and W, and one of them also
+# runs R. So the speed-up is 6 / (6 + 1) = 6/7.
 check "resnet101-speed: pipeline-1 recomputes every other micro-batch" \
     about "$(speedup 1 published_balance_simulated)" 0.857 0.005
 # With 8 stages, R takes a quarter of the time, and 7 of 157 time slots are bubble. So the speed-up
-# is at most 8 x 3/4 x 150/157 = 5.73. The difference to 5.6 is due to imbalance.
+# is at most 8 x 3/4 x 150/157 = 5.73. It is only 5.6 because of imbalance.
 check "resnet101-speed: pipeline-8 with our balance" \
     about "$(speedup 4 own_balance_simulated)" 5.6 0.15
 check "resnet101-speed: better than the published balance" \
     at_max "$(speedup 4 published_balance_simulated)" "$(speedup 4 own_balance_simulated)"
-# Without recomputation, a step is faster by a factor of 4/3; without the bubble, by a factor of
-# 157/150.
+# Without recomputation, a step would be faster by a factor of 4/3. Without the bubble, it would be
+# faster by a factor of 157/150.
 check "resnet101-speed: without recomputation and bubble two fifths faster" \
     about "$(speedup 4 best_simulated) / $(speedup 4 own_balance_simulated)" 1.365 0.05
 check "resnet101-speed: under 22 GiB a device" \

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_terminal.sh SOURCE_DIR BUILD_DIR -- on a terminal, progress is shown in one line that is
-# overwritten and at most as wide as the terminal. In a pipe, or if TERM is "dumb" or unset, plain
-# lines appear at intervals.
+# test_terminal.sh SOURCE_DIR BUILD_DIR -- on a terminal, progress is shown in one line, which is
+# overwritten repeatedly and fits the terminal's width. If the output is a pipe, or if TERM is
+# "dumb" or unset, plain lines appear at intervals.
 source "$(dirname "$0")/support.sh"
 command -v script >/dev/null || { echo "skipped: there is no script (of util-linux) to make a terminal"; exit 77; }
 unset COLUMNS

@@ -41,8 +41,8 @@ check "--decode --out writes bytes" cmp -s again.txt text.txt
 run tokenize $use --decode shard.bin
 check "llm.c's header is no token" test "$(wc -c <"$out")" -lt 30
 
-# A text that is too large for one read is split into pieces, if possible at a suitable place. The
-# tokens equal those of the unsplit text.
+# A text that is too large for one read is split into pieces, if possible at a place that does not
+# change the tokens. The tokens equal those of the unsplit text.
 for i in 1 2 3 4 5 6; do cat text.txt text.txt text.txt text.txt text.txt text.txt text.txt text.txt; done >large.txt
 cat large.txt large.txt >larger.txt
 run tokenize $use --out larger.bin larger.txt

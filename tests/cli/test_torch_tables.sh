@@ -19,8 +19,8 @@ plan_of() { # FILE DEVICES CHUNKS
         jq -S 'del(.command, .date, .schedule)'
 }
 
-# LoopedBFS runs the backwards from the last micro-batch to the first. So the results differ by
-# rounding from the results of one stage, and the check is skipped.
+# LoopedBFS runs backward from the last micro-batch to the first. So its results differ by rounding
+# from the results of one stage, and the check is skipped.
 same_bits() { # FILE DEVICES CHUNKS NAME
     case $4 in *LoopedBFS*) return ;; esac
     run check $model --schedule "$1" --stages "$2" --batch "$3" --chunks "$3"
@@ -60,8 +60,8 @@ done <<'LIST'
 LIST
 check "tables with transfers" test "$tried" -ge 12
 
-# A table has the same metrics with and without transfers, except for buffers that posted receives
-# occupy.
+# With and without transfers, a table has the same metrics, except for the buffers that posted
+# receives occupy.
 table 2.15.0 ScheduleInterleaved1F1B "devices=4 stages=8 chunks=8" compute_comms >comms.csv
 run schedule --check comms.csv
 check "schedule --check: makespan and bubble" has "makespan     28.5, bubble 15.79 %" "$out"
@@ -69,8 +69,8 @@ check "schedule --check: makespan and bubble" has "makespan     28.5, bubble 15.
 run schedule --check written.csv
 check "schedule --csv-transfers: and again" has "makespan     28.5, bubble 15.79 %" "$out"
 
-# Training with a table that has transfers gives the same weights as training with the table without
-# transfers, and as training in one stage.
+# Training with a table gives the same weights whether or not the table has transfers. These weights
+# equal the weights of training in one stage.
 weights() { find "$1/" -name '*.safetensors' -exec sha256sum {} + | sed 's/ .*//'; }
 train() { # RUN DEVICES SCHEDULE
     run train $model --data random --batch 4 --chunks 4 --steps 3 --stages "$2" --schedule "$3" --run "$1"
