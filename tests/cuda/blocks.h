@@ -20,8 +20,8 @@ cudaError_t blocks_shuffle(int *out, cudaStream_t stream);
 /* Each thread computes its linear number i from its block index and thread index, and sets `out[i]`
  * to i. */
 cudaError_t blocks_numbers(int64_t *out, dim3 grid, dim3 block, cudaStream_t stream);
-/* The first `missing` threads skip a barrier, at which all other threads of the block (or warp)
- * wait. */
+/* The first `missing` threads skip a barrier. All other threads of the block (or warp) wait at
+ * it. */
 cudaError_t blocks_miss(int threads, int missing, bool warp, cudaStream_t stream);
 cudaError_t blocks_empty(dim3 grid, dim3 block, cudaStream_t stream);
 /* Compute x[i] = 2 x[i] + 1 for all i, `times` times. */

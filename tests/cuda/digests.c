@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digests.c -- print SHA-256 digests of what each kernel of a backend computes from fixed operands.
- * The digests of a GPU must equal those of cuda-host.
+/* digests.c -- print SHA-256 digests of the results that each kernel of a backend computes from
+ * fixed operands. The digests of a GPU must equal those of cuda-host.
  *
  *     cuda_digests BACKEND [1/N]
  *                      one line (digest, name) for each op, direction and case, for each update,
  *                      conversion and sum
  *
- * With 1/N, only one of N cases of ops runs, because all cases under a sanitizer would take too
- * long.
+ * With 1/N, only one in N cases of ops runs. This is for sanitizers, under which all cases would
+ * take too long.
  *
  * Operands come from splitmix64, whose seeds are the names of ops. Operands do not depend on libm.
  * A forward digest covers y, saved values, accumulator and loss. A backward digest covers dx or
@@ -136,8 +136,8 @@ static void run_case(const op_case *c, uint64_t *seed) {
     operands_destroy(&o);
 }
 
-/* Print digests of an op. The tested numbers of rows, and the tested widths, are such that the data
- * end inside a thread block, at its end, or just after its end. */
+/* Print the digests of an op. The tested numbers of rows and widths make the data end inside a
+ * thread block, at its end, or just after its end. */
 static void print_op(cgp_op_kind op) {
     static const struct {
         int64_t rows, width, out;
@@ -259,8 +259,8 @@ static void print_update(size_t i) {
     hash_end(hash, "update, %s", updates[i].name);
 }
 
-/* Print digests of three results for `n` elements: a sum of squares, the position of a nonfinite
- * value, and an addition. */
+/* Print the digests of three results that are computed from `n` elements: the sum of their squares,
+ * the position of a nonfinite value, and a sum of two tensors. */
 static void print_sums(int64_t n) {
     const size_t bytes = (size_t)n * sizeof(float);
     float *x = malloc(bytes), *y = malloc(bytes);

@@ -34,9 +34,9 @@ int gemm_k_ranges(int64_t k, int64_t *depth);
  * `depth` gets the length of every k range except the last. */
 int gemm_mma_k_ranges(int64_t k, bool of_rows, int64_t *depth);
 
-/* Set c [m, n] to `a b + bias`. If `add` is true, set c to `c + a b + bias`. `semaphores` has as
- * many counters as a device; all counters must be 0. If `semaphores` is NULL, the GEMM runs without
- * split-K. */
+/* Set c [m, n] to `a b + bias`. If `add` is true, set c to `c + a b + bias`. `semaphores` is an
+ * array of zeroed counters, as long as a device's semaphore array. If `semaphores` is NULL, the
+ * GEMM runs without split-K. */
 cudaError_t gemm_way(const gemm_case *given, int shape, int *semaphores, float *c,
                      cudaStream_t stream);
 

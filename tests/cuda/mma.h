@@ -26,7 +26,8 @@ cudaError_t mma_copy(const uint16_t *x, uint16_t *y, int bytes, mma_omission omi
  * gets what has arrived. */
 cudaError_t mma_groups(const uint16_t *x, uint16_t *y, cudaStream_t stream);
 /* Launch three blocks with `bytes` bytes of dynamic shared memory. Block number `block` writes a
- * byte at `offset`. `first[i]` gets the first word of block i's memory before that write. */
+ * byte at `offset`. Before that write, the first word of block i's memory is stored in
+ * `first[i]`. */
 cudaError_t mma_write(int64_t bytes, int64_t offset, int block, uint32_t *first,
                       cudaStream_t stream);
 /* Launch a kernel with `bytes` bytes of dynamic shared memory, without the attribute that allows

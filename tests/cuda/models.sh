@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # models.sh SOURCE_DIR BUILD_DIR -- train the four model families on one, two and four cuda-host
 # devices. All weights must be equal. On several devices, streams are delayed, and the threads of a
-# block run in ascending, descending and shuffled order. The script runs nightly or by hand, because
-# it is too slow for the tests.
+# block run in ascending, descending and shuffled order. The script is run nightly or by hand,
+# because it is too slow for `make test`.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* probe.h -- finds out how a tensor core adds the products of an mma instruction, by means of
- * chosen operands (Fasi, Higham, Mikaitis and Pranesh 2021, "Numerical behavior of NVIDIA tensor
+/* probe.h -- uses chosen operands to find out how a tensor core adds the products of an mma
+ * instruction (Fasi, Higham, Mikaitis and Pranesh 2021, "Numerical behavior of NVIDIA tensor
  * cores"). */
 #ifndef CGP_TESTS_CUDA_PROBE_H
 #define CGP_TESTS_CUDA_PROBE_H
@@ -24,9 +24,10 @@ typedef struct probe_result {
     int extra;
     probe_rounding rounding;
     /* true if the exponent of a product is increased when the product of the significands is 2 or
-     * more; false in the model */
+     * more (the model assumes false) */
     bool normalized;
-    /* The number of sums of random operands, and how many of these sums differ from the model's. */
+    /* Number of sums of random operands that were compared, and number of these sums that differ
+     * from the model's sums. */
     int outputs, different;
 } probe_result;
 

@@ -25,7 +25,7 @@ static void compare_direction(operands *a, operands *b, cgp_op_direction directi
     }
 }
 
-/* Check a case. If the op can have a fused RELU, a third of the cases have one. */
+/* Check a case. If the op supports a fused RELU, a third of the cases have one. */
 static void check(const op_case *of) {
     op_case c = *of;
     operands a, b;
@@ -163,8 +163,8 @@ static int64_t commit(const runner *on, operands *o) {
     return index;
 }
 
-/* Merge statistics of `n` micro-batches, which lie on the device in a log with room between its
- * entries. */
+/* Merge the statistics of `n` micro-batches. They are in a log in device memory, with gaps between
+ * the entries. */
 static void merge(const runner *on, operands *o, const char *log, int64_t entry, int n, bool first,
                   bool deferred) {
     const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
@@ -254,8 +254,8 @@ static const update_case updates[] = {
      2},
 };
 
-/* Run an update of buffers, starting at element `from`. Depending on `from`, the address may or may
- * not allow vectors of four floats. */
+/* Update the buffers from element `from` on. Depending on `from`, the address is aligned for
+ * vectors of four floats or not. */
 static void run_update(const runner *on, const update_case *c, float buffers[BUFFERS][N + 4],
                        int from) {
     cgp_update_values values = {

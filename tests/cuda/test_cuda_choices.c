@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_choices.c -- tests how the backend chooses cuBLASLt's algorithms, on cuda-host. All
- * numbers of rows in a plan are known before any kernel runs. A choice needs no memory besides the
- * plan's memory. */
+ * numbers of rows in a plan are known before any kernel runs. Choosing an algorithm needs no memory
+ * in addition to the plan's memory. */
 #include "backend/cuda/device.h"
 #include "in_program.h"
 #include "training.h"
@@ -140,8 +140,8 @@ static cgp_status train(int64_t spare, char sha256[65]) {
     return status == CGP_OK ? status : cgp_fail(status, "%s", message);
 }
 
-/* Train with a cuBLASLt that offers `algorithms` algorithms. The first `broken` of them refuse the
- * number of rows of the smaller micro-batch. */
+/* Train with a cuBLASLt that offers `algorithms` algorithms. The first `broken` algorithms refuse
+ * as many rows as the smaller micro-batch has. */
 static void train_with(int algorithms, int broken, char sha256[65]) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     s->algorithms = algorithms;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_device.c -- tests the device of the cuda backend, on cuda-host's runtime: copies
- * between host and devices, event times on the host's clock, and failures. Each runtime call fails
- * once, and the message names the call. */
+/* test_cuda_device.c -- tests the device of the cuda backend on the runtime of cuda-host. The tests
+ * cover copies between host and devices, event times on the host's clock, and failures. Each
+ * runtime call fails once, and the message names the call. */
 #include "custom_ops.h"
 #include "in_program.h"
 
@@ -79,8 +79,8 @@ TEST_CASE(events_have_times_of_the_hosts_clock) {
         assert_ok(b->streams->event_record(device, CGP_QUEUE_OUT, event));
         assert_ok(b->streams->event_sync(event));
         const int64_t time = b->streams->event_time(event), after = cgp__now_ns();
-        /* Event times are relative to a host time, which is read just after a first event has
-         * completed. Therefore event times may be too large. The test allows one second. */
+        /* Event times are relative to a host time, which is read just after the first event has
+         * completed. Therefore event times may be too large, by up to one second in this test. */
         assert_true(time >= before - 1000 && time <= after + 1000000000);
         assert_true(time >= last);
         last = time;
@@ -154,7 +154,7 @@ TEST_CASE(what_is_not_there_is_refused) {
 }
 
 /* A copy of pageable memory would block the host until the stream has run the copy, so the backend
- * refuses it. */
+ * refuses such copies. */
 TEST_CASE(memory_that_is_not_pinned_is_not_copied) {
     cgp_device *device = open_device(4);
     char here[64] = "";

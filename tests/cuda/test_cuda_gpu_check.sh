@@ -58,8 +58,8 @@ says '^digests +not run'
 says '^    no time: 50 s are needed, 0 s are there$'
 says '^left: digests bits memory ops'
 
-# Kill a call in the middle of a part, and change a measurement that the call has saved. The next
-# call must print the changed measurement instead of measuring again.
+# Kill a call in the middle of a part, and edit a measurement that this call has saved. The next
+# call must print the edited measurement instead of measuring again.
 (exec "$tree/tools/gpu_check.sh" --backend cuda-host --built "$built" --out "$work/results") >"$work/first" 2>&1 &
 killed=$!
 until grep -qs '"ResNet-101 f32": [0-9]' "$work"/results/*.json; do
@@ -91,7 +91,7 @@ done
 check --minutes 0 --out "$work/fresh" --report "$work/results" 2>&1 | sed -n 's/^to run: \(.*\); .*/\1/p' | sed 's/ [0-9]* s//g; s/,//g' >"$work/out"
 says "^${cannot# } ops$"
 
-# In a copy of the tree, change one source file at a time. Print the parts whose results become
+# Change one source file at a time in a copy of the tree, and print the parts whose results become
 # invalid.
 mkdir -p "$work/tree/tests"
 cp -r "$source_dir"/{src,include,bench,tools,python} "$work/tree"

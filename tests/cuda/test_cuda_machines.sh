@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_machines.sh SOURCE_DIR BUILD_DIR -- tests, on cuda-host, machines on which something is
-# missing. If cuBLASLt is missing, the program prints one warning. CGP_CUBLASLT names the library or
-# disables it. If a GPU or driver is too old, the message names the GPU or driver.
+# test_cuda_machines.sh SOURCE_DIR BUILD_DIR -- tests the program on machines that lack something;
+# cuda-host simulates these machines. If cuBLASLt is missing, the program prints one warning.
+# CGP_CUBLASLT names the library or disables it. If a GPU or a driver is too old, the message names
+# it.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins

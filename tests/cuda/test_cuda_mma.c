@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_mma.c -- tests tensor cores, ldmatrix, cp.async and dynamic shared memory of cuda-host.
- * Fragments have the layout of the PTX ISA, sums follow the model of tensor cores, and the probe
- * finds the model's parameters. Code that CUDA forbids aborts the program or leaves NaNs,
+/* test_cuda_mma.c -- tests the tensor cores, ldmatrix, cp.async and dynamic shared memory of
+ * cuda-host. Fragments have the layout of the PTX ISA, sums follow the model of tensor cores, and
+ * the probe finds the model's parameters. Code that CUDA forbids aborts the program or leaves NaNs,
  * even where a GPU would detect nothing. */
 #include <signal.h>
 #include <sys/wait.h>
@@ -68,7 +68,7 @@ TEST_CASE(a_sum_is_the_models) {
         {16, 2, true, 1.0, {0x1p-24, 0x1p-25}, 1.0 + 0x1p-23},
         {16, 2, false, 1.0, {0x1p-24, 0x1p-25}, 1.0},
         {16, 2, false, -1.0, {-0x1p-24, -0x1p-25}, -1.0},
-        /* two terms cancel: a small term in the same block is lost, but a small term in a later
+        /* if two terms cancel, a small term in the same block is lost, but a small term in a later
          * block is kept */
         {16, 2, false, 0.0, {1.0, -1.0, 0x1p-25}, 0x1p-25},
         {16, 2, false, 0.0, {1.0, -1.0, 0x1p-26}, 0.0},
@@ -150,7 +150,7 @@ TEST_CASE(a_copy_is_complete_after_its_wait_and_a_barrier) {
         }
     }
     assert_int_equal(mma_copy(x, y, 16, MMA_BARRIER, NULL), cudaSuccess);
-    assert_int_equal(y[0], 0xffff); /* a NaN: not copied yet */
+    assert_int_equal(y[0], 0xffff); /* a NaN means: not copied yet */
 }
 
 TEST_CASE(a_wait_leaves_the_latest_groups) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_products.c -- LINEAR in bf16 and tf32, computed by the fake cuBLASLt, is bit-identical
- * to plain loops over rounded factors. An algorithm is rejected if it has a fault. One fault is
- * that a row's result depends on the number of rows. If all algorithms are rejected, the backend's
- * own kernels run. Each library call fails once. */
+ * to plain loops over rounded factors. A faulty algorithm is rejected, for example if a row's
+ * result depends on the number of rows. If all algorithms are rejected, the backend's own kernels
+ * run. Each library call fails once. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"

@@ -28,8 +28,8 @@ static void *memory_of(size_t bytes) {
     return memory;
 }
 
-/* The test copies data in, runs 20 kernels, and copies the result out, on three streams with random
- * delays. Only events keep the order. */
+/* On three streams with random delays, the test copies data in, runs 20 kernels, and copies the
+ * result out. Only events keep these steps in order. */
 TEST_CASE(events_order_streams) {
     float *here = NULL, *x = memory_of(N * sizeof *x);
     cudaStream_t in = new_stream(), compute = new_stream(), out = new_stream();

@@ -169,7 +169,7 @@ TEST_CASE(an_event_of_a_killed_process_never_completes) {
     assert_true(WIFSIGNALED(end(&s)));
 }
 
-/* A stream that waits for an event of a killed process blocks for ever, so another child process
+/* A stream that waits for an event of a killed process blocks for ever. So another child process
  * enqueues this wait. */
 TEST_CASE(an_event_with_a_pending_wait_is_destroyed_at_once) {
     int status = 0;

@@ -17,7 +17,7 @@ train() { # NAME MODEL_AND_OPTIONS DEVICES...
 }
 weights() { jq -er .weights_sha256 "$1.json" || echo "none of $1"; }
 
-# Under a sanitizer only these trainings run, because a sanitizer makes them slow.
+# Under a sanitizer only these trainings run, because a sanitizer makes trainings slow.
 if grep -q '^CGP_SANITIZE:[A-Z]*=.' "$2/CMakeCache.txt"; then
     train few-1 "$gpt2" cuda-host --stages 1
     CGP_CUDA_HOST_ORDER=shuffled CGP_CUDA_HOST_DELAY=200000 train few-2 "$gpt2" cuda-host:0,cuda-host:2 --stages 2

@@ -79,8 +79,8 @@ static int operand_of_indices(const cgp_kernel_spec *s) {
 }
 
 /* Run a kernel late. If a test leaves out a wait, indices may be arbitrary numbers, and may change
- * while the kernel runs. Therefore a kernel that reads indices gets a copy in which indices outside
- * its table are replaced, and runs on queue COMPUTE. */
+ * while the kernel runs. Therefore a kernel that reads indices runs on queue COMPUTE, on a copy of
+ * the indices. In the copy, indices outside the table are replaced. */
 static cgp_status slow_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp_kernel_spec *s = &kernel->spec;
     const int operand = operand_of_indices(s);

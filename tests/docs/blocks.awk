@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# blocks.awk -- print the code of a Markdown page in order, as one record per line:
+# blocks.awk -- print the code of a Markdown page in order, one record per line:
 #
 #     command LINE    a command in a ```sh block, with continuation lines joined
 #     prompt LINE     the text after `$ ` in a ```console block or an indented block

@@ -59,8 +59,9 @@ while IFS= read -r name; do internal[$name]=1; done < <(grep -rhoE '\bcgp_?_[a-z
 plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
 # Return true if a line of an indented block is a command, not code, output or a drawing. The answer
-# does not depend on the installed programs. A command begins with the name of a program that the
-# pages use or with a script of the project, or an option follows its first word.
+# does not depend on the installed programs. A line is a command if it begins with the name of a
+# program that the pages use, or with a script of the project. It is also a command if an option
+# follows its first word.
 is_command() {
     local words word
     read -ra words <<<"$1"
@@ -216,9 +217,9 @@ check_links() {
     done
 }
 
-# Create $directory, in which a page's commands run. It has links to the project's own files, and
-# commands write through these links. A developer who followed the guide may have book.txt and runs
-# in the project's directory; these are not linked.
+# Create $directory, in which a page's commands run. It contains links to the project's own files,
+# and commands write through these links. A developer who followed the guide may have book.txt and
+# runs in the project's directory. These are not linked.
 make_directory() {
     local entry
     directory=$(mktemp -d "$work/page-XXXXXX")

@@ -137,8 +137,8 @@ static void drop_if_closed(network *net, edge *e) {
     free(e);
 }
 
-/* Check that the options of both ends of an edge agree. Ranks in separate processes could not check
- * this. */
+/* Check that the options at both ends of an edge agree. (Ranks in separate processes could not
+ * check this.) */
 static void check_other_end(const cgp_link *link, const cgp_link *other) {
     const int rank = link->communicator->rank;
     const int number = link->edge->number;

@@ -29,8 +29,8 @@ CGP_MUST_CHECK cgp_status loopback_create(int n, uint64_t seed, cgp_communicator
  * The rank's threads continue. */
 void loopback_mute(cgp_communicator *communicator);
 
-/* After a rank has ended, delay the return of the rank's waits for messages by `seconds`, as if the
- * waiting threads had no free core. */
+/* After a rank has ended, its waits for messages return `seconds` later, as if the waiting threads
+ * had no free core. */
 void loopback_delay_wakeups(cgp_communicator *communicator, double seconds);
 
 #endif

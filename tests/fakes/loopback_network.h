@@ -11,7 +11,7 @@
 
 #include <pthread.h>
 
-enum { FREE = -1, HELD = -2, AWAY = -3 }; /* states of a buffer; otherwise its micro-batch */
+enum { FREE = -1, HELD = -2, AWAY = -3 }; /* buffer states; others are micro-batches */
 enum { POISON = 0xFF };                   /* this byte, repeated, is a NaN of any type */
 enum { TEXT_BYTES = 1024 };
 

@@ -109,9 +109,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t *algorithm,
                               void *workspace, size_t bytes, cudaStream_t stream);
 
-/* Open the fake library, as dlopen() does. `file` must be a path of an existing file. If setting
- * `unlisted` is false, `file` may also be the library's plain name. If setting `algorithms` is 0,
- * opening always fails. cgp__shim_dlsym() finds functions by name. */
+/* Open the fake library, as dlopen() does. `file` must be the path of an existing file. If the
+ * setting `unlisted` is false, `file` may also be the library's plain name. If the setting
+ * `algorithms` is 0, opening always fails. cgp__shim_dlsym() finds functions by name. */
 void *cgp__shim_dlopen(const char *file, int flags);
 void *cgp__shim_dlsym(void *object, const char *name);
 const char *cgp__shim_dlerror(void);

@@ -3,10 +3,10 @@
  * column-major. Each sum is a chain of FMAs over k in f32. Factors are bf16, or f32 rounded to
  * TF32.
  *
- * The test settings give the number of algorithms that the library offers, and a fault. The first
- * `broken` algorithms have the fault. If the caller allows reductions, all algorithms split k into
- * two parts when there are fewer than 16 columns. An algorithm overwrites the whole workspace that
- * it requests. */
+ * The test settings give the number of algorithms that the library offers, and the fault of the
+ * first `broken` algorithms. If the caller allows reductions, all algorithms split k into two parts
+ * when there are fewer than 16 columns. An algorithm overwrites the whole workspace that it
+ * requests. */
 #include <cublasLt.h>
 #include <stdlib.h>
 
@@ -164,7 +164,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
 
 /* --- algorithms --- */
 
-/* Return whether the matrices' sizes match, and whether the types are those of a GEMM in bf16 or
+/* Return true if the matrices' sizes match, and their types are the types of a GEMM in bf16 or
  * TF32. */
 static bool is_gemm(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {

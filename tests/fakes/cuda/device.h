@@ -194,7 +194,7 @@ template <class... P> struct cgp__shim_call {
     }
 };
 
-/* Do the same as CUDA's kernel<<<grid, block, shared, stream>>>(arguments). */
+/* Launch a kernel like CUDA's kernel<<<grid, block, shared, stream>>>(arguments). */
 template <class... P>
 static inline cudaError_t cgp__shim_launch_kernel(void (*kernel)(P...), dim3 grid, dim3 block,
                                                   int64_t shared, cudaStream_t stream,

@@ -35,8 +35,8 @@ typedef struct mark {
     uint64_t record;
 } mark;
 
-/* Add `change` to the number of records and waits that use the event. This call is the last access
- * of a record or wait to the event. */
+/* Add `change` to the number of records and waits that use the event. A record or wait calls this
+ * function last, and does not access the event afterwards. */
 static void change_users(cudaEvent_t event, int change) {
     pthread_mutex_lock(&event->lock);
     event->users += change;
@@ -211,8 +211,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cgp__shim_leave(cgp__shim_enqueue_wait(stream, event));
 }
 
-/* Return an error if the event's last record was captured: the host cannot query or wait for such a
- * record. */
+/* Return an error if the event's last record was captured, because the host can neither query such
+ * a record nor wait for it. */
 static cudaError_t refuse_captured(cudaEvent_t event) {
     return event->captured.capture > 0 ? cudaErrorCapturedEvent : cudaSuccess;
 }

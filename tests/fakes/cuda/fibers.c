@@ -15,8 +15,8 @@ __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_bloc
 
 typedef enum thread_state { NEW, READY, AT_BLOCK, AT_WARP, DONE } thread_state;
 
-/* A CUDA thread. A thread's successive exchanges of words use two slots alternately. A thread
- * writes a slot again only after one more barrier, when all lanes have read the slot's words. */
+/* A CUDA thread. When it exchanges words, it uses two slots alternately. It writes a slot again
+ * only after one more barrier, when all lanes have read the slot's words. */
 typedef struct thread {
     cgp__shim_stack *on; /* stack of the thread's fiber; NULL if NEW or DONE */
     cgp__shim_index index;
@@ -97,8 +97,8 @@ static int end_of_warp(const team *t, int warp) {
     return end < t->n ? end : t->n;
 }
 
-/* Return whether a warp can run. Its threads must all be new, all be released from a barrier of the
- * block, or all wait at a barrier of the warp. */
+/* Return whether a warp can run. It can run if all its threads are new, if all are released from a
+ * barrier of the block, or if all wait at a barrier of the warp. */
 static bool may_run(const team *t, int warp) {
     const int begin = warp * CGP__SHIM_WARP, end = end_of_warp(t, warp);
     const thread_state state = t->threads[begin].state;

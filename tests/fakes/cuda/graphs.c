@@ -5,7 +5,7 @@
  * A thread captures one stream at a time. A stream that waits for an event recorded in this capture
  * becomes a branch of the graph. Records and waits are edges of the graph, not nodes. A launch
  * enqueues branch 0 in the launch's stream, and each other branch in a separate stream
- * (cgp__shim_branch_of()), with the same records and waits.
+ * (cgp__shim_branch_of()). It also enqueues the records and waits of the branches.
  *
  * Calls that CUDA forbids during a capture fail. These are memory calls, waits of the host, waits
  * for events recorded outside the capture, copies with pageable host memory, and copies between
@@ -45,8 +45,8 @@ static __thread struct capture {
     uint64_t number;
     cudaStream_t streams[1 + CGP__SHIM_BRANCHES];
     int n;
-    /* number of records when the branch got its last work; -1 if stream 0 has waited for that
-     * work */
+    /* number of records when the last work was added to the branch; -1 if stream 0 has waited for
+     * that work */
     int unjoined[1 + CGP__SHIM_BRANCHES];
 } capture;
 

@@ -18,7 +18,7 @@ cudaError_t cgp__shim_enter_on(int device);
  * return it. */
 cudaError_t cgp__shim_leave(cudaError_t error);
 
-/* Return the failure of a device. The device's first failed work item has set it. */
+/* Return the failure of a device: the failure of its first failed work item. */
 cudaError_t cgp__shim_failure(int device);
 void cgp__shim_fail_device(int device, cudaError_t error);
 /* Return the failure that is injected for the next work item, if any. */
@@ -31,8 +31,8 @@ int cgp__shim_current_device(void);
 /* Count an object: 1 when it is created, -1 when it is destroyed. */
 void cgp__shim_count_object(int change);
 
-/* The first function notes a kernel launch on a device. The second function returns whether the
- * device has ever had a launch. */
+/* The first function records a kernel launch on a device. The second function returns whether any
+ * kernel was launched on the device. */
 void cgp__shim_note_launch(int device);
 bool cgp__shim_has_launched(int device);
 

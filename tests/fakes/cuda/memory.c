@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c -- the fake CUDA runtime: device memory and pinned host memory. New memory is filled
- * with NaNs. A fixed number of bytes of a device counts as used by the driver. If CGP_CUDA_HOST_IPC
- * enables sharing, device memory can be shared between processes. Otherwise device memory comes
- * from the heap, where sanitizers check accesses. */
+ * with NaNs. On each device, a fixed number of bytes counts as used by the driver. If
+ * CGP_CUDA_HOST_IPC enables sharing, device memory can be shared between processes. Otherwise
+ * device memory comes from the heap, where sanitizers check accesses. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -62,22 +62,22 @@ typedef struct cgp__shim_settings {
     cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
     /* CGP_CUDA_HOST_UUIDS [the process's ID]: processes with the same number have the same GPUs. */
     int64_t uuids;
-    /* If `fail_call` is n > 0, runtime call number n, counted from the next call, fails with
-     * `error`. In the same way, `fail_work` selects a work item of a stream. 0 means no failure. */
+    /* If `fail_call` is n > 0, the n-th runtime call from now on fails with `error`. In the same
+     * way, `fail_work` selects a work item of a stream. 0 means no failure. */
     int fail_call, fail_work;
     cudaError_t error;
     /* Number of algorithms that cuBLASLt offers: CGP_CUDA_HOST_ALGORITHMS [2]. 0 means that there
      * is no library. The first `broken` algorithms have the fault `fault`. */
     int algorithms, broken;
     cgp__shim_fault fault;
-    /* The number of rows that fault REFUSES_ROWS refuses. If CGP_CUDA_HOST_REFUSES gives this
-     * number, the first algorithm has that fault. */
+    /* The number of rows that an algorithm with the fault REFUSES_ROWS refuses. If
+     * CGP_CUDA_HOST_REFUSES gives this number, the first algorithm has that fault. */
     int64_t refused_rows;
     /* If true (CGP_CUDA_HOST_UNLISTED=1), the loader does not find cuBLASLt by the library's
      * name. */
     bool unlisted;
-    /* If this is n > 0, captured node number n, counted from the next node, is missing from the
-     * graph. 0 means that no node is missing. */
+    /* If this is n > 0, the n-th node captured from now on is missing from the graph. 0 means that
+     * no node is missing. */
     int drop_node;
     cgp__shim_sharing sharing; /* CGP_CUDA_HOST_IPC: off, on, broken or unordered */
     /* The model of tensor cores: CGP_CUDA_HOST_MMA_BLOCK [16], CGP_CUDA_HOST_MMA_EXTRA [2],

@@ -20,8 +20,8 @@ typedef struct cgp__shim_mapping {
 
 /* Make shared memory, filled with zeros. */
 cudaError_t cgp__shim_map(cgp__shim_mapping *mapping, size_t bytes);
-/* Unmap shared memory. If the caller is the owner, and another process still has the memory
- * imported, abort the caller's process. */
+/* Unmap shared memory. If the caller is the owner, and another process still has an import of the
+ * memory, abort the caller's process. */
 void cgp__shim_unmap(cgp__shim_mapping *mapping);
 
 /* Write a handle [CUDA_IPC_HANDLE_SIZE] of shared memory. */

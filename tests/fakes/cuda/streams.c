@@ -19,7 +19,7 @@ struct CUstream_st {
     pthread_cond_t changed;
     work *first, **end;
     bool busy, stopped;
-    cudaStream_t branches[CGP__SHIM_BRANCHES]; /* run branches of graphs launched here */
+    cudaStream_t branches[CGP__SHIM_BRANCHES]; /* streams for branches of graphs launched here */
     uint64_t random, seeds; /* `random` is used for delays, `seeds` for launches */
 };
 

@@ -61,7 +61,7 @@ __asm__(".text\n"
 /* `left` is the stack that ran before the last switch; `entered` is the running stack. */
 static __thread cgp__shim_stack *left, *entered;
 
-/* After every switch, call this function first, on the new stack. */
+/* Call this function directly after every switch, on the new stack. */
 static void arrive(cgp__shim_stack *self) {
 #ifdef ASAN
     const void *bottom;

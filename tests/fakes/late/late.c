@@ -139,7 +139,8 @@ static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *pa
     return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
 }
 
-/* Do the same as compute() for work that may be captured: during a capture, add it to the graph. */
+/* Do the same as compute() for work that may be captured. During a capture, add the work to the
+ * graph instead. */
 static cgp_status compute_or_capture(cgp_device *device, cgp__late_run *run, const void *payload,
                                      size_t bytes) {
     device->launches++;
@@ -409,7 +410,7 @@ static cgp_status prepare(cgp_device *device, const cgp_kernel_spec *specs, int 
     return CGP_OK;
 }
 
-/* If prepare() was called, check that it announced the same kernel with at least as many
+/* If prepare() was called, check that prepare() announced the same kernel for at least as many
  * samples. */
 static cgp_status check_announced(const cgp_device *device, const cgp_kernel_spec *spec) {
     for (int i = 0; i < device->n_announced; i++) {

@@ -2,8 +2,8 @@
 /* queue.h -- a queue of the fake backend `late`. The queue's thread runs entries in order. It
  * delays one entry in eight by a random time.
  *
- * Entries travel only from the caller to the thread. The caller sees results only after it waits
- * for events, so a missing event is a data race that the thread sanitizer reports. */
+ * Entries pass only from the caller to the thread. The caller may read results only after it has
+ * waited for events. So a missing event causes a data race, which the thread sanitizer reports. */
 #ifndef CGP_TESTS_FAKES_LATE_QUEUE_H
 #define CGP_TESTS_FAKES_LATE_QUEUE_H
 
@@ -48,8 +48,8 @@ cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device, cgp__late
 /* Let the thread run all entries, then end it. */
 void cgp__late_queue_stop(cgp__late_queue *queue);
 
-/* Add an entry. After a failure, only entries with `always` are added; for other entries the call
- * returns the failure. Only one thread may add entries to a queue. */
+/* Add an entry. After a failure, only entries for which `always` is true are added. For other
+ * entries, the call returns the failure. Only one thread may add entries to a queue. */
 cgp_status cgp__late_queue_add(cgp__late_queue *queue, cgp__late_run *run, const void *payload,
                                size_t bytes, bool always);
 
