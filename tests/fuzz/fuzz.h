@@ -6,8 +6,8 @@
  *     a test             test_fuzz NAME, with mutations of its own inputs and those of the corpus
  *     a libFuzzer target with -DCGP_LIBFUZZER: a violated property is a crash (tools/fuzz.sh)
  *
- * A corpus is one file, corpus/NAME. For each input, it contains the length (4 bytes,
- * little-endian), followed by the bytes. */
+ * A corpus is one file, corpus/NAME. For each input, it contains the input's length (4 bytes,
+ * little-endian), followed by the input's bytes. */
 #ifndef CGP_TESTS_FUZZ_H
 #define CGP_TESTS_FUZZ_H
 
@@ -41,14 +41,14 @@ typedef struct fuzz_reader {
     fuzz_take *take;
     const char *const *words; /* inserted by mutations; NULL-terminated */
     /* Draw a valid input, mutate it `times` times, and call take() with it. If `play` is NULL,
-     * inputs of the corpus are mutated instead, for at most 5 seconds, because sanitizers are
-     * slow. */
+     * inputs of the corpus are mutated instead. This takes at most 5 seconds, because sanitizers
+     * are slow. */
     bool (*play)(int times, uint64_t *random);
     int mutations; /* number of mutated inputs; 0 if only `tests` mutate inputs */
     /* At least 1 in `accepted_in` mutated inputs must be accepted, and at least 1 in `refused_in`
-     * must be refused. 0 means 200. */
+     * must be refused. For both members, 0 means 200. */
     int accepted_in, refused_in;
-    int valid;  /* number of inputs to play without mutations; all must be accepted */
+    int valid;  /* number of inputs that are played without mutations; all must be accepted */
     int corpus; /* minimum number of accepted inputs of the corpus */
     struct CMUnitTest tests[8];  /* more tests */
     int (*set_up)(void **state); /* called once; optional */
@@ -98,8 +98,8 @@ void fuzz_flip_bit(fuzz_input *in, size_t at, uint64_t *random);
 /* Call `take` with each input of a corpus; return how many inputs it accepted. */
 int fuzz_corpus(const char *name, fuzz_take *take);
 
-/* Make a plan with these options. Require that the plan's sizes did not overflow, or that the plan
- * was refused with a message. */
+/* Make a plan with these options. Assert that no size of the plan overflowed, or that the plan was
+ * refused with a message. */
 void fuzz_check_plan(const cgp_model *model, const cgp_plan_options *options);
 
 /* --- an input as several files (files.c) --- */

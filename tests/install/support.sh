@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # support.sh -- functions that run the examples as tests. Tests source this file.
 
-# run_examples FOLDER PREFIX WHAT: run the example programs PREFIX<name> with the files of FOLDER,
-# and check the programs' output.
+# run_examples FOLDER PREFIX WHAT: run the example programs PREFIX<name> on the files in FOLDER, and
+# check their output.
 run_examples() {
     local directory=$1 prefix=$2 what=$3
     run_example "$what" "${prefix}first_step" '^loss 5\.[45]'

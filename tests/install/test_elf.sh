@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_elf.sh SOURCE_DIR BUILD_DIR -- check the ELF headers of every program and library, built or
-# installed: library search paths, writable segments, and the compiler's hardening. No element of a
-# RUNPATH may be absolute, and no element may be empty: an empty element means the current
-# directory.
+# test_elf.sh SOURCE_DIR BUILD_DIR -- check the ELF headers of every program and library that was
+# built or installed. The checks cover library search paths, writable segments, and the compiler's
+# hardening. No element of a RUNPATH may be absolute, and no element may be empty: an empty element
+# means the current directory.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)

@@ -14,8 +14,8 @@ unset PKG_CONFIG_PATH LD_LIBRARY_PATH CMAKE_PREFIX_PATH DESTDIR
 
 # --- two installations: one with DESTDIR; one without, which is then moved ---
 
-# Install the build under test without building anything. Afterwards remove the files in which CMake
-# notes an installation.
+# Install the build under test without building anything. Then remove the files in which CMake
+# records the installation.
 install_into() { # install_into DESTDIR PREFIX
     DESTDIR=$1 cmake --install "$build_dir" --prefix "$2"
     local code=$?

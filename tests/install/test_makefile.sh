@@ -48,8 +48,8 @@ check "uninstall with PREFIX" run_make uninstall PREFIX="$work/a prefix"
 check "uninstall with DESTDIR" run_make uninstall PREFIX="/opt/a prefix" DESTDIR="$work/a stage"
 check "what others have there stays" test "$(files "$work/a prefix")$(files "$work/a stage")" = "./lib/theirs./opt/a prefix/theirs"
 
-# Training on one file gives the same result as training on a list of the file's parts. The default
-# data of the demo are such a list, so the output must equal the demo's default output.
+# A training on one file gives the same result as a training on a list of that file's parts. The
+# demo's default data are a list of parts, so the output must equal the demo's default output.
 text() { find "$source_dir/docs" -maxdepth 1 -name '*.md' | LC_ALL=C sort; }
 text | tr '\n' '\0' | xargs -0 cat >"$work/a text.txt"
 demo() { # demo NAME VARIABLE...

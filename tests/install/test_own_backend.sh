@@ -30,8 +30,8 @@ check "the example builds against the installed headers" build_them
 check "the plug-in is not linked with the library" test -z "$(readelf -d "$work/build/libcgpipe-toy.so" | grep NEEDED | grep cgpipe)"
 check "it looks up no name of cgpipe" test -z "$(nm -u "$work/build/libcgpipe-toy.so" | grep cgp_)"
 
-# trained WORDS... : check that the loss falls, and equals the loss of `ref` except for rounding.
-# (The example backend `toy` sums in double, in another order.)
+# trained WORDS... : check that the loss falls, and that it equals the loss on `ref` except for
+# rounding. (The example backend `toy` sums in double, in another order.)
 trained() {
     "$@" >"$work/said" 2>&1 || { cat "$work/said"; return 1; }
     cat "$work/said"
@@ -83,8 +83,8 @@ check "an ordinal that is not there is refused" sh -c '! CGP_PLUGIN_PATH=$1 "$1/
 mkdir -p "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
 check "installed, it needs no variable" trained "$work/build/train"
 
-# The loader may have found the library by a relative path. The library must then be found even
-# after the program has changed its directory.
+# The loader may have found the library by a relative path. In this case too, plug-ins beside the
+# library must be found after the program has changed its directory.
 cat >"$work/moves.c" <<END
 #include <cgpipe/devices.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 # one project do not affect the other project. The library is byte-identical to the library of this
 # build.
 #
-# If an object has the same compile command as in this build, except for directories, the object is
+# If an object's compile command is the same as in this build, except for directories, the object is
 # copied instead of compiled. So the test takes only seconds. CGP_TEST_COMPILE=1 compiles
 # everything, as .ci/nightly does, and shows that a build in another directory gives the same bytes.
 set -u

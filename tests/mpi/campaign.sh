@@ -37,7 +37,7 @@ complain() { # WHAT
     cp -r "$work/run/diagnosis" "$work/kept-$done" 2>/dev/null
 }
 
-# Wait until a process of the run is stopped; note that time, in seconds since the epoch.
+# Wait until a process of the run is stopped, and write down the time in seconds since the epoch.
 watch_stop() {
     while sleep 0.02; do
         for pid in $(pgrep -f "^$cgpipe train .*--run $work/run"); do

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # faults.sh -- functions for scripts that inject faults into ranks. run_fault runs ranks with a
-# fault and notes how they end; failed_rank_of finds the failed rank. Source this file after
-# mpirun.sh.
+# fault, and records how each rank ends. failed_rank_of finds the failed rank. Source this file
+# after mpirun.sh.
 
 # Run a command on N ranks with CGP_FAULT=FAULT, and return mpirun's exit code. Write each rank's
 # exit code and end time, in seconds since the epoch, to $work/codes/RANK. $launcher has options of

@@ -10,8 +10,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# Print the value of CGP_TEST_SCALE for a program on several ranks: FACTOR times the current value,
-# which is 1 if unset.
+# Print the value of CGP_TEST_SCALE for a program on several ranks. It is FACTOR times the current
+# value, or FACTOR if the variable is unset.
 scale() { # FACTOR
     awk -v factor="$1" -v given="${CGP_TEST_SCALE:-1}" 'BEGIN {print factor * given}'
 }
@@ -49,8 +49,8 @@ needs_mpi() { # BUILD_DIR
     fi
 }
 
-# Skip the test unless mpirun is the one of Open MPI, because the test needs its options and
-# environment variables. Call this function after needs_mpi.
+# Skip the test unless mpirun belongs to Open MPI, because the test needs the options and
+# environment variables of Open MPI. Call this function after needs_mpi.
 needs_open_mpi() {
     [ "$mpi" = "Open MPI" ] || { echo "skip: for Open MPI's mpirun, not $mpi's"; exit 77; }
 }

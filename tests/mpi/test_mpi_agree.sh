@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- tests the data that MPI processes exchange when they
-# start. These are the lowest instruction set, the results of libm, the memory of all ranks on a
-# host, the clocks' offsets, and the run to resume.
+# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- tests what MPI processes agree on when they start. They
+# agree on the lowest instruction set, the results of libm, the memory of all ranks on a host, the
+# offsets of clocks, and the run to resume.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -63,8 +63,8 @@ fi
 
 # --- memory of a host ---
 
-# Each rank alone fits into the host's memory, but both ranks together do not. A layer has 12 *
-# width^2 parameters of 16 bytes each. A rank has one layer and a little more.
+# Each rank alone fits into the host's memory, but the two ranks together do not. A layer has 12 *
+# width^2 parameters, and each parameter takes 16 bytes. A rank has one layer and a little more.
 bytes=$(awk '/MemAvailable/ { print 1024 * $2 }' /proc/meminfo)
 limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null)
 case $limit in '' | max) ;; *) bytes=$(awk -v a="$bytes" -v b="$((limit - $(cat /sys/fs/cgroup/memory.current)))" 'BEGIN { print a < b ? a : b }') ;; esac

@@ -4,7 +4,7 @@
 # processes. The results must be bit-equal to the results of one process. The draws cover all
 # schedules, recompute modes, precisions, tied parameters, skips and states, on devices of the
 # backends `cpu` and `late`. Messages of `late` are sent in small pieces. The number of draws is
-# 0.12 times CGP_TEST_SCALE times the number for one process. CGP_TEST_SEED sets the seed, to repeat
+# 0.12 x CGP_TEST_SCALE times the number for one process. CGP_TEST_SEED sets the seed, to repeat
 # draws.
 set -u
 build_dir=$2

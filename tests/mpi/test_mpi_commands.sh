@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- run `cgpipe sample`, `check` and `profile`, and
-# balances by time, in several MPI processes. The test also checks which rank reads which data, and
-# the exit codes of failed ranks and of their peers.
+# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- run `cgpipe sample`, `check`, `profile` and searches
+# for a balance by time in several MPI processes. The test also checks which rank reads which data,
+# and the exit codes of failed ranks and of their peers.
 set -u
 source_dir=$1
 build_dir=$2
@@ -14,8 +14,8 @@ export TERM=dumb
 export codes=$work/codes
 mkdir "$codes"
 
-# This command starts a rank and writes the rank's exit code to a file. The shell ignores SIGTERM,
-# because mpirun sends SIGTERM after another rank has failed, and SIGKILL a second later.
+# This command starts a rank and writes the rank's exit code to a file. The shell ignores SIGTERM:
+# after a rank has failed, mpirun sends SIGTERM to the others, and SIGKILL a second later.
 # shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c 'trap "" TERM; "$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_hosts.sh SOURCE_DIR BUILD_DIR -- results of ranks on 2 and 4 hosts are bit-equal to the
 # results of one process. The hosts are network namespaces of this machine (hosts.sh). `cgpipe bench
-# transport` measures the rate of a network and the delay of messages. The number of draws is 0.05
-# times CGP_TEST_SCALE times the number in test_bit_equality. CGP_TEST_SEED sets the seed, to repeat
+# transport` measures the rate of a network and the delay of messages. The number of draws is 0.05 x
+# CGP_TEST_SCALE times the number in test_bit_equality. CGP_TEST_SEED sets the seed, to repeat
 # draws.
 set -u
 build_dir=$2

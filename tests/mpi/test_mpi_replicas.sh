@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_replicas.sh SOURCE_DIR BUILD_DIR -- cgpipe train --replicas in MPI processes gives the
 # same weights, losses, digests and samples as one pipeline with as many gradient groups. A run can
-# be resumed with another number of replicas. If replicas do not support an option, the message
+# be resumed with another number of replicas. If an option cannot be used with replicas, the message
 # names the option.
 set -u
 build_dir=$2

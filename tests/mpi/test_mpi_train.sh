@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_train.sh SOURCE_DIR BUILD_DIR -- `cgpipe train` in several MPI processes gives the same
 # weights, losses and samples as one process. Another number of ranks can resume the run. All ranks
-# share one directory, and only rank 0 prints. A failure or signal of one rank ends all ranks.
+# share one directory, and only rank 0 prints. If one rank fails or gets a signal, all ranks end.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bounds.h -- bounds of the difference between the results of the tested backend and of ref.
+/* bounds.h -- bounds of the difference between a result of the tested backend and ref's result.
  *
  * ref sums in double and rounds once; the other backend sums in float. Let u = 2^-23. Assume terms
- * of at most about 1 with random signs. The error of a float sum of k terms is then u/2 times the
- * 2-norm of its partial sums, about u k / 8. The largest error among many elements is about 5 times
- * as large, so u k is a bound. The relative error of a function (exp, erf, rsqrt) is a few u.
- * bound_of() widens the bound if a softmax follows, or a division by a deviation.
+ * of at most about 1 with random signs. Then the error of a float sum of k terms is u/2 times the
+ * 2-norm of the partial sums, which is about u k / 8. The largest error among many elements is
+ * about 5 times as large, so u k is a bound. The relative error of a function (exp, erf, rsqrt) is
+ * a few u. If a softmax or a division by a deviation follows, bound_of() widens the bound.
  *
  * In bf16 both backends start from equal numbers and compute as in f32. Then each backend rounds
  * its result to bf16, by at most half a unit. Therefore the difference grows by at most 2^-8 of the
@@ -67,8 +67,8 @@ static inline void round_factors(operands *o) {
     }
 }
 
-/* Return the largest number of terms in attention's sums: the number of keys, or the number of
- * queries of all heads that share a key/value head. */
+/* Return the largest number of terms in attention's sums. It is the number of keys, or the number
+ * of queries in all heads that share a key/value head. */
 static inline double attention_terms(const cgp_op_attributes *g) {
     const int64_t queries = g->attention.heads / g->attention.kv_heads * g->rows;
     return fmax((double)g->attention.keys, (double)queries);
@@ -185,8 +185,8 @@ static inline double loss_bound(const operands *o) {
     return o->c.op == CGP_OP_CROSS_ENTROPY ? terms * U * (40 + sqrt(in)) : 16 * U * terms * in;
 }
 
-/* A norm scales element `i` of a slot by a saved rstd (1 / standard deviation). Return the index of
- * this rstd. */
+/* Return the index of the saved rstd (1 / standard deviation) by which a norm scales element `i` of
+ * a slot. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     if (is_saved(slot)) return i;

@@ -71,8 +71,8 @@ static inline bool has_bias(const op_case *c) {
 
 /* --- random cases --- */
 
-/* Draw kernel, stride and padding for one dimension of an image. Return the size of the image in
- * this dimension for which there are `windows` windows. */
+/* Draw a kernel, a stride and a padding for one dimension of an image. Return the size that the
+ * image must have in this dimension to contain `windows` windows. */
 static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side,
                                 cgp__windows_attributes *a, uint64_t *seed) {
     static const int kernels[] = {1, 1, 2, 3, 3, 3, 5, 7};
@@ -151,8 +151,8 @@ static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_
     return concat_attributes(rows, parts);
 }
 
-/* Draw fused attention one time in three. Otherwise draw separate q, k and v, where several query
- * heads share a key/value head. The attention is causal with a window, or not causal. */
+/* In one of three draws, the attention is fused. Otherwise q, k and v are separate, several query
+ * heads share a key/value head, and the attention is either causal with a window, or not causal. */
 static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, double p,
                                                uint64_t *seed) {
     if (test_random(seed) % 3 == 0)
@@ -293,8 +293,8 @@ static inline op_case draw_case(cgp_op_kind op, int max, uint64_t *seed) {
 #define FEWER 1
 #endif
 
-/* Return n for a test that runs one case in n. n is `rarely` times FEWER, or more if CGP_TEST_SCALE
- * is small. */
+/* Return the number n for a test that runs one case in n. It is `rarely` times FEWER, or larger if
+ * CGP_TEST_SCALE is small. */
 static inline int one_in(int rarely) {
     const int scaled = 1000 / test_scaled(1000);
     return rarely * (scaled > FEWER ? scaled : FEWER);
@@ -333,8 +333,8 @@ static inline double case_work(const op_case *c) {
     return rows * window * (double)g->out;
 }
 
-/* Draw a case for every combination of a length and a width; for GEMMs, of a length and two widths.
- * Check one in one_in(`rarely`) of the drawn cases. */
+/* Draw a case for every combination of a length and a width. For GEMMs, a combination consists of a
+ * length and two widths. Check only one in one_in(`rarely`) of the drawn cases. */
 static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
@@ -350,9 +350,9 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
     }
 }
 
-/* The number of cases that are larger than a launch of the cuda backend, or than a block of the cpu
- * backend. A GEMM's block has 256 rows (1024 if read in place) and a depth of 512. A block of
- * channel norms has 131072 elements, or 512 columns. A block of MAX_POOL's gradient has 65536
+/* Number of cases that are larger than one launch of the cuda backend, or larger than one block of
+ * the cpu backend. A GEMM's block has 256 rows (1024 if read in place) and a depth of 512. A block
+ * of channel norms has 131072 elements, or 512 columns. A block of MAX_POOL's gradient has 65536
  * windows. A block of a convolution has 256 pixels, of one row or several rows, and a depth of
  * 512. */
 #define BLOCK_CASES 18

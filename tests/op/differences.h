@@ -6,7 +6,7 @@
  * L is summed in double from y in float. With D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the
  * estimate of the derivative is (4 D(h/2) - D(h)) / 3. The error of the estimate is less than
  *
- *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h); the estimate removes most of it
+ *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h), most of which the estimate removes
  *   + 4 u |y r| / h      each y is rounded independently by at most u |y|, u = 2^-24, so
  *                        each value of L has an error of about u times the 2-norm of y r
  *

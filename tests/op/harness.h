@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* harness.h -- the operands of one op with random values, run through a kernel of a backend.
+/* harness.h -- gives the operands of one op random values, and runs a kernel of a backend on them.
  *
  *     op_case c = {.op = CGP_OP_GELU, .attributes = plain_attributes(5, 17), .n = 2};
  *     operands o;
@@ -9,7 +9,8 @@
  * Each operand has its own host memory (there.h copies it to devices with other memory). An operand
  * begins `shift` floats after a multiple of 64 bytes; state and accumulator begin at a multiple of
  * 64 bytes. Guards lie before and after each operand, and op_run checks the guards. Operands share
- * memory only if a test calls operands_alias: dx[k] with dy or x[0], or y with x[k].
+ * memory only if a test calls operands_alias: dx[k] may share memory with dy or x[0], and y with
+ * x[k].
  *
  * A case in bf16 also stores its operands as floats. op_run rounds these floats to separate bf16
  * arrays, which share memory and have guards in the same way. After the run, op_run widens the
@@ -63,8 +64,8 @@ typedef struct value_row {
     float scales[LOSSES];
 } value_row;
 
-/* The tested op is the model's second loss, in micro-batch 2. Its loss word therefore follows the
- * loss words of two micro-batches. */
+/* The tested op is the model's second loss, in micro-batch 2. Therefore the loss words of two
+ * micro-batches precede its loss word. */
 enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 
 /* --- operands --- */

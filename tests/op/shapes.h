@@ -20,7 +20,7 @@ static inline cgp_op_type type_of(cgp_dtype dtype, int rank, const int64_t *dims
 #define I32(...) type_of(CGP_I32, DIMS(__VA_ARGS__))
 #define SCALAR(dtype) type_of(dtype, 0, NULL)
 
-/* Result of a shape rule: the shapes of an op, and the sizes passed to its kernels. */
+/* The result of a shape rule: the shapes of an op, and the sizes that the op's kernels get. */
 typedef struct inferred {
     cgp_op_kind kind;
     cgp_op_shapes shapes;

@@ -94,7 +94,8 @@ static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window
     return g;
 }
 
-/* Return the number of columns per head: of k (depth_of), or of v (value_width_of). */
+/* depth_of() returns the number of columns that k has per head, value_width_of() the number that v
+ * has. */
 static inline int64_t depth_of(const cgp_op_attributes *g) {
     return (g->attention.fused ? g->out : g->in) / g->attention.heads;
 }
@@ -103,8 +104,8 @@ static inline int64_t value_width_of(const cgp_op_attributes *g) {
     return g->out / g->attention.heads;
 }
 
-/* Return attributes of ROTARY. `scaling` is a cgp_rotary_scaling. The scaling constants are those
- * of Llama 3.1, but the original sequence is shorter. */
+/* Return attributes of ROTARY. `scaling` is a cgp_rotary_scaling. The scaling constants are Llama
+ * 3.1's, except that the original sequence is shorter. */
 static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, int64_t width,
                                                   int64_t rotated, bool interleaved, int scaling) {
     cgp_op_attributes g = {.rotary = {.rows = rows,

@@ -213,7 +213,7 @@ static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t e
         *(float *)work += ((const float *)run->x[0])[i];
 }
 
-/* A custom op that breaks the contract. It adds up the sums of ranges in the order in which the
+/* This custom op breaks the contract: it adds up the sums of ranges in the order in which the
  * ranges happen to run. */
 static cgp_status sums(const cgp_op_run *run) {
     float sum = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_accuracy.c -- compares cross-entropy and attention with float64, for logits and scores of
  * 0 to 1e8 and with several equal maxima. The tests print the largest error of a gradient for each
- * size. For cross-entropy, the error is relative to the loss' scale. For attention, it is relative
- * to the sum of the terms' magnitudes.
+ * size. For cross-entropy, the error is relative to the scale of the loss. For attention, it is
+ * relative to the sum of the magnitudes of the terms.
  *
  * Logits and scores are exact in f32, and so are their differences, so only the errors of the
  * softmax itself remain. */
@@ -20,8 +20,8 @@ static double step_of(double size) {
     return fmax(0.25, exp2(floor(log2(size + 1)) - 23));
 }
 
-/* Draw a score minus the largest score: 0 with probability 1/3, otherwise 1 to 16 steps below 0,
- * but never below -8. */
+/* Draw the difference between a score and the largest score. With probability 1/3 it is 0.
+ * Otherwise it is 1 to 16 steps below 0, but not below -8. */
 static double draw_difference(double step) {
     const int steps = (int)fmin(16, 8 / step);
     return test_random(&seed) % 3 == 0 ? 0.0 : -step * test_between(&seed, 1, steps);

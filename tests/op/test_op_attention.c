@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_attention.c -- tests properties of attention on each backend. Results do not depend on
- * whether q, k and v are fused or separate, nor on the operands' addresses. A causal row depends
- * only on the keys up to its position. Several query heads may share a key/value head. Several
- * inputs may be the same value. */
+/* test_op_attention.c -- tests properties of attention on each backend. Results depend neither on
+ * whether q, k and v are fused or separate, nor on the addresses of the operands. A causal row
+ * depends only on the keys up to its position. Several query heads may share a key/value head.
+ * Several inputs may be the same value. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -156,9 +156,9 @@ TEST_ON_BOTH(a_group_shares_a_head_of_keys) {
 }
 
 /* Check backward if several inputs are the same value. Input k is one of them if bit k of `same` is
- * set. The gradients of these inputs share memory and are added up. The gradient of the last of
- * these inputs comes first. It overwrites the memory, or adds to the old contents if the case
- * requires that. */
+ * set. The gradients of these inputs share memory and are added up, from the last input to the
+ * first. The first gradient overwrites the memory, or adds to the old contents if the case requires
+ * that. */
 static void check_one_gradient(const op_case *c, uint32_t same) {
     operands one, apart;
     operands_create_bent(&one, c, &seed);

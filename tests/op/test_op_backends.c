@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_backends.c -- results of the cpu backend, or of the backend that CGP_TEST_BACKEND names,
- * equal the results of ref within the bounds of bounds.h. The cases have every kind of op; half of
- * the cases are in bf16. Command-line arguments name the ops to test. test_op_properties.c tests
- * the exact properties of each backend. */
+/* test_op_backends.c -- results of the tested backend equal the results of ref within the bounds of
+ * bounds.h. The tested backend is cpu, or the backend that CGP_TEST_BACKEND names. The cases have
+ * every kind of op; half of the cases are in bf16. Command-line arguments name the ops to test.
+ * test_op_properties.c tests the exact properties of each backend. */
 #include "bounds.h"
 
 static uint64_t seed;
 static runner ref;
-/* Number of cases of the current test, and number of failures in these cases. A test continues
- * after a failure, so that one run shows all failures. */
+/* Number of cases in the current test, and number of cases that failed. A test continues after a
+ * failure, so that one run shows all failures. */
 static int cases, failures;
 static char **named; /* names of the ops to test, then NULL; if empty, all ops */
 

@@ -9,9 +9,9 @@
  * rounds once when it stores, even if it adds. Therefore the comparison is exact. Results that are
  * f32 in both kernels (saved values, gradients of parameters, the loss) are equal without rounding.
  *
- * GEMM with AVX512_BF16 or AMX follows another rule (test_op_tiles.c), and so does GEMM on tensor
- * cores (test_cuda_gemm.c). Therefore this file tests LINEAR, CONV2D and ATTENTION on a device that
- * uses neither. */
+ * GEMMs follow another rule if they use AVX512_BF16 or AMX (test_op_tiles.c), or tensor cores
+ * (test_cuda_gemm.c). Therefore this file tests LINEAR, CONV2D and ATTENTION on a device that uses
+ * neither. */
 #include "harness.h"
 
 static uint64_t seed;

@@ -254,7 +254,7 @@ TEST_CASE(gradients_are_added_where_the_case_says_so) {
     runner_close(&on);
 }
 
-/* The test sets one dx[k] at a time to NULL. The other gradients must not change. */
+/* The test sets each dx[k] to NULL, one at a time. The other gradients must not change. */
 TEST_CASE(a_gradient_that_is_not_wanted_is_left_out) {
     runner on = runner_open(&cgp__backend_ref, 1);
     for (int i = 0; i < CGP_OP_KINDS * CGP_OP_MAX_INPUTS; i++) {

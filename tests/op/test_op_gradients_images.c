@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients_images.c -- the ref backend's backward is the derivative of its forward
- * (differences.h), for ops over images, and for some other ops with several dimensions. */
+ * (differences.h), This file tests ops over images, and some other ops with several dimensions. */
 #include "differences.h"
 
 static uint64_t seed;
@@ -199,8 +199,8 @@ TEST_CASE(losses_of_elements_are_differentiated) {
     check_each(CGP_OP_WEIGHTED_MEAN, plain_attributes);
 }
 
-/* Return attributes of a channel norm. It has one group, groups of 11 channels, or one group per
- * channel. */
+/* Return the attributes of a channel norm that has one group, groups of 11 channels, or one group
+ * per channel. */
 static cgp_op_attributes groups(int64_t rows, int64_t width) {
     return group_norm_attributes(rows, width, width % 11 == 0 ? width / 11 : width > 2 ? 1 : width);
 }

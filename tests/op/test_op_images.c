@@ -40,8 +40,8 @@ static void check_picture(const runner *on, cgp_op_kind op, cgp_op_attributes g,
 
 #define P(...) ((const float[]){__VA_ARGS__})
 
-/* If the weight is 1 at (u, v, c, o) and 0 elsewhere, channel o of y is a shifted channel of x.
- * Pixel (i, j) of y is pixel (i * stride + u - top, j * stride + v - left) of channel c. */
+/* If the weight is 1 at (u, v, c, o) and 0 elsewhere, channel o of y is a shifted copy of channel c
+ * of x. Pixel (i, j) of y is pixel (i * stride + u - top, j * stride + v - left) of channel c. */
 static void check_element(const runner *on, const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const int u = test_between(&seed, 0, g->windows.kernel_height - 1);

@@ -108,7 +108,7 @@ static void check_set(const operands *o, int64_t set) {
         assert_int_equal(isnan(o->at[rstd_slot(o->c.op)][i]) != 0, i == set);
 }
 
-/* Set the elements of one set (those that share one rstd) to +-`size`, with signs that alternate
+/* Set the elements of one set (the elements that share one rstd) to +-`size`. The signs alternate
  * along rows and channels. Check that only the results of this set overflow. */
 static void check_overflow(const runner *on, const op_case *c, float size) {
     operands o;

@@ -9,7 +9,7 @@
 static uint64_t seed;
 static runner ref, cpu;
 static const runner *tested; /* the backend under test */
-static int rarely;           /* run one case in `rarely`, because CUDA's fibers are slow */
+static int rarely;           /* one case in `rarely` is run, because CUDA's fibers are slow */
 
 /* A plan for n samples is also used for fewer samples, so fewer samples must not need more
  * workspace. */
@@ -431,9 +431,9 @@ TEST_ON_BOTH(dropout_follows_its_rule) {
     for_each_case(CGP_OP_DROPOUT2D, 3, check_mask, &seed);
 }
 
-/* With q = 0, query t gives equal weight to the keys 0 to t. Because v[j] is unit vector number j,
- * y shows each key's probability. The probability is 1 / (t + 1) / (1 - p), or 0 if dropout drops
- * the key. */
+/* If q = 0, query t gives equal weight to the keys 0 to t. Because v[j] is unit vector number j, y
+ * contains the probability of each key. The probability is 1 / (t + 1) / (1 - p), or 0 if dropout
+ * drops the key. */
 TEST_ON_BOTH(attention_follows_dropouts_rule) {
     tested = *state;
     static const int64_t all_rows[] = {1, 5, 64, 65, 130};

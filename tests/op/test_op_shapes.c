@@ -529,8 +529,9 @@ TEST_CASE(fans_follow_from_the_layout) {
     }
 }
 
-/* Test a convolution with windows of 3 x 2 pixels from 5 to 7 channels, and tables of 50 and 9 rows
- * of 8 columns. Kinds of initialization that do not depend on fan-in or fan-out are unchanged. */
+/* Test a convolution from 5 to 7 channels with windows of 3 x 2 pixels. Also test tables with 50
+ * and 9 rows of 8 columns. Kinds of initialization that do not depend on fan-in or fan-out are
+ * unchanged. */
 TEST_CASE(fans_count_windows_and_tables) {
     const cgp_init by_in = {CGP_INIT_KAIMING_UNIFORM, 1}, by_both = {CGP_INIT_XAVIER_NORMAL, 1};
     cgp__attributes a = {

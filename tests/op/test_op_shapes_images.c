@@ -133,8 +133,8 @@ TEST_CASE(conv2d_refuses) {
 
 /* --- CONV_TRANSPOSE2D --- */
 
-/* The sides of CONV_TRANSPOSE2D's output are such that a CONV2D with the same windows maps them
- * back to the sides of the input. */
+/* A CONV2D with the same windows maps the output of CONV_TRANSPOSE2D to an image with the sides of
+ * the input. */
 TEST_CASE(a_transposed_convolution_undoes_the_sides) {
     static const struct {
         int kernel[2], stride[2], padding[4], more[2];

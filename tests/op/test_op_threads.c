@@ -38,8 +38,8 @@ static int count_threads(void) {
     return n;
 }
 
-/* Wait until the process has `want` threads. The system lists a finished thread for a short time,
- * so poll for up to 10 s. */
+/* Wait until the process has `want` threads. The system still lists a finished thread for a short
+ * time, so poll for up to 10 s. */
 static void assert_threads(int want) {
     const time_t end = time(NULL) + 10;
     while (count_threads() != want && time(NULL) < end)

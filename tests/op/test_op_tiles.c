@@ -6,8 +6,8 @@
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
  * LINEAR consists of such GEMMs. Attention consists of such GEMMs and a softmax in f32. On a
- * processor without AVX512_BF16 these tests are skipped with a message; CGP_CPU_ISA is tested
- * everywhere. On a processor without AMX, the GEMM for AMX runs on fake tiles. */
+ * processor without AVX512_BF16, these tests are skipped with a message, except the tests of
+ * CGP_CPU_ISA. On a processor without AMX, the GEMM for AMX runs on fake tiles. */
 #include "tiles.h"
 #include "backend/cpu/operands.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_update.c -- tests optimizer updates. The results of ref are compared with values computed
- * by hand, and the results of cpu with ref, for sizes with and without tails. An element's result
- * does not depend on its index. An update with `gradient_scale` equals an update with a scaled
- * gradient. */
+ * by hand. The results of cpu are compared with ref, for sizes with and without tails. An element's
+ * result does not depend on its index. An update with `gradient_scale` equals an update with a
+ * scaled gradient. */
 #include "harness.h"
 
 #include <float.h>
@@ -295,7 +295,7 @@ TEST_CASE(a_scaled_gradient_is_one_that_came_so) {
     }
 }
 
-/* The test puts a number that is not finite at every index of tensors of every length up to 50,
+/* The tensors have all lengths up to 50. The test puts a number that is not finite at each index,
  * after numbers at the limits of the finite range. */
 TEST_CASE(the_first_number_that_is_not_finite_is_found) {
     const runner *const on[] = {&ref, &cpu};

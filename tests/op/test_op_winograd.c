@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_winograd.c -- convolutions with Winograd's tiles (attribute `tile`) are close to ref,
- * with errors like those of direct sums. The results do not depend, bit for bit, on the width of
- * vectors, the number of threads or other samples. Small images use direct sums. */
+ * with errors like those of direct sums. The results are bit-identical for all widths of vectors
+ * and all numbers of threads, whatever the other samples are. Small images use direct sums. */
 #include "bounds.h"
 
 static uint64_t seed;

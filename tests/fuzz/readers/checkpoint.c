@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.c -- loads checkpoints with damaged files. In some cases the checksums match the
- * damaged files. Loading must never crash. Either loading is refused and changes nothing, or the
- * loaded values equal the values in the files.
+ * damaged files. Loading never crashes. A refused load changes nothing; after an accepted load, the
+ * values equal the values in the files.
  *
  * The tests mutate the files of a small model's checkpoint. An input of libFuzzer is the text of
  * the manifest. */
@@ -375,8 +375,8 @@ static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     assert_in_range(accepted, 1, MUTATIONS / 2);
 }
 
-/* Each case has a field of the manifest, the field's new JSON value, and the expected message. If
- * the value is NULL, the field is deleted. */
+/* Each case consists of a field of the manifest, the field's new JSON value, and the expected
+ * message. If the value is NULL, the field is deleted. */
 static const struct {
     const char *key, *value, *message;
 } wrong_fields[] = {
@@ -440,7 +440,7 @@ static void a_field_that_is_wrong_is_named(void **unused) {
         write_manifest(root);
         json_decref(root);
         assert_false(try_load(wrong_fields[i].key));
-        /* the message has the path of the file, or the path of the directory for an optimizer */
+        /* the message contains the path of the file or, for an optimizer, of the directory */
         assert_message("/step-00000002");
         assert_message(wrong_fields[i].message);
     }

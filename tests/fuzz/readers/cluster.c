@@ -10,8 +10,8 @@
 
 #include <math.h>
 
-/* Check the messages between the first devices. For each message, either both files give the same
- * cost, or both refuse the message with the same status. */
+/* Check the costs of messages between the first devices. For each message, either both files give
+ * the same cost, or both fail with the same status. */
 static void check_messages(const cli_cluster *a, const cli_cluster *b) {
     for (int from = 0; from < a->devices && from < 4; from++) {
         for (int to = 0; to < a->devices && to < 4; to++) {

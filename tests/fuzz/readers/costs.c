@@ -15,8 +15,8 @@
 enum { LAYERS = 2 };
 static const char model_spec[] = "gpt2:layers=1";
 
-/* Return a model of two layers, made at the first call. A file of costs must match the model's
- * number of layers and the model's spec. */
+/* Return a model of two layers, which is made at the first call. A file of costs must match the
+ * number of layers and the spec of this model. */
 static const cgp_model *model_of_two_layers(void) {
     static cgp_model *model;
     if (model) return model;

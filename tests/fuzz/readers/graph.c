@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph.c -- reads arbitrary graph files. Either a file is refused with a message that begins with
  * its name, or it gives a model. Writing, reading and writing the model again gives the same text.
- * Planning the model succeeds or is refused. No size overflows, however large the numbers are. */
+ * A plan of the model is made or refused. No size overflows, even if numbers in the file are
+ * large. */
 #include "fuzz.h"
 
 #include "custom_ops.h"

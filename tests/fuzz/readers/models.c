@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* models.c -- parses arbitrary texts of models. A model spec is refused, or it can be written as a
  * text that gives the same model. A model with few layers is built and planned, or refused. No size
- * overflows, however wide the model is.
+ * overflows, even if the model is very wide.
  *
  * An input is two letters and a model spec. The letters give the numbers of stages and
  * micro-batches: `a` is 1, `b` is 2, and so on. */

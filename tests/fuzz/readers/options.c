@@ -55,7 +55,7 @@ static void check_inherited(const cli_run_options *run_options) {
 }
 
 /* Return false if the balance is for another number of stages. A plan refuses such a balance, so no
- * run can have it. */
+ * run can have one. */
 static bool fits(const cli_run_options *run_options) {
     const int64_t count = run_options->balance.layers.count;
     return count == 0 || count == run_options->stages * run_options->virtual_stages;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record.c -- reads arbitrary run.json files. Either cgpipe train --resume refuses the file, or the
- * options in the file pass every check of the command line. A refusal's message has the file's
- * path, or names the wrong option. */
+ * options in the file pass every check of the command line. If the file is refused, the message
+ * contains its path or names the wrong option. */
 #include "fuzz.h"
 
 #include "options/inherit.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c -- opens a run directory with arbitrary contents. Either cgpipe train --resume and
- * --overwrite refuse the directory, or they succeed. After success all lines of metrics are
- * complete, steps ascend, no temporary entry is left, and foreign files are unchanged.
+/* run.c -- opens a run directory with arbitrary contents. cgpipe train --resume and --overwrite
+ * either refuse the directory or succeed. After success, all lines of metrics are complete, their
+ * steps ascend, no temporary entry is left, and foreign files are unchanged.
  *
  * An input is the bytes of metrics.jsonl, and a list of entries, one per line. Entry "name/" is a
  * directory with a file in it, "name@target" is a link, and "name" is a file. */
@@ -61,7 +61,7 @@ static void make_run(const fuzz_part parts[2]) {
 
 /* --- properties --- */
 
-/* Require complete lines, with steps that ascend to at most `last`. */
+/* Assert that all lines are complete, and that their steps ascend and do not exceed `last`. */
 static void check_metrics(int64_t last) {
     char line[1 << 14];
     int64_t before = 0;

@@ -12,8 +12,8 @@ static bool readable(const cgp_safetensors *file, int i) {
     return strcmp(type, "F32") == 0 || strcmp(type, "I32") == 0;
 }
 
-/* Check that no product of sizes overflows, not even if another size is 0. The undefined-behaviour
- * sanitizer detects an overflow. */
+/* Check that no product of sizes overflows, even if another size is 0. (The undefined-behaviour
+ * sanitizer detects an overflow.) */
 static void check_strides(const cgp_shape *shape) {
     int64_t stride = 1;
     REQUIRE(shape->rank >= 0 && shape->rank <= CGP_MAX_RANK);
@@ -24,8 +24,8 @@ static void check_strides(const cgp_shape *shape) {
     REQUIRE(stride > 0);
 }
 
-/* Check that a 16-bit tensor is read with the expected number of values, whatever the values
- * are. */
+/* Check that a 16-bit tensor is read with the expected number of values. The values themselves are
+ * not checked. */
 static void check_halves(cgp_safetensors *file, int i) {
     const char *type = cgp_safetensors_type(file, i);
     if (strcmp(type, "F16") != 0 && strcmp(type, "BF16") != 0) return;
@@ -140,8 +140,8 @@ static void splice_header(fuzz_input *in, uint64_t *random) {
     memcpy(in->bytes, &length, 8);
 }
 
-/* Add the same number to both data_offsets of a tensor, and sometimes also move the end of the
- * file. Only the neighbouring tensors can reveal this damage. */
+/* Add the same number to both data_offsets of a tensor. Sometimes also move the end of the file.
+ * Only the offsets of neighbouring tensors can reveal this damage. */
 static void shift_offsets(fuzz_input *in, uint64_t *random) {
     static const char key[] = "data_offsets\":[";
     const int by = 4 * ((int)fuzz_below(random, 5) - 2);

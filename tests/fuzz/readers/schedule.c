@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c -- reads damaged schedules in CSV. The message of a refusal names a position or a
- * rule. An accepted schedule is unchanged when written and read again. The checker and the
- * simulator agree, and no function crashes.
+/* schedule.c -- reads damaged schedules in CSV. If a schedule is refused, the message names a
+ * position or a rule. An accepted schedule is unchanged when it is written and read again. The
+ * checker and the simulator agree, and no function crashes.
  */
 #include "fuzz.h"
 
@@ -54,8 +54,8 @@ static void check_round_trip(const cgp_schedule *lowered) {
     /* all stages are on one device */
     if (edges == 0) REQUIRE(cgp_schedule_lower_chain(back) == CGP_OK);
     free(text);
-    /* Reading restores transfers between stages of one device. It puts each transfer next to the
-     * action of the transfer. */
+    /* The reader restores transfers between stages of one device. It puts each transfer next to the
+     * action that the transfer belongs to. */
     REQUIRE(cgp_schedule_check(back, NULL) == CGP_OK);
     bool local = false;
     for (int j = 0; j + 1 < cgp_schedule_stages(lowered); j++)

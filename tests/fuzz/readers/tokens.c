@@ -69,9 +69,9 @@ static void check_accepted(cgp_data *data, const fuzz_input in[2]) {
         check_sample(data, CGP_SPLIT_VALIDATION, i, expected, n, visits);
 }
 
-/* Replace the second file's contents by `size` zeros while the file is open, and read all samples.
- * Each read must succeed, or fail with CGP_EFORMAT. If the file has become too short, a read may
- * also fail with CGP_EIO. */
+/* While the second file is open, replace its contents by `size` zeros, and read all samples. Each
+ * read must succeed or fail with CGP_EFORMAT. If the file has become too short, a read may also
+ * fail with CGP_EIO. */
 static void check_cut(cgp_data *data, size_t size) {
     int32_t *tokens = malloc((size_t)cgp_data_sequence(data) * 8);
     int32_t *targets = tokens + cgp_data_sequence(data);

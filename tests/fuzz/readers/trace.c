@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace.c -- reads damaged traces of measured steps. A trace is accepted, or refused with a message
  * that states its file name. An accepted trace can be drawn, and is unchanged when written and read
- * again. The comparison with its plan splits each device's time into parts that add up to the
- * makespan. */
+ * again. When the trace is compared with its plan, each device's time is split into parts that add
+ * up to the makespan. */
 #include "fuzz.h"
 
 #include <math.h>
