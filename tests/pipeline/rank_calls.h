@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rank_calls.h -- ranks whose calls may differ. (In ranks.c all ranks make the same call.) Each
- * rank is a thread that notes the status and message of its calls. Afterwards the test's thread
- * compares the notes.
+ * rank is a thread, which notes the status and the message of each of its calls. Afterwards the
+ * test's thread compares the notes.
  *
  *     note    0                1            2
  *     rank 0  step: CGP_OK     CGP_EINVAL   ...
@@ -74,9 +74,9 @@ static inline void run_ranks(rank *ranks, int n) {
         assert_int_equal(ranks[r].notes, ranks[0].notes);
 }
 
-/* Assert that note `k` of each rank has this status and a message that contains `part`. Only rank
- * `by` failed itself, and the messages of all other ranks begin with the name of rank `by`. If `by`
- * is -1, each rank failed itself. */
+/* Assert that note `k` of each rank has this status and a message that contains `part`. Rank `by`
+ * failed by itself, and the messages of all other ranks begin with the name of rank `by`. If `by`
+ * is -1, each rank failed by itself. */
 static inline void assert_note(const rank *ranks, int n, int k, cgp_status status, int by,
                                const char *part) {
     char prefix[16];

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_accumulation.c -- gradients of several steps are added up before one update.
+/* test_accumulation.c -- the gradients of several steps are added up before a single update.
  *
  *     one mini-batch        0 1 2 3 4 5 6 7        divided by its number of targets
  *     three steps           0 1 | 2 | 3 4 5 6 7    divided by the same number (set_targets)
  *
- * The gradients of the micro-batches are added in the same order, so the weights are bit-equal.
- * Graphs (some tie parameters across stages), layouts and seeds are random in each run. */
+ * In both cases, the gradients of the micro-batches are added in the same order, so the weights are
+ * bit-equal. Graphs (some tie parameters across stages), layouts and seeds are random in each
+ * run. */
 #include "training.h"
 
 #include <math.h>
@@ -50,7 +51,7 @@ static void setting_destroy(setting *s) {
     cgp_model_destroy(s->model);
 }
 
-/* Draw a setting on one backend and start its training. */
+/* Draw a setting whose devices are on one backend, and start its training. */
 static training start(setting *s, const char *device) {
     uint64_t state = test_seed();
     setting_create(s, device, &state);
@@ -87,8 +88,8 @@ static void take_targets(const training *r, const setting *s) {
     assert_ok(cgp_pipeline_set_targets(r->pipeline, targets, n));
 }
 
-/* Set all divisors of the losses to 1, because all targets of a part of a mini-batch may be
- * ignored. */
+/* Set all divisors of the losses to 1. The number of targets would not do: in a part of a
+ * mini-batch, it may be 0 because all targets are ignored. */
 static void sum_losses(const training *r, const setting *s) {
     const int64_t ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
     assert_ok(cgp_pipeline_set_targets(r->pipeline, ones, cgp_model_losses(s->model)));
@@ -171,7 +172,7 @@ TEST_CASE(gradients_of_steps_add_up) {
         float *second = gradients_of(&r, s.model);
         (void)step(&r, &s, 0, 2);
         float *first = gradients_of(&r, s.model);
-        if (i % 4 < 2) /* the first step may also run with accumulation */
+        if (i % 4 < 2) /* accumulation may already be on in the first step */
             assert_ok(cgp_pipeline_zero_grad(r.pipeline));
         assert_ok(cgp_pipeline_set_accumulation(r.pipeline, true));
         if (i % 4 < 2) {
@@ -375,8 +376,8 @@ static void no_backward(outer *o) {
     test_results_release(&o->results);
 }
 
-/* After a step that is not finite, updates are refused. If a later forward is finite and has no
- * backward, it commits its states, but updates are still refused. */
+/* After a step that is not finite, updates are refused. A later forward without backward commits
+ * its states if it is finite, but updates are still refused. */
 TEST_CASE(a_skipped_forward_keeps_a_refusal_of_gradients_that_wait) {
     for (int clips = 0; clips < 2; clips++) {
         outer o;

@@ -2,8 +2,8 @@
 /* test_allocations.c -- fail every allocation of models, schedules, plans and pipelines once.
  * support/scenario.h has the checks; test_allocations_files.c tests files.
  *
- * The tests cannot make allocations inside the C library fail. Instead they simulate failures of
- * the C functions that return memory (support/wrapped.txt). */
+ * The tests cannot make allocations inside the C library fail. Instead, the C functions that return
+ * memory fail (support/wrapped.txt). */
 #include "custom_ops.h"
 #include "scenario.h"
 
@@ -25,8 +25,8 @@ static cgp_status create_gpt2(cgp_model **out, bool loss) {
     return cgp_gpt2_create(out, &options);
 }
 
-/* Build a graph with skips over layers, a tied parameter, running statistics, a custom op, an
- * integer value that the graph computes, a float input and two losses. */
+/* Build a graph with skips over layers, a tied parameter, running statistics, a custom op, a
+ * computed integer value, a float input and two losses. */
 static void build_graph(cgp_model *m) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.2};
     const cgp_linear_options square = {
@@ -493,7 +493,7 @@ TEST_CASE(every_allocation_of_a_check_of_an_op_fails_cleanly) {
     scenario_check("op-check", check_op);
 }
 
-/* A step that times out returns the reason even if no memory is left for the report. */
+/* If a step times out, it returns the reason even if no memory is left for the report. */
 TEST_CASE(a_timeout_is_reported_without_memory_for_a_report) {
     const cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);
     batch b;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_allocations_files.c -- fail every allocation of checkpoints, tensor files, published
- * weights, data sets and tokenizers once. support/scenario.h has the checks; test_allocations.c
- * tests the other parts. */
+/* test_allocations_files.c -- make every allocation of checkpoints, tensor files, published
+ * weights, data sets and tokenizers fail once. support/scenario.h has the checks;
+ * test_allocations.c tests the other parts. */
 #define _GNU_SOURCE
 #include "scenario.h"
 
@@ -317,8 +317,8 @@ static int count_reading(cgp_data *data, int64_t first, int32_t *tokens, int32_t
     return asked;
 }
 
-/* Read only inputs, as the rank of the first stage does, and only targets, as the rank of the last
- * stage does. Only the first batch may allocate buffers. */
+/* Read only inputs, as the rank of the first stage does. Then read only targets, as the rank of the
+ * last stage does. Only the first batch may allocate buffers. */
 TEST_CASE(reading_one_part_of_custom_samples_asks_for_no_memory) {
     int32_t tokens[4 * SEQUENCE], targets[4 * SEQUENCE];
     cgp_data_source source = cgp_data_source_default();

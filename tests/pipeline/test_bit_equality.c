@@ -57,9 +57,9 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a, const 
  * process. */
 static int drawn_on_ranks;
 
-/* Draw the devices and ranks of a run. `what` names a backend for all devices, with three
- * exceptions. "late" puts most devices on `late` and the others on the cpu. "loopback" draws
- * several ranks on the cpu. "late on loopback" does both. */
+/* Draw the devices and ranks of a run. In general, `what` names the backend of all devices. There
+ * are three exceptions: "late" puts most devices on `late` and the others on the cpu, "loopback"
+ * draws several ranks on the cpu, and "late on loopback" does both. */
 static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
                          const char *devices[5]) {
     const bool late = strncmp(what, "late", 4) == 0, ranks = strstr(what, "loopback");
@@ -79,8 +79,8 @@ static const char *plain_device(const char *what) {
     return strncmp(what, "late", 4) != 0 && strcmp(what, "loopback") != 0 ? what : "cpu";
 }
 
-/* Draw a memory limit. A plan that recomputes by budget always has a limit, and other plans have
- * one at random. With a limit, the cpu backend prepacks bf16 weights. */
+/* Draw a memory limit. A plan that recomputes by budget always has a limit. Other plans have one at
+ * random. With a limit, the cpu backend prepacks bf16 weights. */
 static void draw_limit(uint64_t *state, const cgp_model *model, cgp_plan_options *o) {
     o->memory_limit = test_between(state, 0, 1) ? (int64_t)1 << 40 : 0;
     if (o->recompute == CGP_RECOMPUTE_BUDGET) test_random_budget(state, model, o);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_broken_devices.c -- one function of one device fails, in runs with one rank and with several
+/* test_broken_devices.c -- one function of one device fails. The runs have one rank or several
  * ranks. The function fails before, between or after the planned actions, or when a kernel is
  * enqueued. The device's backend is a copy of a working backend. */
 #include "graphs.h"
@@ -24,8 +24,8 @@ static cgp_plan_options options(int stages, int chunks) {
     return o;
 }
 
-/* `sound` is the working backend. The function whose name is in `broken` fails if a call is for
- * `broken_bytes` bytes, or for any number of bytes if `broken_bytes` is 0. */
+/* `sound` is the working backend. `broken` is the name of the function that fails. It fails in
+ * calls for `broken_bytes` bytes; if `broken_bytes` is 0, it fails in every call. */
 static cgp_backend sound;
 static const char *_Atomic broken = "";
 static atomic_size_t broken_bytes;
@@ -119,8 +119,8 @@ static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
     return plan;
 }
 
-/* Let the function of `b` fail in a step or an update. The call must fail on all ranks, and no rank
- * may wait for ever. `pipeline` belongs to rank 0. */
+/* Make the function that `b` names fail in a step or an update. The call must fail on all ranks,
+ * and no rank may wait for ever. `pipeline` belongs to rank 0. */
 static void break_once(const cgp_model *model, const test_batch *batch, const breakage *b) {
     cgp_plan *plan = plan_to_break(model, b);
     cgp_pipeline *pipeline = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_captured_graphs.c -- trainings with and without captured graphs are bit-equal. The tests run
  * on the backend `late`. In addition, they capture every action again at each use, and compare the
- * two graphs. (test_cuda_graphs tests this on cuda-host.) */
+ * new graph with the first one. (test_cuda_graphs tests this on cuda-host.) */
 #include "graphs.h"
 
 #include <limits.h>
@@ -338,7 +338,7 @@ TEST_CASE(an_operand_that_changes_is_noticed) {
 
 /* --- failures --- */
 
-/* If n > 0, the n-th run of this RELU from now on fails. */
+/* If n > 0, this RELU fails at its n-th run from now on. */
 static atomic_int failing;
 
 static cgp_status fragile_forward(const cgp_op_run *run) {

@@ -133,8 +133,8 @@ static int64_t parameter_size(const cgp_model *model, int p) {
     return cgp_shape_count(cgp_model_parameter_shape(model, p));
 }
 
-/* A function that copies one parameter, or its gradient. collect() calls it for all parameters, and
- * returns one array, which the caller frees. */
+/* A function that copies one parameter, or the gradient of one parameter. collect() calls it for
+ * all parameters and returns a single array, which the caller frees. */
 typedef cgp_status getter(cgp_pipeline *pipeline, int parameter, float *data);
 
 static float *collect(const training *r, const cgp_model *model, getter *get) {
@@ -164,8 +164,8 @@ static double norm_of(const cgp_model *model, const float *gradient) {
     return sqrt(sum);
 }
 
-/* In the norm, a tied parameter counts once. Backends other than `ref` may add up a parameter's
- * squares in another order, so a small difference is allowed. */
+/* In the norm, a tied parameter counts once. Backends other than `ref` may add up the squares of a
+ * parameter in another order, so the norm may differ slightly. */
 TEST_CASE(the_norm_is_that_of_the_gradients) {
     uint64_t state = test_seed();
     for (int i = 0; i < 20; i++) {

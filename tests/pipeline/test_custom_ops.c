@@ -88,7 +88,7 @@ static cgp_plan *plan_outside(cgp_model *model, cgp_recompute recompute, int64_t
 }
 
 /* The first of two stages has two micro-batches in flight, of 2 samples each. With recomputation,
- * the op may keep the data of two forwards: the latest one and the recomputed one. */
+ * the op may keep data of two forward runs: the latest one and the recomputed one. */
 TEST_CASE(limits_count_the_memory_that_an_op_keeps_outside_the_plan) {
     cgp_op keeper = custom_relu;
     keeper.outside_bytes = outside_bytes;
@@ -120,8 +120,8 @@ TEST_CASE(limits_count_the_memory_that_an_op_keeps_outside_the_plan) {
     cgp_model_destroy(model);
 }
 
-/* The op "meter" keeps a running mean as its state, which starts at 0.5. Each step changes the mean
- * to (mean + the mean of |features|) / 2. */
+/* The state of the op "meter" is a running mean, which starts at 0.5. Each step changes the mean to
+ * (mean + the mean of |features|) / 2. */
 TEST_CASE(state_changes_once_a_step) {
     for (int mode = 0; mode <= CGP_RECOMPUTE_ALWAYS; mode++) {
         parts p = begin();

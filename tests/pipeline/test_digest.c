@@ -111,8 +111,8 @@ TEST_CASE(a_record_has_step_loss_tensors_and_root) {
     cgp_model_destroy(model);
 }
 
-/* Change one element of each tensor, one tensor after the other. Each time only the digest of the
- * changed tensor differs. */
+/* Change one element of each tensor, one tensor at a time. After each change, only the digest of
+ * the changed tensor differs. */
 static void check_changes(const char *device, int stages, uint64_t *state) {
     cgp_model *model = make_model(NULL);
     test_batch batch;

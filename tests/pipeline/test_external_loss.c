@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_external_loss.c -- a step in two calls: between cgp_pipeline_forward() and
- * cgp_pipeline_backward() the caller computes the loss of the output and its gradient.
+ * cgp_pipeline_backward(), the caller computes the loss from the output, and the gradient of the
+ * loss.
  *
  * Results are bit-equal for every number of stages, balance and recompute mode. They are close to
  * the results of training with the loss inside the model. Calls in any other order are refused. */
@@ -103,8 +104,8 @@ static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t se
     cgp_plan_destroy(plan);
 }
 
-/* Draw a schedule that runs all forwards before the first backward. It has at most as many stages
- * as there are layers. */
+/* Draw a schedule that runs all forwards before the first backward. It has at most one stage per
+ * layer. */
 static void draw_schedule(uint64_t *state, int layers, cgp_plan_options *o) {
     static const char *const names[] = {"gpipe", "looped-bfs", "looped-bfs-zb"};
     o->schedule = names[test_between(state, 0, 2)];

@@ -20,8 +20,8 @@ static cgp_plan_options options(int stages, int chunks, const char *schedule) {
     return o;
 }
 
-/* Let one action fail. The message must name the action, later calls must return the same error,
- * and the pipeline can be destroyed. */
+/* Make one action fail. The message must name the action, and later calls must return the same
+ * error. It must be possible to destroy the pipeline. */
 static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_action *which,
                       bool evaluate) {
     char fault[64], action[32], expected[128];
@@ -49,8 +49,8 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_a
     cgp_pipeline_destroy(pipeline);
 }
 
-/* Let every action of a step and of an evaluation fail once, with the schedules gpipe and 1f1b. A
- * training after the failures, in the same process, gives the weights of an undisturbed
+/* Make every action of a step and of an evaluation fail once, with the schedules gpipe and 1f1b.
+ * After the failures, a training in the same process must give the weights of an undisturbed
  * training. */
 TEST_CASE(every_action_may_fail) {
     uint64_t state = test_seed();
@@ -91,7 +91,7 @@ static float *gradients_of(cgp_pipeline *pipeline, const cgp_model *model) {
     return all;
 }
 
-/* Pass inputs that do not fit the model. Each call has one fault. */
+/* Pass inputs that do not fit the model. Each call contains one mistake. */
 static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
     int32_t *tokens = batch->tensors[0].data, *targets = batch->tensors[1].data;
     const int32_t good = tokens[2 * 8 + 5];
@@ -205,8 +205,8 @@ static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t fi
     total->count += part.count;
 }
 
-/* If targets are ignored, the loss of all samples is not the mean of the mini-batch losses, because
- * mini-batches have different numbers of targets. */
+/* If targets are ignored, mini-batches have different numbers of targets. Then the loss of all
+ * samples is not the mean of the losses of the mini-batches. */
 TEST_CASE(parts_of_a_loss_add_up) {
     test_needs_one_rank();
     uint64_t state = test_seed();
@@ -329,7 +329,7 @@ TEST_CASE(plans_larger_than_the_machine_are_refused) {
     cgp_model_destroy(model);
 }
 
-/* Bytes of memory that the backend `own` reports. In all other respects `own` is a copy of
+/* The bytes of memory that the backend `own` reports. In all other respects, `own` is a copy of
  * `late`. */
 static int64_t memory_of_own;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_finite.c -- a step that computes infinite or NaN numbers returns normally. Neither the step
- * nor its update changes anything that a later step reads. With check_finite, a save fails if it
- * would write numbers that are not finite. */
+ * nor its update changes anything that a later step reads. If check_finite is set, a save fails
+ * instead of writing numbers that are not finite. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_flips.c -- CGP_FAULT=flip flips one bit of a result. A flip that changes a value of the
- * training changes the digest of the step with the flip, and of no earlier step. Any other flip is
- * masked: the run ends with the same weights and states as a run without the flip.
+/* test_flips.c -- CGP_FAULT=flip flips one bit of a result. A flip may change a value of the
+ * training. Then it changes the digest of the step in which it occurs, but of no earlier step.
+ * Otherwise the flip is masked: the run ends with the same weights and states as a run without the
+ * flip.
  *
  * Runs that are compared have different layouts. Models, layouts, actions and bits are random. */
 #include "training.h"

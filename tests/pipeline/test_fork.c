@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fork.c -- handles in a child process after fork(). The handles' threads do not exist in the
- * child. There, destroying a handle returns without freeing anything, and reading through a handle
- * returns CGP_ESTATE. The parent process goes on undisturbed. (test_arguments checks that every
- * call on a pipeline is refused.) */
+/* test_fork.c -- tests handles in a child process after fork(). The threads of the handles do not
+ * exist in the child process. If the child destroys a handle, the call returns without freeing
+ * anything. If it reads through a handle, the call returns CGP_ESTATE. The parent process goes on
+ * undisturbed. (test_arguments checks that every call on a pipeline is refused.) */
 #include "directory.h"
 
 #include <cgpipe/cgpipe.h>

@@ -104,8 +104,8 @@ static float *gradients_of(const training *r, const cgp_model *model) {
     return all;
 }
 
-/* Return the sum of groups `first` to `next - 1` in the tree's order; NULL if no micro-batch is in
- * these groups. */
+/* Return the sum of the gradients of groups `first` to `next - 1`, added in the tree's order.
+ * Return NULL if these groups contain no micro-batch. */
 static float *sum_groups(float *const *groups, int first, int next, int64_t count) {
     if (next - first == 1) return groups[first];
     float *left = sum_groups(groups, first, (first + next) / 2, count);
@@ -150,8 +150,8 @@ static float *expected_gradients(const setting *s, int groups) {
     return sum;
 }
 
-/* Compare the gradients of parameters with one use. The gradient of a tied parameter adds one tree
- * per use, which the reference cannot compute. */
+/* Compare the gradients of parameters that are used once. The gradient of a tied parameter is a sum
+ * of one tree per use, which the reference cannot compute. */
 static void assert_tree(const setting *s, const float *expected, const float *got) {
     for (int p = 0; p < cgp_model_parameters(s->model); p++) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(s->model, p));

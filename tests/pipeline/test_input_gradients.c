@@ -169,8 +169,8 @@ TEST_CASE(tensors_that_do_not_fit_are_refused) {
     cgp_model_destroy(model);
 }
 
-/* Make a classifier of `x`. The input `mask` has the targets. If `wrong` is not 0, ask for the
- * gradient of something that cannot have one. */
+/* Make a classifier of `x`. The input `mask` has the targets. If `wrong` is not 0, request the
+ * gradient of something that cannot have a gradient. */
 static cgp_model *classifier(int wrong) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "classifier"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_late_waits.c -- on the backend `late`, every wait between actions is needed (see waits.h),
- * and the host runs only a limited number of actions ahead. (test_cuda_waits tests this on
+/* test_late_waits.c -- tests on the backend `late` that every wait between actions is needed (see
+ * waits.h). The host runs only a limited number of actions ahead. (test_cuda_waits tests this on
  * cuda-host.) */
 #include "waits.h"
 

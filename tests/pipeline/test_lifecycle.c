@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_lifecycle.c -- create, train and destroy 100 times: nothing leaks.
+/* test_lifecycle.c -- create, train and destroy a pipeline 100 times. Nothing leaks.
  *
  *     cycle    1 .. 10      libraries fill their caches     note threads and resident memory
  *             11 .. 100     again                           threads: unchanged; memory: at most

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_packed_parameters.c -- prepacked weights are up to date whenever a kernel reads them.
- * Weights are packed once after each change of the parameters, and stored once. The tests run on
- * `cpu` and on a copy of `ref` whose kernels check the packed weights. In the copy of `ref`, LINEAR
- * has one packed layout, and LAYER_NORM has one packed layout for each direction. */
+/* test_packed_parameters.c -- prepacked weights are up to date whenever a kernel reads them. After
+ * each change of the parameters, weights are packed once, and only one packed copy is stored. The
+ * tests run on `cpu` and on a copy of `ref` whose kernels check the packed weights. In the copy of
+ * `ref`, LINEAR has one packed layout, and LAYER_NORM has one packed layout for each direction. */
 #include "custom_ops.h"
 #include "graphs.h"
 
@@ -255,8 +255,9 @@ static int64_t round_up(int64_t n) {
     return (n + 31) / 32 * 32;
 }
 
-/* Count the bytes of the packed weights of all linear layers, in full bf16 tiles. Forward needs a
- * packed [in, out] matrix, and backward an [out, in] matrix. The head's weight is the embedding. */
+/* Count the bytes that the packed weights of all linear layers take in full bf16 tiles. Forward
+ * needs a packed [in, out] matrix, and backward an [out, in] matrix. The head's weight is the
+ * embedding. */
 static int64_t count_tile_bytes(bool trains) {
     const int64_t w = WIDTH, sides[][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
     int64_t elements = round_up(w) * round_up(VOCAB);

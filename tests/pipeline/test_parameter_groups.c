@@ -2,7 +2,7 @@
 /* test_parameter_groups.c -- parameter groups, each with its own learning rate and weight decay.
  *
  * An update changes each parameter independently. So after one update, a group's parameters are
- * bit-identical to those of a training whose optimizer has the group's constants:
+ * bit-identical to the parameters of a training whose optimizer has the group's constants:
  *
  *     groups      0: *.bias   1: *.weight, with lr 0.5     others
  *     is as in    decay 0     lr 0.5                       the optimizer as it is

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_pipeline_resume.c -- 10 steps give the same bits as 5 steps, a checkpoint, and 5 more steps
  * in another pipeline. The other pipeline may differ in stages, balance, schedule, recompute mode
- * and seed. If a checkpoint does not fit or is damaged, loading it fails and changes nothing.
+ * and seed. If a checkpoint is damaged or does not fit the model, loading it fails and changes
+ * nothing.
  *
  *     expected   1 2 3 4 5 6 7 8 9 10
  *     got        1 2 3 4 5 | save, another pipeline, load | 6 7 8 9 10
@@ -36,8 +37,8 @@ static cgp_optim optimizer(int i) {
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_adam(1e-3, 0.01),
         cgp_optim_rmsprop(1e-3, 0, 1e-4),    cgp_optim_rmsprop(1e-3, 0.9, 1e-4),
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_sgd(0.05, 0.9, false, 0)};
-    /* Random graphs diverge with large updates, so SGD's gradients are clipped. Other optimizers
-     * limit the size of their updates. */
+    /* Random graphs diverge if updates are large, so the gradients of SGD are clipped. The other
+     * optimizers limit the size of their updates anyway. */
     optims[0].clip_norm = optims[1].clip_norm = optims[7].clip_norm = 1;
     optims[6].clip_norm = 0.1;
     optims[6].schedule =
@@ -255,8 +256,8 @@ TEST_CASE(tensors_have_the_names_of_the_model) {
     cgp_model_destroy(model);
 }
 
-/* If gradients of mini-batches are discarded, dropout has counted more steps than the optimizer. A
- * resumed run continues both counts. */
+/* If gradients of some mini-batches are discarded, dropout has counted more steps than the
+ * optimizer. A resumed run continues both counts. */
 TEST_CASE(dropout_goes_on_where_it_was) {
     uint64_t state = test_seed();
     test_batch batch;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_hash.c -- the plan hash that ranks compare is equal for equal models and options, and
- * differs after a single change. */
+/* test_plan_hash.c -- ranks compare plan hashes. The hash is equal for equal models and options,
+ * and differs after any single change. */
 #include <cgpipe/ext/op.h>
 
 #include "graphs.h"

@@ -2,11 +2,11 @@
 /* test_plan_replay.c -- compare the memory of a plan with the lower bound of a replay
  * (plan_replay.h). A plan may exceed the bound by 3 %.
  *
- * The bound ignores that each value must be contiguous, so plans of some models may exceed the
- * bound further. Plans of small models may exceed it by one scratchpad, because the scratchpad of a
- * GEMM (about 0.5 MB for any batch) is large compared with a slot. Plans of random image models may
- * exceed it by the largest value, because a stage has few values and their sizes differ. Plans of
- * the GPT-2 benchmark have no such allowance. */
+ * The bound ignores that each value must be contiguous, so plans of some models may exceed it by
+ * more. Plans of small models may exceed it by one scratchpad: the scratchpad of a GEMM (about 0.5
+ * MB for any batch) is large compared with a slot. Plans of random image models may exceed it by
+ * the largest value, because a stage has few values and their sizes differ. Plans of the GPT-2
+ * benchmark may exceed it by no more than 3 %. */
 #include "graphs.h"
 #include "plan_replay.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_resident.c -- a run takes the planned memory. VmHWM is the peak resident size of a
- * process. From the call of cgp_pipeline_create() to the end of three steps, VmHWM grows by at
+/* test_plan_resident.c -- a run takes as much memory as planned. VmHWM is the peak resident size of
+ * a process. From the call of cgp_pipeline_create() to the end of three steps, VmHWM grows by at
  * least 0.95 times the planned bytes. It grows at most by the planned bytes + 48 MiB.
  *
  * A random half of the configurations runs; with CGP_TEST_SCALE=2 all of them run. Each

@@ -47,8 +47,8 @@ static bool uses(const cgp__call *call, cgp__arena arena) {
     return found;
 }
 
-/* Check that an action has an input, saved or gradient slot if an operand is in a slot of this
- * kind. */
+/* Check that an action has an input, saved or gradient slot if one of its operands is in a slot of
+ * that kind. */
 static void check_operands(const cgp_plan *plan, const cgp__bound_action *bound,
                            const cgp__variant *v) {
     const cgp__program *program = &cgp__plan_stage(plan, v->stage)->programs[v->program];
@@ -143,9 +143,9 @@ static void add(vector_clock *to, const vector_clock *clocks, const cgp__list *l
     if (to->done[queue] < i) to->done[queue] = i;
 }
 
-/* Compute vector clocks (Mattern 1989). An action begins after all earlier actions of its queue,
- * after the actions that it waits for, and after all actions at least CGP__AHEAD places before
- * it. */
+/* Compute vector clocks (Mattern 1989). An action begins only after three kinds of actions have
+ * completed. These are all earlier actions of its queue, the actions that it waits for, and all
+ * actions at least CGP__AHEAD places before it. */
 static vector_clock *clocks_of(const cgp__list *list) {
     vector_clock *clocks = calloc((size_t)list->n + 1, sizeof *clocks);
     int last[CGP_QUEUES] = {-1, -1, -1};
@@ -342,8 +342,9 @@ static double ratio_to_stages(const cgp_plan *plan) {
     return ratio;
 }
 
-/* Return the number of bound instances of compute actions under another rule: each stage has its
- * own numbered slots, and a micro-batch takes the free slot with the lowest number. */
+/* Return the number of variants (bound instances of compute actions) that another rule would give.
+ * Under that rule, each stage has its own numbered slots, and a micro-batch takes the free slot
+ * with the lowest number. */
 static int numbered_variants(const cgp_plan *plan, int device) {
     const int chunks = cgp_plan_chunks(plan);
     int n = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_split_backward.c -- check plans whose schedules split backward into I and W. The test
- * checks the kernel calls without running them.
+ * inspects the kernel calls without running them.
  *
  * Between the I and the W of a micro-batch, other actions use the workspace. So all operands of W
  * must be outside the workspace, or W must recompute these operands. The same holds for the

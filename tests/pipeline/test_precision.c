@@ -25,9 +25,9 @@ static int64_t other_bytes(const cgp_plan *plan) {
     return bytes;
 }
 
-/* Elements of GPT-2's values take 4 bytes in f32, 2 in bf16. The saved mean, rstd, max and log_sum
- * of each row stay f32, but they are few. Weights, gradients and optimizer states keep their
- * size. */
+/* An element of a GPT-2's values takes 4 bytes in f32 and 2 bytes in bf16. The saved mean, rstd,
+ * max and log_sum of each row stay f32, but they are few. Weights, gradients and optimizer states
+ * keep their size. */
 TEST_CASE(activations_of_gpt2_take_half_the_bytes) {
     test_needs_cpu();
     const test_sizes sizes = {6, 128, 384, 6, 3000, 0.1, false, false};

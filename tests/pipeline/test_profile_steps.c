@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile_steps.c -- costs of layers, measured in whole steps. In any model every layer with
- * kernels gets times, whether its pipeline runs alone or beside other pipelines. FLOPs and bytes
+/* test_profile_steps.c -- costs of layers, measured in whole steps. In any model, every layer with
+ * kernels gets times. The model's pipeline may run alone or beside other pipelines. FLOPs and bytes
  * equal those of the plan. After a failure the caller's costs are unchanged. */
 #include "graphs.h"
 
@@ -169,7 +169,7 @@ TEST_CASE(every_size_has_times) {
     cgp_model_destroy(model);
 }
 
-/* Expect that the kernels are measured one by one, for all micro-batch sizes. */
+/* Assert that kernels are measured one by one, for all micro-batch sizes. */
 static void expect_kernels(const cgp_model *model, const cgp_profile_options *options) {
     cgp_layer_cost costs[2 * LAYERS];
     bool in_steps = true;

@@ -122,8 +122,8 @@ TEST_CASE(a_hanging_action_is_named_on_all_ranks) {
     assert_text(3, "\"events\": [");
 }
 
-/* Rank 0's worker wakes up late. So the rank's supervisor thread runs between the end of the
- * worker's wait and the worker's report. */
+/* Rank 0's worker wakes up late. So the rank's supervisor thread runs after the worker's wait has
+ * ended and before the worker reports this. */
 TEST_CASE(a_rank_that_wakes_late_names_the_one_that_hangs) {
     the.wakeup_delay = 1.2;
     a_hanging_action_is_named_on_all_ranks(NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks.c -- ranks make the same call with different arguments. Either all ranks refuse the
- * call, or none does. No rank waits for ever, and the message names the rank at fault. */
+/* test_ranks.c -- ranks make the same call, but with different arguments. Either all ranks refuse
+ * the call, or no rank does. No rank waits for ever, and the message names the rank at fault. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 

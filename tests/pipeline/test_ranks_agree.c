@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_agree.c -- what ranks exchange before they allocate memory, and before a step. The
- * ranks of a host share its memory. All ranks use the lowest instruction set, and compare the
- * results of libm. In a step all ranks use the learning rates of rank 0, and compare the settings
- * that the program has made on each rank. Each rank is a thread with its own simulated machine: the
- * linker replaces the functions that inspect the process by functions of this file. */
+/* test_ranks_agree.c -- tests what ranks exchange before they allocate memory, and before each
+ * step. The ranks of a host share its memory. All ranks use the lowest instruction set, and compare
+ * the results of libm. In a step, all ranks use the learning rates of rank 0. They also compare
+ * their settings, which the program makes on each rank. Each rank is a thread with its own
+ * simulated machine: the linker replaces the functions that inspect the process by functions of
+ * this file. */
 #include "rank_calls.h"
 
 #include "optim/optim.h"
@@ -353,7 +354,7 @@ TEST_CASE(gradients_that_wait_on_some_ranks_refuse_a_step) {
 }
 
 /* With an external loss, the setting decides whether the backward adds to gradients or overwrites
- * them. Rank 1 differs from the other ranks. */
+ * them. Rank 1 has another setting than the other ranks. */
 static void backward_differently(rank *r) {
     float data[SAMPLES * 3];
     const cgp_tensor y = {CGP_F32, {2, {SAMPLES, 3}}, data}, *list[] = {&y};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_shortage.c -- let each allocation of a rank's calling thread fail once, in the calls
- * around steps and in the first step of each size. Every call returns on both ranks. Either both
- * ranks refuse the call, or the other rank receives the failure. */
+/* test_ranks_shortage.c -- make each allocation of a rank's calling thread fail once. The
+ * allocations are those of the calls around steps, and of the first step of each size. Every call
+ * returns on both ranks. Either both ranks refuse the call, or the other rank receives the
+ * failure. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_calls.h"
 
@@ -84,8 +85,8 @@ static void check_notes(const rank *ranks, int failing, int number) {
     fail();
 }
 
-/* Let allocation number `number` of the thread of rank `failing` fail. Return true if there was
- * such an allocation. */
+/* Make allocation `number` fail on the thread of rank `failing`. Return true if the thread made
+ * that many allocations. */
 static bool fail_one(const cgp_plan *plan, const test_batch *batch, int failing, int number) {
     enum { RANK_0 = 2 }; /* threads: 0 is the test, 1 the network */
     rank ranks[2];

@@ -53,7 +53,7 @@ TEST_CASE(ranks_that_find_different_checkpoints_are_refused) {
     free_world(&w);
 }
 
-/* At the path of the run, rank 1 finds another directory than the other ranks. */
+/* At the path of the run, rank 1 finds a different directory from the other ranks. */
 static void save_and_load_apart(rank *r) {
     const bool apart = r->number == 1;
     note_create(r);

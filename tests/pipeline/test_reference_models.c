@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reference_models.c -- small ResNets, AmoebaNets and U-Nets compute what PyTorch computes:
- * the loss, the gradient of every parameter, the running statistics after a step, and the output of
- * a later evaluation.
+/* test_reference_models.c -- small ResNets, AmoebaNets and U-Nets compute what PyTorch computes.
+ * The test compares the loss, the gradient of every parameter, the running statistics after a step,
+ * and the output of a later evaluation.
  *
  * PyTorch computed the numbers in float64 with networks written for this test
  * (tools/reference_models.py; `make reference-numbers` repeats it). Each weight and each pixel is a

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reference_numbers.c -- the losses of a small GPT-2 are close to the losses of PyTorch, in
- * ten steps of SGD and of AdamW and in thirty steps of every optimizer. The optimizers have common
+/* test_reference_numbers.c -- the losses of a small GPT-2 are close to PyTorch's losses. SGD and
+ * AdamW run for ten steps, and every optimizer runs for thirty steps. The optimizers have common
  * settings: warm-up, cosine or step schedules, clipping, and no decay of norms and biases.
  *
  * PyTorch computed the numbers (tools/reference_numbers.py; `make reference-numbers` repeats it).

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedules.c -- every generated schedule, and a custom schedule, runs.
  *
- * Edges have the fewest buffers that the schedule checker allows, and random delays precede
- * actions. Nothing hangs, and the weights equal the weights of training in one stage. */
+ * Edges have the fewest buffers that the schedule checker allows, and actions begin after random
+ * delays. Nothing hangs, and the weights equal the weights of training in one stage. */
 #define _GNU_SOURCE
 #include "graphs.h"
 

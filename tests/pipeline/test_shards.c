@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shards.c -- a checkpoint that several ranks write, each with its own files. Any number of
- * ranks can load the checkpoint. The loaded values are bit-identical to those of a single process.
- * The index has Hugging Face's format. Loading damaged or inconsistent files fails and changes
- * nothing on any rank.
+/* test_shards.c -- tests checkpoints that several ranks write, each rank its own files. Any number
+ * of ranks can load such a checkpoint. The loaded values are bit-identical to those of a single
+ * process. The index has Hugging Face's format. Loading damaged or inconsistent files fails and
+ * changes nothing on any rank.
  *
  * Graphs, layouts and numbers of ranks are random in each run and printed. */
 #ifndef _GNU_SOURCE

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sharing.c -- views of parameters, gradients and states, and pipelines that share this
- * memory. Two sharing pipelines that step alternately train like a single pipeline, bit for bit.
- * This also holds if the gradients of their steps accumulate. Incompatible pipelines cannot
+/* test_sharing.c -- tests views of parameters, gradients and states, and pipelines that share this
+ * memory. If two sharing pipelines step alternately, they train like a single pipeline, bit for
+ * bit. This also holds if the gradients of their steps accumulate. Incompatible pipelines cannot
  * share. */
 #include "graphs.h"
 
@@ -244,7 +244,7 @@ static void backward(cgp_pipeline *pipeline, test_results *r) {
 }
 
 /* Sharing pipelines have separate slots and deferred statistics, so both may run a forward before
- * either runs its backward. The backward that ends first commits its statistics first. */
+ * either runs its backward. Statistics are committed in the order in which the backwards end. */
 TEST_CASE(forwards_of_two_may_be_open_at_once) {
     uint64_t state = test_seed();
     for (int i = 0; i < 8; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_staging.c -- a device with its own memory copies from and to the host only through planned
- * memory, whose size does not depend on the caller's data. (`late` refuses to copy from or to other
- * host memory, so all tests on `late` check this.) */
+/* test_staging.c -- if a device has its own memory, it copies from and to the host only through
+ * planned memory. The size of that memory does not depend on the caller's data. (`late` refuses to
+ * copy from or to other host memory, so all tests on `late` check this.) */
 #include "graphs.h"
 
 #include "backend/registry.h"

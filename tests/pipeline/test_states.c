@@ -94,9 +94,9 @@ static void see(statistics *s, const test_batch *batch, int first, int n, double
     }
 }
 
-/* Inputs, and thus mean and variance, are at most 1 in size. The kernel rounds mean and variance to
- * f32, and storing them in the state rounds them again. Each rounding changes them by at most
- * 6e-8. */
+/* Inputs are at most 1 in magnitude, and so are mean and variance. The kernel rounds mean and
+ * variance to f32, and they are rounded again when they are stored in the state. Each rounding
+ * changes them by at most 6e-8. */
 static void assert_near(const statistics *got, const statistics *expected, const char *what) {
     for (int c = 0; c < CHANNELS; c++) {
         if (!(fabs(got->mean[c] - expected->mean[c]) <= 1e-6) ||

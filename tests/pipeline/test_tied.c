@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tied.c -- parameters with several uses, several losses, and integers computed by the graph.
- * Each feature is compared with a model that computes the same numbers without it.
+ * Each feature is compared with a model that computes the same numbers without the feature.
  *
  * (The random graphs of test_bit_equality.c have these features too, and are bit-equal for all
  * stages, schedules and recompute modes.) */

@@ -158,7 +158,8 @@ TEST_CASE(a_timeline_is_what_the_workers_noted) {
 /* --- uses --- */
 
 /* One of four forwards of stage 0 is slow, so stage 1 waits 100 ms. The comparison must attribute
- * this wait to variation. On a busy machine, a part of the wait may have other causes. */
+ * this wait to the variation of forward times. On a busy machine, a part of the wait may have other
+ * causes. */
 TEST_CASE(a_slow_action_shows_as_variation) {
     world w;
     cgp_schedule_timeline t;

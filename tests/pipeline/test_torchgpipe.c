@@ -61,8 +61,8 @@ static cgp_model *integer_skip(void) {
     return end(model, cgp_add(model, linear(model, k, "l", 16), cgp_flatten(model, codes)));
 }
 
-/* Make a model in which two values are sent to the next stage. The loss reads the second value; the
- * first is only an output. */
+/* Make a model that sends two values to the next stage. The loss reads the second value; the first
+ * value is only an output. */
 static cgp_model *second_of_two(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "second of two");
@@ -411,7 +411,7 @@ static int count_threads(void) {
     return n;
 }
 
-/* Each device has its own thread, even if it runs two stages, and even if it is a CPU. */
+/* Each device has its own thread. This is true even if the device runs two stages or is a CPU. */
 TEST_CASE(each_device_has_a_worker_of_its_own) {
     test_needs_one_rank();
     test_needs_cpu();

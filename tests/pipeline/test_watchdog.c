@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog.c -- a run without progress ends soon after the timeout. The report is correct for
- * every device.
+/* test_watchdog.c -- if a run makes no progress, it ends soon after the timeout. The report is
+ * correct for every device.
  *
  * The expected report is computed without threads. simulate() runs the action lists until every
  * device is done or blocked by the stalled action, which never ends. Buffers are bounded and lists
@@ -162,7 +162,8 @@ static cgp_action draw_action(uint64_t *state, const cgp_schedule *schedule) {
     return actions[test_between(state, 0, n - 1)];
 }
 
-/* Let one action hang or take far too long. The call must still return in time, with the report. */
+/* Make one action hang or take far too long. The call must still return in time, with the
+ * report. */
 static void hang_once(const world *w, enum call call, const cgp_schedule *schedule,
                       const cgp_action *action, const char *format) {
     char name[32], fault[80], expected[128];
@@ -192,8 +193,8 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
     assert_threads(threads);
 }
 
-/* Let random actions of every kind hang, in steps, evaluations and predictions. A later training
- * still gives the same weights. */
+/* Make random actions of every kind hang, in steps, evaluations and predictions. A later training
+ * must still give the same weights. */
 TEST_CASE(every_hanging_action_is_named) {
     uint64_t state = test_seed();
     for (int i = 0; i < 8; i++) { /* two schedules, 1 to 4 stages */
@@ -239,8 +240,8 @@ TEST_CASE(delays_change_no_bits) {
     }
 }
 
-/* Time in which the process is stopped (Ctrl-Z) does not count: when it continues, the full timeout
- * starts again. */
+/* Time during which the process is stopped (Ctrl-Z) does not count. When the process continues, the
+ * full timeout starts again. */
 TEST_CASE(a_sleep_of_the_process_does_not_count) {
     uint64_t state = test_seed();
     world w;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog_threads.c -- the watchdog reports a thread that really hangs: in a kernel, in an
- * update, on a device that runs ahead, or in an action of another rank. */
+/* test_watchdog_threads.c -- the watchdog reports threads that really hang. A thread hangs in a
+ * kernel, in an update, on a device that runs ahead, or in an action of another rank. */
 #include "watched.h"
 
 #include <pthread.h>
@@ -45,7 +45,7 @@ static cgp_backend hanging;
 
 /* Device 1 of 3 hangs in a kernel or in its update. If `stays` is true, the device still hangs when
  * the pipeline is destroyed, so the device's thread is leaked. When the leaked thread wakes up, it
- * touches no freed memory, and ends. */
+ * ends without touching freed memory. */
 static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipeline **keep) {
     const char *const refs[3] = {"ref", "ref", "ref"};
     world w;
@@ -167,8 +167,8 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
     release_world(&w);
 }
 
-/* A receiver waits, on its device or on the host, for the copy after a hanging kernel. The receiver
- * has waited longer than the kernel has run, but the report must blame the kernel. */
+/* A receiver waits for a copy that follows a hanging kernel. It waits on its device or on the host.
+ * It has waited longer than the kernel has run, but the report must blame the kernel. */
 TEST_CASE(a_device_that_runs_ahead_is_blamed_for_its_kernel) {
     uint64_t state = test_seed();
     hang_on(&state, 1, (const char *const[]){"late"});

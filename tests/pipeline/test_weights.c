@@ -98,7 +98,7 @@ TEST_CASE(a_directory_that_we_write_is_the_same_network) {
     }
 }
 
-/* A ResNet's file that is read and written again has the same names, shapes, dtypes and bytes. The
+/* If a ResNet's file is read and written again, names, shapes, dtypes and bytes are the same. The
  * tensors are in the order of the model. */
 TEST_CASE(a_resnet_comes_out_as_it_went_in) {
     const char *path = test_path_of("out.safetensors");
@@ -141,8 +141,8 @@ TEST_CASE(what_cannot_be_written_leaves_what_was_there) {
     release(&net);
 }
 
-/* The first published files of GPT-2 differ from later ones. Tensor names have no prefix, and there
- * are tensors of attention masks. The tied head is a separate tensor. */
+/* The first published files of GPT-2 differ from later files. Their tensor names have no prefix,
+ * they contain tensors of attention masks, and the tied head is a separate tensor. */
 TEST_CASE(names_without_prefix_masks_and_a_tied_head_are_taken) {
     const char *path = test_path_of("plain.safetensors");
     static tensors t;
