@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_arguments.c -- call every public function with each of its pointers NULL, one at a time. The
- * function must return CGP_EINVAL and name the parameter, or do what the header says about NULL.
- * The function must never crash, and must write nothing through its other pointers.
+/* test_arguments.c -- call every public function repeatedly, each time with another one of its
+ * pointers NULL. The function must return CGP_EINVAL and name the parameter, or do what the header
+ * says about NULL. The function must never crash, and must write nothing through its other
+ * pointers.
  *
  * The build generates the calls from the headers (support/arguments.awk). So a new function is
  * tested as soon as it is in a header, and the build fails until its arguments are defined. Each
@@ -37,7 +38,7 @@ static int complain(const call_case *c, const frame *f, const char *reason) {
     return NOT_SO;
 }
 
-/* Judge a call in a child process on a pipeline that the parent process created. */
+/* Judge a call that a child process makes on a pipeline of its parent process. */
 static int judge_forked(const call_case *c, const frame *f) {
     if (strcmp(c->function, "cgp_pipeline_destroy") == 0) return AS_EXPECTED; /* must only return */
     if (!strstr(cgp_message(), "pipeline: expected a call of process "))
@@ -95,8 +96,8 @@ static int run_case(const call_case *c) {
     return WIFSIGNALED(status) || WEXITSTATUS(status) != AS_EXPECTED;
 }
 
-/* Run cases and return the number of failures. With a negative `index`, run the cases of that
- * index. With `index` 0, run all cases in which a pointer is missing. */
+/* Run cases and return the number of failures. If `index` is negative, run the cases with that
+ * index. If `index` is 0, run all cases in which a pointer is missing. */
 static int count_failures(int index) {
     int failures = 0, n = 0;
     for (int i = 0; i < (int)CASES; i++) {

@@ -9,8 +9,8 @@
 #
 #     bash test_arrows.sh SOURCE_DIR BUILD_DIR
 #
-# A plug-in is its own module: mpi is src/transport/mpi, cuda is src/backend/cuda. Each header
-# belongs to a module:
+# A plug-in is a module of its own: mpi is src/transport/mpi, and cuda is src/backend/cuda. Each
+# header belongs to a module:
 #
 # - "module/x.h" belongs to module, <cgpipe/X.h> to X, with these exceptions:
 # - <cgpipe/tensor.h>, <cgpipe/op.h>, <cgpipe/ext/ops.h>: base
@@ -23,8 +23,8 @@
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
 # <cgpipe/cgpipe.h> and <cgpipe/models/...>. No header and no file outside src/plan may include
-# plan/plan.h. The exit code is 1 if there is a forbidden include (printed as file:line), or if the
-# check misses a forbidden include in an example.
+# plan/plan.h. The exit code is 1 if there is a forbidden include, which is printed as file:line. It
+# is also 1 if the check misses a forbidden include in an example.
 set -u
 export LC_ALL=C
 
@@ -265,8 +265,8 @@ if [ -n "$reached" ]; then
     exit 1
 fi
 
-# ARCHITECTURE.md has the same rows. It may abbreviate a row that has all modules, and it has no
-# rows for the plug-ins.
+# ARCHITECTURE.md has the same rows. It may abbreviate a row that contains all modules, and it omits
+# the rows of the plug-ins.
 page=$(sed -nE 's/^\| `([a-z]+)\/` \|.*\| ([^|]*) \|$/\1: \2/p' "$1/ARCHITECTURE.md" | sed 's/: –$/:/; /: all of the above$/d' | sort)
 table=$(echo "$TABLE" | sed '/^$/d; /^\(mpi\|cuda\|pipeline\|data\): /d' | sort)
 if [ "$page" != "$table" ]; then

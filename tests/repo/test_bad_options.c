@@ -275,8 +275,8 @@ static const field drawn_fields[] = {F(drawn, vocab, INT64), F(drawn, sequence, 
                                      F(drawn, first, INT64), F(drawn, count, INT64),
                                      F(drawn, split, ENUM)};
 
-/* Turn CGP_EIO into CGP_OK. The tests below name a file that does not exist. CGP_EIO thus shows
- * that the options were accepted. */
+/* Turn CGP_EIO into CGP_OK. The tests below name a file that does not exist, so CGP_EIO shows that
+ * the options were accepted. */
 static cgp_status missing_is_fine(cgp_status status, cgp_data *data) {
     cgp_data_destroy(data);
     return status == CGP_EIO ? CGP_OK : status;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_commit_subjects.sh SOURCE_DIR BUILD_DIR -- the git hook accepts commit subjects of the form
-# `module: imperative summary`, and refuses others with the reason.
+# `module: imperative summary`. It refuses other subjects, and gives the reason.
 set -u
 hook=$1/tools/commit_msg.sh
 work=$(mktemp -d)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Check the external functions that the library calls. Each is either wrapped, so that
-# test_allocations can make it fail, or listed here because it allocates no memory. If the library
-# calls a function that is neither wrapped nor listed, this test fails.
+# Check the external functions that the library calls. A function must either be wrapped, so that
+# test_allocations can make it fail, or be listed here because it allocates no memory. If the
+# library calls a function that is neither wrapped nor listed, this test fails.
 #
 #     bash test_imports.sh SOURCE_DIR BUILD_DIR
 set -u
@@ -30,9 +30,9 @@ harmless='
 # for names of over 1,000 bytes. If dlopen() runs out of memory, the plug-in is left out, with that
 # reason.
 #
-# The last line of the list has functions of libraries. shortage.c makes allocations inside jansson
-# and libcrypto fail. libpng allocates through cgpipe's functions. libjpeg allocates by itself, and
-# its out-of-memory message becomes CGP_ENOMEM.
+# The last line of the list contains functions of other libraries. shortage.c makes allocations
+# inside jansson and libcrypto fail. libpng allocates through cgpipe's functions. libjpeg allocates
+# by itself, and its out-of-memory message becomes CGP_ENOMEM.
 
 nm -u "$build_dir/libcgpipe.a" "$build_dir/libcgpipe_data.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
     >"$temp/taken"

@@ -246,7 +246,7 @@ TEST_CASE(a_deadlock_is_named_by_its_cycle) {
         "waits at 1RECV_F1 for 0SEND_F1");
 }
 
-/* Device 0 waits for a device in the cycle, but is not part of the cycle. */
+/* Device 0 waits for a device of the cycle, but is not itself part of the cycle. */
 TEST_CASE(a_device_outside_the_cycle_is_not_named) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}, {1, 2}, {2, 1}};
     const layout three = {3, 2, 3, (const int[]){0, 1, 2}, edges, 4};
@@ -261,7 +261,7 @@ TEST_CASE(a_device_outside_the_cycle_is_not_named) {
                    "1SEND_F1");
 }
 
-/* Both stages are on one device, whose list has stage 1 first. */
+/* Both stages are on one device, and stage 1 comes first in its list. */
 TEST_CASE(a_device_can_wait_for_itself) {
     const layout one = {2, 1, 1, (const int[]){0, 0}, chain, 1};
     assert_refused(&one, (const char *const[]){"1RECV_F0 1F0 1B0 0F0 0SEND_F0 0B0"},
@@ -283,7 +283,7 @@ TEST_CASE(a_long_cycle_is_cut_short) {
         edges[j] = last ? (cgp_edge){j, 0} : (cgp_edge){j, j + 1};
         for (int i = 0; i < 4; i++)
             lists[j][i] = (cgp_action){.stage = j, .edge = -1};
-        /* Stage 0 waits for the gradient before it sends the first activation. */
+        /* Stage 0 waits for a gradient before it sends the first activation. */
         lists[j][0].kind = j ? CGP_ACTION_RECV_F : CGP_ACTION_F;
         lists[j][1].kind = j ? CGP_ACTION_F : CGP_ACTION_RECV_B;
         lists[j][2].kind = last ? CGP_ACTION_B : j ? CGP_ACTION_SEND_F : CGP_ACTION_B;

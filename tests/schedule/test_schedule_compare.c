@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_compare.c -- tests measured steps. A step is drawn to scale, written and read back,
- * shown next to its plan, and its time is split into parts. In these tests, the measured times are
+ * and shown next to its plan. Its time is split into parts. In these tests, the measured times are
  * set by hand, or are copies of simulated times. */
 #include <cgpipe/compare.h>
 
@@ -68,8 +68,8 @@ static cgp_schedule_comparison compare(const cgp_schedule *s, const cgp_schedule
 
 /* --- the parts of a step's time --- */
 
-/* For every schedule, a step whose measured times equal the simulated times has only the parts
- * compute and bubble. */
+/* If the measured times of a step equal the simulated times, the only parts are compute and bubble.
+ * This holds for every schedule. */
 TEST_CASE(a_step_that_goes_as_planned_is_compute_and_bubble) {
     const cgp_schedule_info *info;
     test_costs plain;

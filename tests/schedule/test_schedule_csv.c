@@ -260,8 +260,8 @@ TEST_CASE(a_cell_that_is_no_action_is_named) {
     assert_refused(" ,\n,,\n", "x.csv: expected a line of actions per device, got none");
 }
 
-/* In older tables B means I, and BW means B. The reader assumes an older table if there is any BW,
- * or both B and W of one micro-batch. */
+/* In older tables B means I, and BW means B. If a table contains a BW, or both B and W of one
+ * micro-batch, the reader takes it for an older table. */
 TEST_CASE(older_letters_are_read) {
     static const char *const texts[][2] = {
         {"0F0,0F1,0B0,0W0,0BW1", "0F0,0F1,0I0,0W0,0B1"},

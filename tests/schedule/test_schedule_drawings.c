@@ -73,8 +73,8 @@ TEST_CASE(the_slowest_stage_is_on_the_critical_path) {
 /* --- time on links --- */
 
 /* A message takes 2, and a forward takes 1. On a link, messages follow each other, so the third
- * message arrives at 1 + 3 x 2. If messages take the receiver's time instead, the receiver spends 2
- * on a message before each forward, so the last forward ends at 1 + 3 x (2 + 1). */
+ * message arrives at 1 + 3 x 2. If messages instead take time on the receiver, it spends 2 on a
+ * message before each forward. So the last forward ends at 1 + 3 x (2 + 1). */
 TEST_CASE(messages_take_time_on_the_link_or_on_the_receiver) {
     cgp_schedule_costs costs = {.transfer = (const double[]){2.0, 2.0}};
     cgp_schedule *s = test_generate("forward-only", 2, 3, 0);
@@ -148,7 +148,7 @@ TEST_CASE(bubble_and_memory_are_in_the_title) {
     free(text);
 }
 
-/* A drawing is valid XML, whatever characters the file name has. */
+/* A drawing is valid XML, even if the file name contains special characters. */
 TEST_CASE(names_cannot_break_the_drawing) {
     cgp_schedule *s = NULL;
     char *text = NULL;
@@ -278,8 +278,8 @@ TEST_CASE(the_grid_marks_the_cells_that_are_wrong) {
                 "0B0: expected after 0F0, got it before");
 }
 
-/* The drawing marks a faulty transfer at a compute action: a RECV at the action after it, a SEND at
- * the action before it. */
+/* The drawing marks a faulty transfer at a compute action. This is the action after a RECV, and the
+ * action before a SEND. */
 TEST_CASE(a_transfer_is_marked_at_its_action) {
     assert_grid("0F0,0SEND_F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n",
                 " 0F0 [0F1]\n"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_fuzz.c -- tests random schedules, given as tables of actions. For correct tables,
- * no capacities smaller than the least capacities may suffice. For damaged tables, the checker must
- * agree with a simple reference executor, which runs actions one by one without an index or a
- * search for cycles. */
+ * no capacities below the reported minimum may suffice. For damaged tables, the checker must agree
+ * with a simple reference executor. It runs actions one by one, without an index or a search for
+ * cycles. */
 #include "support.h"
 
 #include "schedule_lists.h"
@@ -206,8 +206,8 @@ static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
 
 /* --- the reference executor --- */
 
-/* Return true if all messages of one kind (activations or gradients) for a stage and a micro-batch
- * have been sent, and a receive has been posted for each message. */
+/* Consider the messages of one kind (activations or gradients) for a stage and a micro-batch.
+ * Return true if all of them have been sent, and a receive has been posted for each. */
 static bool all_received(const tables *t, const progress *p, int stage, int microbatch,
                          bool gradient) {
     for (int e = 0; e < t->n_edges; e++) {
@@ -218,8 +218,8 @@ static bool all_received(const tables *t, const progress *p, int stage, int micr
     return true;
 }
 
-/* Find the stages that must have a complete backward: stages with a backward action or a gradient
- * edge. Find the stages that must have W: stages with a W, or with both B and I. */
+/* Find the stages that must have a complete backward: these stages have a backward action or a
+ * gradient edge. Find the stages that must have W: these stages have a W, or both B and I. */
 static void find_needs(const tables *t, progress *p) {
     bool both[STAGES] = {false}, input[STAGES] = {false};
     for (int device = 0; device < t->devices; device++) {
@@ -351,8 +351,8 @@ TEST_CASE(nothing_below_the_min_capacity_runs) {
         while (next_smaller(capacity, report.min_capacity, t.n_edges) && vectors++ < 200)
             assert_false(runs_with(schedule, capacity));
         tried += vectors;
-        /* If all edges have the same capacity, the smallest sufficient capacity is the largest
-         * entry of the least capacities. */
+        /* If all edges have the same capacity, the smallest sufficient capacity is the largest of
+         * the edges' minimum capacities. */
         for (int e = 0; e < t.n_edges; e++)
             capacity[e] = max;
         assert_true(runs_with(schedule, capacity));
@@ -481,8 +481,9 @@ TEST_CASE(every_action_starts_as_soon_as_it_can) {
     }
 }
 
-/* Assert that the compute actions of two schedules run at the same times. In one schedule, receives
- * come directly before the action that needs them; in the other one, some receives come early. */
+/* Assert that the compute actions of two schedules run at the same times. In one schedule, each
+ * receive comes directly before the action that needs it. In the other schedule, some receives come
+ * earlier. */
 static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeline *x,
                                 const cgp_schedule *b, const cgp_schedule_timeline *y) {
     for (int device = 0; device < a->devices; device++) {
@@ -530,9 +531,9 @@ static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs co
 }
 
 /* Posting a RECV early does not change when actions run, but may need more buffers. Capacities that
- * suffice for early receives also suffice for late receives. The least capacities of a single edge
- * cannot be compared, because a deadlock may be resolved by one more buffer on any of several
- * edges. */
+ * suffice for early receives also suffice for late receives. But the minimum capacity of a single
+ * edge may be larger with early receives or with late receives: one more buffer on any of several
+ * edges may resolve a deadlock. */
 TEST_CASE(a_receive_posted_early_changes_no_time) {
     uint64_t seed = test_seed();
     int more = 0;
@@ -620,7 +621,7 @@ static void damage(tables *t, uint64_t *seed) {
     }
 }
 
-/* Check that an accepted table can be drawn, simulated and run to the end, also with the least
+/* Check that an accepted table can be drawn, simulated and run to the end, also with the minimum
  * capacities. */
 static void assert_runs(const cgp_schedule *schedule) {
     cgp_schedule_report report;

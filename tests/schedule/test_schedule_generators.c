@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_generators.c -- tests every schedule for n <= 8 devices, m <= 24 micro-batches and
- * v <= 3 virtual stages. Each schedule must be complete, have its micro-batches in ascending order,
- * and run without a deadlock with the least capacity. Its bubble and memory must follow the
- * schedule's formula. */
+ * v <= 3 virtual stages. Each schedule must be complete, and its micro-batches must be in ascending
+ * order. With the minimum capacity, it must run without a deadlock. Its bubble and memory must
+ * agree with the schedule's formula. */
 #include "schedules.h"
 
 enum { MAX_DEVICES = 8, MAX_CHUNKS = 24, MAX_VIRTUAL = 3 };
@@ -81,8 +81,8 @@ TEST_CASE(stages_are_placed_in_a_loop_in_a_v_or_in_waves) {
 
 /* --- buffers --- */
 
-/* Check that the least capacity suffices. If an edge has one buffer less, the schedule must not
- * run, and the message must show the cycle. */
+/* Check that the minimum capacity suffices. If an edge has one buffer less, the schedule must
+ * deadlock, and the message must show the cycle. */
 static void assert_min_capacity(const cgp_schedule_info *info, int n, int m, int v) {
     cgp_schedule *s = test_generate(info->name, n, m, v);
     cgp_schedule_report report;
@@ -115,8 +115,8 @@ static int min(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Expected bubble and peak number of micro-batches in flight, if each of F, I and W of a stage
- * takes 1. */
+/* The expected bubble, and the expected peak number of micro-batches in flight. F, I and W of a
+ * stage take 1 each. */
 typedef struct formula {
     int bubble, peak;
     int next; /* smallest number of micro-batches >= m for which the formula holds */

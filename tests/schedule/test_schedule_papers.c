@@ -75,9 +75,9 @@ TEST_CASE(heuristic_schedules_are_no_worse_than_fixed_ones) {
     }
 }
 
-/* Costs are random and different on each stage. A step of zb-1p is never longer than a step of
- * zb-h1, and a step of zb-2p is never longer than a step of zb-h2. Neither has more micro-batches
- * in flight than its limit. */
+/* Costs are random and different on each stage. Steps of zb-1p are never longer than steps of
+ * zb-h1, and steps of zb-2p are never longer than steps of zb-h2. Neither schedule has more
+ * micro-batches in flight than its limit. */
 TEST_CASE(heuristic_schedules_are_no_longer_for_any_costs) {
     uint64_t seed = test_seed();
     int shorter = 0;
@@ -148,7 +148,8 @@ TEST_CASE(the_golden_table_comes_out) {
     }
 }
 
-/* If a step ends with a barrier, so that the makespan counts, zb-h2 is no better than zb-h1. */
+/* If a step ends with a barrier, the makespan counts. By this measure, zb-h2 is no better than
+ * zb-h1. */
 TEST_CASE(zero_bubble_is_a_claim_about_the_span) {
     assert_float_equal(measure("zb-h2", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
     assert_float_equal(measure("zb-h1", 8, 32, 0, NULL).bubble_makespan, 7.0, 1e-9);
@@ -180,8 +181,8 @@ static test_measures measure_flex(int n, int m, int in_flight) {
     return test_measure(s, NULL);
 }
 
-/* The checker's peak of micro-batches in flight is within the limit of v-flex. No other V schedule
- * whose peak is within the same limit is shorter. */
+/* The peak number of micro-batches in flight that the checker reports is within the limit of
+ * v-flex. No other V schedule whose peak is within the same limit is shorter. */
 TEST_CASE(v_flex_keeps_to_its_memory_and_no_v_schedule_in_it_is_shorter) {
     static const char *const others[] = {"v-min", "v-half", "zb-v"};
     for (int n = 1; n <= 9; n++) {
@@ -219,9 +220,10 @@ TEST_CASE(v_flex_trades_memory_for_time) {
     assert_message("in_flight: expected none as zb-v has no such limit, got 12 (v-flex has)");
 }
 
-/* With n micro-batches, `wave` needs the memory of 1f1b. In units of the duration of F of one of a
- * device's v stages, the bubble is about 4 (n - 1) for every v. So the time of the bubble is
- * proportional to 1 / v. More micro-batches do not lengthen the bubble. */
+/* With n micro-batches, `wave` needs the memory of 1f1b. Let the unit of time be the duration of F
+ * on one of the v stages of a device. In this unit, the bubble is about 4 (n - 1) for every v. So
+ * the duration of the bubble is proportional to 1 / v. More micro-batches do not lengthen the
+ * bubble. */
 TEST_CASE(more_waves_have_smaller_bubbles_that_do_not_grow) {
     for (int n = 2; n <= 16; n++) {
         for (int v = 2; v <= 8; v *= 2) {
@@ -237,7 +239,7 @@ TEST_CASE(more_waves_have_smaller_bubbles_that_do_not_grow) {
     }
 }
 
-/* Return the growth of the makespan when each message has a small latency, as a multiple of that
+/* Give each message a small latency. Return the growth of the makespan, as a multiple of that
  * latency. */
 static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;
@@ -258,7 +260,7 @@ TEST_CASE(latency_costs_as_much_as_the_fits_say) {
 }
 
 /* This test computes the smallest capacity that suffices if all edges have the same capacity. It is
- * the largest entry of the least capacities. */
+ * the largest of the edges' minimum capacities. */
 TEST_CASE(breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one) {
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);
     assert_int_equal(measure("looped-bfs", 4, 8, 2, NULL).capacity, 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_pictures.c -- compares generated schedules with pictures, which have a row per
- * device and a column per tick. It also tests the names of schedules that users type. */
+ * device and a column per tick. It also tests the names by which users select schedules. */
 #include "support.h"
 
 #include "schedule_lists.h"

@@ -118,8 +118,8 @@ TEST_CASE(skips_under_gpipe_need_one_buffer) {
 
 /* Under 1F1B an edge 0 -> 3 needs one buffer if there is no gradient edge back, and two buffers if
  * there is. With only one buffer, the stages would deadlock: stage 0 is ahead, and cannot send
- * value 3 before stage 3 takes value 2. But stage 3 cannot send gradient 1 before stage 0 takes
- * gradient 0. */
+ * value 3 before stage 3 has received value 2. But stage 3 cannot send gradient 1 before stage 0
+ * has received gradient 0. */
 TEST_CASE(a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer) {
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}, {3, 2}, {2, 1}, {1, 0}, {3, 0}};
     for (int n_edges = 7; n_edges <= 8; n_edges++) {
@@ -193,7 +193,7 @@ TEST_CASE(except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0) {
     }
 }
 
-/* Recompute mode `except_last` needs one saved slot, as `always` does. The test counts filled
+/* Like `always`, the recompute mode `except_last` needs one saved slot. The test counts filled
  * slots. For a micro-batch that is not recomputed, F fills the slot; for all others, R fills the
  * slot. Backward frees the slot. */
 TEST_CASE(except_last_fills_one_saved_slot_per_stage_at_a_time) {

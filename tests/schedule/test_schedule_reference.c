@@ -175,7 +175,7 @@ TEST_CASE(a_table_is_the_same_step_with_transfers_and_without) {
     assert_true(compared >= 25);
 }
 
-/* In this test, messages take time: either in flight, or on the receiving device. */
+/* In this test, messages take time, either in flight or on the receiving device. */
 TEST_CASE(a_table_is_the_same_step_where_messages_take_time) {
     static const char file[] = "torch-2.15.0.txt", name[] = "ScheduleInterleaved1F1B";
     for (int blocking = 0; blocking < 2; blocking++) {
@@ -280,7 +280,7 @@ TEST_CASE(our_schedules_of_the_same_name_are_equal) {
     assert_true(compared >= 25);
 }
 
-/* A table that is read with its transfers and written again gives the same text, except for skipped
+/* If a table is read with its transfers and written again, the text is the same, except for skipped
  * actions. */
 TEST_CASE(receives_stay_where_they_were_posted) {
     const table *t = find("torch-2.6.0.txt", "ScheduleInterleaved1F1B", 2, 4, "compute_comms");

@@ -78,8 +78,8 @@ TEST_CASE(the_default_is_a_backward_of_two_forwards) {
 }
 
 /* If R were part of backward, a step would take (m+n-1)(F+R+B). Because R does not wait for the
- * gradient, a step takes (n-1) R less: 41 instead of 44 for n = 4, m = 8, and 149 instead of 156
- * for n = 8, m = 32. */
+ * gradient, a step is shorter by (n-1) R. It takes 41 instead of 44 for n = 4, m = 8, and 149
+ * instead of 156 for n = 8, m = 32. */
 TEST_CASE(early_recomputation_shortens_the_ramp) {
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 8; n++) {
@@ -312,8 +312,8 @@ TEST_CASE(costs_near_the_largest_double_do_not_overflow) {
     cgp_schedule_destroy(s);
 }
 
-/* The schedule has 390 thousand actions. A simulation that scans all actions for each action would
- * take minutes. */
+/* The schedule has 390 thousand actions. If the simulation scanned all actions for each action, it
+ * would take minutes. */
 TEST_CASE(a_large_schedule_is_simulated_like_a_small_one) {
     for (int g = 0; g < 2; g++) {
         cgp_schedule *schedule = generate(generators[g], 64, 1024, CGP_RECOMPUTE_NEVER);
