@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_fuzz.c -- tests random schedules, given as tables of actions. For correct tables,
  * no capacities below the reported minimum may suffice. For damaged tables, the checker must agree
- * with a simple reference executor. It runs actions one by one, without an index or a search for
- * cycles. */
+ * with a simple reference executor, which has no index and does not search for cycles. */
 #include "support.h"
 
 #include "schedule_lists.h"

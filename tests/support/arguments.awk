@@ -7,8 +7,8 @@
 #
 # arguments.txt has an expression for each type of parameter, expressions for single parameters, and
 # the pointers that may be NULL. It is an error if an exported function is in no header, or if a
-# function of a header is not exported. A type without an expression, or an unused line of
-# arguments.txt, is also an error.
+# function in a header is not exported. It is also an error if a type has no expression, or if a
+# line of arguments.txt is unused.
 function complain(text) {
     print "arguments.awk: " text > "/dev/stderr"
     failed = 1
@@ -41,7 +41,7 @@ function expression(name, type, parameter, k) {
     complain(name ": " parameter ": arguments.txt has no value of type " type)
     return "0"
 }
-# Print a C function that makes the call of a prototype such as `T name(T a, T b)`.
+# Print a C function that calls the function of a prototype such as `T name(T a, T b)`.
 function prototype(text,    open, head, name, result, list, n, parts, k, part, type, parameter, calls) {
     gsub(/CGP_API|CGP_MUST_CHECK|static inline|CGP_PRINTF\([^)]*\)/, "", text)
     text = trimmed(text)

@@ -72,7 +72,7 @@ static void leave_to_a_child(void) {
               : 2);
 }
 
-/* Prepare the call: copy the memory, in order to detect whether a failed call has written to it. */
+/* Prepare the call: copy the memory, so that a write by a failed call can be detected. */
 static void ready(frame *f) {
     if (f->missing == FORKED) leave_to_a_child();
     memcpy(f->before, f->capacity, sizeof f->capacity);
@@ -84,8 +84,8 @@ static void *memory_of(frame *f, int k, int byte) {
     return memset(f->capacity[k], byte, CAPACITY);
 }
 
-/* capacity() returns memory for parameter `k`, to which only a successful call may write. memory()
- * and zeros() return scratch memory. */
+/* capacity() returns memory for parameter `k`. Only a successful call may write to it. memory() and
+ * zeros() return scratch memory. */
 #define capacity(f, k) memory_of(f, k, FILLED)
 #define memory(f) memory_of(f, MAX_PARAMETERS - 1, 0)
 #define zeros(f) memory_of(f, MAX_PARAMETERS - 2, 0)

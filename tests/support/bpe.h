@@ -19,8 +19,8 @@ typedef struct test_bpe {
 /* Initialize an encoding with single-byte tokens only: token i is byte 255 - i. */
 void test_bpe_start(test_bpe *bpe);
 
-/* Add a merge of two tokens. Return false and add nothing if the merged token exists already, is an
- * added token of test_bpe_json(), or is too long. */
+/* Add a merge of two tokens. If the merged token exists already, is an added token of
+ * test_bpe_json(), or is too long, return false and add nothing. */
 bool test_bpe_merge(test_bpe *bpe, int left, int right);
 
 /* Initialize an encoding, and add up to 80 merges of random tokens. */
@@ -34,8 +34,8 @@ void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_T
 enum { BPE_JSON = 3 * BPE_TEXT, BPE_ADDED = 6 };
 void test_bpe_json(const test_bpe *bpe, char text[BPE_JSON]);
 
-/* Encode a word by a slow, simple method. Repeatedly find the first merge in the list that applies,
- * and apply it at its leftmost occurrence. Return the number of tokens. */
+/* Encode a word by a slow, simple method. Repeatedly find the first merge in the list that can be
+ * applied to the word, and apply it at its leftmost position. Return the number of tokens. */
 int test_bpe_encode(const test_bpe *bpe, const uint8_t *word, int size, int32_t *ids);
 
 #endif

@@ -98,7 +98,7 @@ static inline cgp_status save_plain(const char *directory, int64_t step, int kee
     return status;
 }
 
-/* Limit the number of open files to `count` more than are open now; -1 restores the limit. */
+/* Allow only `count` more open files than are currently open; -1 restores the limit. */
 static inline void leave_descriptors(int count) {
     struct rlimit limit;
     static rlim_t before;

@@ -238,8 +238,8 @@ static cgp_status product_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Compute dx. Read each element of dy before the same element of dx is written, because dx may
- * share memory with dy. */
+/* Compute dx. Read each element of dy before writing the same element of dx, because dx may share
+ * memory with dy. */
 static cgp_status product_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *a = run->x[0], *b = run->x[1];
@@ -439,7 +439,7 @@ static cgp_status gain_infer(const void *attributes, const cgp_op_type *inputs,
 }
 
 /* Return the index of the weight for element `i`. If a test leaves out a wait, the integers may be
- * arbitrary. The index is then 0. */
+ * arbitrary. Return 0 if the index is out of range for this reason. */
 static int64_t gain_index(const cgp_op_run *run, int64_t i) {
     const int64_t id = ((const int32_t *)run->x[1])[i / width_of(&run->node->inputs[0])];
     return id >= 0 && id < *(const int64_t *)run->node->attributes ? id : 0;
@@ -513,7 +513,7 @@ static cgp_status squares_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Compute both gradients. Read all inputs of an element before a gradient is written, because dx[k]
+/* Compute both gradients. Read all inputs of an element before writing a gradient, because dx[k]
  * may share memory with x[k]. */
 static cgp_status squares_input(const cgp_op_run *run) {
     const int64_t n = count_of(run);

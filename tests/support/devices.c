@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- chooses devices and ranks for plans of tests whose options name no devices or ranks.
+/* devices.c -- chooses devices and ranks for plans of tests if the plan's options name none.
  * CGP_TEST_DEVICES=late puts all devices on the backend `late`. CGP_TEST_RANKS=2 spreads the
  * devices over two ranks (ranks.c), or over one rank if there is only one device. The linker
  * redirects cgp_plan_create() here. */

@@ -9,8 +9,8 @@
 
 extern char test_directory[64];
 
-/* Functions for a cmocka group. The set-up of the group makes the directory, and the tear-down of
- * the group deletes it. The set-up of a test empties the directory. */
+/* Functions for a cmocka group. The group's set-up makes the directory, and the group's tear-down
+ * deletes it. A test's set-up empties the directory. */
 int test_make_directory(void **state);
 int test_remove_directory(void **state);
 int test_empty_before(void **state);
@@ -21,8 +21,8 @@ int test_empty_directory(void);
 /* Return the path of `name` in the directory, in one of four buffers used round-robin. */
 const char *test_path_of(const char *name);
 
-/* Limit the size of files. A write() past `bytes` fails with EFBIG, which tests use instead of the
- * error of a full disk. */
+/* Limit the size of files. A write() past `bytes` fails with EFBIG. Tests use this error in place
+ * of the error of a full disk. */
 void test_limit_files_to(rlim_t bytes);
 
 void test_write_file(const char *path, const void *bytes, size_t count);

@@ -27,9 +27,9 @@
  *     lock       flock                                                    EIO
  *     close      close, fclose                                            EIO
  *
- * A full disk stays full: after ENOSPC every call that needs space fails too. A write that fails
- * with ENOSPC, or in which the process is killed, leaves half of its bytes in the file. SHORT reads
- * or writes half of the bytes and returns that count. fsync does nothing, because no machine
+ * A full disk stays full: after ENOSPC, every call that needs space fails too. If a write fails
+ * with ENOSPC, or if the process is killed during a write, half of the bytes are in the file. SHORT
+ * reads or writes half of the bytes and returns that count. fsync does nothing, because no machine
  * crashes in these tests. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -169,9 +169,9 @@ static bool needs_space(kind k) {
     return k == CREATE || k == WRITE || k == FLUSH;
 }
 
-/* Count a call. Return NOTHING, SHORT or an error. If the process must be killed in this call, this
- * function kills it. For writes and flushes it returns instead, because the caller first writes
- * half of the bytes. */
+/* Count a call. Return NOTHING, SHORT or an error. If the process must be killed in this call, kill
+ * it. Exception: for writes and flushes, return, because the caller first writes half of the
+ * bytes. */
 static int intercept(kind k, int at, const char *name) {
     char path[PATH_MAX];
     const int before = errno;
@@ -233,7 +233,7 @@ int openat(int at, const char *path, int flags, ...) {
 int open64(const char *, int, ...) __attribute__((alias("open")));
 int openat64(int, const char *, int, ...) __attribute__((alias("openat")));
 
-/* _FORTIFY_SOURCE turns calls of open() into calls of these functions. */
+/* With _FORTIFY_SOURCE, calls of open() become calls of these functions. */
 int __open_2(const char *path, int flags);
 int __openat_2(int at, const char *path, int flags);
 

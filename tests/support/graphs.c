@@ -43,7 +43,8 @@ typedef struct graph {
     int outputs[TEST_MOST_OUTPUTS], n_outputs; /* outputs, except the first */
 } graph;
 
-/* One time in three, tie the new parameter `name`.`suffix` to the parameter of an existing op. */
+/* In one of three cases, tie the new parameter `name`.`suffix` to the parameter of an existing
+ * op. */
 static void maybe_tie(graph *g, const char *name, const char *suffix, const char *existing) {
     char tied[NAME + 8], old[NAME + 8];
     if (!existing[0] || test_between(g->state, 0, 2)) return;
@@ -82,8 +83,8 @@ static cgp_value random_activation(graph *g, cgp_value x) {
     return functions[function](g->model, x);
 }
 
-/* Multiply x by an earlier value, or one time in three by itself. A norm limits the size of the
- * result. */
+/* Multiply x by itself in one of three cases, otherwise by an earlier value. A norm limits the size
+ * of the result. */
 static cgp_value random_product(graph *g, cgp_value x, const char *name) {
     const cgp_value other = g->seen[test_between(g->state, 0, g->n - 1)];
     maybe_tie(g, name, "weight", g->norm);
@@ -141,8 +142,8 @@ static cgp_value random_projection(graph *g, cgp_value x, const char *name, cons
     return cgp_linear(g->model, x, full, (cgp_linear_options){.out = width, .init = normal});
 }
 
-/* Add attention. q, k and v are separate values made from x and an earlier value, or all three are
- * x. In the latter case, three gradients are summed. */
+/* Add attention. Either q, k and v are separate values made from x and an earlier value, or all
+ * three are x. If all three are x, three gradients are summed. */
 static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
     const cgp_value from = g->seen[test_between(g->state, 0, g->n - 1)];
     cgp_attention_options options = {.heads = g->sizes->heads,
@@ -204,7 +205,7 @@ static cgp_value random_products(graph *g, cgp_value x, const char *name) {
     return cgp_layer_norm(g->model, x, second, 0.1);
 }
 
-/* Add one op on x, or a sum or difference of x and an earlier value. */
+/* Add one op on x, or add a sum or difference of x and an earlier value. */
 static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     if (devices_run_custom_ops() && test_between(g->state, 0, 5) == 0)
         return random_custom(g, x, name);

@@ -34,20 +34,20 @@ cgp_model *test_gpt2(const test_sizes *sizes);
  * the random generator's state. The graph's ops are linears, norms, products, activations,
  * attention, dropout, sums and differences of values from any earlier layer, and custom ops
  * (custom_ops.h). Values may have several uses, and ops may share parameters. The graph may compute
- * integers, and may have a second integer input, a float input, and further losses in the
+ * integers. It may also have a second integer input, a float input, and further losses in the
  * middle. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
 /* Build and finish a random graph over small images, with `layers` layers between a stem and a
  * head. It has convolutions, batch norms (some share parameters), instance and group norms,
  * activations, dropouts, pools, upsampling, padding, concatenations and additions of earlier
- * values. The loss is over classes, sometimes also over pixels. The graph uses only layers, vocab
- * (classes), dropout, rough and no_loss of `sizes`. */
+ * values. The loss is over classes, sometimes also over pixels. From `sizes`, the graph uses only
+ * layers, vocab (classes), dropout, rough and no_loss. */
 cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes);
 
-/* With test_graph_extras.frozen, freeze parameters in half of the models: a random subset, or all
- * parameters of the first layers. At least one parameter stays trainable. test_random_graph() and
- * test_random_images() call this function. */
+/* If test_graph_extras.frozen is set, freeze parameters in half of the models. These are a random
+ * subset, or all parameters of the first layers. At least one parameter stays trainable.
+ * test_random_graph() and test_random_images() call this function. */
 void test_random_freeze(uint64_t *state, cgp_model *model);
 
 /* Random inputs for a model of graphs.c or images.c. Some targets are ignored. A mask has numbers

@@ -130,8 +130,8 @@ static image random_activation(graph *g, image x) {
     return x;
 }
 
-/* Return an earlier value with the height and width of x. If `channels` is not 0, the value must
- * have that many channels. If no value is found, return x. */
+/* Return an earlier value with the same height and width as x. If `channels` is not 0, the value
+ * must have that many channels. If there is no such value, return x. */
 static image like(graph *g, image x, int channels) {
     for (int tries = 0; tries < 8; tries++) {
         const image y = g->seen[test_between(g->state, 0, g->n - 1)];

@@ -162,7 +162,7 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
 
 /* --- data: the target is the index of the largest of the first numbers --- */
 
-/* Return true if `variable` names an environment variable that holds the position of this training
+/* Return true if the environment variable named `variable` holds the position of this training
  * sample. */
 static bool is_named(const char *variable, cgp_split split, int64_t position) {
     const char *text = getenv(variable);

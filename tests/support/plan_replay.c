@@ -63,8 +63,8 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     return false;
 }
 
-/* Return true if a later stage computes the gradient of a value and sends it to this stage. That is
- * the case if this stage produces the value, or passes the gradient on. */
+/* Return true if a later stage computes the gradient of a value and sends the gradient to this
+ * stage. It does so if this stage produces the value, or passes the gradient on. */
 static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     const int producer = producer_of(plan, value);
     if (producer < 0 || producer > stage || !plan->setup.model->values[value].has_grad)
@@ -229,9 +229,9 @@ static bool keeps_stats(const replay *r, int i) {
 }
 
 /* Update the maximum workspace for a moment at which `saved` bytes of the slot are in use.
- * `tensors` and `scratchpad` bytes go into the free part of the slot, and the rest into the
- * workspace. The scratchpad is contiguous, so it is either in the slot or in the workspace. `fixed`
- * bytes are always in the workspace. */
+ * `tensors` and `scratchpad` bytes go into the free part of the slot. What does not fit goes into
+ * the workspace. The scratchpad is contiguous, so it is either in the slot or in the workspace.
+ * `fixed` bytes are always in the workspace. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t capacity = r->slot - saved;
     int64_t beyond = tensors + scratchpad > capacity ? tensors + scratchpad - capacity : 0;
@@ -366,7 +366,8 @@ static void replay_backward(replay *r) {
                .bytes = calloc(max, sizeof *c.bytes)};
     /* place of each recomputed value: ANYWHERE or EXTERNAL */
     int *recomputed_where = calloc((size_t)values, sizeof *recomputed_where);
-    /* true if a gradient overwrites the value; the gradient's cell then counts as slot memory */
+    /* true if a gradient overwrites the value; in this case, the gradient's cell counts as slot
+     * memory */
     bool *over_x = calloc((size_t)values, sizeof *over_x);
     for (int v = 0; v < values; v++) {
         c.of[v] = -1;
@@ -513,7 +514,7 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Return the workspace bytes for parameters that several stages share. The stage that owns such a
+/* Return the workspace bytes for parameters that several stages share. The stage that owns a shared
  * parameter receives the gradients of the other stages in pieces. */
 static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;

@@ -8,8 +8,8 @@
  * - workspace: the maximum over actions of the live bytes that do not fit into the free parts of
  *   the action's saved slot.
  *
- * The replay has no offsets and therefore no fragmentation. So the difference between the plan's
- * bytes and the bound is the waste of the plan's layout. */
+ * The replay has no offsets and therefore no fragmentation. So the plan's bytes minus the bound are
+ * the bytes that the plan's layout wastes. */
 #ifndef CGP_TESTS_PLAN_REPLAY_H
 #define CGP_TESTS_PLAN_REPLAY_H
 

@@ -76,8 +76,8 @@ static inline cgp_tensor read_tensor(cgp_safetensors *file, const char *name) {
     return tensor;
 }
 
-/* Return the largest difference between an output and the expected output, or NaN. `largest` gets
- * the magnitude of the largest expected output. */
+/* Return the largest difference between an output and its expected value, or NaN. `largest` gets
+ * the largest magnitude of the expected outputs. */
 static inline double outputs_differ(network *net, const cgp_tensor *input,
                                     const cgp_tensor *expected, double *largest) {
     const int64_t count = cgp_shape_count(&expected->shape);

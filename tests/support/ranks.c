@@ -8,9 +8,9 @@
  *                               ──► user thread 1 ──► pipeline of rank 1
  *
  * Each rank gets the inputs that its stages read, and NULL for other inputs. Outputs are treated in
- * the same way. Either all ranks fail or no rank fails, and the results are bit-identical on all
- * ranks; otherwise the process aborts. The test gets the failure of the first rank that failed by
- * itself, not because of a peer. */
+ * the same way. The process aborts if only some of the ranks fail, or if results differ between
+ * ranks. The test gets the failure of the first rank that failed for its own reason, not because of
+ * a peer. */
 #include <cgpipe/cgpipe.h>
 
 #include <pthread.h>
@@ -558,7 +558,7 @@ typedef struct all_op_times {
     int n;
 } all_op_times;
 
-/* Get the times of ops. Bit 0 of c->n says that the caller wants the times, bit 1 that the caller
+/* Get the times of ops. If bit 0 of c->n is set, the caller wants the times. If bit 1 is set, it
  * wants the number of times. */
 static cgp_status op_times(const call *c, int rank, cgp_pipeline *pipeline, void *result) {
     all_op_times *all = result;

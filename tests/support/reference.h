@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.h -- reads numbers computed by PyTorch (tools/reference_numbers.py and similar
- * scripts). The header also has the hash from which both the scripts and the tests compute initial
- * values. */
+/* reference.h -- reads numbers that PyTorch computed (with tools/reference_numbers.py and similar
+ * scripts). The header also declares the hash function from which the scripts and the tests compute
+ * initial values. */
 #ifndef CGP_TESTS_REFERENCE_H
 #define CGP_TESTS_REFERENCE_H
 

@@ -78,7 +78,7 @@ static cgp_status play(scenario *act, shortage chosen, outcome *out) {
 }
 
 static void check_footprint(const footprint *before) {
-    /* If listing a directory failed, the directory stays until the next cleaning. So clean here. */
+    /* If a directory could not be listed, it stays until the next cleaning. So clean here. */
     const char *function = shortage_function();
     const bool listing =
         function && (strstr(function, "opendir") || strcmp(function, "readdir") == 0);
@@ -95,7 +95,7 @@ static void check_footprint(const footprint *before) {
     if (now.temporaries) complain("%d temporary files are left", now.temporaries);
 }
 
-/* Run the scenario, and let the allocation `chosen` fail. Return true if the run succeeded and no
+/* Run the scenario, and make the allocation `chosen` fail. Return true if the run succeeded and no
  * API call reported the failure. */
 static bool check_place(scenario *act, shortage chosen, const outcome *expected,
                         const footprint *before) {

@@ -46,9 +46,9 @@ void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
  * be repeated. */
 bool scenario_came_short(const char *call, cgp_status status);
 
-/* Run a scenario once for each of its allocations, and let that allocation fail. A scenario may
- * write in test_directory/run, which does not exist when a run begins. All complaints are printed
- * before the test fails. */
+/* Run a scenario once for each of its allocations, and make that allocation fail. A scenario may
+ * write to test_directory/run, which does not exist at the beginning of a run. All complaints are
+ * printed before the test fails. */
 void scenario_check(const char *name, scenario *act);
 
 /* Set-up and tear-down of a cmocka group. Set-up installs the hooks, makes a directory and silences

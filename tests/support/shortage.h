@@ -29,7 +29,7 @@ typedef struct shortage {
  * is used. */
 void shortage_init(void);
 
-/* Start to count calls, and let the chosen call fail. Counting lasts until shortage_end(). */
+/* Start to count calls, and make the chosen call fail. Counting lasts until shortage_end(). */
 void shortage_begin(shortage chosen);
 void shortage_end(void);
 

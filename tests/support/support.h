@@ -23,8 +23,8 @@
  * the source file. */
 #define TEST_CASE(name) TEST_DEFINE(name, unused_state, cmocka_unit_test(name))
 
-/* Define a function that runs as several tests. The arguments after `name` are cmocka's structs of
- * these tests, each with its own `*state`. */
+/* Define a function that runs as several tests. Each argument after `name` is cmocka's struct of
+ * one of these tests, with its own `*state`. */
 #define TEST_CASES(name, ...) TEST_DEFINE(name, state, __VA_ARGS__)
 
 #define TEST_DEFINE(name, parameter, ...)                                                          \
@@ -98,8 +98,8 @@ void test_needs_one_rank(void);
 uint64_t test_random(uint64_t *state);
 int test_between(uint64_t *state, int low, int high);
 
-/* Count the threads of the process. The kernel lists a joined thread for a short time, so this
- * function waits, at most 10 s, while there are more than TEST_THREADS threads. */
+/* Count the threads of the process. The kernel lists a joined thread for a short time. So, while
+ * there are more than TEST_THREADS threads, this function waits for at most 10 s. */
 int test_count_threads(void);
 
 /* Number of threads of a process without workers: the main thread, and one more under the thread

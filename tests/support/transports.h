@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transports.h -- communicators and edges of inproc and loopback, for tests of the contract of
- * cgpipe/ext/transport.h.
+/* transports.h -- communicators and edges of the transports inproc and loopback. Tests use them to
+ * check the contract in cgpipe/ext/transport.h.
  *
  * Edge number e leads from rank e to rank e + 1, cyclically; inproc has only one rank. Because
  * cmocka has a macro `fail`, the transport's function is called as (t->failures.fail)(...). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.h -- tests the waits of one queue for another. If a wait is omitted while the other queue
- * is slow, a result must differ. With all waits, no result may differ.
+/* waits.h -- tests that every wait of one queue for another is needed. If a wait is omitted while
+ * the other queue is slow, a result must differ. With all waits, no result may differ.
  *
  *     [COMPUTE][IN]    a kernel reads a slot into which a message is being copied
  *     [COMPUTE][OUT]   a kernel writes a slot from which a message is still copied
@@ -15,8 +15,8 @@
  *
  * The list is complete. The test fails if a plan has a wait that is not listed, if no random run
  * has a listed wait, or if omitting a wait has no effect. The host is at most CGP__AHEAD actions
- * ahead of the device. Therefore a plan elides waits for actions past which the host has already
- * synchronized.
+ * ahead of the device. Therefore a plan omits the waits for actions whose end the host has already
+ * waited for.
  *
  * A test that includes this file is built with CGP_TEST_SITES, and defines cgp__site_off. */
 #ifndef CGP_TESTS_SUPPORT_WAITS_H
@@ -30,8 +30,8 @@
 #include "plan/setup.h"
 
 /* The device under test, and a reference device. The reference device gives bit-identical results,
- * its queues need no waits, and it does not use the branch. make_slow() sets the delay of a queue,
- * or of the branch; 0 ns makes it fast. */
+ * its queues need no waits, and it does not use the branch. make_slow() sets the delay of a queue
+ * or of the branch; 0 ns means no delay. */
 typedef struct waits_device {
     const char *name, *reference;
     void (*make_slow)(int queue, int64_t ns);

@@ -34,7 +34,7 @@ static inline int count_threads(void) {
 }
 
 /* Assert that the process has this many threads. The system's list may show ended threads for a
- * moment, so wait for the number. */
+ * moment, so wait until the number is right. */
 static inline void assert_threads(int expected) {
     const double limit = now() + soon;
     while (count_threads() != expected && now() < limit)
