@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_balance.c -- tests the search for the balance that makes a step fastest. For every schedule
- * and for schedule tables, the result is compared with all possible balances. On the zoo's models,
- * moving one layer to a neighbouring stage never makes the step faster. The search's simulation is
- * compared with the public simulation. The balance by device is compared with all possible cuts. */
+ * and for schedule tables, the result is compared with all possible balances. For models of the
+ * zoo, moving one layer to a neighbouring stage never makes the step faster. The search's
+ * simulation is compared with the public simulation. A balance for unequal devices is compared with
+ * all possible cuts. */
 #include "graphs.h"
 #include "support.h"
 
@@ -185,7 +186,7 @@ static bool draw(uint64_t *state, const cgp_schedule_info *info, int layers, cgp
     return cgp_plan_options_stages(o) <= layers;
 }
 
-/* Freeze some layers at the beginning, but not all. */
+/* Freeze some of the first layers, but not all layers. */
 static void freeze_first(uint64_t *state, cgp_model *model) {
     const int n = test_between(state, 0, cgp_model_layers(model) - 1);
     for (int i = 0; i < n; i++) {
@@ -325,8 +326,8 @@ TEST_CASE(no_single_layer_moves_with_gain) {
 }
 
 /* If a step has more than 50,000 actions (1,600 for zb-1p), the search simulates fewer balances.
- * Even then the result is no slower than the balance whose largest stage is smallest. Every search
- * finds the same result. */
+ * Even then, the result is at least as fast as the balance whose largest stage is smallest. Every
+ * search gives the same result. */
 TEST_CASE(a_large_step_is_no_slower_than_balanced_stages) {
     static const struct {
         const char *schedule;
@@ -397,7 +398,7 @@ TEST_CASE(ties_are_broken_by_memory_then_evenness) {
     cgp_model_destroy(model);
 }
 
-/* A balance by memory minimizes the memory of the fullest device, whatever the times are. */
+/* A balance by memory minimizes the memory of the fullest device, and does not depend on times. */
 TEST_CASE(the_fullest_device_is_least_for_a_balance_by_memory) {
     cgp_layer_cost costs[12];
     int balance[4];
@@ -523,8 +524,9 @@ static int64_t least_of_all(const cgp__device_row *row) {
     return least;
 }
 
-/* Place stages on devices. `kind` 0: stage j on device j; 1: V-shaped, forth and back over the
- * devices; 2: round-robin; 3: random devices after the first `devices` stages. */
+/* Place stages on devices. If `kind` is 0, stage j is on device j. Kind 1 is V-shaped: it goes
+ * forth and back over the devices. Kind 2 is round-robin. In kind 3, stages after the first
+ * `devices` stages are on random devices. */
 static void place(uint64_t *state, int kind, int stages, int devices, int *device_of) {
     for (int j = 0; j < stages; j++)
         device_of[j] = kind == 1   ? (j < devices ? j : stages - 1 - j)

@@ -7,8 +7,8 @@
 
 #include "base/base.h"
 
-/* Names of parameters differ in few letters. Each name that was added is found in few steps, and no
- * other name is found. */
+/* Names of parameters differ in only a few letters. Each name that was added is found in few steps,
+ * and no other name is found. */
 TEST_CASE(an_index_finds_each_of_many_entries) {
     enum { ENTRIES = 100000 };
     cgp__index index = {0};
@@ -35,7 +35,7 @@ TEST_CASE(an_index_finds_each_of_many_entries) {
     cgp__index_release(&index);
 }
 
-/* The index returns all entries with an equal hash; the caller compares their names. */
+/* The index returns all entries whose hash is equal; the caller compares their names. */
 TEST_CASE(entries_of_one_hash_are_all_found) {
     cgp__index index = {0};
     bool seen[20] = {false};
@@ -137,8 +137,8 @@ TEST_CASE(a_grown_array_keeps_its_elements_and_zeroes_the_rest) {
     free(array);
 }
 
-/* Above 2^30 elements, doubling the capacity would overflow int. The test allocates 2 GiB without
- * touching the memory. The allocation may fail. */
+/* If an array has more than 2^30 elements, doubling its capacity would overflow int. The test
+ * allocates 2 GiB without touching the memory. The allocation may fail. */
 TEST_CASE(arrays_of_more_than_2_30_elements_grow_or_are_refused) {
     char *array = NULL;
     int capacity = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_budget.c -- tests recomputation by a memory budget. The chosen segments are compared with
- * all possible choices. Plans within random limits are compared with plans of the other modes. The
- * least limit that a message states is exact. */
+ * all possible choices. Plans within random limits are compared with plans of the other modes. A
+ * message that states the least sufficient limit is exact. */
 #include "graphs.h"
 
 #include "base/base.h"
@@ -35,8 +35,8 @@ static void draw_chain(uint64_t *state, random_chain *c) {
     c->chain = (cgp__chain){c->kept, n, c->segments, segments};
 }
 
-/* Consider all choices for step `step` and all later steps that need at most `budget` bytes. Return
- * the least time of these choices; -1 if there is no such choice. */
+/* A choice for step `step` and all later steps must not need more than `budget` bytes. Return the
+ * least time of all such choices; -1 if there is none. */
 static double best_choice(const cgp__chain *c, int step, int64_t bytes, int64_t work, double time,
                           int64_t budget) {
     if (bytes + work > budget) return -1;
@@ -106,8 +106,8 @@ static int64_t smallest(const cgp__frontier *f) {
     return f->points[f->n - 1].bytes + f->points[f->n - 1].work;
 }
 
-/* A frontier with few states has fewer points, but every point is a valid choice. The fastest and
- * the smallest point are as good as those of the full frontier. */
+/* If the number of states is limited, the frontier has fewer points, but every point is a valid
+ * choice. The fastest and the smallest point are as good as in the full frontier. */
 TEST_CASE(thinned_frontiers_have_both_ends) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(100); round++) {
@@ -184,8 +184,8 @@ static double best_mode(const cgp_model *model, const cgp_plan_options *options)
     return best;
 }
 
-/* A plan with mode `budget` stays within its limit, and no plan with another mode within the limit
- * is faster. */
+/* A plan with mode `budget` stays within its limit. No plan with another mode that stays within the
+ * limit is faster. */
 TEST_CASE(budgets_are_kept_and_as_fast_as_every_mode) {
     uint64_t state = test_seed();
     int faster = 0, alone = 0, checked = 0;
@@ -226,8 +226,8 @@ static long long stated_least(void) {
     return at ? strtoll(at + strlen("the least that would do is "), NULL, 10) : -1;
 }
 
-/* The message of a refused plan states the least sufficient limit. With one byte less, a plan is
- * refused. With more bytes, a plan is found, although the search is not monotone. */
+/* If a plan is refused, the message states the least sufficient limit. With one byte less, the plan
+ * is still refused. With any larger limit, a plan is found, although the search is not monotone. */
 TEST_CASE(the_least_limit_is_exact) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(5); round++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- tests the checkpoints in a run directory, which checkpoint a reader finds,
- * and what is in the directory after a failure. */
+/* test_checkpoint.c -- tests the checkpoints in a run directory. The tests check which checkpoint a
+ * reader finds, and what is in the directory after a failure. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -88,7 +88,7 @@ static cgp_status parse_steps(int64_t step, int64_t dropout_step, cgp__manifest 
     return status;
 }
 
-/* Training continues to count from the step in a manifest, so the step must be in range. */
+/* A training continues to count from the step in the manifest, so this step must be in range. */
 TEST_CASE(steps_that_no_directory_can_be_named_by_are_refused) {
     const int64_t max = CGP__MAX_STEP, bad[] = {-1, max + 1, INT64_MAX, INT64_MIN};
     const size_t sizes[2] = {1, 1};
@@ -338,7 +338,7 @@ TEST_CASE(a_directory_that_cannot_be_is_named) {
     const bool root = geteuid() == 0;
     assert_int_equal(chmod(test_path_of("run"), 0555), 0);
     assert_int_equal(chmod(test_directory, 0755), 0);
-    /* root can write everywhere, so become another user; skip the test if that is not allowed */
+    /* root can write everywhere, so become another user; if that is not allowed, skip the test */
     if (root && seteuid(65534)) skip();
     const cgp_status status = save_plain(test_path_of("run"), 1, 0, "", small, 1);
     if (root) assert_int_equal(seteuid(0), 0);

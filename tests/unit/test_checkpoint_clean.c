@@ -50,8 +50,8 @@ static pid_t dead_process(void) {
     return child;
 }
 
-/* Make an entry in the run directory. `kind` 0: a file; 1: a directory with a file and an empty
- * directory; 2: a link; 3: a link that is one minute old. */
+/* Make an entry in the run directory. `kind` is 0 for a file, 1 for a directory that contains a
+ * file and an empty directory, 2 for a link, or 3 for a link that is one minute old. */
 static void leave(const char *name, int kind) {
     char path[200];
     snprintf(path, sizeof path, "%s/run/%s", test_directory, name);
@@ -67,8 +67,8 @@ static void leave(const char *name, int kind) {
     test_write_file(path, "x", 1);
 }
 
-/* Most names in this test are temporary names of older versions, which contain no host name. For
- * these names, only the lock shows whether the writing process is alive. */
+/* Most names in this test are temporary names of older versions, which contain no host name. In
+ * these cases, only the lock shows whether the writing process is alive. */
 TEST_CASE(what_the_dead_left_is_deleted_and_nothing_else) {
     char name[CGP_TEMPORARY_BYTES], process[CGP_PROCESS_BYTES];
     const pid_t pids[] = {dead_process(), getpid()}; /* a pid may be reused */
@@ -191,7 +191,7 @@ TEST_CASE(what_another_host_writes_stays) {
 }
 
 /* Two processes in different pid namespaces may have equal pids. A process of another namespace
- * cannot be looked up in this one. */
+ * cannot be looked up in this namespace. */
 TEST_CASE(what_another_pid_namespace_writes_stays) {
     int told[2];
     char name[CGP_PROCESS_BYTES], here[64] = "", text[300];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_damage.c -- all damage to a checkpoint's files is found. The message names the
+/* test_checkpoint_damage.c -- any damage to a checkpoint's files is detected. The message names the
  * file, the damaged bytes, and the last complete checkpoint before the damaged one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
@@ -10,7 +10,8 @@
 
 enum { BLOCK = 1048576, FILES = 4, CHECKPOINTS = 3 };
 
-/* Sizes of the two tensor files: two full blocks and a part of a block; exactly one block. */
+/* Sizes of the two tensor files. The first has two full blocks and a part of a block, and the
+ * second has exactly one block. */
 static const size_t sizes[2] = {2 * BLOCK + 4321, BLOCK};
 static const char *const files[FILES] = {"weights.safetensors", "optimizer.safetensors",
                                          "checkpoint.json", "checkpoint.sha256"};
@@ -227,7 +228,7 @@ TEST_CASE(every_damaged_block_is_counted) {
                    "differs; the file has 2097157 bytes, expected 2101473)");
 }
 
-/* With only three free descriptors, checkpoint.json can be read (run, checkpoint, file). But a
+/* Three free descriptors (for run, checkpoint and file) are enough to read checkpoint.json. But a
  * complete check of a checkpoint needs four descriptors. */
 TEST_CASE(what_could_not_be_looked_for_is_not_denied) {
     static const char *const unknown = "; not all checkpoints before it could be read";

@@ -73,7 +73,7 @@ static void train_and_save(int64_t until, int ranks) {
     _exit(0);
 }
 
-/* Save the same steps repeatedly, so that a kill can hit every kind of change to the directory. */
+/* Save the same steps repeatedly, so that kills can hit every kind of change to the directory. */
 static void save_again_and_again(void) {
     const size_t bytes[2] = {200000, 100000};
     if (cgp_checkpoint_clean(run) != CGP_OK) _exit(2);

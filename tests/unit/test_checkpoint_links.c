@@ -96,7 +96,7 @@ TEST_CASE(latest_leads_to_a_checkpoint_of_its_run_alone) {
     assert_thesis();
 }
 
-/* A program that follows links when it copies a run turns `latest` into a directory. */
+/* If a program follows links when it copies a run, `latest` becomes a directory in the copy. */
 TEST_CASE(a_directory_called_latest_is_read) {
     assert_ok(save(4, 0));
     assert_int_equal(unlink(test_path_of("run/latest")), 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_clocks.c -- tests clocks of ranks. Among several readings of a clock, the reading with the
- * shortest round trip is kept. Times are mapped to rank 0's clock within the uncertainty. */
+/* test_clocks.c -- tests clocks of ranks. If a clock is read several times, the reading with the
+ * shortest round trip is kept. Times are mapped to rank 0's clock with an error within the
+ * uncertainty. */
 #include "support.h"
 
 #include "pipeline/run/clocks.h"
@@ -25,8 +26,8 @@ static int64_t below(uint64_t *state, int64_t n) {
     return (int64_t)(test_random(state) % (uint64_t)n);
 }
 
-/* Read the clocks by sixteen round trips from time `ns` on. A round trip takes up to 1 ms in each
- * direction, but one of the sixteen is short in both directions. */
+/* Starting at time `ns`, read the clocks by sixteen round trips. A round trip takes up to 1 ms in
+ * each direction, but one of the sixteen is short in both directions. */
 static void read_clocks(cgp__reading *reading, int64_t ns, uint64_t *state) {
     reading->uncertainty_ns = INT64_MAX;
     const int best = (int)below(state, 16);

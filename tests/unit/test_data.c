@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data.c -- tests properties of token streams: which sequences a pass visits, in which order,
- * and with which targets. */
+/* test_data.c -- tests properties of token streams. The tests check which sequences a pass visits,
+ * in which order, and with which targets. */
 #include "support.h"
 
 #include <dirent.h>
@@ -86,8 +86,8 @@ static void release(numbered *text) {
     free(text->targets);
 }
 
-/* Check all bytes and targets of the batch's sequence number `sample`, and return the number in its
- * first bytes. */
+/* Check all bytes and targets of sequence `sample` of the batch, and return the number in the
+ * sequence's first bytes. */
 static int64_t sequence_at(const numbered *text, int64_t sample) {
     const int32_t *tokens = text->tokens + sample * text->length;
     const int32_t *targets = text->targets + sample * text->length;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_custom.c -- samples of custom data sets have the same order as samples of built-in data
- * sets, with any number of threads. No sample is lost if the caller's function fails. */
+/* test_data_custom.c -- with any number of threads, samples of custom data sets come in the same
+ * order as samples of built-in data sets. No sample is lost if the caller's function fails. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "data/source.h"

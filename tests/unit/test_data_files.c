@@ -90,8 +90,9 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
 
 /* tree/B  tree/a.txt  tree/a/x  tree/a/y/z  tree/a-b/q  tree/ü
  *
- * In byte order, "B" (42) is before "a" (61), and after "a", "-" (2d) is before "." (2e), which is
- * before "/" (2f). In a dictionary, "a" is before "B", and punctuation is ignored. */
+ * In byte order, "B" (42) is before "a" (61). For the character after "a", "-" (2d) is before "."
+ * (2e), and "." is before "/" (2f). In a dictionary, "a" is before "B", and punctuation is
+ * ignored. */
 TEST_CASE(a_directory_is_read_in_byte_order_of_its_paths) {
     make_directory("tree");
     make_directory("tree/a");
@@ -379,8 +380,8 @@ TEST_CASE(the_identity_is_this_number) {
     assert_string_equal(hex, "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
 }
 
-/* A file's first bytes decide its format. A short text that begins like another format is still a
- * text. */
+/* The first bytes of a file determine its format. A short text that begins like another format is
+ * still a text. */
 TEST_CASE(files_of_other_kinds_are_refused) {
     static const struct {
         const char *start, *said;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_image_folder.c -- tests image folders. Classes are sorted by name, and every image is
- * read once per pass. Bits do not depend on the number of workers, and broken files are
+ * read once per pass. The samples are bit-identical for any number of workers, and broken files are
  * replaced. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
@@ -121,8 +121,8 @@ TEST_CASE(classes_are_the_sorted_names_and_each_image_comes_once_a_pass) {
     cgp_data_destroy(data);
 }
 
-/* If samples are read in any order, between reads of the other split, they equal the samples that
- * are read without workers. */
+/* Samples are read in random order, and the other split is read in between. The samples equal the
+ * samples that are read without workers. */
 TEST_CASE(any_number_of_workers_gives_the_same_bits_in_any_order_of_reading) {
     static float expected[COUNT][VALUES];
     static int32_t expected_labels[COUNT];

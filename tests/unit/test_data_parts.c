@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_parts.c -- reading only inputs or only targets, as ranks do, returns the same bytes as
- * reading both, for every kind of data set. */
+/* test_data_parts.c -- ranks may read only inputs or only targets. For every kind of data set, such
+ * reads return the same bytes as reads of both. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "pictures.h"

@@ -205,8 +205,8 @@ TEST_CASE(a_linear_model_is_better_than_chance_and_wrong_more_often_than_right) 
                   100.0 * (double)train.top1 / TESTS, 100.0 * (double)test.top1 / TESTS);
     assert_in_range(test.samples, TESTS, TESTS);
     assert_true(test.top1 < TESTS / 2);
-    /* Require more right answers than random guesses would give, plus four standard deviations. One
-     * deviation is sqrt(1024 x 0.1 x 0.9) = 9.6. */
+    /* Require that the number of right answers exceeds the expected number for random guesses by
+     * four standard deviations. One deviation is sqrt(1024 x 0.1 x 0.9) = 9.6. */
     assert_true(test.top1 > TESTS / 10 + 4 * 10);
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

@@ -157,7 +157,7 @@ TEST_CASE(reads_that_are_short_or_interrupted_go_on) {
     hurdles = 0;
 }
 
-/* The test reads the end of a sparse file of 4 GiB of tokens. */
+/* The test reads the end of a sparse file with 4 GiB of tokens. */
 TEST_CASE(files_may_be_larger_than_32_bits_count) {
     const int64_t bytes = ((int64_t)1 << 32) + 4096;
     const char *path = write_raw("sparse.bin", numbers(), 100);
@@ -465,8 +465,8 @@ TEST_CASE(the_identity_sees_size_and_ends_of_a_file) {
     enum { N = 100000 };
     static uint16_t tokens[N];
     const cgp_token_options options = options_of(1000, 0.1);
-    /* The file has 200000 bytes. The identity covers the first and the last 65536 bytes, but not
-     * the bytes between. */
+    /* The file is 200000 bytes long. The identity covers the first and the last 65536 bytes, but
+     * not the bytes between. */
     const int64_t seen[] = {0, 65535, 2 * N - 65536, 2 * N - 1};
     const int64_t unseen[] = {65536, 2 * N - 65537};
     char hex[2][65];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_devices.c -- tests names and lists of devices, ordinals, memory limits, and ops that a
- * device does not have. */
+ * device does not support. */
 #include "custom_ops.h"
 #include "graphs.h"
 #include "support.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_estimate.c -- tests costs of layers that are estimated from a description of a device. The
+/* test_estimate.c -- tests the costs of layers that are estimated from a device's description. The
  * costs are compared with numbers computed by hand, and with FLOPs. */
 #include "support.h"
 

@@ -68,8 +68,8 @@ TEST_CASE(a_failed_write_leaves_the_old_file_and_nothing_else) {
     assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
     assert_status(created, CGP_OK);
     assert_status(appended, CGP_EIO);
-    /* The size limit is removed, but the failed write may have written a part of the data.
-     * Therefore the writer must stay in the failed state. */
+    /* The size limit has been removed again, but the failed write may have written a part of the
+     * data. Therefore the writer must stay in the failed state. */
     assert_status(cgp_safetensors_append(writer, data, sizeof data), CGP_EIO);
     assert_message("w.safetensors: an earlier write failed");
     assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
@@ -162,8 +162,8 @@ TEST_CASE(the_longest_names_and_names_without_directory_work) {
     assert_int_equal(test_empty_directory(), 2);
 }
 
-/* On a host without /proc, two processes may have the same name in cgp_process_name(). A process
- * does not overwrite temporary files of another process. */
+/* On a host without /proc, cgp_process_name() may return the same name for two processes. Even
+ * then, a process does not overwrite temporary files of another process. */
 TEST_CASE(temporary_files_of_others_are_not_touched) {
     char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];
     assert_ok(cgp_process_name(process));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_graph_digests.c -- graph files do not change. Every model of the zoo, and models with every
- * built-in op, are written, and the files are compared with digests. A digest may change only
- * together with CGP__GRAPH_VERSION, so that users' files stay valid. */
+ * built-in op, are written, and the files are compared with digests. If a digest changes,
+ * CGP__GRAPH_VERSION must change too, so that users' files stay valid. */
 #include "support.h"
 
 #include <cgpipe/graph.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_graph_files.c -- tests models in JSON files. Every op and attribute has an entry in the
- * tables. A model that is written and read back trains to bit-identical weights. The message about
- * an invalid file states the position of the error. */
+ * tables. If a model is written and read back, it trains to bit-identical weights. The message
+ * about an invalid file states the position of the error. */
 #include "graphs.h"
 
 #include "custom_ops.h"
@@ -148,7 +148,7 @@ TEST_CASE(random_graphs_are_the_same) {
 }
 
 /* Initial weights depend on the parameter's number, and dropout depends on the op's number. Removed
- * parameters and ops are numbered too, so a file must keep all numbers. */
+ * parameters and ops have numbers too, so a file must keep all numbers. */
 TEST_CASE(they_train_to_the_same_bits) {
     uint64_t state = test_seed();
     const test_sizes sizes = {

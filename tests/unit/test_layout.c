@@ -59,8 +59,8 @@ static bool together(const cgp__live_range *a, const cgp__live_range *b) {
     return a->start <= b->end && b->start <= a->end;
 }
 
-/* Return the lowest offset in the arena at which `range` overlaps no placed range that is in use at
- * the same time. */
+/* Return the lowest free offset in the arena: at this offset, `range` does not overlap a placed
+ * range that is in use at the same time. */
 static int64_t lowest(cgp__live_range *const *placed, int n, const cgp__live_range *range,
                       cgp__arena arena) {
     int64_t offset = 0;
@@ -145,7 +145,8 @@ static int64_t plain_others(cgp__live_range **list, int n, order *before, cgp__l
     return workspace;
 }
 
-/* Place the ranges in each of five orders, and use the first order with the smallest workspace. */
+/* Place the ranges in five different orders. Use the order with the smallest workspace; if there
+ * are several, use the first of them. */
 static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts, int64_t *slot,
                        int64_t *gradient, int64_t *workspace) {
     cgp__live_range **list = calloc(2 * (size_t)n, sizeof *list), **placed = list + n;
@@ -268,9 +269,9 @@ static void assert_near_linear(const char *what, int64_t steps, int64_t twice) {
     assert_true((double)twice < 2.5 * (double)steps);
 }
 
-/* The test counts the iterations (not seconds) of the planner's loops that search locations,
- * messages and kernels. A model with twice as many layers needs little more than twice as many
- * iterations. */
+/* The test does not measure seconds. It counts the iterations of the planner's loops that search
+ * locations, messages and kernels. A model with twice as many layers needs little more than twice
+ * as many iterations. */
 TEST_CASE(twice_the_layers_take_twice_the_steps) {
     assert_near_linear("gpt2, one stage", steps_of(gpt2(100), 1, 4, "gpipe"),
                        steps_of(gpt2(200), 1, 4, "gpipe"));

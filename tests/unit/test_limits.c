@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_limits.c -- small files that would need much memory or time are refused. The message names
- * the limit, which the environment variable CGP_LIMITS can raise. */
+/* test_limits.c -- a small file is refused if reading it would need much memory or time. The
+ * message names the limit, which the environment variable CGP_LIMITS can raise. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -73,9 +73,9 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-/* The header has 18 MB. For this header, the JSON library jansson would take 1.6 GB, or 3 GB
- * because the header is read twice. The test opens the file in a child process, whose peak of
- * memory is measured separately. */
+/* The header is 18 MB long. For this header, the JSON library jansson would need 1.6 GB, and 3 GB
+ * in total because the header is read twice. The test opens the file in a child process, so that
+ * its peak of memory can be measured separately. */
 TEST_CASE(a_header_of_empty_objects_takes_no_memory) {
     size_t length = 0;
     int status = 0;

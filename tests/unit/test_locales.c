@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_locales.c -- every text that the library writes or reads has the same bytes, even in a
- * locale with a decimal comma (0,5). Each writer runs in the C locale and in other locales. Each
- * reader then reads the text that was written in the C locale. */
+/* test_locales.c -- the library writes and reads the same bytes in every locale, even in a locale
+ * with a decimal comma (0,5). Each writer runs in the C locale and in other locales. Each reader
+ * then reads the text that was written in the C locale. */
 #include "directory.h"
 #include "schedules.h"
 

@@ -92,8 +92,8 @@ static void ranks_share_no_memory(void **unused) {
     close_pair(&p);
 }
 
-/* Messages of one edge arrive in order. Messages of different edges may overtake each other. With
- * 100 messages on each of two edges, some do. */
+/* Messages of one edge arrive in order. Messages of different edges may overtake each other. If two
+ * edges carry 100 messages each, some messages do. */
 static void edges_overtake_each_other(void **unused) {
     (void)unused;
     pair p;

@@ -74,8 +74,8 @@ TEST_CASE(bad_calls_are_refused) {
     }
 }
 
-/* Names of layers, inputs, parameters, ties and the model are printed on terminals, so they have no
- * control characters. */
+/* Names of layers, inputs, parameters, ties and models are printed on terminals, so they must not
+ * contain control characters. */
 TEST_CASE(names_with_control_characters_are_refused) {
     static const char *const names[] = {"a\033[2Jb",
                                         "a\nb",
@@ -151,8 +151,8 @@ TEST_CASE(a_tied_parameter_knows_its_uses) {
     cgp_model_destroy(model);
 }
 
-/* Integers that the graph computes may index an embedding table or be target classes. If an integer
- * may be out of range there, the model is refused. */
+/* Integers that the graph computes may index an embedding table, or may be target classes. If an
+ * integer could be out of range in such a use, the model is refused. */
 TEST_CASE(integers_out_of_range_are_refused_by_the_builder) {
     static const char *const expected[] = {
         "embedding: expects ids below the vocabulary 7, got up to 7",

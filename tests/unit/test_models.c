@@ -65,8 +65,8 @@ static int64_t small_resnet_parameters(int64_t n) {
            4 * n * 112 + 512 + 64 + 2048 + 128 + 650;
 }
 
-/* The ResNet of depth 20 by He et al. has 269,722 parameters. This model has 2,752 more, in two
- * shortcuts. */
+/* The ResNet of depth 20 by He et al. has 269,722 parameters. This model has 2,752 more parameters,
+ * in two shortcuts. */
 TEST_CASE(resnet_of_6n_plus_2_is_the_family_for_small_images) {
     static const int depths[] = {8, 14, 20, 32, 44, 56, 110, 1202};
     assert_int_equal(small_resnet_parameters(3), 269722 + 2752);
@@ -342,7 +342,7 @@ static int count_ops(const cgp_model *model, cgp_op_kind kind) {
     return count;
 }
 
-/* Count the pooling ops. Each AmoebaNet cell has three 3 x 3 pools, two of which are maximum pools
+/* Count the pooling ops. Each AmoebaNet cell has three 3 x 3 pools. Two of them are maximum pools
  * in the paper. Each reduction has two more maximum pools. */
 TEST_CASE(amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima) {
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
@@ -373,8 +373,8 @@ TEST_CASE(batch_norms_keep_the_published_running_statistics) {
     }
 }
 
-/* Compare the multiply-adds of a forward pass of one sample, in convolutions and linear maps, with
- * the numbers of PyTorch: 7.801, 15.170, 10.019 and 48.987 GMAC. */
+/* Count the multiply-adds in convolutions and linear maps during the forward pass of one sample.
+ * Compare them with PyTorch's numbers: 7.801, 15.170, 10.019 and 48.987 GMAC. */
 TEST_CASE(forward_takes_the_published_multiplications) {
     static const char *const texts[] = {"resnet101", "amoebanetd", "amoebanetd:D=208", "unet"};
     static const double expected[] = {7.801, 15.170, 10.019, 48.987};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_models_plans.c -- tests plans of torchgpipe's memory benchmarks, with the published
- * balances. The plans need less memory than the published figures, and planning takes a bounded
- * time. */
+ * balances. The plans need less memory than the published figures state, and planning takes a
+ * bounded time. */
 #include "support.h"
 
 #include <time.h>

@@ -94,7 +94,7 @@ static void balance_by_table(const double *costs, int layers, int stages, int *b
     free(min);
 }
 
-/* Costs have all magnitudes; some costs are zero, and some are equal. Sums of these costs are
+/* Costs differ widely in magnitude. Some are zero, and some are equal. Sums of these costs are
  * rounded. */
 TEST_CASE(rounded_sums_change_no_balance) {
     enum { LAYERS = 60 };
@@ -157,7 +157,7 @@ TEST_CASE(known_hard_cases_are_solved) {
     assert_ok(cgp_balance_solve(near, 8, 2, balance));
     assert_int_equal(balance[0], 4);
     assert_ok(cgp_balance_solve(heavy_head, 8, 4, balance));
-    /* in every balance the largest stage costs 100, so the leftmost balance is taken */
+    /* the largest stage costs 100 in every balance, so the leftmost balance is chosen */
     assert_memory_equal(balance, ((int[]){1, 1, 1, 5}), sizeof balance);
 }
 
@@ -226,7 +226,8 @@ TEST_CASE(costs_are_interpolated_between_sizes) {
 }
 
 /* Two measured sizes define a line, which is also used for smaller sizes. If only one size was
- * measured, costs are proportional to the size, except the costs of parameters and their update. */
+ * measured, costs are proportional to the size. The costs of parameters and of their update are an
+ * exception. */
 TEST_CASE(few_sizes_are_enough) {
     const int64_t samples[] = {2, 4};
     const cgp_layer_cost rows[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_planner.c -- tests the search over plans. The plan that is found is compared with all
- * balances. The least memory that the search states must be enough. */
+/* test_planner.c -- tests the search for plans. The plan that it finds is compared with the plans
+ * of all balances. If the search states the least memory, that memory must be enough. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -173,7 +173,8 @@ TEST_CASE(searches_find_the_fastest_plans) {
     }
 }
 
-/* The least memory that the search states is enough, and one byte less is refused. */
+/* The least memory that the search states is enough for a plan. If the limit is one byte less,
+ * plans are refused. */
 TEST_CASE(the_least_memory_is_exact) {
     uint64_t state = test_seed();
     for (int round = 0; round < test_scaled(4); round++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_plugins.c -- plug-ins are found in the search directories. A broken plug-in is skipped, and
- * the reason is printed. The tests are linked with the static library, in which a plug-in cannot
- * look up symbols. A process opens plug-ins only once, so each test case runs in a child
+ * the reason is printed. The tests are linked with the static library, so a plug-in cannot look up
+ * symbols of the library. A process opens plug-ins only once, so each test case runs in a child
  * process. */
 #include "backend/registry.h"
 #include "plugin/find.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile.c -- tests costs of layers. Costs with made-up times add up to the plan's FLOPs and
- * bytes, measured costs are plausible, and balances follow from the costs. */
+/* test_profile.c -- tests costs of layers. With made-up times, costs add up to the plan's FLOPs and
+ * bytes. Measured costs are plausible, and balances follow from the costs. */
 #include "graphs.h"
 
 #include "model/model.h"
@@ -159,7 +159,7 @@ static cgp_model *row_of_linears(int n, int wide) {
 }
 
 /* Six layers take 10 to 60 ms, as in torchgpipe's test, and are balanced as [4, 2]. If
- * recomputation counts too, the first layer's long recomputation (R) moves the cut. */
+ * recomputation is counted too, the long recomputation (R) of the first layer moves the cut. */
 TEST_CASE(the_balance_follows_the_times) {
     cgp_model *model = row_of_linears(6, -1);
     cgp_layer_cost costs[6] = {0};

@@ -153,8 +153,8 @@ TEST_CASE(otherwise_each_micro_batch_moves_them_in_turn) {
     }
 }
 
-/* With a cumulative average, running statistics do not depend on their initial values. They are
- * means over all micro-batches, or over all steps if statistics are deferred. */
+/* If the average is cumulative, running statistics do not depend on their initial values. They are
+ * means over all micro-batches or, if statistics are deferred, over all steps. */
 TEST_CASE(a_cumulative_average_forgets_nothing) {
     for (int i = 0; i < 400; i++) {
         const bool deferred = i % 2;
@@ -228,8 +228,8 @@ TEST_CASE(a_step_that_is_not_committed_leaves_no_trace) {
     }
 }
 
-/* The check before a commit predicts whether a committed value would not be finite. A double beyond
- * the range of float becomes infinite in the state. */
+/* The check before a commit predicts whether the commit would store a value that is not finite. A
+ * double beyond the range of float becomes infinite in the state. */
 TEST_CASE(the_check_names_the_state_that_would_not_be_finite) {
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};
     for (int i = 0; i < 16; i++) {

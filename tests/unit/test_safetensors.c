@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_safetensors.c -- tensors are read back as written. A damaged file is refused, and the
- * message states the position of the damage. */
+/* test_safetensors.c -- tensors are read back as they were written. A damaged file is refused, and
+ * the message states the position of the damage. */
 #include "directory.h"
 
 #include <fcntl.h>

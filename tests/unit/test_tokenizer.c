@@ -160,8 +160,8 @@ TEST_CASE(bytes_that_are_no_text_are_tokens_of_their_own) {
     const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
     cgp_tokenizer *t = NULL;
     cgp_token_list list = {0};
-    /* The vocabulary has merges that would make one token of each case if all its bytes were in one
-     * word. */
+    /* The vocabulary contains merges for every case. They would turn the case into one token if all
+     * its bytes were in one word. */
     test_bpe_start(bpe);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int whole = 255 - (uint8_t)cases[i].bytes[0];
@@ -302,7 +302,8 @@ TEST_CASE(merges_are_those_of_the_rule) {
     free(bpe);
 }
 
-/* Encoding a word of a million equal bytes does not take quadratic time, whichever byte it is. */
+/* Encoding a word of a million equal bytes does not take quadratic time, for any value of the
+ * byte. */
 TEST_CASE(long_words_take_no_longer_a_byte) {
     enum { LONG = 1 << 20 };
     static const char kinds[] = "a7= \n\t";

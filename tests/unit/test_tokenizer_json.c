@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer_json.c -- tokenizer.json gives the same tokens and texts as Hugging Face's
- * tokenizers, for 2,000 hard strings (made by tools/reference_tokens.py). The files have the parts
- * of GPT-2's, Llama 3's and Qwen2's files, and added tokens of all kinds. Invalid files are
- * refused. */
+ * tokenizers, for 2,000 hard strings (made by tools/reference_tokens.py). The test files contain
+ * the parts that occur in files of GPT-2, Llama 3 and Qwen2, and added tokens of all kinds. Invalid
+ * files are refused. */
 #include "directory.h"
 
 #include <jansson.h>
@@ -309,7 +309,7 @@ TEST_CASE(texts_may_be_split_at_the_split_point) {
     free(parts.ids);
 }
 
-/* Encoding half a million equal characters does not take quadratic time, whichever character it is.
+/* Encoding half a million equal characters does not take quadratic time, for any character.
  * Quadratic time would be hours. */
 TEST_CASE(long_runs_take_no_longer_a_byte) {
     enum { LONG = 1 << 19 };

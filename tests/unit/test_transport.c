@@ -72,8 +72,8 @@ static void messages_are_matched_by_micro_batch(void **unused) {
 }
 
 /* One end of an edge, with its own thread; edges connect three ranks. A sender has FEW buffers, so
- * a receiver takes FEW messages at a time, in random order. A message's size can be computed from
- * its contents. */
+ * a receiver takes FEW messages at a time, in random order. The size of a message can be computed
+ * from its contents. */
 typedef struct end {
     cgp_link *link;
     int edge;

@@ -21,7 +21,7 @@ static void run_on_ranks(void *(*run)(void *)) {
 }
 
 /* In round i, rank r contributes (r + 1) * i % 5 bytes with the value r + 1. Return true if `all`
- * has the bytes of all ranks in order, followed by a zero. */
+ * contains the bytes of all ranks in order, followed by a zero. */
 static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     for (int r = 0; r < n; r++) {
         for (size_t k = 0; k < bytes[r]; k++) {
@@ -251,8 +251,8 @@ static void a_stop_is_of_one_rank(void **unused) {
     close_wire(1, &other);
 }
 
-/* Rank 2 fails first, then rank 1. Rank 0 may receive rank 1's failure before or after rank 2
- * receives it, but keeps reporting rank 2's failure. */
+/* Rank 2 fails first, then rank 1. Rank 2 may receive rank 1's failure before or after rank 0 does.
+ * In any case, rank 0 keeps reporting the failure of rank 2. */
 static void the_first_failure_of_another_rank_stays(void **unused) {
     (void)unused;
     for (int i = 0; i < 20; i++) {
