@@ -26,8 +26,8 @@ char *cli_replaced(const char *text, const char *what, const char *by);
 /* Tell whether a text is longer than `ending` and ends with it, as "a.bin" ends with ".bin". */
 bool cli_ends_with(const char *text, const char *ending);
 
-/* Return a user's text escaped for a terminal, "" for NULL. It is in one of four static buffers,
- * which are used cyclically. */
+/* Return a user's text escaped for a terminal, "" for NULL. The result is in one of four static
+ * buffers, which are used cyclically. */
 const char *cli_shown(const char *text);
 
 #define CLI_NUMBER 32 /* size in bytes of a buffer that holds a number as text */

@@ -24,7 +24,7 @@ static bool has_changes(const json_t *record) {
     return false;
 }
 
-/* Delete options that have their defaults, because some of these options may only be given together
+/* Delete options whose values are the defaults, because some options may only be given together
  * with other options. Delete --steps if --epochs determines it. */
 static void keep_changed(json_t *options, const json_t *defaults) {
     const char *key;
@@ -37,7 +37,7 @@ static void keep_changed(json_t *options, const json_t *defaults) {
     }
 }
 
-/* Read the options of a record through the option table, which checks them. */
+/* Read the options of a record. The option table checks their values. */
 static cgp_status options_of(const char *path, const json_t *record, json_t *options) {
     char *arguments[] = {"train", "--resume", NULL};
     cli_run_options run;

@@ -32,8 +32,8 @@ static bool fits(const cgp_search_choice *c) {
     return c->makespan > 0;
 }
 
-/* Tell whether `a` comes before `b`. Plans that fit come first, ordered by their step times; the
- * others are ordered by their bytes. */
+/* Tell whether `a` comes before `b`. Plans that fit come first, ordered by step time. The other
+ * plans are ordered by bytes. */
 static bool before(const cgp_search_choice *a, const cgp_search_choice *b) {
     if (fits(a) != fits(b)) return fits(a);
     return fits(a) ? step_of(a) < step_of(b) : a->bytes < b->bytes;

@@ -352,7 +352,8 @@ static json_t *info_json(const cgp_schedule_info *info, double memory) {
     return o;
 }
 
-/* List the schedules, with their memory on --stages devices relative to the memory of 1f1b. */
+/* List the schedules. For each, print its memory on --stages devices, relative to the memory of
+ * 1f1b. */
 static cgp_status list_schedules(const cli_run_options *run_options) {
     const cgp_schedule_info *info;
     FILE *out = cli_info_stream(run_options);

@@ -184,8 +184,8 @@ static cgp_status append(const supervision *s, const char *line) {
 
 /* --- one start --- */
 
-/* Pass any stop signal to the command as SIGUSR1. mpirun forwards SIGUSR1 to every rank and lets
- * them finish; after SIGINT or SIGTERM it kills them within a second. */
+/* Pass any stop signal to the command as SIGUSR1. mpirun forwards SIGUSR1 to every rank, and lets
+ * the ranks finish. After SIGINT or SIGTERM, it kills the ranks within a second. */
 static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
     const double limit = s->options->timeout, turn = 1;
     trace before = look(s);

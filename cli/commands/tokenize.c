@@ -165,8 +165,8 @@ static uint32_t word_at(const uint8_t *bytes, size_t width) {
     return width == 2 ? low : low | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-/* Decode a token file of nanoGPT, or of llm.c, which has a header and 2 or 4 bytes a token. An id
- * above int32 becomes -1. */
+/* Decode a token file of nanoGPT or of llm.c. A file of llm.c has a header, and 2 or 4 bytes per
+ * token. An id that exceeds int32 becomes -1. */
 static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
     uint8_t bytes[2 * LLM_C_HEADER];
     size_t got = 0, width = 2;

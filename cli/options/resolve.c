@@ -226,8 +226,8 @@ static cgp_status find_replicas(cli_run_options *options, int64_t devices) {
                     (long long)devices, (long long)n, (long long)(options->replicas * devices));
 }
 
-/* Take the numbers of devices and micro-batches from a schedule file. With R replicas, the file is
- * the schedule of one replica, which has ceil(M / R) micro-batches. */
+/* Take the numbers of devices and micro-batches from a schedule file. If there are R replicas, the
+ * file is the schedule of one replica, with ceil(M / R) micro-batches. */
 static cgp_status resolve_table(cli_run_options *options) {
     cgp_schedule *table = NULL;
     CGP_TRY(cli_schedule_read(&table, options->schedule));

@@ -19,8 +19,8 @@
 typedef struct cli_run_options cli_run_options;
 
 /* Read --config. Take MODEL unless the command line names one. Take every option that the command
- * has and that is not given. Fails with CGP_EIO, or with CGP_EINVAL, whose message names file, line
- * and option. */
+ * has and that is not given. Fails with CGP_EIO or CGP_EINVAL. The message of CGP_EINVAL names the
+ * file, the line and the option. */
 CGP_MUST_CHECK cgp_status cli_run_file_read(cli_run_options *options);
 
 /* Write a run file that gives the same options when it is read. `options` is made by

@@ -89,7 +89,7 @@ static cgp_status parse_list(cli_run_options *options, int id, const char *text,
     return CGP_OK;
 }
 
-/* Parse device names. A number stays a text until cli_take_devices(). */
+/* Parse device names. A number stays a text until cli_take_devices() is called. */
 static cgp_status parse_devices(cli_run_options *options, int id, const char *text) {
     cgp_device_list list;
     cli_names *names = cli_option_field(options, id);

@@ -285,8 +285,8 @@ static void print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model
                 cgp_bytes_text(total.host_bytes, bytes, sizeof bytes));
 }
 
-/* Print whether the plan fits into this machine's memory, by the rule of cgp_pipeline_create().
- * With several ranks or replicas, print nothing: their hosts are not known yet. */
+/* Print whether the plan fits into this machine's memory, by the rule of cgp_pipeline_create(). If
+ * there are several ranks or replicas, print nothing, because the hosts are not known yet. */
 static void print_fit(FILE *out, const cgp_plan *plan, int64_t replicas) {
     int64_t available = 0;
     char needed[CLI_NUMBER], text[CLI_NUMBER];

@@ -46,8 +46,8 @@ static int64_t last_start(const json_t *record) {
     return json_integer_value(json_object_get(start, "step"));
 }
 
-/* Take the seconds of a line of metrics.jsonl. Skip lines of earlier starts, which may have had
- * other options. */
+/* Add the seconds in a line of metrics.jsonl. Skip the lines of earlier starts, because these may
+ * have had other options. */
 static cgp_status take_line(measured *m, const char *path, const char *line, size_t length) {
     json_t *o = NULL;
     CGP_TRY(cli_json_parse(path, line, length, &o));

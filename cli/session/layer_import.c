@@ -184,7 +184,7 @@ static cgp_status read_pipedream_edge(graph *g, char *line) {
     return CGP_OK;
 }
 
-/* Read the lines of nodes, or of edges, which begin with a tab. */
+/* Read either the lines of nodes, or the lines of edges. The latter begin with a tab. */
 static cgp_status read_pipedream_lines(graph *g, const char *text, bool edges) {
     const char *next = text;
     g->line = 0;

@@ -42,8 +42,9 @@ bool cli_model_is_plugin(const char *text);
 bool cli_model_is_graph(const char *text);
 
 /* Parse MODEL. A GPT-2 or Llama without the key `vocab` gets the vocabulary size `vocab`; 0: the
- * default of the zoo. `source`: the run or run file that the text is from, which must not name a
- * plug-in; NULL: the command line. `plugin`: --plugin, NULL if it is not given. */
+ * default of the zoo. `source` is the run or run file that contains the text, or NULL if the text
+ * is from the command line. A text from a run or run file must not name a plug-in. `plugin`:
+ * --plugin, NULL if it is not given. */
 CGP_MUST_CHECK cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
                                           const char *source, const char *plugin);
 

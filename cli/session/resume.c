@@ -348,8 +348,8 @@ cgp_status cli_resume_progress(cli_run *run) {
     return CGP_OK;
 }
 
-/* Check that epochs were counted from this checkpoint. Another process may have saved a newer
- * checkpoint since, because the directory was not locked during the count. */
+/* Check that epochs were counted from this checkpoint. Since the count, another process may have
+ * saved a newer checkpoint, because the directory was not locked. */
 static cgp_status check_progress(const cli_run *run) {
     const bool same = run->done.steps == run->resumed && run->done.samples == run->session.samples;
     if (run->options.epoch_steps == 0 || same) return CGP_OK;

@@ -142,8 +142,8 @@ static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling
     return cgp_fail(CGP_EIO, "sample: the text cannot be written (%s)", strerror(errno));
 }
 
-/* Append a token to the `used` tokens of the input, and return their new number. If the input is
- * full, its oldest token is dropped. */
+/* Append a token to the `used` tokens of the input, and return the new number of tokens. If the
+ * input is full, its oldest token is dropped. */
 static int64_t push(cli_sampler *s, int64_t used, int token) {
     if (used == s->sequence) {
         memmove(s->tokens, s->tokens + 1, (size_t)(used - 1) * sizeof *s->tokens);

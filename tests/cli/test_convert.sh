@@ -256,10 +256,10 @@ run convert run there-directory --overwrite
 check "weights that cannot be replaced: exit code 1" exits 1
 check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-directory/config.json
 
-# Kill `cgpipe convert` after different times. The longest time exceeds the duration of an
-# undisturbed conversion. If run.json or config.json exists after a kill, all other files must exist
-# too. Every second conversion replaces an existing output. The test counts the kills that interrupt
-# writing.
+# Kill `cgpipe convert` after delays of different lengths. The longest delay exceeds the duration of
+# an undisturbed conversion. If run.json or config.json exists after a kill, all other files must
+# exist too. Every second conversion replaces an existing output. The test counts the kills that
+# interrupt writing.
 run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
 run convert large large-directory
 both() { # both MICROSECONDS: convert both ways at once; kill both after this time; 0: never

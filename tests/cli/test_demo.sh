@@ -45,11 +45,11 @@ done
 check "one stage and two give the same weights" \
     [ "$(grep weights_sha256 "$temp/out-short-1")" = "$(grep weights_sha256 "$temp/out-short-2")" ]
 
-# Train in bf16 with this processor's kernels, which may use AVX512_BF16 or AMX, and again with the
-# kernels that every processor has. The mean difference of the losses from f32 is 0.01 %. If numbers
-# were truncated to bf16 instead of rounded, the difference would be 0.08 %. (Without --warmup, the
-# losses of single steps differ by hundreds of times as much, even between two runs in f32; see
-# bench/losses.py.)
+# Train in bf16 with the kernels for this processor, which may use AVX512_BF16 or AMX. Then train
+# again with the kernels that run on every processor. The mean difference of the losses from f32 is
+# 0.01 %. If numbers were truncated to bf16 instead of rounded, the difference would be 0.08 %.
+# (Without --warmup, the losses of single steps differ by hundreds of times as much, even between
+# two runs in f32; see bench/losses.py.)
 losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$temp/run-$1/metrics.jsonl"; }
 demo bf16 2 100 --precision bf16
 runs=bf16

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# test_names.sh -- file names may contain control characters and invalid UTF-8, which could control
-# a terminal. cgpipe never prints them unchanged. Run with: SOURCE_DIR BUILD_DIR
+# test_names.sh -- file names may contain control characters and invalid UTF-8. These could control
+# a terminal, so cgpipe never prints them unchanged. Run with: SOURCE_DIR BUILD_DIR
 . "$(dirname "$0")/support.sh"
 
 e=$(printf 'e\033[2J\a\233x')     # clears the screen, rings the bell; 0x9b is a control character in Latin-1

@@ -234,7 +234,7 @@ make_directory() {
     ln -s "$source_dir/tests/data/tokenizer" "$directory/gpt2"
 }
 
-# Run the examples in the output of `cgpipe help`, which the manual pages have too.
+# Run the examples in the output of `cgpipe help`. (The manual pages contain the same examples.)
 check_help() {
     local directory command page example
     make_directory

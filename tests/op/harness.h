@@ -485,7 +485,7 @@ static inline cgp_kernel_args op_args(operands *o, const value_row *row) {
     return args;
 }
 
-/* Return true if GEMMs in bf16 use AVX512_BF16 or AMX, which round f32 operands. */
+/* Return true if GEMMs in bf16 use AVX512_BF16 or AMX. (Both round f32 operands.) */
 static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }

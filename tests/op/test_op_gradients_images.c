@@ -20,8 +20,8 @@ static const shape windows[] = {
     {3, 4, {3, 4}, {1, 1}, {0, 0, 0, 0}}, {9, 4, {2, 2}, {4, 3}, {0, 0, 0, 0}},
 };
 
-/* Shapes with negative padding, which crops pixels, and with windows that lie entirely outside the
- * image. Pools do not allow these shapes. */
+/* Shapes whose padding is negative and so crops pixels, and shapes with windows entirely outside
+ * the image. Pools do not allow these shapes. */
 static const shape crops[] = {
     {6, 5, {1, 1}, {2, 2}, {-1, 1, -1, 1}},
     {7, 7, {3, 3}, {1, 1}, {-2, 0, 0, -1}},

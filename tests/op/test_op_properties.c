@@ -134,8 +134,8 @@ static void check_rows_alone(const op_case *c) {
         check_slices(&rows);
 }
 
-/* Check rows in TF32, with aligned operands for cuBLASLt. Unaligned operands are computed by f32
- * kernels, whose results are not bit-identical to cuBLASLt's. */
+/* Check rows in TF32, with aligned operands for cuBLASLt. With unaligned operands, f32 kernels run,
+ * and their results are not bit-identical to cuBLASLt's. */
 static void check_rows_in_tf32(const op_case *c) {
     op_case in_tf32 = *c;
     in_tf32.type = CGP_F32;

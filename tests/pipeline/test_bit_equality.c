@@ -86,8 +86,8 @@ static void draw_limit(uint64_t *state, const cgp_model *model, cgp_plan_options
     if (o->recompute == CGP_RECOMPUTE_BUDGET) test_random_budget(state, model, o);
 }
 
-/* Train a model on one stage without recomputation. Compare the results with runs in random
- * layouts, which have the same model and number of micro-batches. */
+/* Train a model on one stage without recomputation. Compare the results with runs of the same model
+ * in random layouts, with the same number of micro-batches. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         cgp_precision precision, uint64_t *state, int max) {
     const char *devices[5] = {plain_device(device)};

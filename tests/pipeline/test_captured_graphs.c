@@ -321,7 +321,8 @@ TEST_CASE(without_memory_for_more_the_bits_are_the_same) {
     }
 }
 
-/* If a kernel argument differs from the captured one, comparing graphs detects this. */
+/* If a kernel's argument differs from the captured argument, the comparison of graphs detects the
+ * difference. */
 TEST_CASE(an_operand_that_changes_is_noticed) {
     training t;
     open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);

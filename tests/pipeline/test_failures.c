@@ -374,8 +374,8 @@ TEST_CASE(devices_are_held_to_their_own_memory) {
     cgp_model_destroy(model);
 }
 
-/* Devices with their own memory may need more memory than the host has, if they need little host
- * memory. */
+/* If devices with their own memory need little host memory, they may need more memory than the host
+ * has. */
 TEST_CASE(devices_of_their_own_memory_need_little_of_the_host) {
     test_seed();
     const test_sizes large = {

@@ -168,8 +168,8 @@ TEST_CASE(a_frozen_linear_does_not_save_its_input) {
     test_needs_cpu();
     const int64_t rows = BATCH / CHUNKS;
     const memory all = measure((const char *[]){NULL}, CGP_RECOMPUTE_NEVER);
-    /* the second linear's input stays saved, because it is relu's result, which relu's backward
-     * reads */
+    /* the input of the second linear stays saved, because it is the result of relu, and relu's
+     * backward reads it */
     const memory second = measure((const char *[]){"second.weight", NULL}, CGP_RECOMPUTE_NEVER);
     assert_int_equal(second.saved, all.saved);
     /* no gradient is needed before the third linear, so relu's result is not saved for relu's

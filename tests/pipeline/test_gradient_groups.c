@@ -60,7 +60,8 @@ static void setting_destroy(setting *s) {
     cgp_model_destroy(s->model);
 }
 
-/* Draw a layout, with devices on `cpu` and `late`, which are bit-equal to each other. */
+/* Draw a layout. Its devices are on `cpu` and `late`, because these two backends give bit-equal
+ * results. */
 static void draw_layout(setting *s, uint64_t *state) {
     static const char *const backends[] = {"cpu", "late"};
     const int layers = cgp_model_layers(s->model);

@@ -323,8 +323,8 @@ static int64_t thousand_bytes(const cgp_op_node *node, int64_t n) {
     return 1000 * n;
 }
 
-/* A plan has no packed weights if it fits the memory limit only without them. The memory that a
- * custom op needs outside the plan counts too. */
+/* If a plan fits the memory limit only without packed weights, it has no packed weights. The memory
+ * that a custom op needs outside the plan counts too. */
 TEST_CASE(memory_outside_the_plan_takes_the_room_of_packed_weights) {
     test_needs_cpu();
     cgp_op keeper = test_custom_noise;

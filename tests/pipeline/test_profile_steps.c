@@ -183,8 +183,8 @@ static void expect_kernels(const cgp_model *model, const cgp_profile_options *op
     }
 }
 
-/* Whole steps cannot be measured in two cases. The larger micro-batch does not fit into 64 KiB. A
- * model whose output is integers cannot train. */
+/* Whole steps cannot be measured in two cases: the larger micro-batch does not fit into 64 KiB, or
+ * the model cannot train because its output is integers. */
 TEST_CASE(kernels_are_measured_where_steps_cannot_run) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
     cgp_model *model = test_gpt2(&sizes), *fixed = NULL;

@@ -319,8 +319,8 @@ TEST_CASE(deferred_batch_norms_leave_the_model_as_it_was) {
 
 enum { ROWS = 20, COLUMNS = 30, SAMPLES = 10, ELEMENTS = ROWS * COLUMNS };
 
-/* Create a model that makes ones from an input x of 0 and passes them through `n` dropouts in each
- * of two layers. */
+/* Create a model that makes ones from an input x of 0. In each of two layers, the ones pass through
+ * `n` dropouts. */
 static cgp_model *dropouts(int n, double p) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "dropouts"));

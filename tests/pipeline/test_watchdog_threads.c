@@ -176,8 +176,8 @@ TEST_CASE(a_device_that_runs_ahead_is_blamed_for_its_kernel) {
     hang_on(&state, 2, (const char *const[]){"cpu", "late"});
 }
 
-/* Rank 1 has a timeout, but rank 0 has none. A worker of rank 0 waits for an action on device 2 of
- * rank 1, which hangs. */
+/* Rank 1 has a timeout, but rank 0 has none. An action on device 2 of rank 1 hangs, and a worker of
+ * rank 0 waits for this action. */
 TEST_CASE(an_action_of_another_rank_is_named) {
     uint64_t state = test_seed();
     world w;

@@ -142,7 +142,8 @@ TEST_CASE(blanks_empty_lines_and_weights_spread_out_are_no_matter) {
     cgp_schedule_destroy(plain);
 }
 
-/* Spreadsheets write CSV files as in RFC 4180, which may begin with a byte order mark. */
+/* Spreadsheets write CSV files in the format of RFC 4180. Such a file may begin with a byte order
+ * mark. */
 TEST_CASE(cells_in_quotes_and_a_byte_order_mark_are_read) {
     cgp_schedule *plain = parse("0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,0B0,1B1,0B1\n");
     static const char *const others[] = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pictures.h -- small JPEG and PNG files for tests, made by the libraries that also read them. */
+/* pictures.h -- small JPEG and PNG files for tests. The libraries that read such files also make
+ * them. */
 #ifndef CGP_TESTS_PICTURES_H
 #define CGP_TESTS_PICTURES_H
 

@@ -67,7 +67,7 @@ static void leave(const char *name, int kind) {
     test_write_file(path, "x", 1);
 }
 
-/* Most names in this test are temporary names of older versions, which contain no host name. In
+/* Most names in this test are temporary names as older versions made them, without a host name. In
  * these cases, only the lock shows whether the writing process is alive. */
 TEST_CASE(what_the_dead_left_is_deleted_and_nothing_else) {
     char name[CGP_TEMPORARY_BYTES], process[CGP_PROCESS_BYTES];

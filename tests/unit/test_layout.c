@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_layout.c -- compares the layout of a stage's memory with a simple layout algorithm, which
- * scans all ranges for every placement. All locations must be equal. The file also tests how the
- * work of planning grows with the number of layers. */
+/* test_layout.c -- compares the layout of a stage's memory with the result of a simple algorithm,
+ * which scans all ranges for every placement. All locations must be equal. The file also tests how
+ * the work of planning grows with the number of layers. */
 #include "support.h"
 
 #include <cgpipe/models/gpt2.h>

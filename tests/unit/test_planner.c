@@ -10,7 +10,8 @@
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, MAX_STAGES = 64 };
 
-/* Make linear layers of random widths, with gelu and norms, which are cheap to recompute. */
+/* Make linear layers of random widths. About half of them end with a gelu, which is cheap to
+ * recompute. */
 static cgp_model *random_model(uint64_t *state, int layers) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "row"));

@@ -131,8 +131,8 @@ TEST_CASE(skips_by_name_are_bit_equal_to_plain_values_in_any_stages) {
     cgp_model_destroy(spec);
 }
 
-/* A value has 64 bytes. With five stages, each skip has an edge of its own. The edge bypasses the
- * stages between stash and pop. */
+/* A value is 64 bytes large. With five stages, each skip has an edge of its own. The edge bypasses
+ * the stages between stash and pop. */
 TEST_CASE(a_named_skip_jumps_to_the_stage_that_pops_it) {
     static const int each[LAYERS] = {1, 1, 1, 1, 1}, two[LAYERS] = {2, 3}, one[LAYERS] = {5};
     cgp_model *spec = by_name(), *plain = by_hand();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* costs.c -- reads damaged files of costs. Either a file is accepted, or it is refused with a
  * message that states its name and the position of the error. In an accepted file, every layer has
- * finite times for every micro-batch size. The file is unchanged when written and read again.
+ * finite times for every micro-batch size. If the costs are written and read again, they are
+ * unchanged.
  *
  * The corpus has files with costs for three micro-batch sizes, for one size, and from an older
  * cgpipe. */
