@@ -63,8 +63,9 @@ class Plan(_c.Handle):
                  threads: int = 1, memory_limit: Union[int, str] = 0,
                  external_loss: bool = False, precision: str = "f32",
                  deferred_batch_norm: bool = False, convolution: str = "direct",
-                 ranks: Optional[int] = None, gradient_groups: int = 1, in_flight: int = 0,
-                 memory: Union[None, int, str] = None) -> None:
+                 ranks: Optional[int] = None, gradient_groups: Optional[int] = None,
+                 in_flight: int = 0, memory: Union[None, int, str] = None,
+                 replicas: int = 1) -> None:
         """See :func:`plan`."""
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
@@ -104,19 +105,22 @@ class Plan(_c.Handle):
             raise ArgumentError("memory: one limit is expected, got memory_limit beside it")
         options.threads_per_device = threads
         options.memory_limit = _bytes(memory_limit if memory is None else memory)
-        options.ranks = _ranks.number(ranks)
+        options.replicas = _c.integer(replicas, "replicas")
+        options.ranks = _ranks.of_replica(ranks, options.replicas)
         #: The micro-batches form this number of groups. The groups' gradients are added in a binary
         #: tree.
-        self.gradient_groups = _c.integer(gradient_groups, "gradient_groups")
+        self.gradient_groups = (_groups(options.replicas, chunks) if gradient_groups is None
+                                else _c.integer(gradient_groups, "gradient_groups"))
         options.gradient_groups = self.gradient_groups
-        options.replicas = 1
+        if memory is not None and options.replicas > 1:
+            raise ArgumentError(f"memory: one replica is expected, got {replicas} (memory_limit)")
         options.precision, options.convolution = (
             _c.parse("precision", precision), _c.parse("convolution", convolution))
         if balance is not None:
             options.balance = self._balance(balance)
         if model._captured is not None:
             model._captured.regions.check(devices or (), deferred_batch_norm,
-                                          options.ranks)
+                                          options.ranks * options.replicas)
             if options.memory_limit and not inference:
                 model._captured.regions.check_limit()
         handle = ctypes.c_void_p()
@@ -211,11 +215,16 @@ class Plan(_c.Handle):
 
     @property
     def ranks(self) -> int:
-        """Number of processes."""
+        """Number of processes; with ``replicas``, of each replica."""
         return int(self._options.ranks)
 
+    @property
+    def replicas(self) -> int:
+        """Number of copies of the pipeline that share the micro-batches."""
+        return int(self._options.replicas)
+
     def rank_of(self, output: int) -> int:
-        """Return the number of the process that computes an output."""
+        """Return the number of the process, of each replica, that computes an output."""
         stage = _c.lib.cgp_plan_stage_at(self._handle,
                                          _c.lib.cgp_plan_output_stage(self._handle, output))
         return int(_c.lib.cgp_plan_device_at(self._handle, stage.contents.device).contents.rank)
@@ -258,6 +267,7 @@ class Plan(_c.Handle):
     def __str__(self) -> str:
         lines = [f"{self.model.name}: {len(self.stages)} stages, batch {self.batch} = "
                  f"{self.chunks} x {self.microbatch}"
+                 + (f", {self.replicas} replicas" if self.replicas > 1 else "")
                  + (f", {self.gradient_groups} gradient groups" if self.gradient_groups > 1
                     else "")]
         for i, stage in enumerate(self.stages):
@@ -327,7 +337,8 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         deferred_batch_norm: Update running statistics once per mini-batch.
         gradient_groups: A power of two. The micro-batches are cut into this many groups, and the
             gradients of the groups are added in a binary tree. 1: gradients are added one after the
-            other. The bits of gradients depend on this number.
+            other. The bits of gradients depend on this number. None: 1; with ``replicas``, the
+            largest power of two up to 8 that divides ``chunks``, at least ``replicas``.
         convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or
             ``"winograd"``.
         memory: A limit like ``memory_limit``. If the default plan exceeds it, the result is the
@@ -336,7 +347,11 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
             the same bits.
         example: A module's example input or inputs: a tensor [N, ...] or a list of tensors.
         ranks: Number of processes, each with at least one device. None: as many as ``mpirun``
-            started; 1: each process trains alone.
+            started; 1: each process trains alone. With ``replicas``, the number of processes of
+            each replica.
+        replicas: A power of two: this many copies of the pipeline, each in processes of its own,
+            share the micro-batches of each mini-batch. All processes pass the whole mini-batch. The
+            bits of results depend on ``gradient_groups``, not on ``replicas``.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.
@@ -355,6 +370,14 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         if not model._captured.graph["losses"] and not options.get("inference"):
             options.setdefault("external_loss", True)
     return Plan(model, stages, schedule, chunks, batch, memory=memory, **options)
+
+
+def _groups(replicas: int, chunks: int) -> int:
+    """Return the default number of gradient groups."""
+    groups = 1
+    while replicas > 1 and (groups < replicas or (groups < 8 and chunks % (2 * groups) == 0)):
+        groups *= 2
+    return groups
 
 
 def _bytes(size: Union[int, str]) -> int:

@@ -60,6 +60,21 @@ def number(ranks: Optional[int]) -> int:
     return launched()
 
 
+def of_replica(ranks: Optional[int], replicas: int) -> int:
+    """Return the number of ranks of each replica of a plan.
+
+    Raises:
+        ArgumentError: The replicas cannot share the processes evenly.
+    """
+    processes = number(ranks)
+    if ranks is not None or replicas <= 1:
+        return processes
+    if processes % replicas:
+        raise ArgumentError(f"replicas: a multiple of {replicas} processes is expected, got "
+                            f"{processes} (mpirun -n {replicas} python ...)")
+    return processes // replicas
+
+
 def warn_alone(what: str) -> None:
     """Warn if a launcher started several processes, but each of them trains ``what`` alone."""
     processes = launched()

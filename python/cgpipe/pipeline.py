@@ -134,7 +134,8 @@ class Pipeline(Weights):
         self._ends = ends
         _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan, ends)
         self._worker.call(self._create, seed, ends)
-        #: Number of this process, 0 .. plan.ranks - 1.
+        #: Number of this process, 0 .. plan.ranks * plan.replicas - 1. The processes of a replica
+        #: have consecutive numbers.
         self.rank = ends[0].rank if ends else 0
         self._streams: List[int] = self._call(lambda: _views.streams(self))
         # ``adopted`` has (name, tensor, address) for each tensor of a captured module. ``counts``
@@ -154,13 +155,14 @@ class Pipeline(Weights):
         """Create the pipeline, on its thread. If there are several ranks, the communicator is
         appended to ``ends``."""
         out, plan = ctypes.byref(self._handle), self.plan._handle
-        if self.plan.ranks == 1:
+        processes = self.plan.ranks * self.plan.replicas
+        if processes == 1:
             _c.check(_c.lib.cgp_pipeline_create(out, plan, seed))
             return
         if self.plan.external_loss:
             raise ArgumentError("external_loss: one rank is expected, got "
-                                f"{self.plan.ranks} (use a loss of the model, or ranks=1)")
-        end = _ranks.Communicator(self.plan.ranks)
+                                f"{processes} (use a loss of the model, or ranks=1)")
+        end = _ranks.Communicator(processes)
         ends.append(end)
         pipeline = weakref.ref(self)
         end.close = lambda: getattr(pipeline(), "close", lambda: None)()
@@ -622,7 +624,7 @@ class Pipeline(Weights):
         """Return a new tensor for each output, or None for an output that another rank computes."""
         if not self._outputs:
             raise ArgumentError(f"{self.model.name}: an output is expected, got none")
-        return [None if self.plan.rank_of(i) != self.rank
+        return [None if self.plan.rank_of(i) != self.rank % self.plan.ranks
                 else tensors.empty_like((samples, *value.shape), value.dtype, inputs,
                                         _views.gpu_of(self, i) if self._streams else None)
                 for i, value in enumerate(self._outputs)]

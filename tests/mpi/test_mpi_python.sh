@@ -54,8 +54,15 @@ says() { # TEXT COMMAND...
 
 check "train in 2 processes" same train 2
 check "train in 4 processes" same train 4
+check "2 replicas" same replicas 2
+check "2 replicas of 2 processes" same replicas 4
+check "3 processes for 2 replicas" says "replicas: a multiple of 2 processes is expected, got 3" \
+    "$mpirun" -n 3 "$python" "$program" replicas
 "$python" "$program" torch >"$work/out" 2>"$work/err"
-if [ $? = 77 ]; then echo "skip: the captured module, no PyTorch"; else check "a captured module" same torch 2; fi
+if [ $? = 77 ]; then echo "skip: the captured module, no PyTorch"; else
+    check "a captured module" same torch 2
+    check "replicas of a captured module" same copies 2
+fi
 check "an exception ends all" says "PeerError: rank 1: RuntimeError: no more data" \
     "$mpirun" -n 2 "$python" "$program" fail
 check "ranks=1: each alone" alone
