@@ -15,8 +15,8 @@
 CGP_MUST_CHECK cgp_status cli_json_parse(const char *path, const char *text, size_t length,
                                          json_t **out);
 
-/* Read a regular file of at most `max` bytes; does not block on a pipe. Fails with CGP_EIO,
- * CGP_EFORMAT. */
+/* Read a regular file of at most `max` bytes. A file that is not regular, such as a pipe, is
+ * rejected without blocking. Fails with CGP_EIO, CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_json_read(const char *path, size_t max, json_t **out);
 
 /* Like cli_json_read(), for an open file. Closes the file. */

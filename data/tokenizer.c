@@ -233,8 +233,8 @@ static cgp_status encode_words(cgp_tokenizer *t, const uint8_t *text, int64_t si
     return CGP_OK;
 }
 
-/* Encode a text that may have added tokens. First find the tokens that are not normalized. Then
- * normalize the text between them, and find the normalized tokens there. */
+/* Encode a text that may contain added tokens. First find the added tokens with normalized = false.
+ * Then normalize the text between them, and find the added tokens with normalized = true there. */
 static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t size, bool normalized,
                               cgp_token_list *tokens) {
     const cgp__tokenizer_parts *p = &t->parts;

@@ -15,8 +15,9 @@ typedef struct cli_run_options cli_run_options;
  * record stays borrowed. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *options, const json_t *record);
 
-/* Take from a run file every option that the command has and that is not given, except --model. The
- * options taken then count as given. Takes ownership of the memory of `file`. */
+/* Copy options from a run file. Skip --model, options that the command lacks, options already
+ * given, and options that the given ones make meaningless (cli_option_dropped()). The copied
+ * options then count as given. Takes ownership of the memory of `file`. */
 void cli_run_options_add(cli_run_options *options, cli_run_options *file);
 
 /* Read a run's options, without filling in defaults. An option counts as given if its value can be

@@ -211,7 +211,8 @@ static cgp_status resolve_compare(const cli_run_options *options) {
 
 /* --- all --- */
 
-/* For --replicas auto: use all processes, one for each of `devices` devices of a replica. */
+/* For --replicas auto: use all processes. Each replica takes `devices` processes, one per
+ * device. */
 static cgp_status find_replicas(cli_run_options *options, int64_t devices) {
     if (options->replicas != CLI_AUTO) return CGP_OK;
     if (options->command != CLI_TRAIN)

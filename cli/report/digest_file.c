@@ -85,8 +85,8 @@ static cgp_status read_header(cli_digest_file *file) {
     return status;
 }
 
-/* Tell whether a part is known. cgpipe compare counts the tensors of each part, so the number of
- * different parts must be bounded. */
+/* Tell whether a part is known. The command `cgpipe compare` counts the tensors of each part, so
+ * the number of distinct parts must be bounded. */
 static bool is_part(const char *part) {
     static const char *const parts[] = {"gradient", "parameter",  "state",     "momentum",
                                         "exp_avg",  "exp_avg_sq", "square_avg"};

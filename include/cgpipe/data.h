@@ -311,21 +311,22 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
                                                 int64_t count, void *inputs, void *targets);
 
 /**
- * Write the SHA-256 of everything that determines the samples. If a resumed run finds another
- * identity, its data are different.
+ * Write the identity of a data set: the SHA-256 of everything that determines the samples. If the
+ * identity differs on resume, the data are different.
  *
  * The hash covers the kind of data set, vocabulary, T, seed, the number of samples of each split
  * and the validation fraction. It also covers whether validation has separate files; with separate
  * files, the fraction counts as 0. In addition, it covers:
  *
- * - Text and tokens: the size and contents of each file, in order. For a token file the contents
- *   are the first and the last 64 KiB at opening. Names do not matter, so moved files are the same
- *   data.
+ * - Text and tokens: the size and contents of each file, in order. For a token file, the contents
+ *   are the first and last 64 KiB, read when the file is opened. Names do not matter, so moved
+ *   files are the same data.
  * - Images: classes, shapes, options and contents.
  * - Image folder: the sizes of its files, and their names relative to the directory.
  * - Custom data set: its name, types, shapes and cgp_data_source.identity.
  *
- * @param[out] hex  64 lower-case digits and a 0. The caller's memory; undefined after a failure.
+ * @param[out] hex  64 lower-case hex digits and a terminating NUL. The caller's memory; undefined
+ *                  after a failure.
  *
  * @retval CGP_EIO     A file of an image folder is missing.
  * @retval CGP_ENOMEM

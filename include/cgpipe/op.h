@@ -59,8 +59,8 @@ typedef enum cgp_rotary_scaling {
 } cgp_rotary_scaling;
 
 /** An elementwise function of x with constants `a` and `b`. A function ignores a constant that its
- *  formula does not name. Limits, and the threshold of SOFTPLUS, may be infinite or beyond the
- *  range of f32, where they count as infinite; all other constants must be finite as f32.
+ *  formula does not name. Limits and the threshold of SOFTPLUS may be infinite; values beyond the
+ *  range of f32 count as infinite. All other constants must be finite in f32.
  *  cgpipe/ext/ops/function.h has the formulas and the gradients. */
 typedef enum cgp_function {
     CGP_FUNCTION_HARDTANH, /**< x clamped to [a, b]; no gradient at the limits. */

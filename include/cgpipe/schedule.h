@@ -263,10 +263,10 @@ typedef enum cgp_csv {
  * Read a schedule from CSV. It has one row per device and one cell per action, such as `2F0` or
  * `(0F7;7B3)OVERLAP_F_B`. In a blank cell, the device is idle.
  *
- * Both dialects are read. A text with a transfer is lowered as a chain; transfers between stages of
- * one device, which PyTorch omits, are inserted. Any other text has compute actions only. UNSHARD,
- * RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD, WAIT_SEND_F and WAIT_SEND_B are skipped. Call
- * cgp_schedule_check() to check the rules.
+ * Both dialects are read. If the text has transfers, they are used, and the stages form a chain.
+ * Transfers between stages of one device, which PyTorch omits, are then inserted. A text without
+ * transfers has compute actions only. UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD, WAIT_SEND_F
+ * and WAIT_SEND_B are skipped. Call cgp_schedule_check() to check the rules.
  *
  * A text that has BW, or B and W of one (stage, micro-batch), uses PyTorch's older letters: its B
  * is I, and its BW is B. PyTorch's Schedule1F1B numbers forwards from 1, but only on the last

@@ -227,8 +227,9 @@ class Functional(unittest.TestCase):
         torch.manual_seed(3)
 
     def graphs(self, module, shape):
-        """Return whether a capture rewrote the program itself, and two graphs: from that capture,
-        and from a capture by PyTorch's functionalization."""
+        """Return (rewritten, [own, expected]). ``rewritten`` tells whether a capture rewrote the
+        program itself. ``own`` is the result of this capture: the graph, cuts, places, states and
+        so on. ``expected`` is the result of a capture by PyTorch's functionalization."""
         own = functional.rewrite
         x = shape if isinstance(shape, torch.Tensor) else torch.randn(shape)
         found = []

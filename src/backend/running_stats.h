@@ -22,10 +22,11 @@
 
 #include <cgpipe/ext/backend.h>
 
-/* Return the bytes of the accumulator, an array of doubles. The array holds the number of rows and
- * the number of micro-batches collected, then the mean of each channel, then the next variance of
- * each channel. If deferred, it holds sums of squared differences from the mean instead of
- * variances. */
+/* Return the size of the accumulator in bytes. The accumulator is an array of doubles. It holds the
+ * number of rows and the number of micro-batches collected, then each channel's updated running
+ * mean, then each channel's updated running variance. With deferred batch norms, it instead holds
+ * each channel's mean over all rows collected, then each channel's sum of squared differences from
+ * this mean. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
 /* Return the bytes of an entry of the log: the number of rows in double, the mean of each channel,

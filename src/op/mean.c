@@ -2,8 +2,8 @@
 /* mean.c -- takes the mean over one dim and removes it: [A, D, B] -> [A, B], where A and B are any
  * dims; [D] -> [1] if there is no other dim. Backward needs nothing from forward.
  *
- * The op runs the kernels of AVERAGE_POOL. For them, x is an image with A D rows of one pixel and B
- * channels, and a window has D rows. If B is 1, the image has A rows of D pixels and one channel,
+ * The op runs the kernels of AVERAGE_POOL. For them, x is an image with A * D rows of one pixel and
+ * B channels, and a window has D rows. If B is 1, the image has A rows of D pixels and one channel,
  * and a window has one row. */
 #include "op/rules.h"
 

@@ -289,8 +289,8 @@ static void step_back(const v_search *v, int device, int *at, int *j) {
     *j = best.last;
 }
 
-/* Set *at and *j to the ends before the last device adds its layers. If several pairs of ends are
- * possible, choose the pair with the most even costs left and right. */
+/* Set left end *at and right end *j such that the last device takes the layers *at .. *j - 1. If
+ * several pairs of ends are possible, choose the pair with the most even costs left and right. */
 static void last_ends(const v_search *v, int *at, int *j) {
     const int done = v->row->devices - 1;
     *at = *j = -1;

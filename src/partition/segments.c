@@ -21,8 +21,8 @@ enum { MOST_BOUNDS = 32 };
 typedef struct state {
     int64_t bytes;
     double time;
-    /* index of the previous state, and index of the segment after it; -1: no segment, since the
-     * step is kept */
+    /* before: index of the previous state; -1: there is none. segment: index of the segment between
+     * the previous state and this state; -1: a kept step is between them. */
     int before, segment;
 } state;
 

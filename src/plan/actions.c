@@ -308,8 +308,8 @@ static cgp_status bound_forward_stages(cgp_plan *plan, const cgp_schedule_costs 
     return CGP_OK;
 }
 
-/* Simulate the step with FLOPs as costs. Give each edge enough buffers that no sender blocks, and
- * at least 2, which excludes a deadlock. */
+/* Simulate the step with FLOPs as costs. Give each edge so many buffers that no sender blocks, but
+ * at least 2. Where no sender blocks, there is no deadlock. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
     const size_t n = (size_t)plan->placement.n_stages;
     const cgp_schedule_costs given = {.forward = costs,

@@ -70,7 +70,8 @@ int cgp__plan_piece(const cgp_plan *plan, int edge, int k);
  * smaller. */
 int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge);
 
-/* Return a device's link of level 1 to other replicas; its links of higher levels follow. */
+/* Return the index of a device's link of level 1 to other replicas. The device's links of higher
+ * levels have the next indices. */
 int cgp__plan_exchange(const cgp_plan *plan, int device);
 
 /* Replicas add a device's gradients piece by piece. Return the size of a piece in bytes. */

@@ -72,8 +72,8 @@ cgp_status cgp__search_balances(cgp__plan_search *search, const cgp_plan_options
 cgp_status cgp__search_from(cgp__plan_search *search, const cgp_plan_options *options, bool widely,
                             cgp_search_choice *choice, bool *fits);
 
-/* Set `least` to the plan whose fullest device is smallest. The bytes of `least` are the least
- * limit: a search finds a plan with this limit, but finds none with a limit one byte smaller. */
+/* Set `least` to the plan whose fullest device needs the fewest bytes. `least.bytes` is the minimum
+ * feasible limit: with this limit a search finds a plan, with one byte less it finds none. */
 cgp_status cgp__search_least(cgp__plan_search *search);
 
 /* Try all combinations that the search options allow; keep the best choices. */

@@ -118,7 +118,8 @@ cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
 
 /* --- registry.c --- */
 
-/* Return true if the schedule of this name is generated for the costs of its stages. */
+/* Return true if the generator of the schedule of this name takes the costs of the stages into
+ * account. */
 bool cgp__schedule_needs_costs(const char *name);
 
 /* Set the least and the largest value of the option in_flight that a schedule accepts on n devices.

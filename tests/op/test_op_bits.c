@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_bits.c -- GEMMs are chains of FMAs over documented blocks of k. Therefore f32 results of
- * LINEAR, CONV2D, MATMUL and CONV_TRANSPOSE2D are bit-identical on several devices. These use the
- * cpu backend with wide vectors, the cpu backend with narrow vectors, and the backend that
- * CGP_TEST_BACKEND names. Convolutions with groups or dilations are not compared with that backend,
- * because it adds in another order. */
+ * LINEAR, CONV2D, MATMUL and CONV_TRANSPOSE2D are bit-identical on three devices: cpu with wide
+ * vectors, cpu with narrow vectors, and the backend named by CGP_TEST_BACKEND. A run compares cpu
+ * with narrow vectors to that backend or, if none is named, to cpu with wide vectors. Convolutions
+ * with groups or dilations are not compared with that backend, because it adds in another order. */
 #include "harness.h"
 
 static uint64_t seed;

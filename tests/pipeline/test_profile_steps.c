@@ -148,7 +148,7 @@ TEST_CASE(failures_leave_the_costs_as_they_were) {
     cgp_model_destroy(model);
 }
 
-/* Both micro-batch sizes are measured in whole steps, while another device runs too. */
+/* For both micro-batch sizes, time complete training steps while another device is also running. */
 TEST_CASE(every_size_has_times) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);

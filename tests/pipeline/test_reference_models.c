@@ -122,8 +122,9 @@ static double gradients_differ(cgp_pipeline *pipeline, const cgp_model *model,
     return worst;
 }
 
-/* Return the largest difference of running means and variances. The counters of batches must equal
- * the number of micro-batches, or 1 with deferred batch norms. */
+/* Return the largest difference of a running mean or a running variance from the reference file.
+ * The counters of batches must equal the number of micro-batches, or 1 with deferred batch
+ * norms. */
 static double statistics_differ(cgp_pipeline *pipeline, const cgp_model *model,
                                 const json_t *reported, int batches) {
     const double largest = largest_norm(reported);

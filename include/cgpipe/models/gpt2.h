@@ -44,7 +44,7 @@ typedef struct cgp_gpt2_options {
     bool loss; /**< True: the model has an input "targets" [T] i32 and a cross-entropy loss (ignore
                 *  -100). [true] */
     cgp_gpt2_gelu gelu; /**< Form of GELU [CGP_GPT2_GELU_ERF] */
-    double eps;         /**< eps of the norms, at most 1. 0: 1e-5 [0] */
+    double eps;         /**< eps of the norms, at most 1; 0 means 1e-5. [0] */
     int64_t inner;      /**< Hidden width of a block's MLP. 0: 4 C [0] */
     int64_t residuals;  /**< Blocks per group of attention residuals. 0: plain sums [0] */
     bool generation;    /**< True: a model for generation, with a cache of T keys and values; see

@@ -151,8 +151,8 @@ class Captured:
                                     "expected: it gets no gradient (detach it)")
 
     def trained_target(self, trained: Set[str]) -> Optional[str]:
-        """Return a parameter among ``trained`` on which a loss's target depends, or None if there
-        is no such parameter."""
+        """If a loss's target depends on a parameter in ``trained``, return the name of this
+        parameter, else None."""
         _, parameters, of_regions = self._targets()
         names = [self.parameters[i].name for i in sorted(parameters | of_regions)]
         return next((name for name in names if name in trained), None)

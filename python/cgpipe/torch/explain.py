@@ -270,7 +270,8 @@ def explain(module: nn.Module, example_inputs: Any,
 
 
 def _rows(entries: Sequence[Entry]) -> List[Tuple[str, ...]]:
-    """Return a row for each kind of op in modules that are alike."""
+    """Return one row for each kind of op in modules that are alike. Modules are alike if their
+    entries for the op differ only in the path and the number of calls."""
     groups: Dict[Tuple[str, ...], List[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.runs, entry.path, entry.kind, entry.op, entry.reason),

@@ -108,8 +108,8 @@ def _total(x: Any) -> Optional[Any]:
 
 
 def quotient(t: Translator, a: Loss, b: Union[Loss, Samples, Outside]) -> Loss:
-    """Return a loss divided by ``b``. ``b`` is the number of samples, the sum of an input, or the
-    sum of integers that follow from inputs."""
+    """Return a loss divided by ``b``. ``b`` is the number of samples, the sum of an input, or a
+    sum of integers computed from inputs."""
     if isinstance(b, Samples):
         (batch, number), = shape_of([t.node.args[1].meta["val"]])
         need(batch, "a sum of losses divided by the number of samples")

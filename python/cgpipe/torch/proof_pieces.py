@@ -6,7 +6,7 @@
 
 A value at a cut is an output of the piece that makes it, and an input of the pieces that read it.
 So a piece gets PyTorch's own values and gradients, and rounding does not grow from piece to piece.
-Two nodes are in the same piece if they share a value that is not at a cut, or a running statistic.
+Two nodes are in the same piece if they share a running statistic or a value that is not at a cut.
 Pieces run one after the other, so they need only the memory of the largest piece."""
 
 from __future__ import annotations

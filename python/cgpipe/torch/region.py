@@ -365,8 +365,8 @@ class Region:
         return self._large
 
     def _keep(self, key: Any, found: _Run, again: bool) -> None:
-        """Keep a forward for its backward. If forwards are recomputed, keep only the last forward
-        and recomputed forwards."""
+        """Save the record of a forward for its backward. With recomputation, save only two kinds:
+        the last forward, and forwards that are recomputations (``again``)."""
         if self.regions.keep is None:
             return
         if not self.regions.keep and not again:

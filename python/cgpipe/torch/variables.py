@@ -96,8 +96,9 @@ def _arguments(value: Any) -> Iterator[Variable]:
 
 
 def _argument_paths(function: Any, key: Any) -> List[Tuple[str, ...]]:
-    """Return the chains of attributes of an argument that a function reads. ``key`` is the position
-    or the name of the argument. The first chain is empty: it stands for the argument itself."""
+    """Return the attribute chains that a function reads from one of its arguments. ``key`` is the
+    position or the name of the argument. The first chain is empty: it stands for the argument
+    itself."""
     paths: List[Tuple[str, ...]] = [()]
     if not isinstance(function, types.FunctionType):
         return paths

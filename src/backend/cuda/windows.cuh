@@ -58,8 +58,8 @@ template <class T> struct windows {
     bool vectors;
 
     typedef T element;
-    /* The pixel at the window's upper left corner, which may be outside of the image: its position,
-     * and the offset of its elements. */
+    /* Position and element offset of the pixel at the window's upper left corner. The pixel may be
+     * outside the image. */
     struct row_place {
         int row, column;
         int64_t at;

@@ -2,9 +2,9 @@
 /* differences.c -- checks the gradients of a custom op against central difference quotients of its
  * forward, with one step of Richardson extrapolation.
  *
- *     f = sum of dy y in double; for a loss, loss_scale times the loss's sum
- *     D(h) = (f(x + h) - f(x - h)) / 2 h
- *     R(h) = (4 D(h / 2) - D(h)) / 3     error: h^4, and the rounding of y / h
+ *     f = sum of dy * y, in double; for a loss, loss_scale times the loss's sum
+ *     D(h) = (f(x + h) - f(x - h)) / (2 * h)
+ *     R(h) = (4 * D(h / 2) - D(h)) / 3     error: O(h^4) + (rounding error of y) / h
  *
  * A kink near x needs a small h, so two smaller values of h are also tried. */
 #include "op/custom/trial.h"

@@ -43,7 +43,7 @@ typedef struct cgp__trial_slot {
 
 typedef struct cgp__trial {
     const cgp_op *op;
-    /* The use of the op. It borrows the attributes. */
+    /* The tried use of the op. Its attributes are borrowed. */
     cgp_op_node node;
     cgp_op_check_options options;
     cgp__trial_slot slots[TRIAL_SLOTS];

@@ -63,8 +63,8 @@ int64_t cgp__ended_here(const cgp__executor *executor);
  * action list. */
 const cgp__bound_action *cgp__action_at(const cgp__executor *executor, int device, int64_t written);
 
-/* Return the node whose kernel the view's action currently runs; NULL: no kernel runs, or the node
- * is not known. */
+/* Return the node whose kernel is currently running in the view's action; NULL if no kernel is
+ * running or the node is unknown. */
 const cgp__node *cgp__view_node(const cgp__view *view);
 
 /* Return the stage at the other end of a transfer. */

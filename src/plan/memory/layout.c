@@ -238,8 +238,8 @@ typedef struct intervals {
 typedef struct attempt {
     cgp__live_range *ranges, **order;
     int n;
-    stack below, hung; /* two stacks of saved ranges: values of forward, and gradients that I leaves
-                        * for W */
+    stack below, hung; /* two stacks of saved ranges: values of forward, and gradients that action I
+                        * saves for action W */
     int64_t slot_bytes, gradient_bytes;
     lifetimes placed;
     intervals slot, work;

@@ -103,7 +103,7 @@ static void check_clean(void) {
     closedir(list);
 }
 
-/* Links in the input may lead to the directory thesis/. Check that it is unchanged. */
+/* Links in the input may point into the directory thesis/. Check that thesis/work is unchanged. */
 static void check_foreign(void) {
     char text[8] = "";
     const int fd = open(fuzz_path("thesis/work"), O_RDONLY);

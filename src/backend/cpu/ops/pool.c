@@ -108,7 +108,8 @@ static int64_t max_rows(const cgp_op_windows *g) {
     return cgp__min((rows + stride - 1) / stride * stride, g->height);
 }
 
-/* Return the number of floats for the argmax of all windows that contain a row of a block. */
+/* Return the size, in floats, of the argmax buffer: it covers every window that overlaps the rows
+ * of a block. */
 static int64_t argmax_floats(const cgp_op_windows *g) {
     const int64_t windows = (max_rows(g) + g->kernel_height - 2) / g->stride_height + 1;
     return cgp__cpu_padded(cgp__min(windows, g->out_height) * g->out_width * g->in) +
