@@ -260,6 +260,7 @@ static cgp_status search(budget *b, const cgp_plan_options *options, bool all) {
             CGP_TRY(try_mode(b, options, (cgp_recompute)mode));
     }
     if (!options->balance && keep_balance(b, b->best)) CGP_TRY(try_base(b, CGP_RECOMPUTE_NEVER));
+    if (options->table && cgp__has_kind(options->table, CGP_ACTION_R)) return CGP_OK;
     if (!fits(b->best)) CGP_TRY(try_base(b, CGP_RECOMPUTE_EXCEPT_LAST));
     return fits(b->best) ? CGP_OK : try_base(b, CGP_RECOMPUTE_ALWAYS);
 }

@@ -70,7 +70,7 @@ static cgp_status check_trainable(const cgp_model *model) {
 }
 
 /* Check that replicas can run the model. Replicas support neither inference, nor an external loss,
- * nor running statistics. */
+ * nor custom ops with an accumulator. */
 static cgp_status check_replicas(const cgp_plan_options *o, const cgp_model *model) {
     CGP_TRY(cgp__replicas_check(o->replicas, o->gradient_groups));
     if (o->replicas == 1) return CGP_OK;

@@ -171,6 +171,12 @@ static cgp_status complete(cgp__plan_search *s, const cgp_plan_options *o,
     return status;
 }
 
+/* Return whether a schedule can have a recomputation mode. A table that has R takes no other. */
+static bool takes_mode(const cgp_plan_options *o, cgp_recompute mode) {
+    return mode == CGP_RECOMPUTE_NEVER || mode == CGP_RECOMPUTE_BUDGET || !o->table ||
+           !cgp__has_kind(o->table, CGP_ACTION_R);
+}
+
 /* Try the recomputation modes of a schedule, then the same modes in bf16; keep the best plan that
  * fits. */
 static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search_result *out) {
@@ -183,7 +189,8 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
     s->work = WORK / cgp__max(s->schedules, 1);
     for (int k = 0; k < n && !s->counting; k++) {
         const cgp_recompute mode = modes[k % MODES];
-        bool dominated = !s->options->recomputes && mode != s->given.recompute;
+        bool dominated = (!s->options->recomputes && mode != s->given.recompute) ||
+                         (s->options->recomputes && !takes_mode(o, mode));
         cgp_search_choice choice = {0};
         for (int i = 0; i < k; i++)
             dominated =
@@ -323,6 +330,8 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
             o->struct_size, sizeof *o);
     if (given->replicas != 1)
         return cgp_fail(CGP_EINVAL, "search: expected 1 replica, got %d", given->replicas);
+    if (given->chunks < 1)
+        return cgp_fail(CGP_EINVAL, "chunks: expected 1 or more, got %d", given->chunks);
     if (o->most < 1)
         return cgp_fail(CGP_EINVAL, "search: most: expected 1 or more, got %d", o->most);
     if (!o->balances && (o->schedules || o->virtual_stages) && !given->table && given->balance)
@@ -431,9 +440,9 @@ cgp_status cgp_plan_search(const cgp_model *model, const cgp_plan_options *optio
                           .slowest = INFINITY,
                           .to_beat = INFINITY,
                           .result = out};
+    *out = (cgp_search_result){0};
     CGP_TRY(check(s.options, options));
     s.alone = s.options->recomputes;
-    *out = (cgp_search_result){0};
     const cgp_status status = search(&s, options, out);
     out->plans = s.plans;
     if (status == CGP_ELIMIT)

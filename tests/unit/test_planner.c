@@ -457,3 +457,44 @@ TEST_CASE(fixed_options_stay) {
     assert_message("batch: expected 1");
     cgp_model_destroy(model);
 }
+
+/* A table that recomputes is searched without the modes that would add recomputation. */
+TEST_CASE(a_table_that_recomputes_is_searched) {
+    uint64_t state = 5;
+    cgp_model *model = random_model(&state, 6);
+    cgp_schedule *table = NULL;
+    cgp_search_options search = cgp_search_options_default();
+    cgp_search_result found = {0};
+    cgp_plan *plan = NULL;
+    int64_t bytes;
+    assert_ok(cgp_schedule_create(&table, "gpipe", 2, 2, NULL));
+    assert_ok(cgp_schedule_recompute(table, CGP_RECOMPUTE_ALWAYS));
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    o.batch = o.chunks = 2;
+    o.table = table;
+    assert_true(plan_makespan(model, &o, &bytes) > 0);
+    search.balances = search.recomputes = true;
+    for (o.memory_limit = bytes; o.memory_limit > bytes / 4; o.memory_limit -= 64) {
+        const cgp_status status = cgp_plan_search(model, &o, &search, &found);
+        assert_true(status == CGP_OK || status == CGP_ELIMIT);
+        cgp_search_result_release(&found);
+    }
+    o.recompute = CGP_RECOMPUTE_BUDGET;
+    o.memory_limit = 64;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_ELIMIT);
+    cgp_schedule_destroy(table);
+    cgp_model_destroy(model);
+}
+
+TEST_CASE(a_search_without_micro_batches_is_refused) {
+    uint64_t state = 5;
+    cgp_model *model = random_model(&state, 3);
+    cgp_search_result found; /* set by a refusal, too */
+    cgp_plan_options o = cgp_plan_options_default();
+    o.chunks = 0;
+    assert_status(cgp_plan_search(model, &o, NULL, &found), CGP_EINVAL);
+    assert_message("chunks: expected 1 or more, got 0");
+    cgp_search_result_release(&found);
+    cgp_model_destroy(model);
+}
