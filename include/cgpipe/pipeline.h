@@ -478,7 +478,8 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
  * Stop a run in which no action ends for `seconds`. The run fails with CGP_EDEVICE. The message
  * names the hanging action, and cgp_pipeline_report() returns the details. A device's update, its
  * sum of tied gradients, its commit of states, and its check for finite numbers each count as one
- * action. Time in which the whole process was stopped does not count.
+ * action. With replicas, each part of the gradients that arrives counts as one action too. Time in
+ * which the whole process was stopped does not count.
  *
  * With several ranks there is one limit for all: no rank gives up while actions still end on any
  * rank. The rank whose worker hangs fails first; the calls of the other ranks end with CGP_EPEER

@@ -103,6 +103,13 @@ check "resumed: the weights of a run that was not stopped" [ "$(hash_of "$work/o
 check "resumed: the groups stay" [ "$(groups_of "$work/resumed")" = "[2,4]" ]
 check "one replica writes the checkpoint" [ "$(ls "$work/resumed/latest" | tr '\n' ' ')" = "checkpoint.json checkpoint.sha256 optimizer.safetensors weights.safetensors " ]
 
+# --- an exchange may take longer than the time limit of an action ---
+
+# shellcheck disable=SC2086 # split into words
+CGP_PIECE_BYTES=4096 CGP_MPI_DELAY=0.02 run_ranks 2 "$cgpipe" train $gpt2 --steps 1 --gradient-groups 4 --replicas 2 --timeout 1 --json "$work/slow.json" --run "$work/slow" >"$work/out" 2>"$work/err"
+check "a slow exchange is no hang" [ $? = 0 ]
+check "a slow exchange is longer than the limit" jq -e '.step_seconds > 1' "$work/slow.json"
+
 # --- killed while gradients are added: small pieces over a slow network take most of a step ---
 
 # shellcheck disable=SC2086 # split into words
@@ -149,7 +156,8 @@ refused() { # RANKS LINE OPTION...
     refused 3 "--replicas 2: expected a multiple of 2 processes over MPI, got 3 (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas 2 --steps 1 --run "$work/none"
     refused 3 "replicas: expected a power of two, got 3 (2 and 4 are the nearest)" train $gpt2 --replicas 3 --steps 1 --run "$work/none"
     refused 2 "replicas: expected at most the 1 gradient groups, got 2 (2 or more groups, or 1 replicas)" train $gpt2 --replicas 2 --gradient-groups 1 --steps 1 --run "$work/none"
-    refused 3 "--replicas auto: expected a multiple of 2 processes, one for each stage, got 3 (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas auto --stages 2 --steps 1 --run "$work/none"
+    refused 3 "--replicas auto: expected 2 processes for each replica, and a power of two of replicas, got 3 processes (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas auto --stages 2 --steps 1 --run "$work/none"
+    refused 3 "--replicas auto: expected 1 process for each replica, and a power of two of replicas, at most the 2 gradient groups, got 3 processes (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas auto --gradient-groups 2 --steps 1 --run "$work/none"
     refused 1 "--replicas auto: expected a number (cgpipe train alone runs replicas in its processes)" plan gpt2 --replicas auto
     refused 1 '--replicas 0: expected a whole number >= 1, or auto, got "0"' plan gpt2 --replicas 0
     refused 2 "--trace: cannot be with --replicas (leave out one)" train $gpt2 --replicas 2 --trace "$work/t.svg" --steps 1 --run "$work/none"

@@ -16,6 +16,7 @@
 #include "pipeline/run/measured.h"
 #include "pipeline/run/ranks.h"
 #include "pipeline/run/views.h"
+#include "pipeline/run/worker.h"
 #include "pipeline/team/team.h"
 #include "plan/memory/devices.h"
 #include "schedule/kinds.h"
@@ -35,12 +36,14 @@
 #define WAITS_LATE_NS 500000000
 #define OTHERS_LATE_NS 400000000
 
-/* Return the end time of the last action on this rank. */
+/* Return the end time of the last action on this rank. The arrival of a part of an exchange between
+ * replicas counts as an end, so that an exchange may take longer than the time limit. */
 static int64_t last_end_here(const cgp__executor *executor) {
     int64_t last = executor->team->last_end_ns;
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
         const int64_t written = cgp__trace_written(&executor->measured[d].trace);
         last = cgp__max(last, cgp__last_end(executor, d, written));
+        last = cgp__max(last, atomic_load(&executor->workers[d].progress.part_ns));
     }
     return last;
 }
@@ -50,7 +53,8 @@ static int64_t last_end_here(const cgp__executor *executor) {
 static bool all_wait(const cgp__executor *executor) {
     for (int d = executor->ranks->first; d < executor->ranks->end; d++) {
         const cgp__view v = cgp__view_of(executor, d);
-        if (v.busy && !v.waits) return false;
+        if (v.busy && !v.waits && !atomic_load(&executor->workers[d].progress.exchanges))
+            return false;
     }
     return true;
 }

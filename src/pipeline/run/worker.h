@@ -21,6 +21,10 @@ typedef struct cgp__progress {
     atomic_int call;       /* index of the last call enqueued, in the running program */
     _Atomic int64_t begun; /* number of actions of the current list enqueued so far */
     atomic_bool syncs;     /* set while the thread waits for an event of another backend's device */
+    /* exchanges: the thread waits for a buffer or a part of an exchange between replicas. part_ns:
+     * the time at which the last part arrived. */
+    atomic_bool exchanges;
+    _Atomic int64_t part_ns;
 } cgp__progress;
 
 /* The number of changes of the parameters on a device. Written by the worker, and by the caller's

@@ -69,8 +69,10 @@ static cgp_status send_part(const piece *p, int level, range part) {
     cgp__end *end = &worker->executor->ends[2 * l];
     cgp_link_message message;
     if (part.begin == part.end) return CGP_OK;
-    if (!end->transport->links.acquire(end->link, INT64_MAX, &message))
-        return cgp__wait_status(worker, end);
+    atomic_store(&worker->progress.exchanges, true);
+    const bool acquired = end->transport->links.acquire(end->link, INT64_MAX, &message);
+    atomic_store(&worker->progress.exchanges, false);
+    if (!acquired) return cgp__wait_status(worker, end);
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[l];
     const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
@@ -95,8 +97,11 @@ static cgp_status receive_part(const piece *p, int level, range part, bool add) 
     if (bytes == 0) return CGP_OK;
     const cgp__link_plan *link = &cgp__plan_links(worker->plan)->list[l];
     const int number = (int)(end->pieces++ % link->capacity);
-    if (!end->transport->links.take(end->link, number, INT64_MAX, &message))
-        return cgp__wait_status(worker, end);
+    atomic_store(&worker->progress.exchanges, true);
+    const bool taken = end->transport->links.take(end->link, number, INT64_MAX, &message);
+    atomic_store(&worker->progress.exchanges, false);
+    if (!taken) return cgp__wait_status(worker, end);
+    atomic_store(&worker->progress.part_ns, cgp__now_ns());
     if (cgp__is_stopped(worker)) return CGP_OK;
     const cgp_place from = {link->receives_in_host ? NULL : worker->device, message.buffer};
     CGP_TRY(cgp__piece_drain(worker, (float *)(void *)(p->at + part.begin), from, bytes / 4, add));
