@@ -219,12 +219,19 @@ static cgp_status find_replicas(cli_run_options *options, int64_t devices) {
         return cgp_fail(CGP_EINVAL, "--replicas auto: expected a number (cgpipe train alone runs "
                                     "replicas in its processes)");
     const int64_t n = is(options->transport, "inproc") ? 1 : cli_ranks_launched();
-    options->replicas = n > devices ? n / devices : 1;
-    if (n <= devices || n % devices == 0) return CGP_OK;
+    const int64_t groups = options->gradient_groups > 0 ? options->gradient_groups : INT_MAX;
+    options->replicas = 1;
+    while (2 * options->replicas <= groups && 2 * options->replicas * devices <= n)
+        options->replicas *= 2;
+    if (n <= devices || options->replicas * devices == n) return CGP_OK;
+    char limit[64] = "";
+    if (groups < INT_MAX)
+        snprintf(limit, sizeof limit, ", at most the %lld gradient groups", (long long)groups);
     return cgp_fail(CGP_EINVAL,
-                    "--replicas auto: expected a multiple of %lld processes, one for each stage, "
-                    "got %lld (mpirun -n %lld cgpipe train ...)",
-                    (long long)devices, (long long)n, (long long)(options->replicas * devices));
+                    "--replicas auto: expected %lld process%s for each replica, and a power of two "
+                    "of replicas%s, got %lld processes (mpirun -n %lld cgpipe train ...)",
+                    (long long)devices, devices > 1 ? "es" : "", limit, (long long)n,
+                    (long long)(options->replicas * devices));
 }
 
 /* Take the numbers of devices and micro-batches from a schedule file. If there are R replicas, the
