@@ -16,6 +16,7 @@
 #include "partition/partition.h"
 #include "plan/owners.h"
 #include "plan/precision.h"
+#include "plan/setup.h"
 
 static void free_times(cgp_pipeline *pipeline) {
     for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++) {
@@ -59,8 +60,10 @@ static bool has_run(const cgp_pipeline *pipeline) {
 cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const size_t cells = (size_t)pipeline->model->n_nodes * CGP_OP_DIRECTIONS;
+    /* the last replica is never empty */
+    const int base = pipeline->setup->ranks * (pipeline->setup->replicas - 1);
     for (int d = 0; d < cgp_plan_devices(plan) && pipeline->measured[d].node_times; d++)
-        CGP_TRY(cgp__ranks_broadcast(pipeline->ranks, cgp_plan_device_at(plan, d)->rank,
+        CGP_TRY(cgp__ranks_broadcast(pipeline->ranks, base + cgp_plan_device_at(plan, d)->rank,
                                      pipeline->measured[d].node_times,
                                      cells * sizeof(cgp__node_time)));
     if (has_run(pipeline)) return CGP_OK;

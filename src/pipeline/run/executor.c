@@ -138,6 +138,13 @@ static void fill_rows(cgp__executor *executor, const cgp__run_context *context) 
     }
 }
 
+void cgp__executor_skip(cgp__executor *executor) {
+    pthread_mutex_lock(&executor->team->lock);
+    for (int d = 0; d < cgp_plan_devices(executor->plan); d++)
+        executor->measured[d].trace_start = cgp__trace_written(&executor->measured[d].trace);
+    pthread_mutex_unlock(&executor->team->lock);
+}
+
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context) {
     fill_rows(executor, context);
     pthread_mutex_lock(&executor->team->lock); /* take the lock, because another thread may read

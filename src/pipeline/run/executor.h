@@ -89,6 +89,9 @@ void cgp__executor_deinit(cgp__executor *executor);
 /* Run the action lists of all workers, as a job. */
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context);
 
+/* Record a run of no actions. So the times of the last run are unknown. */
+void cgp__executor_skip(cgp__executor *executor);
+
 /* Return the loss sums of a run's micro-batches. */
 double *cgp__executor_losses(const cgp__executor *executor, const cgp__run *run);
 

@@ -107,6 +107,7 @@ static cgp_status share_losses(const cgp_pipeline *pipeline, const cgp__minibatc
 static cgp_status run_lists(const cgp_pipeline *pipeline, const cgp__run_context *context) {
     cgp__executor *executor = pipeline->executor;
     if (context->run->minibatch.chunks > 0) return cgp__executor_run(executor, context);
+    cgp__executor_skip(executor);
     return cgp__executor_exchanged(executor, cgp__ranks_agree(pipeline->ranks, CGP_OK));
 }
 
