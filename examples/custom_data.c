@@ -18,8 +18,7 @@ enum { ARMS = 3, HIDDEN = 32, BATCH = 50, POINTS = 3000, UNSEEN = 300, PASSES = 
 
 /* Make point number `index`. The number determines arm, distance and noise. Validation has its own
  * points. In each pass, `position` moves a training point a little along its arm, so no two passes
- * see the same points. Two threads call this function concurrently, so it must not write shared
- * data. */
+ * see the same points. Two threads call this function concurrently: it writes no shared data. */
 static cgp_status make_point(void *context, cgp_split split, int64_t index, int64_t position,
                              void *input, void *target) {
     const double *turns = context;
@@ -63,9 +62,8 @@ static cgp_value first(cgp_model *model, cgp_value x) {
     return x;
 }
 
-/* Pop the value. It goes directly from the stage of its stash to the stage of its pop, past the
- * stages between them. cgp_model_finish() refuses a name that is stashed but not popped, or popped
- * but not stashed. */
+/* Pop the value. It passes the stages between stash and pop. cgp_model_finish() refuses a name that
+ * is stashed but not popped, or popped but not stashed. */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");
     return linear(model, cgp_add(model, x, cgp_model_pop(model, NULL, "coarse")), "out", ARMS);
