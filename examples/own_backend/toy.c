@@ -3,9 +3,8 @@
  * relu and cross_entropy in f32, with SGD updates. cgpipe/ext/backend.h is the contract;
  * cgpipe/ext/plugin.h says how the library finds a plug-in.
  *
- * The backend has no table `streams`, so there are no queues and no events: the work of a call is
- * complete when the call returns. Host and kernels share memory (`host_addressable`). workspace()
- * refuses plans with other ops, or with bf16. */
+ * The backend has no table `streams`, so the work of a call is complete when the call returns. Host
+ * and kernels share memory (`host_addressable`). workspace() refuses other ops, and bf16. */
 #include <cgpipe/ext/plugin.h>
 
 #include <math.h>
@@ -58,8 +57,7 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
-/* dweight [out, in] = dy^T x, dbias = sum of dy. A frozen parameter has no gradient (NULL). All
- * micro-batches after the first add to the gradients. */
+/* dweight [out, in] = dy^T x, dbias = sum of dy; NULL if frozen. Only `first` overwrites them. */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
     const float *x = args->x[0], *dy = args->dy, one = 1;
@@ -83,8 +81,7 @@ static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* The loss is the sum over rows of log_sum + (max - x[target]), where log_sum is the logarithm of
- * sum exp(x - max). Save max and log_sum of each row. */
+/* Sum log_sum + (max - x[target]) over rows; log_sum = log sum exp(x - max). Save max, log_sum. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
@@ -104,8 +101,7 @@ static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     if (args->losses) args->losses[args->values->loss_word + args->loss] = loss;
 }
 
-/* dx = scale (softmax(x) - [c == target]), and 0 in an ignored row. dx and x may be the same
- * memory. */
+/* dx = scale (softmax(x) - [c == target]), and 0 in an ignored row. dx may be x. */
 static void loss_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in, ignore = cgp_spec_cross_entropy(spec)->ignore;
     const float *x = args->x[0], scale = cgp_step_loss_scale(args->values, args->loss);

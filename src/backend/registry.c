@@ -43,7 +43,6 @@ static const char *missing_function(const cgp_backend *b) {
     CHECK(kernels.create);
     CHECK(kernels.run);
     CHECK(kernels.destroy);
-    CHECK(kernels.merge);
     CHECK(kernels.commit);
     CHECK(kernels.check_commit);
     CHECK(kernels.sum_squares);

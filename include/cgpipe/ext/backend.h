@@ -304,7 +304,7 @@ typedef struct cgp_backend_kernels {
 
     /** For BATCH_NORM: update args->accumulator from the first n entries of args->log, in their
      *  order, as n forward runs without a log would. If args->first is set, the first entry
-     *  overwrites the accumulator. */
+     *  overwrites the accumulator. NULL: the backend runs no BATCH_NORM with replicas. */
     cgp_status (*merge)(cgp_device *device, const cgp_kernel_spec *spec,
                         const cgp_kernel_args *args, int n);
     /** Apply args->accumulator to args->state, at the end of a step. */

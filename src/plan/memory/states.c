@@ -28,6 +28,20 @@ static int64_t reserve(cgp_plan_device *device, int64_t bytes) {
     return offset;
 }
 
+/* Reserve a node's entry in the log of a device; *offset receives its offset in the statistics of a
+ * micro-batch. */
+static cgp_status reserve_entry(cgp__device_plan *device, const cgp__node *node, int replicas,
+                                int64_t *offset) {
+    if (!device->backend->kernels.merge)
+        return cgp_fail(CGP_EINVAL,
+                        "replicas: expected 1, as backend %s cannot merge statistics of batch "
+                        "norms, got %d",
+                        device->backend->name, replicas);
+    *offset = device->log_bytes;
+    device->log_bytes += cgp__align_up(cgp__node_log(node));
+    return CGP_OK;
+}
+
 /* Reserve the log of a device. */
 static void reserve_log(cgp__device_plan *device, const cgp__setup *setup) {
     device->log = reserve(&device->info, device->log_bytes * setup->chunks * setup->replicas);
@@ -58,10 +72,8 @@ cgp_status cgp__place_states(cgp__states *states, const cgp__setup *setup,
         states->accumulator[i] = states->cache[i] = states->log[i] = -1;
         if (!setup->inference && node->use.shapes.accumulator_bytes > 0)
             states->accumulator[i] = reserve(&device->info, node->use.shapes.accumulator_bytes);
-        if (states->accumulator[i] >= 0 && setup->replicas > 1) {
-            states->log[i] = device->log_bytes;
-            device->log_bytes += cgp__align_up(cgp__node_log(node));
-        }
+        if (states->accumulator[i] >= 0 && setup->replicas > 1)
+            CGP_TRY(reserve_entry(device, node, setup->replicas, &states->log[i]));
         const int64_t cached = cgp__node_cache(node);
         if (cached > 0) states->cache[i] = reserve(&device->info, cached * element_bytes);
     }
