@@ -34,9 +34,8 @@ int64_t cgp__running_stats_bytes(int64_t channels);
 int64_t cgp__running_stats_entry_bytes(int64_t channels);
 
 /* Collect the statistics of a micro-batch in the accumulator, or write them to the next entry of
- * args->log. args->state: running_mean [C] f32,
- * running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. If args->first is set,
- * the accumulator is overwritten. */
+ * args->log. args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32.
+ * `variance` is biased. If args->first is set, the accumulator is overwritten. */
 void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows);
 

@@ -31,8 +31,8 @@ size_t cgp__inputs_part_bytes(const cgp__setup *setup);
 cgp_status cgp__inputs_check_gradients(const cgp_pipeline *pipeline, int64_t samples);
 void cgp__inputs_zero_gradients(const cgp_pipeline *pipeline);
 
-/* What the caller passes: a tensor for each output, tensors for some of the outputs, or a gradient
- * for each output that has a gradient. */
+/* The tensors that the caller passes: one for each output, some of these, or a gradient for each
+ * output that has a gradient. */
 typedef enum cgp__wanted { CGP__ALL_OUTPUTS, CGP__SOME_OUTPUTS, CGP__OUTPUT_GRADIENTS } cgp__wanted;
 
 /* Check tensors against the model's outputs whose stages are on this rank. *samples is the expected
