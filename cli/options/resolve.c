@@ -283,12 +283,9 @@ static cgp_status resolve_replicas(cli_run_options *options) {
                         : options->search              ? "search"
                         : options->plan_out            ? "plan-out"
                                                        : NULL;
-    int64_t groups = 1;
-    while (replicas > 1 && 2 * groups <= 8 && options->chunks % (2 * groups) == 0)
-        groups *= 2;
-    while (groups < replicas && groups < 1024)
-        groups *= 2;
-    if (options->gradient_groups == 0) options->gradient_groups = groups;
+    const cgp_plan_options plan = {.replicas = (int)replicas, .chunks = (int)options->chunks};
+    if (options->gradient_groups == 0)
+        options->gradient_groups = cgp_plan_options_gradient_groups(&plan);
     if (replicas > 1 && options->command & (CLI_BENCH | CLI_CHECK))
         return cgp_fail(CGP_EINVAL,
                         "--replicas %lld: expected 1 (cgpipe train and cgpipe plan take replicas; "

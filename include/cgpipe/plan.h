@@ -179,6 +179,11 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
  *  any. */
 CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
 
+/** Return the number of gradient groups that the program chooses for `replicas` and `chunks`. One
+ *  replica has 1 group. R replicas have the largest power of two up to 8 that divides `chunks`, and
+ *  at least R. Other fields are not read. Threads: any. */
+CGP_API int cgp_plan_options_gradient_groups(const cgp_plan_options *options);
+
 /** The first goal of a balance. Times are simulated, as in cgp_plan_timeline(). */
 typedef enum cgp_balance_goal {
     /** Minimise the makespan of a step. Among equal makespans, minimise the memory of the fullest

@@ -381,6 +381,7 @@ int cgp_optim_states(const cgp_optim *)
 cgp_status cgp_convolution_parse(cgp_convolution *, const char *)
 cgp_status cgp_precision_parse(cgp_precision *, const char *)
 int cgp_plan_options_stages(const cgp_plan_options *)
+int cgp_plan_options_gradient_groups(const cgp_plan_options *)
 cgp_status cgp_plan_create(cgp_plan **, const cgp_model *, const cgp_plan_options *)
 cgp_status cgp_plan_search(const cgp_model *, const cgp_plan_options *, \
 const cgp_search_options *, cgp_search_result *)

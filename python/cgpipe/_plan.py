@@ -109,8 +109,9 @@ class Plan(_c.Handle):
         options.ranks = _ranks.of_replica(ranks, options.replicas)
         #: The micro-batches form this number of groups. The groups' gradients are added in a binary
         #: tree.
-        self.gradient_groups = (_groups(options.replicas, chunks) if gradient_groups is None
-                                else _c.integer(gradient_groups, "gradient_groups"))
+        self.gradient_groups = (
+            _c.lib.cgp_plan_options_gradient_groups(ctypes.byref(options))
+            if gradient_groups is None else _c.integer(gradient_groups, "gradient_groups"))
         options.gradient_groups = self.gradient_groups
         if memory is not None and options.replicas > 1:
             raise ArgumentError(f"memory: one replica is expected, got {replicas} (memory_limit)")
@@ -370,14 +371,6 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         if not model._captured.graph["losses"] and not options.get("inference"):
             options.setdefault("external_loss", True)
     return Plan(model, stages, schedule, chunks, batch, memory=memory, **options)
-
-
-def _groups(replicas: int, chunks: int) -> int:
-    """Return the default number of gradient groups."""
-    groups = 1
-    while replicas > 1 and (groups < replicas or (groups < 8 and chunks % (2 * groups) == 0)):
-        groups *= 2
-    return groups
 
 
 def _bytes(size: Union[int, str]) -> int:

@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "plan/memory/slots.h"
 #include "plan/plan.h"
+#include "schedule/gradient_groups.h"
 #include "schedule/table.h"
 
 /* --- placement --- */
@@ -87,6 +88,17 @@ static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
     return cgp_schedule_create(&plan->actions.table,
                                info ? "forward-only" : cgp__schedule_name_of(o), o->stages, 1,
                                &options);
+}
+
+int cgp_plan_options_gradient_groups(const cgp_plan_options *options) {
+    CGP__NEED_OR(options, 0);
+    const int replicas = options->replicas;
+    int groups = 1;
+    while (replicas > 1 && 2 * groups <= 8 && options->chunks % (2 * groups) == 0)
+        groups *= 2;
+    while (groups < replicas && groups < CGP__MAX_GRADIENT_GROUPS)
+        groups *= 2;
+    return groups;
 }
 
 int cgp_plan_options_stages(const cgp_plan_options *options) {

@@ -379,3 +379,14 @@ TEST_CASE(the_log_of_statistics_takes_the_planned_memory) {
     assert_int_equal(bytes[1] - bytes[0], 6 * 64);
     cgp_model_destroy(model);
 }
+
+TEST_CASE(the_default_groups_divide_the_micro_batches) {
+    static const int cases[][3] = {{1, 8, 1},  {2, 8, 8}, {2, 6, 2},
+                                   {2, 12, 4}, {4, 3, 4}, {16, 8, 16}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        cgp_plan_options o = cgp_plan_options_default();
+        o.replicas = cases[k][0];
+        o.chunks = cases[k][1];
+        assert_int_equal(cgp_plan_options_gradient_groups(&o), cases[k][2]);
+    }
+}
