@@ -390,3 +390,41 @@ TEST_CASE(the_default_groups_divide_the_micro_batches) {
         assert_int_equal(cgp_plan_options_gradient_groups(&o), cases[k][2]);
     }
 }
+
+/* With fewer micro-batches than replicas, replica 0 is empty. */
+static void measure_layers(rank *r) {
+    const setting *s = &current;
+    cgp_layer_cost costs[8] = {0};
+    double seconds = 0;
+    assert_true(cgp_model_layers(s->model) <= 8);
+    note_create(r);
+    note(r, cgp_pipeline_measure_layers(r->pipeline, true));
+    note(r, cgp_pipeline_evaluate(r->pipeline, s->batch[0].inputs, s->batch[0].n, &r->loss));
+    note(r, cgp_pipeline_step(r->pipeline, s->batch[0].inputs, s->batch[0].n, &r->loss));
+    note(r, cgp_pipeline_layer_costs(r->pipeline, costs));
+    for (int i = 0; i < cgp_model_layers(s->model); i++)
+        seconds += costs[i].weight_seconds;
+    if (!(seconds > 0)) note(r, cgp_fail(CGP_ESTATE, "no W is measured"));
+    const double run = cgp_pipeline_last_times(r->pipeline, NULL).seconds;
+    if (isnan(run) != (r->number == 0)) note(r, cgp_fail(CGP_ESTATE, "times of %g s", run));
+}
+
+TEST_CASE(an_empty_replica_has_no_times_but_costs_of_layers) {
+    rank ranks[2];
+    cgp_plan *plan = NULL;
+    small_setting(&current);
+    current.options.batch = current.options.chunks = 1;
+    current.options.gradient_groups = current.options.replicas = 2;
+    for (int k = 0; k < STEPS; k++)
+        test_batch_release(&current.batch[k]);
+    uint64_t state = 9;
+    for (int k = 0; k < STEPS; k++)
+        test_batch_fill(&current.batch[k], current.model, &current.sizes, 1, &state);
+    assert_ok(cgp_plan_create(&plan, current.model, &current.options));
+    make_ranks(ranks, 2, plan, NULL, measure_layers);
+    run_ranks(ranks, 2);
+    for (int k = 0; k < ranks[0].notes; k++)
+        assert_note(ranks, 2, k, CGP_OK, -1, "");
+    cgp_plan_destroy(plan);
+    setting_destroy(&current);
+}
