@@ -37,6 +37,8 @@ static const struct {
      "pipeline-model-parallel-size,pp,pp-size,partitions,num-stages,n-stages,", CLI_OPTION_STAGES},
     {",data-parallel,data-parallel-size,dp,dp-size,ddp,replica,num-replicas,n-replicas,",
      CLI_OPTION_REPLICAS},
+    {",zero,zero-1,zero1,zero-stage,distributed-optimizer,use-distributed-optimizer,"
+     "sharded-optimizer,", CLI_OPTION_SHARD_OPTIMIZER},
     {",virtual-stages,num-layers-per-virtual-pipeline-stage,interleave,", CLI_OPTION_VIRTUAL},
     {",max-in-flight,inflight,zero-bubble-max-pending-backward,", CLI_OPTION_IN_FLIGHT},
     {",split,partition,layers-per-stage,", CLI_OPTION_BALANCE},

@@ -99,7 +99,8 @@ typedef struct cli_run_options {
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out, *layout;
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, ops, nesterov,
         decay_all, help, verbose, quiet, wait;
-    bool deferred_batch_norm, decode, end_of_text, add_special_tokens, verify_messages;
+    bool deferred_batch_norm, shard_optimizer, decode, end_of_text, add_special_tokens,
+        verify_messages;
     bool search, search_chunks, search_precision, explain, all;
     int64_t choice, interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
         message_bytes;

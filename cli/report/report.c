@@ -107,6 +107,7 @@ static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
             strcmp(options->convolution, "direct") != 0 ? ", winograd convolutions" : "",
             options->deferred_batch_norm ? ", deferred batch norm" : "");
     if (options->replicas > 1) fprintf(out, ", %" PRId64 " replicas", options->replicas);
+    if (options->replicas > 1 && options->shard_optimizer) fprintf(out, ", sharded optimizer");
     if (options->gradient_groups > 1)
         fprintf(out, ", %" PRId64 " gradient groups", options->gradient_groups);
     if (!brief || options->threads_per_device > 1)

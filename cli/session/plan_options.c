@@ -92,6 +92,7 @@ static void set_numbers(cgp_plan_options *plan, const cli_run_options *options) 
     plan->threads_per_device = (int)options->threads_per_device;
     plan->memory_limit = options->memory_limit;
     plan->replicas = (int)options->replicas;
+    plan->shard_optimizer = options->shard_optimizer;
     plan->deferred_batch_norm = options->deferred_batch_norm;
 }
 

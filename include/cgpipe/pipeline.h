@@ -341,12 +341,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline)
 
 /**
  * Complete the gradients of steps that accumulate: add the gradients of all uses of each tied
- * parameter. Before this call, a view (cgp_pipeline_gradient_tensor(), _device_tensor()) of such a
- * gradient may have only a part of the sum. Gradients that are already complete do not change.
- * Later steps may still add to them.
+ * parameter. With `shard_optimizer`, replicas also exchange their parts of gradients. Before this
+ * call, a view (cgp_pipeline_gradient_tensor(), _device_tensor()) of such a gradient may have only
+ * a part of the sum. Gradients that are already complete do not change. Later steps may still add
+ * to them.
  *
- * cgp_optim_step(), cgp_pipeline_clip_grad_norm() and cgp_pipeline_get_gradient() do this too. A
- * step without accumulation leaves complete gradients.
+ * cgp_pipeline_clip_grad_norm() and cgp_pipeline_get_gradient() do this too. cgp_optim_step() adds
+ * the uses, but leaves parts where they are. A step without accumulation leaves complete gradients,
+ * except with `shard_optimizer`.
  *
  * @retval CGP_ESTATE  There are no gradients, as for cgp_pipeline_get_gradient().
  */

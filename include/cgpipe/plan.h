@@ -141,6 +141,11 @@ typedef struct cgp_plan_options {
      *  the bits of gradients depend on G and M, and not on R. With R > 1 there is neither
      *  `inference` nor `external_loss`, and no custom op has an accumulator. [1] */
     int replicas;
+    /** Let each replica have optimizer state only for its parts of the parameters, update these
+     *  parts, and send them to the other replicas (ZeRO stage 1). Bits stay the same. Gradients are
+     *  complete only after cgp_pipeline_complete_gradients(), or if `optim` has a clip_norm. With 1
+     *  replica, this changes nothing. [false] */
+    bool shard_optimizer;
 } cgp_plan_options;
 
 /** Replicas exchange gradients in pieces of at most this many bytes. */
@@ -170,7 +175,8 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
                                 CGP_CONVOLUTION_DIRECT,
                                 1,
                                 0,
-                                1};
+                                1,
+                                false};
     return options;
 }
 

@@ -162,7 +162,8 @@ class cgp_plan_options(_Struct):
                 ("devices", POINTER(c_char_p)), ("threads_per_device", c_int),
                 ("memory_limit", c_int64), ("external_loss", c_bool), ("precision", c_int),
                 ("deferred_batch_norm", c_bool), ("ranks", c_int), ("convolution", c_int),
-                ("gradient_groups", c_int), ("in_flight", c_int), ("replicas", c_int)]
+                ("gradient_groups", c_int), ("in_flight", c_int), ("replicas", c_int),
+                ("shard_optimizer", c_bool)]
 
 
 class cgp_plan_stage(Structure):

@@ -65,7 +65,7 @@ class Plan(_c.Handle):
                  deferred_batch_norm: bool = False, convolution: str = "direct",
                  ranks: Optional[int] = None, gradient_groups: Optional[int] = None,
                  in_flight: int = 0, memory: Union[None, int, str] = None,
-                 replicas: int = 1) -> None:
+                 replicas: int = 1, shard_optimizer: bool = False) -> None:
         """See :func:`plan`."""
         if not isinstance(model, Model):
             raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
@@ -106,6 +106,7 @@ class Plan(_c.Handle):
         options.threads_per_device = threads
         options.memory_limit = _bytes(memory_limit if memory is None else memory)
         options.replicas = _c.integer(replicas, "replicas")
+        options.shard_optimizer = shard_optimizer
         options.ranks = _ranks.of_replica(ranks, options.replicas)
         #: The micro-batches form this number of groups. The groups' gradients are added in a binary
         #: tree.
@@ -224,6 +225,11 @@ class Plan(_c.Handle):
         """Number of copies of the pipeline that share the micro-batches."""
         return int(self._options.replicas)
 
+    @property
+    def shard_optimizer(self) -> bool:
+        """Whether each replica has optimizer state only for the parameters that it updates."""
+        return bool(self._options.shard_optimizer) and self.replicas > 1
+
     def rank_of(self, output: int) -> int:
         """Return the number of the process, of each replica, that computes an output."""
         stage = _c.lib.cgp_plan_stage_at(self._handle,
@@ -269,6 +275,7 @@ class Plan(_c.Handle):
         lines = [f"{self.model.name}: {len(self.stages)} stages, batch {self.batch} = "
                  f"{self.chunks} x {self.microbatch}"
                  + (f", {self.replicas} replicas" if self.replicas > 1 else "")
+                 + (", sharded optimizer" if self.shard_optimizer else "")
                  + (f", {self.gradient_groups} gradient groups" if self.gradient_groups > 1
                     else "")]
         for i, stage in enumerate(self.stages):
@@ -353,6 +360,8 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         replicas: A power of two: this many copies of the pipeline, each in processes of its own,
             share the micro-batches of each mini-batch. All processes pass the whole mini-batch. The
             bits of results depend on ``gradient_groups``, not on ``replicas``.
+        shard_optimizer: Each replica has optimizer state only for the parts of the parameters that
+            it updates (ZeRO stage 1). Bits stay the same.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.

@@ -78,7 +78,7 @@ static bool same_gradients(const cgp_plan *plan, const cgp_plan *owner, int p) {
     for (int c = 0; c < a->first_copy[p + 1] - a->first_copy[p]; c++) {
         const cgp__copy *at = &a->copies[a->first_copy[p] + c];
         const cgp__copy *to = &b->copies[b->first_copy[p] + c];
-        if (at->gradient != to->gradient || at->optimizer != to->optimizer) return false;
+        if (at->gradient != to->gradient) return false;
     }
     return true;
 }

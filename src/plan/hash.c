@@ -133,6 +133,7 @@ static void add_options(sum *s, const cgp__setup *setup) {
         add(s, setup->recomputed, (size_t)setup->model->n_nodes * sizeof *setup->recomputed);
     if (setup->gradient_groups > 1) ADD_NUMBERS(s, setup->gradient_groups);
     if (setup->replicas > 1) ADD_NUMBERS(s, setup->replicas, setup->whole_chunks);
+    if (setup->shards) ADD_NUMBERS(s, setup->shards);
     add_optim(s, &setup->optim);
     add_groups(s, &setup->groups, setup->model->n_params);
 }

@@ -6,6 +6,7 @@
 
 #include "model/model.h"
 #include "plan/memory/devices.h"
+#include "plan/memory/shards.h"
 #include "plan/owners.h"
 #include "plan/plan.h"
 
@@ -35,15 +36,16 @@ static bool is_divisible(const cgp_plan *plan, int from, int to) {
            (!a->backend->host_addressable || !b->backend->host_addressable);
 }
 
-/* Read the environment variable CGP_PIECE_BYTES. Tests use it to set the maximum size of a
- * message's pieces. */
-static cgp_status read_piece_bytes(int64_t *bytes) {
+/* Tests use the environment variable CGP_PIECE_BYTES to set the maximum size of a message's
+ * pieces. */
+cgp_status cgp__read_piece_bytes(cgp__setup *setup) {
     const char *text = getenv("CGP_PIECE_BYTES");
     char *end = NULL;
-    *bytes = CGP__PIECE_BYTES;
-    if (!text) return CGP_OK;
-    *bytes = strtoll(text, &end, 10);
-    if (end != text && *end == '\0' && *bytes >= 64 && *bytes % 64 == 0) return CGP_OK;
+    int64_t bytes = CGP__PIECE_BYTES;
+    if (text) bytes = strtoll(text, &end, 10);
+    setup->piece_bytes = bytes;
+    setup->reduce_bytes = cgp__min(bytes, CGP_REDUCE_BYTES);
+    if (!text || (end != text && *end == '\0' && bytes >= 64 && bytes % 64 == 0)) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "CGP_PIECE_BYTES: expected a multiple of 64, got \"%s\"", text);
 }
 
@@ -124,42 +126,32 @@ int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge) {
 
 /* --- between replicas --- */
 
-static int levels_of(int replicas) {
-    int levels = 0;
-    while (1 << levels < replicas)
-        levels++;
-    return levels;
-}
-
 int cgp__plan_exchange(const cgp_plan *plan, int device) {
-    const int levels = levels_of(plan->setup.replicas);
+    const int levels = cgp__shard_levels(&plan->setup);
     return plan->links.n - levels * (plan->placement.n_devices - device);
 }
 
-/* A piece has at most plan->links.reduce_bytes bytes. It is smaller if the device's gradients and
- * its log are smaller. */
-int64_t cgp__plan_reduce_bytes(const cgp_plan *plan, int device) {
-    const cgp__device_plan *d = &plan->placement.devices[device];
-    const int64_t all = cgp__max(d->written_gradient_bytes, d->log_bytes * plan->setup.chunks);
-    return cgp__max(cgp__min(plan->links.reduce_bytes, all), 4);
-}
-
-int64_t cgp__plan_lower_half(int64_t bytes) {
-    return cgp__min(bytes, cgp__align_up(bytes / 2));
+/* Return the bytes of the largest piece that a device exchanges with other replicas. */
+static int64_t largest_piece(const cgp_plan *plan, const cgp__device_plan *device) {
+    const int64_t untied = device->untied_bytes;
+    int64_t bytes = cgp__max(untied, device->written_gradient_bytes - untied);
+    if (plan->setup.shards) bytes = cgp__max(bytes, device->trained_bytes - untied);
+    bytes = cgp__max(bytes, device->log_bytes * plan->setup.chunks);
+    return cgp__max(cgp__min(plan->setup.reduce_bytes, bytes), 4);
 }
 
 /* Add the links between replicas. Over these links, a device exchanges halves of each piece of its
- * gradients. If the device is not host-addressable, it copies received halves to its workspace and
- * adds them from there. */
+ * gradients, and of its parameters if they are in shards. If the device is not host-addressable, it
+ * copies received halves to its workspace and adds them from there. */
 static cgp_status add_exchanges(cgp_plan *plan, int device) {
     cgp__device_plan *d = &plan->placement.devices[device];
     const bool in_host = !d->backend->host_addressable;
-    int64_t bytes = cgp__plan_reduce_bytes(plan, device);
+    int64_t bytes = largest_piece(plan, d);
     if (in_host && plan->setup.replicas > 1)
         d->info.workspace_bytes =
-            cgp__max(d->info.workspace_bytes, cgp__align_up(cgp__plan_lower_half(bytes)));
-    for (int k = 0; k < levels_of(plan->setup.replicas); k++) {
-        bytes = cgp__plan_lower_half(bytes);
+            cgp__max(d->info.workspace_bytes, cgp__align_up(cgp__shard_half(bytes)));
+    for (int k = 0; k < cgp__shard_levels(&plan->setup); k++) {
+        bytes = cgp__shard_half(bytes);
         CGP_TRY(add_link(plan, device, device, bytes, 2));
         cgp__link_plan *link = &plan->links.list[plan->links.n - 1];
         link->level = k + 1;
@@ -170,8 +162,6 @@ static cgp_status add_exchanges(cgp_plan *plan, int device) {
 }
 
 cgp_status cgp__list_links(cgp_plan *plan) {
-    int64_t most;
-    CGP_TRY(read_piece_bytes(&most));
     for (int e = 0; e < plan->messages.n_edges; e++) {
         const cgp__edge_plan *edge = &plan->messages.edges[e];
         CGP_TRY(add_link(plan, plan->placement.stages[edge->edge.from].info.device,
@@ -181,8 +171,7 @@ cgp_status cgp__list_links(cgp_plan *plan) {
     for (int p = 0; p < plan->setup.model->n_params && !plan->setup.inference; p++)
         if (cgp__is_tied(&plan->parameters, plan->setup.model, p)) CGP_TRY(add_ties(plan, p));
     for (int e = 0; e < plan->messages.n_edges; e++)
-        CGP_TRY(divide(plan, e, most));
-    plan->links.reduce_bytes = cgp__min(most, CGP_REDUCE_BYTES);
+        CGP_TRY(divide(plan, e, plan->setup.piece_bytes));
     for (int d = 0; d < plan->placement.n_devices; d++)
         CGP_TRY(add_exchanges(plan, d));
     return CGP_OK;

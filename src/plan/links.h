@@ -8,6 +8,8 @@
 
 #include <cgpipe/plan.h>
 
+typedef struct cgp__setup cgp__setup;
+
 typedef struct cgp__link_plan {
     int from, to; /* devices */
     /* 0: a link within a replica. k > 0: a link between replicas. A device of replica r has both
@@ -51,8 +53,10 @@ enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4, CGP__PIECE_BYTES = 4 << 20
 typedef struct cgp__links {
     cgp__link_plan *list;
     int n, capacity;
-    int64_t reduce_bytes; /* maximum bytes of a piece of gradients that replicas add */
 } cgp__links;
+
+/* Set the maximum bytes of pieces. */
+cgp_status cgp__read_piece_bytes(cgp__setup *setup);
 
 /* List the links. */
 cgp_status cgp__list_links(cgp_plan *plan);
@@ -73,13 +77,6 @@ int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge);
 /* Return the index of a device's link of level 1 to other replicas. The device's links of higher
  * levels have the next indices. */
 int cgp__plan_exchange(const cgp_plan *plan, int device);
-
-/* Replicas add a device's gradients piece by piece. Return the size of a piece in bytes. */
-int64_t cgp__plan_reduce_bytes(const cgp_plan *plan, int device);
-
-/* Two replicas divide a range of `bytes` bytes between them. Return the size in bytes of the lower
- * half. `bytes` is a multiple of 4. */
-int64_t cgp__plan_lower_half(int64_t bytes);
 
 /* Return the link of tied gradients from one device to another, or -1 if there is none. Devices
  * need no link if `to` can read the memory of `from`. */

@@ -160,8 +160,10 @@ static cgp_status set_up(cgp__setup *setup, const cgp_model *model, const cgp_pl
     setup->convolution = o->convolution;
     setup->ranks = o->ranks;
     setup->replicas = o->replicas;
+    setup->shards = o->shard_optimizer && o->replicas > 1;
     setup->gradient_groups = o->inference ? 1 : o->gradient_groups;
     split_batch(setup, o);
+    CGP_TRY(cgp__read_piece_bytes(setup));
     return cgp__groups_find(&setup->groups, model, &o->optim);
 }
 

@@ -34,6 +34,10 @@ typedef struct cgp__setup {
     int whole_chunks, chunks;
     /* number of ranks of each replica; number of replicas */
     int ranks, replicas;
+    /* true if each replica has optimizer state only for its parts of the parameters */
+    bool shards;
+    /* maximum bytes of a piece of a message, and of a piece of gradients that replicas add */
+    int64_t piece_bytes, reduce_bytes;
     /* number of gradient groups of all replicas together; 1 if `inference` */
     int gradient_groups;
 } cgp__setup;

@@ -236,7 +236,7 @@ fi
 
 # --- plan ---
 
-plan_keys="model parameters layers stages chunks schedule recompute precision convolution deferred_batch_norm replicas gradient_groups balance batch steps dropout
+plan_keys="model parameters layers stages chunks schedule recompute precision convolution deferred_batch_norm replicas shard_optimizer gradient_groups balance batch steps dropout
     seed threads_per_device flops_per_step bubble_simulated activation_bytes_total planned_bytes_total devices
     name stage_layers parameter_bytes gradient_bytes partial_gradient_bytes optimizer_bytes state_bytes input_slots
     input_slot_bytes saved_slots saved_slot_bytes kept_values recomputed_values recomputed_share slot_bytes workspace_bytes transfer_bytes receive_bytes step_bytes host_bytes

@@ -41,6 +41,11 @@ compare() { # NAME RANKS REPLICAS GROUPS OPTION...
     check "the digests of one pipeline" [ $? = 0 ]
     compare "2 x 2, zb-v, recomputed, 3 micro-batches" 4 2 2 $gpt2 --chunks 3 --schedule zb-v --recompute always+selective --steps 3
     compare "4 x 1, bf16, 6 micro-batches" 4 4 4 $gpt2 --batch 6 --chunks 6 --precision bf16 --steps 3
+    compare "2 x 2, sharded, digests" 4 2 4 $gpt2 --chunks 4 --shard-optimizer --optimizer adamw --steps 3 --digest-every 1
+    "$cgpipe" compare "$work/one" "$work/ranks" >"$work/out-compare" 2>&1
+    check "the digests of one pipeline, sharded" [ $? = 0 ]
+    compare "4 x 1, fewer micro-batches than replicas, sharded and clipped" 4 4 4 $gpt2 --batch 3 --chunks 3 --steps 3 --shard-optimizer --clip 0.5
+    check "a sharded optimizer is printed" grep -q ', 4 replicas, sharded optimizer, 4 gradient groups' "$work/out"
     compare "4 x 1, fewer micro-batches than replicas" 4 4 4 $gpt2 --batch 3 --chunks 3 --steps 3
 }
 check "replicas and their ranks are printed" grep -q 'ranks 0-3 on .*\|rank 3 on .*: replica 3, device 0' "$work/out"
@@ -92,7 +97,7 @@ fi
 # shellcheck disable=SC2086 # split into words
 {
     "$cgpipe" train $gpt2 --steps 10 --gradient-groups 4 --run "$work/straight" >"$work/out-straight" 2>&1
-    run_ranks 4 "$cgpipe" train $gpt2 --steps 2 --gradient-groups 4 --replicas 4 --stages 1 --run "$work/resumed" >"$work/log" 2>&1
+    run_ranks 4 "$cgpipe" train $gpt2 --steps 2 --gradient-groups 4 --replicas 4 --stages 1 --shard-optimizer --run "$work/resumed" >"$work/log" 2>&1
     run_ranks 4 "$cgpipe" train --resume --run "$work/resumed" --steps 4 --replicas 2 --stages 2 >>"$work/log" 2>&1
     "$cgpipe" train --resume --run "$work/resumed" --steps 6 --replicas 1 >>"$work/log" 2>&1
     CGP_FAULT=kill:rank=1,at=0B1@8 run_ranks 2 "$cgpipe" train --resume --run "$work/resumed" --steps 10 --replicas 2 --stages 1 --save-every 1 >>"$work/log" 2>"$work/err"

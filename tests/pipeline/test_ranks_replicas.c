@@ -24,13 +24,15 @@ typedef struct setting {
     const char *devices[5];
     uint64_t seed;
     bool accumulates; /* the first two mini-batches make one update */
+    bool late;        /* accumulation is on from the second of them, not from the first */
 } setting;
 
 /* The results of a layout. */
 typedef struct result {
     double loss[STEPS], norm;
     hashes after;
-    unsigned char *record; /* the digest */
+    float gradient[8], state[8]; /* the last numbers of a parameter */
+    unsigned char *record;       /* the digest */
 } result;
 
 static setting current; /* the setting that all ranks run */
@@ -72,7 +74,7 @@ static cgp_model *draw_model(uint64_t *state, test_sizes *sizes) {
 }
 
 static void setting_create(setting *s, uint64_t *state, int i) {
-    *s = (setting){.seed = test_random(state), .accumulates = i % 4 == 3};
+    *s = (setting){.seed = test_random(state), .accumulates = i % 4 == 3, .late = i % 8 == 3};
     s->model = draw_model(state, &s->sizes);
     cgp_plan_options *o = &s->options;
     *o = cgp_plan_options_default();
@@ -81,6 +83,7 @@ static void setting_create(setting *s, uint64_t *state, int i) {
     o->precision = i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
     o->gradient_groups = 1 << test_between(state, 1, 4);
     o->deferred_batch_norm = test_between(state, 0, 1);
+    o->optim = i % 3 ? cgp_optim_adamw(1e-2, 0.1) : cgp_optim_sgd(0.1, 0.9, true, 0);
     o->optim.clip_norm = i % 4 == 0 ? 1e-2 : 0;
     for (int k = 0; k < STEPS; k++) /* the first is a full mini-batch */
         test_batch_fill(&s->batch[k], s->model, &s->sizes,
@@ -113,8 +116,27 @@ static void draw_layout(setting *s, uint64_t *state, int replicas) {
     o->devices = test_between(state, 0, 1) && !has_own_memory() ? s->devices : NULL;
     o->recompute = (cgp_recompute)test_between(state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
     o->replicas = replicas;
+    o->shard_optimizer = test_between(state, 0, 1);
     const int most = MAX_RANKS / replicas;
     o->ranks = test_between(state, 1, o->stages < most ? o->stages : most);
+}
+
+/* Read the gradient and an optimizer state of the last parameter that has both. */
+static void read_numbers(rank *r, result *got) {
+    const cgp_model *model = current.model;
+    int p = model->n_params - 1;
+    memset(got->gradient, 0, sizeof got->gradient);
+    memset(got->state, 0, sizeof got->state);
+    while (p >= 0 && model->params[p].frozen)
+        p--;
+    if (p < 0) return;
+    const size_t n = (size_t)cgp_shape_count(&model->params[p].shape), most = n < 8 ? n : 8;
+    float *data = calloc(n, sizeof *data);
+    note(r, cgp_pipeline_get_gradient(r->pipeline, p, data));
+    memcpy(got->gradient, data + n - most, most * sizeof *data);
+    note(r, cgp_pipeline_get_optimizer_state(r->pipeline, p, 0, data));
+    memcpy(got->state, data + n - most, most * sizeof *data);
+    free(data);
 }
 
 /* Train, and note the status of each call. */
@@ -123,12 +145,14 @@ static void train(rank *r) {
     const setting *s = &current;
     note_create(r);
     for (int k = 0; k < STEPS; k++) {
-        if (s->accumulates) note(r, cgp_pipeline_set_accumulation(r->pipeline, k < 2));
+        if (s->accumulates)
+            note(r, cgp_pipeline_set_accumulation(r->pipeline, k == 1 || (k == 0 && !s->late)));
         note(r, cgp_pipeline_step(r->pipeline, s->batch[k].inputs, s->batch[k].n, &got->loss[k]));
         if (s->accumulates && k == 0) continue;
         note(r, cgp_optim_step(r->pipeline));
     }
     got->norm = cgp_pipeline_gradient_norm(r->pipeline);
+    read_numbers(r, got);
     got->record = calloc(1, cgp_plan_digest_bytes(r->plan));
     note(r, cgp_pipeline_digest(r->pipeline, got->record));
     note(r, cgp_pipeline_weights_sha256(r->pipeline, got->after.weights));
@@ -158,6 +182,8 @@ static void assert_result(const result *got, const result *expected, size_t reco
     assert_same(&got->after, &expected->after);
     assert_memory_equal(got->loss, expected->loss, sizeof got->loss);
     assert_memory_equal(&got->norm, &expected->norm, sizeof got->norm);
+    assert_memory_equal(got->gradient, expected->gradient, sizeof got->gradient);
+    assert_memory_equal(got->state, expected->state, sizeof got->state);
     assert_memory_equal(got->record, expected->record, record_bytes);
 }
 
@@ -167,6 +193,7 @@ static result run_serial(size_t *record_bytes) {
     current.options.schedule = "gpipe";
     current.options.devices = NULL;
     current.options.replicas = current.options.ranks = 1;
+    current.options.shard_optimizer = true; /* changes nothing with 1 replica */
     assert_ok(cgp_plan_create(&plan, current.model, &current.options));
     *record_bytes = cgp_plan_digest_bytes(plan);
     cgp_plan_destroy(plan);

@@ -5,6 +5,7 @@
 
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/ranks.h"
+#include "plan/setup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,20 @@ cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char
     free(*lengths);
     free(*all);
     return status;
+}
+
+cgp_status cgp__ranks_share_replicas(const cgp__ranks *ranks, const cgp_plan *plan,
+                                     const void *data, size_t bytes, void *all) {
+    const int devices = cgp_plan_devices(plan), own = ranks->end - ranks->first,
+              each = cgp__plan_setup(plan)->ranks;
+    const char *mine = (const char *)data + (size_t)ranks->first * bytes;
+    if (!ranks->transport) memcpy(all, mine, (size_t)own * bytes);
+    if (!ranks->transport) return CGP_OK;
+    memset(ranks->bytes, 0, (size_t)ranks->n * sizeof *ranks->bytes);
+    for (int d = 0; d < devices; d++)
+        for (int r = cgp_plan_device_at(plan, d)->rank; r < ranks->n; r += each)
+            ranks->bytes[r] += bytes;
+    return gather(ranks, mine, all);
 }
 
 cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,

@@ -19,6 +19,11 @@ cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, s
 cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,
                                     size_t bytes);
 
+/* Do the same for the devices of all replicas. `data` [devices] is as above, and `all` is
+ * [replicas][devices]. */
+cgp_status cgp__ranks_share_replicas(const cgp__ranks *ranks, const cgp_plan *plan,
+                                     const void *data, size_t bytes, void *all);
+
 /* Gather blocks of equal size on all ranks. `all` is [n][bytes]. Before the call, each rank fills
  * in its own block. */
 cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);

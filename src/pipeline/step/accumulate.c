@@ -19,6 +19,7 @@
 #include "pipeline/run/executor.h"
 #include "pipeline/run/ranks.h"
 #include "pipeline/step/finite.h"
+#include "pipeline/step/reduce.h"
 #include "pipeline/step/step.h"
 #include "pipeline/step/tied.h"
 #include "plan/setup.h"
@@ -49,9 +50,20 @@ cgp_status cgp__accumulate_agree(const cgp_pipeline *pipeline, cgp_status status
                                "call cgp_pipeline_set_accumulation on all");
 }
 
+/* Exchange the parts of gradients, if replicas have only parts. */
+static cgp_status complete_parts(const cgp_pipeline *pipeline) {
+    cgp__shared *shared = pipeline->step->shared;
+    if (!shared->partial) return CGP_OK;
+    shared->partial = false;
+    return cgp__reduce_complete(pipeline->executor);
+}
+
 cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline) {
     cgp__shared *shared = pipeline->step->shared;
-    if (adds(pipeline->step)) return shared->open ? CGP_OK : cgp__tied_separate(pipeline->executor);
+    if (adds(pipeline->step)) {
+        CGP_TRY(complete_parts(pipeline));
+        return shared->open ? CGP_OK : cgp__tied_separate(pipeline->executor);
+    }
     shared->refusal[0] = '\0';
     shared->clipped = false;
     shared->scale = 1;
@@ -66,6 +78,11 @@ cgp_status cgp__accumulate_close(cgp_pipeline *pipeline) {
     }
     const bool needs_norm = pipeline->setup->optim.clip_norm > 0 && !shared->has_norm;
     return needs_norm ? cgp__finite_norm(pipeline) : CGP_OK;
+}
+
+cgp_status cgp__accumulate_complete(cgp_pipeline *pipeline) {
+    CGP_TRY(complete_parts(pipeline));
+    return cgp__accumulate_close(pipeline);
 }
 
 cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pipeline, bool accumulate) {
@@ -107,7 +124,7 @@ cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline) {
 cgp_status cgp_pipeline_complete_gradients(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__step_check_training(pipeline));
-    if (cgp__step_has_gradients(pipeline->step)) return cgp__accumulate_close(pipeline);
+    if (cgp__step_has_gradients(pipeline->step)) return cgp__accumulate_complete(pipeline);
     return cgp_fail(CGP_ESTATE, "gradients: there are none yet (%s is due)",
                     cgp__step_due(pipeline));
 }
@@ -129,7 +146,7 @@ cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline, double max_norm, 
     snprintf(text, sizeof text, "%.15g", max_norm);
     CGP_TRY(cgp__ranks_agree_on(pipeline->ranks, check_clip(pipeline, max_norm), "max_norm", text,
                                 "pass the same on all"));
-    CGP_TRY(cgp__accumulate_close(pipeline));
+    CGP_TRY(cgp__accumulate_complete(pipeline));
     CGP_TRY(cgp__finite_norm(pipeline));
     const double clipped = shared->scale * shared->norm;
     shared->scale *= fmin(1, max_norm / (clipped + 1e-6));

@@ -4,8 +4,9 @@
  *     worker    for each tensor: NH of each block ──► SHA-256 of all NH values ──► 16 bytes
  *     caller    gathers the tensors' hashes in the order of the ranks, adds losses and root
  *
- * A tensor is hashed once, by the worker of the device that owns it. Blocks have a fixed size, so
- * the digest does not depend on how the plan places tensors. */
+ * A tensor is hashed once, by the worker of the device that owns it. If replicas have parts of an
+ * optimizer state, the parts are gathered first. Blocks have a fixed size, so the digest does not
+ * depend on how the plan places tensors. */
 #include <cgpipe/digest.h>
 
 #include "base/nh.h"
@@ -22,6 +23,7 @@
 #include "pipeline/step/step.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
+#include "plan/memory/shards.h"
 #include "plan/owners.h"
 #include "plan/setup.h"
 
@@ -47,6 +49,8 @@ struct cgp__digests {
     tensor_hash *hashes;  /* [tensors] hash of each tensor, written by the worker of the tensor's
                            * device */
     tensor_hash *packed;  /* [tensors] the hashes, ordered by the rank of each tensor's owner */
+    float *whole;         /* scratch for an optimizer state whose parts are on different replicas;
+                           * NULL: there is none */
     cgp__sha256 *root;
 };
 
@@ -107,10 +111,22 @@ void cgp__digests_destroy(struct cgp__digests *digests) {
         free(digests->devices[d].piece);
     }
     cgp__sha256_destroy(digests->root);
+    free(digests->whole);
     free(digests->packed);
     free(digests->hashes);
     free(digests->devices);
     free(digests);
+}
+
+/* Return the number of elements of the largest parameter that is not frozen. */
+static int64_t largest_trained(const cgp_plan *plan) {
+    const cgp__parameters *parameters = cgp__plan_parameters(plan);
+    int64_t most = 0;
+    for (int t = 0; t < parameters->n_trained; t++)
+        most = cgp__max(
+            most,
+            cgp_shape_count(&cgp__plan_setup(plan)->model->params[parameters->trained[t]].shape));
+    return most;
 }
 
 static cgp_status fill(const cgp_pipeline *pipeline, struct cgp__digests *digests) {
@@ -121,6 +137,7 @@ static cgp_status fill(const cgp_pipeline *pipeline, struct cgp__digests *digest
     CGP_TRY(CGP__NEW(digests->devices, digests->n_devices, "digest"));
     CGP_TRY(CGP__NEW(digests->hashes, n, "digest"));
     CGP_TRY(CGP__NEW(digests->packed, n, "digest"));
+    if (pipeline->setup->shards) CGP_TRY(CGP__NEW(digests->whole, largest_trained(plan), "digest"));
     CGP_TRY(cgp__sha256_create(&digests->root));
     for (int d = 0; d < digests->n_devices; d++) {
         device_part *part = &digests->devices[d];
@@ -146,11 +163,19 @@ static cgp_status make(const cgp_pipeline *pipeline) {
 
 /* --- the worker's part --- */
 
-/* Return the address of a tensor on the worker's device. */
+/* Return true if a tensor is an optimizer state whose parts are on different replicas. */
+static bool is_in_parts(const cgp_plan *plan, const cgp__saved_tensor *t) {
+    return t->state < 0 && t->number >= 0 && cgp__plan_setup(plan)->shards;
+}
+
+/* Return the address of a tensor on the worker's device. The tensor is not in parts. */
 static const char *data_of(const cgp__worker *worker, const cgp__saved_tensor *t) {
     if (t->state >= 0) return cgp__state_memory(worker, t->state);
     const cgp__copy *owner = cgp__owner_of(worker->plan, t->parameter);
-    return (const char *)cgp__copy_data(worker, owner, t->number);
+    cgp__shard_part all;
+    if (t->number < 0) return (const char *)cgp__copy_data(worker, owner, t->number);
+    (void)cgp__shard_part_after(worker->plan, 0, owner, 0, &all);
+    return (const char *)cgp__optimizer_data(worker, &all, t->number);
 }
 
 /* Add the blocks of `bytes` bytes of host memory to the worker's SHA-256. */
@@ -168,15 +193,15 @@ static cgp_status add_blocks(const cgp__worker *worker, const cgp__nh_key *key, 
     return CGP_OK;
 }
 
-static cgp_status hash_tensor(cgp__worker *worker, const struct cgp__digests *digests,
-                              const cgp__saved_tensor *t, tensor_hash out) {
+/* Hash a tensor at `data`. The address is in device memory or, if `on_host`, in host memory. */
+static cgp_status hash_data(cgp__worker *worker, const struct cgp__digests *digests,
+                            const char *data, bool on_host, size_t bytes, tensor_hash out) {
     const device_part *part = &digests->devices[worker->index];
-    const char *data = data_of(worker, t);
-    const size_t bytes = cgp__saved_bytes(t);
+    const bool copies = part->piece && !on_host;
     unsigned char digest[32];
     CGP_TRY(cgp__sha256_restart(part->hash));
-    if (!part->piece) CGP_TRY(add_blocks(worker, &digests->key, part->hash, data, bytes));
-    for (size_t at = 0; part->piece && at < bytes; at += PIECE) {
+    if (!copies) CGP_TRY(add_blocks(worker, &digests->key, part->hash, data, bytes));
+    for (size_t at = 0; copies && at < bytes; at += PIECE) {
         const size_t n = bytes - at < PIECE ? bytes - at : PIECE;
         CGP_TRY(cgp__worker_read(worker, part->piece, data + at, n));
         if (cgp__is_stopped(worker)) return CGP_OK;
@@ -195,13 +220,46 @@ static cgp_status hash_device(cgp__worker *worker, void *argument) {
     const int n = cgp_plan_digest_tensors(plan);
     for (int i = 0; i < n && !cgp__is_stopped(worker); i++) {
         const cgp__saved_tensor t = tensor_at(plan, i);
-        if (t.device == worker->index)
-            CGP_TRY(hash_tensor(worker, digests, &t, digests->hashes[i]));
+        if (t.device == worker->index && !is_in_parts(plan, &t))
+            CGP_TRY(hash_data(worker, digests, data_of(worker, &t), false, cgp__saved_bytes(&t),
+                              digests->hashes[i]));
     }
     return CGP_OK;
 }
 
 /* --- the caller's part --- */
+
+/* The hash of a tensor that has been gathered from all replicas. */
+typedef struct gathered {
+    const struct cgp__digests *digests;
+    size_t bytes;
+    unsigned char *hash;
+} gathered;
+
+static cgp_status hash_gathered(cgp__worker *worker, void *argument) {
+    const gathered *g = argument;
+    return hash_data(worker, g->digests, (const char *)g->digests->whole, true, g->bytes, g->hash);
+}
+
+/* Gather and hash each optimizer state whose parts are on different replicas. */
+static cgp_status hash_all_parts(const cgp_pipeline *pipeline) {
+    const cgp_plan *plan = pipeline->plan;
+    const struct cgp__digests *digests = pipeline->step->digests;
+    for (int i = 0; i < cgp_plan_digest_tensors(plan); i++) {
+        const cgp__saved_tensor t = tensor_at(plan, i);
+        gathered g = {digests, cgp__saved_bytes(&t), digests->hashes[i]};
+        if (!is_in_parts(plan, &t)) continue;
+        CGP_TRY(cgp__parameter_bring(pipeline, t.parameter, t.number, digests->whole));
+        if (cgp__plan_is_on(plan, t.device, pipeline->rank))
+            CGP_TRY(cgp__executor_run_one(pipeline->executor, t.device, hash_gathered, &g));
+    }
+    return CGP_OK;
+}
+
+static cgp_status hash_parts(const cgp_pipeline *pipeline) {
+    const cgp_status status = cgp__ranks_agree(pipeline->ranks, hash_all_parts(pipeline));
+    return cgp__executor_exchanged(pipeline->executor, status);
+}
 
 /* Gather the hashes from the owners in replica 0 on all ranks. */
 static cgp_status share(const cgp_pipeline *pipeline) {
@@ -271,7 +329,9 @@ cgp_status cgp_pipeline_digest(cgp_pipeline *pipeline, void *record) {
     if (pipeline->n_ranks == 1) CGP__NEED(record);
     cgp__executor *executor = pipeline->executor;
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check(pipeline)));
+    CGP_TRY(cgp__accumulate_complete(pipeline));
     CGP_TRY(cgp__executor_job(executor, hash_device, pipeline->step->digests));
+    if (pipeline->setup->shards) CGP_TRY(hash_parts(pipeline));
     CGP_TRY(cgp__executor_exchanged(executor, share(pipeline)));
     return record ? write_record(pipeline, record) : CGP_OK;
 }

@@ -9,16 +9,19 @@
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
+#include "plan/memory/shards.h"
 #include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
     const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
@@ -40,12 +43,14 @@ cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
 }
 
 float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor) {
+    return (float *)(void *)(tensor == CGP__GRADIENT ? worker->gradients + copy->gradient
+                                                     : worker->parameters + copy->offset);
+}
+
+float *cgp__optimizer_data(const cgp__worker *worker, const cgp__shard_part *part, int state) {
     const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
-    char *at = worker->parameters + copy->offset;
-    if (tensor == CGP__GRADIENT) at = worker->gradients + copy->gradient;
-    if (tensor >= 0)
-        at = worker->optimizer + tensor * device->optimizer_state_bytes + copy->optimizer;
-    return (float *)(void *)at;
+    return (float *)(void *)(worker->optimizer + state * device->optimizer_state_bytes +
+                             part->state);
 }
 
 /* Arguments of move_tensor(), which copies a tensor of a parameter between a device's copy of the
@@ -58,8 +63,23 @@ typedef struct move {
     size_t bytes;
 } move;
 
+/* Copy this replica's parts of an optimizer state. */
+static cgp_status move_parts(cgp__worker *worker, const move *m) {
+    cgp__shard_part part = {.range = {0, 0}};
+    while (cgp__shard_part_after(worker->plan, worker->ranks->replica, m->copy, part.range.end,
+                                 &part)) {
+        float *data = cgp__optimizer_data(worker, &part, m->tensor);
+        const int64_t at = part.range.begin / 4;
+        const size_t bytes = (size_t)(part.range.end - part.range.begin);
+        CGP_TRY(m->out ? cgp__worker_read(worker, m->out + at, data, bytes)
+                       : cgp__worker_write(worker, data, m->in + at, bytes));
+    }
+    return CGP_OK;
+}
+
 static cgp_status move_tensor(cgp__worker *worker, void *argument) {
     const move *m = argument;
+    if (m->tensor >= 0) return move_parts(worker, m);
     float *data = cgp__copy_data(worker, m->copy, m->tensor);
     if (m->in && m->tensor == CGP__VALUES) ++*worker->changes.count;
     return m->out ? cgp__worker_read(worker, m->out, data, m->bytes)
@@ -77,6 +97,54 @@ cgp_status cgp__parameter_read(const cgp_pipeline *pipeline, int parameter, int 
     return cgp__executor_run_one(pipeline->executor, owner->device, move_tensor, &m);
 }
 
+/* Copy a replica's parts of a tensor from their places in `whole` to `packed`, one after the other,
+ * or back if `packs` is false. Return the bytes of the parts. With NULL, only count the bytes. */
+static size_t pack_parts(const cgp_plan *plan, int replica, int parameter, char *whole,
+                         char *packed, bool packs) {
+    const cgp__copy *owner = cgp__owner_of(plan, parameter);
+    cgp__shard_part part = {.range = {0, 0}};
+    size_t all = 0;
+    while (cgp__shard_part_after(plan, replica, owner, part.range.end, &part)) {
+        const size_t bytes = (size_t)(part.range.end - part.range.begin);
+        if (packed && packs) memcpy(packed + all, whole + part.range.begin, bytes);
+        if (packed && !packs) memcpy(whole + part.range.begin, packed + all, bytes);
+        all += bytes;
+    }
+    return all;
+}
+
+/* Gather the parts of an optimizer state on all ranks, from the owner's rank in each replica. This
+ * rank's parts are in `out`. `packed` is scratch of the same size. */
+static cgp_status gather_parts(const cgp_pipeline *pipeline, int parameter, float *out,
+                               char *packed) {
+    const cgp_plan *plan = pipeline->plan;
+    const int ranks = pipeline->setup->ranks,
+              owner = cgp_plan_device_at(plan, cgp__owner_of(plan, parameter)->device)->rank;
+    size_t *bytes = cgp__ranks_sizes(pipeline->ranks), first = 0;
+    for (int r = 0; r < pipeline->n_ranks; r++) {
+        bytes[r] =
+            r % ranks == owner ? pack_parts(plan, r / ranks, parameter, NULL, NULL, true) : 0;
+        if (r < pipeline->rank) first += bytes[r];
+    }
+    if (pipeline->rank % ranks == owner)
+        (void)pack_parts(plan, pipeline->ranks->replica, parameter, (char *)out, packed + first,
+                         true);
+    CGP_TRY(cgp__ranks_share_blocks(pipeline->ranks, packed + first, packed));
+    for (int replica = 0; replica < pipeline->setup->replicas; replica++)
+        packed += pack_parts(plan, replica, parameter, (char *)out, packed, false);
+    return CGP_OK;
+}
+
+/* Bring a tensor whose parts are on different replicas. `out` has this rank's parts. */
+static cgp_status bring_parts(const cgp_pipeline *pipeline, int parameter, float *out) {
+    char *packed = NULL;
+    cgp_status status = CGP__NEW(packed, bytes_of(pipeline, parameter), "optimizer state");
+    status = cgp__ranks_agree(pipeline->ranks, status);
+    if (status == CGP_OK) status = gather_parts(pipeline, parameter, out, packed);
+    free(packed);
+    return status;
+}
+
 cgp_status cgp__parameter_bring(const cgp_pipeline *pipeline, int parameter, int tensor,
                                 float *out) {
     const cgp_plan *plan = pipeline->plan;
@@ -88,6 +156,7 @@ cgp_status cgp__parameter_bring(const cgp_pipeline *pipeline, int parameter, int
         cgp__ranks_fail(pipeline->ranks, status);
         return status;
     }
+    if (tensor >= 0 && pipeline->setup->shards) return bring_parts(pipeline, parameter, out);
     return cgp__ranks_broadcast(pipeline->ranks, cgp_plan_device_at(plan, owner)->rank, out,
                                 bytes_of(pipeline, parameter));
 }
@@ -202,7 +271,7 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
     CGP__PIPELINE(pipeline);
     if (pipeline->n_ranks == 1) CGP__NEED(data);
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_gradient(pipeline, parameter)));
-    CGP_TRY(cgp__accumulate_close(pipeline));
+    CGP_TRY(cgp__accumulate_complete(pipeline));
     return get_tensor(pipeline, CGP_OK, parameter, CGP__GRADIENT, data);
 }
 

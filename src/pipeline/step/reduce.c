@@ -18,6 +18,10 @@
  * nor added; received data replace them. The sums overwrite the gradient buffers of all uses. The
  * padding between tensors is added too, but is never read.
  *
+ * If the optimizer has shards (plan/memory/shards.h), a replica updates the part of each piece that
+ * it has after halving. Doubling then distributes the updated parameters instead of the gradients.
+ * The gradients of tied parameters are doubled before, because their uses must still be added.
+ *
  * The statistics of batch norms are not added. All replicas gather the statistics of each
  * micro-batch by recursive doubling, and merge them in the order of the whole mini-batch. */
 #include "pipeline/step/reduce.h"
@@ -34,16 +38,14 @@
 #include "plan/links.h"
 #include "plan/list.h"
 #include "plan/memory/devices.h"
+#include "plan/memory/shards.h"
 #include "plan/setup.h"
 #include "schedule/gradient_groups.h"
 
 enum { MOST_LEVELS = 10 };
 _Static_assert(1 << MOST_LEVELS == CGP__MAX_GRADIENT_GROUPS, "the most replicas");
 
-/* Bytes begin .. end - 1 of a piece. */
-typedef struct range {
-    int64_t begin, end;
-} range;
+typedef cgp__byte_range range;
 
 /* The piece that a worker reduces. */
 typedef struct piece {
@@ -111,16 +113,6 @@ static cgp_status receive_part(const piece *p, int level, range part, bool add) 
     return CGP_OK;
 }
 
-/* Divide a range between this replica and its peer at a level. The lower of the two replicas gets
- * the lower half. */
-static void divide(const piece *p, int level, range whole, range *own, range *other) {
-    const int64_t middle = whole.begin + cgp__plan_lower_half(whole.end - whole.begin);
-    const range lower = {whole.begin, middle}, upper = {middle, whole.end};
-    const bool is_upper = p->replica >> level & 1;
-    *own = is_upper ? upper : lower;
-    *other = is_upper ? lower : upper;
-}
-
 /* Exchange halves at a level, and add the received half. */
 static cgp_status halve(const piece *p, int level, range own, range other) {
     const bool here = has_any(p, p->replica, level),
@@ -129,15 +121,16 @@ static cgp_status halve(const piece *p, int level, range own, range other) {
     return there ? receive_part(p, level, own, here) : CGP_OK;
 }
 
-static cgp_status reduce_piece(const piece *p, int64_t bytes) {
+/* Reduce a piece: add its parts by halving, or distribute them by doubling, or both. */
+static cgp_status reduce_piece(const piece *p, int64_t bytes, bool halves, bool doubles) {
     range whole[MOST_LEVELS + 1] = {{0, bytes}}, other[MOST_LEVELS];
     int levels = 0;
     for (; 1 << levels < p->replicas; levels++) {
-        divide(p, levels, whole[levels], &whole[levels + 1], &other[levels]);
-        CGP_TRY(halve(p, levels, whole[levels + 1], other[levels]));
+        cgp__shard_divide(whole[levels], p->replica, levels, &whole[levels + 1], &other[levels]);
+        if (halves) CGP_TRY(halve(p, levels, whole[levels + 1], other[levels]));
         if (cgp__is_stopped(p->worker)) return CGP_OK;
     }
-    while (levels-- > 0) {
+    while (doubles && levels-- > 0) {
         CGP_TRY(send_part(p, levels, whole[levels + 1]));
         CGP_TRY(receive_part(p, levels, other[levels], false));
         if (cgp__is_stopped(p->worker)) return CGP_OK;
@@ -181,27 +174,70 @@ static cgp_status reduce_statistics(piece p) {
     return cgp__states_merge(worker, p.chunks);
 }
 
-/* Reduce the gradients of a device, piece by piece. */
-static cgp_status reduce_device(cgp__worker *worker, void *argument) {
-    const cgp__minibatch *minibatch = argument;
-    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
-    const int64_t all = cgp__plan_device(worker->plan, worker->index)->written_gradient_bytes,
-                  most = cgp__plan_reduce_bytes(worker->plan, worker->index);
-    piece p = {.worker = worker,
-               .replica = worker->ranks->replica,
-               .replicas = cgp__plan_setup(worker->plan)->replicas,
-               .chunks = cgp__whole_chunks(minibatch),
-               .link = cgp__plan_exchange(worker->plan, worker->index)};
-    for (int64_t at = 0; at < all && !cgp__is_stopped(worker); at += most) {
-        p.at = worker->gradients + at;
-        CGP_TRY(reduce_piece(&p, cgp__min(most, all - at)));
+/* --- a device --- */
+
+/* Reduce a section of a device's memory, piece by piece. */
+static cgp_status reduce_section(piece p, char *memory, range section, bool halves, bool doubles) {
+    const int64_t most = cgp__plan_setup(p.worker->plan)->reduce_bytes;
+    for (int64_t at = section.begin; at < section.end && !cgp__is_stopped(p.worker); at += most) {
+        p.at = memory + at;
+        CGP_TRY(reduce_piece(&p, cgp__min(most, section.end - at), halves, doubles));
     }
+    return CGP_OK;
+}
+
+static piece piece_of(cgp__worker *worker) {
+    return (piece){.worker = worker,
+                   .replica = worker->ranks->replica,
+                   .replicas = cgp__plan_setup(worker->plan)->replicas,
+                   .link = cgp__plan_exchange(worker->plan, worker->index)};
+}
+
+/* What cgp__reduce() is called with. */
+typedef struct reduction {
+    int chunks;
+    bool complete;
+} reduction;
+
+/* Reduce the gradients of a device, first the untied ones. */
+static cgp_status reduce_device(cgp__worker *worker, void *argument) {
+    const reduction *r = argument;
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
+    const range untied = {0, device->untied_bytes},
+                tied = {untied.end, device->written_gradient_bytes};
+    piece p = piece_of(worker);
+    p.chunks = r->chunks;
+    CGP_TRY(reduce_section(p, worker->gradients, untied, true, r->complete));
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    CGP_TRY(reduce_section(p, worker->gradients, tied, true, true));
     if (cgp__is_stopped(worker)) return CGP_OK;
     return reduce_statistics(p);
 }
 
-cgp_status cgp__reduce(cgp__executor *executor, const cgp__minibatch *minibatch) {
+cgp_status cgp__reduce(cgp__executor *executor, const cgp__minibatch *minibatch, bool complete) {
     if (cgp__plan_setup(executor->plan)->replicas == 1) return CGP_OK;
-    cgp__minibatch share = *minibatch;
-    return cgp__executor_job(executor, reduce_device, &share);
+    reduction r = {cgp__whole_chunks(minibatch), complete};
+    return cgp__executor_job(executor, reduce_device, &r);
+}
+
+static cgp_status complete_device(cgp__worker *worker, void *unused) {
+    (void)unused;
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+    const range untied = {0, cgp__plan_device(worker->plan, worker->index)->untied_bytes};
+    return reduce_section(piece_of(worker), worker->gradients, untied, false, true);
+}
+
+cgp_status cgp__reduce_complete(cgp__executor *executor) {
+    return cgp__executor_job(executor, complete_device, NULL);
+}
+
+cgp_status cgp__reduce_parameters(cgp__worker *worker) {
+    if (cgp__is_stopped(worker) || !cgp__plan_setup(worker->plan)->shards) return CGP_OK;
+    const cgp__device_plan *device = cgp__plan_device(worker->plan, worker->index);
+    const range untied = {0, device->untied_bytes}, other = {untied.end, device->trained_bytes};
+    const piece p = piece_of(worker);
+    CGP_TRY(reduce_section(p, worker->parameters, untied, false, true));
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+    return reduce_section(p, worker->parameters, other, false, true);
 }

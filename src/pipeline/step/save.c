@@ -20,6 +20,7 @@
 #include "pipeline/step/states.h"
 #include "pipeline/step/step.h"
 #include "plan/memory/parameters.h"
+#include "plan/memory/shards.h"
 #include "plan/owners.h"
 #include "plan/setup.h"
 
@@ -58,30 +59,66 @@ static cgp_status write_header(const cgp_pipeline *pipeline, int kind, int direc
     return cgp__safetensors_create_at(out, directory, file);
 }
 
+/* Copy a tensor to the host and append it to the file. */
+static cgp_status write_tensor(cgp_pipeline *pipeline, const cgp__saved_tensor *t, void *data,
+                               cgp_safetensors_writer *out) {
+    if (t->state >= 0)
+        CGP_TRY(cgp__state_move(pipeline, t->state, data, NULL));
+    else
+        CGP_TRY(cgp__parameter_read(pipeline, t->parameter, t->number, data));
+    return cgp_safetensors_append(out, data, cgp__saved_bytes(t));
+}
+
+/* Return true if all ranks take part in writing the tensors of a kind, because replicas have parts
+ * of optimizer states. */
+static bool is_in_parts(const cgp_pipeline *pipeline, int kind) {
+    return kind == CGP__SAVED_OPTIMIZER && pipeline->setup->shards;
+}
+
+/* Gather each tensor and, if this rank writes it, append it to the file. `status` is the result of
+ * this rank's earlier work. A rank that has failed still takes part in the gathers. */
+static cgp_status write_parts(cgp_pipeline *pipeline, cgp_status status, void *data,
+                              cgp_safetensors_writer *out) {
+    const cgp__saved_range range = cgp__saved_range_of(pipeline->plan, CGP__SAVED_OPTIMIZER);
+    for (int i = range.begin; i < range.end; i++) {
+        const cgp__saved_tensor t = cgp__saved_at(pipeline->plan, i);
+        CGP_TRY(cgp__parameter_bring(pipeline, t.parameter, t.number, data));
+        if (status == CGP_OK && is_own(pipeline, &t))
+            status = cgp_safetensors_append(out, data, cgp__saved_bytes(&t));
+    }
+    return status;
+}
+
 static cgp_status write_data(cgp_pipeline *pipeline, int kind, void *data,
                              cgp_safetensors_writer *out) {
     const cgp__saved_range range = cgp__saved_range_of(pipeline->plan, kind);
     for (int i = range.begin; i < range.end; i++) {
         const cgp__saved_tensor t = cgp__saved_at(pipeline->plan, i);
-        if (!is_own(pipeline, &t)) continue;
-        if (t.state >= 0)
-            CGP_TRY(cgp__state_move(pipeline, t.state, data, NULL));
-        else
-            CGP_TRY(cgp__parameter_read(pipeline, t.parameter, t.number, data));
-        CGP_TRY(cgp_safetensors_append(out, data, cgp__saved_bytes(&t)));
+        if (is_own(pipeline, &t)) CGP_TRY(write_tensor(pipeline, &t, data, out));
     }
     return CGP_OK;
 }
 
-static cgp_status write_file(cgp_pipeline *pipeline, int kind, void *data,
+static cgp_status open_file(const cgp_pipeline *pipeline, int kind, const char *name,
+                            const cgp__checkpoint_writer *writer, cgp_safetensors_writer **out) {
+    const int directory = cgp__checkpoint_directory(writer);
+    CGP_TRY(cgp__safetensors_begin(out, cgp__checkpoint_file(writer, name).text));
+    return write_header(pipeline, kind, directory, name, *out);
+}
+
+/* Write the file of a kind, if this rank writes files. `status` is the result of this rank's
+ * earlier work. */
+static cgp_status write_file(cgp_pipeline *pipeline, int kind, cgp_status status, void *data,
                              cgp__checkpoint_writer *writer) {
     const cgp__saved_file_name name = cgp__saved_file(kind, pipeline->rank, pipeline->setup->ranks);
-    const int directory = cgp__checkpoint_directory(writer);
     cgp_safetensors_writer *out = NULL;
-    CGP_TRY(cgp__safetensors_begin(&out, cgp__checkpoint_file(writer, name.text).text));
-    cgp_status status = write_header(pipeline, kind, directory, name.text, out);
-    if (status == CGP_OK) status = write_data(pipeline, kind, data, out);
-    if (status != CGP_OK) {
+    if (status == CGP_OK && writes(pipeline))
+        status = open_file(pipeline, kind, name.text, writer, &out);
+    if (is_in_parts(pipeline, kind))
+        status = write_parts(pipeline, status, data, out);
+    else if (status == CGP_OK && writes(pipeline))
+        status = write_data(pipeline, kind, data, out);
+    if (status != CGP_OK || !out) {
         cgp_safetensors_abandon(out);
         return status;
     }
@@ -91,64 +128,101 @@ static cgp_status write_file(cgp_pipeline *pipeline, int kind, void *data,
 
 static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
     const cgp_plan *plan = pipeline->plan;
+    const bool shards = pipeline->setup->shards;
     size_t bytes = 0;
     char *data = NULL;
-    if (!writes(pipeline)) return CGP_OK;
+    if (!writes(pipeline) && !shards) return CGP_OK;
     for (int i = 0; i < cgp__saved_range_of(plan, CGP__SAVED_WEIGHTS).end; i++) {
         const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
-        if (is_own(pipeline, &tensor) && cgp__saved_bytes(&tensor) > bytes)
+        if ((is_own(pipeline, &tensor) || shards) && cgp__saved_bytes(&tensor) > bytes)
             bytes = cgp__saved_bytes(&tensor); /* optimizer states need no check: each has the size
                                                 * of its parameter */
     }
     cgp_status status = CGP__NEW(data, bytes, "checkpoint");
-    for (int kind = 0; kind < cgp__saved_kinds(plan) && status == CGP_OK; kind++)
-        status = write_file(pipeline, kind, data, writer);
+    if (shards) CGP_TRY(cgp__ranks_agree(pipeline->ranks, status)); /* all ranks take part */
+    for (int kind = 0; kind < cgp__saved_kinds(plan); kind++)
+        status = write_file(pipeline, kind, status, data, writer);
     free(data);
     return status;
 }
 
 /* --- before and after the files --- */
 
-/* Return the data of a tensor if the worker must check the tensor before a save. NULL: the tensor
- * is on another device, or is not checked. */
-static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *t) {
-    if (t->state >= 0) return cgp__state_data(worker, t->state);
-    if (t->device != worker->index) return NULL;
-    return cgp__copy_data(worker, cgp__owner_of(worker->plan, t->parameter), t->number);
+/* Find the part of a tensor after byte *at that the worker must check before a save. Set *at to its
+ * end, and *count to its number of elements. Return its data; NULL: there is none, or the tensor is
+ * on another device. */
+static const float *next_data(const cgp__worker *worker, const cgp__saved_tensor *t, int64_t *at,
+                              int64_t *count) {
+    const cgp__copy *owner = t->state < 0 ? cgp__owner_of(worker->plan, t->parameter) : NULL;
+    const int64_t bytes = (int64_t)cgp__saved_bytes(t), begin = *at;
+    cgp__shard_part part = {.range = {begin, bytes}};
+    if (begin >= bytes || (owner && t->device != worker->index)) return NULL;
+    if (owner && t->number >= 0 &&
+        !cgp__shard_part_after(worker->plan, worker->ranks->replica, owner, begin, &part))
+        return NULL;
+    *at = part.range.end;
+    *count = (part.range.end - part.range.begin) / 4;
+    if (!owner) return cgp__state_data(worker, t->state);
+    return t->number >= 0 ? cgp__optimizer_data(worker, &part, t->number)
+                          : cgp__copy_data(worker, owner, t->number);
+}
+
+/* Find the first nonfinite value of a tensor on the worker's device. */
+static cgp_status find_in_tensor(cgp__worker *worker, const cgp__saved_tensor *t,
+                                 cgp__nonfinite *found) {
+    int64_t at = 0, count = 0, *word = (int64_t *)(void *)worker->words;
+    for (const float *data; (data = next_data(worker, t, &at, &count));) {
+        CGP_TRY(worker->backend->kernels.find_nonfinite(worker->device, data, count, word));
+        CGP_TRY(cgp__worker_fetch_words(worker, 1));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+        const int64_t first = *(const int64_t *)(const void *)worker->fetched;
+        if (first < 0) continue;
+        found->element = at / 4 - count + first;
+        return cgp__worker_read(worker, &found->value, data + first, sizeof *data);
+    }
+    return CGP_OK;
 }
 
 /* Find the first tensor on the worker's device that has a nonfinite value. */
 static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
-    found->tensor = -1;
+    *found = (cgp__nonfinite){.tensor = -1, .element = -1};
     const cgp_plan *plan = worker->plan;
-    const cgp_backend *backend = worker->backend;
     const int n = cgp__saved_range_of(plan, CGP__SAVED_OPTIMIZER).end;
-    for (int i = 0; i < n && !cgp__is_stopped(worker); i++) {
+    for (int i = 0; i < n && found->tensor < 0 && !cgp__is_stopped(worker); i++) {
         const cgp__saved_tensor t = cgp__saved_at(plan, i);
-        const float *data = data_of(worker, &t);
-        const int64_t count = data ? cgp_shape_count(t.shape) : 0;
-        int64_t *word = (int64_t *)(void *)worker->words;
-        if (count == 0) continue;
-        CGP_TRY(backend->kernels.find_nonfinite(worker->device, data, count, word));
-        CGP_TRY(cgp__worker_fetch_words(worker, 1));
+        CGP_TRY(find_in_tensor(worker, &t, found));
         if (cgp__is_stopped(worker)) return CGP_OK;
-        found->element = *(const int64_t *)(const void *)worker->fetched;
-        if (found->element < 0) continue;
-        found->tensor = i;
-        return cgp__worker_read(worker, &found->value, data + found->element, sizeof *data);
+        if (found->element >= 0) found->tensor = i;
     }
     return CGP_OK;
+}
+
+/* Share what the devices of all replicas have found, and keep the first in the order of tensors and
+ * elements. `found` [devices] has the results of this replica. */
+static cgp_status share_first(const cgp_pipeline *pipeline, cgp__nonfinite *found) {
+    const int n = cgp_plan_devices(pipeline->plan), replicas = pipeline->setup->replicas;
+    cgp__nonfinite *all = NULL;
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, CGP__NEW(all, n * replicas, "checkpoint")));
+    const cgp_status status =
+        cgp__ranks_share_replicas(pipeline->ranks, pipeline->plan, found, sizeof *found, all);
+    for (int i = 0; i < n * replicas && status == CGP_OK; i++) {
+        cgp__nonfinite *first = &found[i % n];
+        const bool earlier = all[i].tensor == first->tensor ? all[i].element < first->element
+                                                            : all[i].tensor < first->tensor;
+        if (i < n || (all[i].tensor >= 0 && (first->tensor < 0 || earlier))) *first = all[i];
+    }
+    free(all);
+    return status;
 }
 
 /* Check that all tensors that a save writes are finite. Each tensor is checked by the worker of the
  * device that owns it. */
 static cgp_status check_finite(cgp_pipeline *pipeline) {
-    const cgp__ranks *ranks = pipeline->ranks;
     cgp__nonfinite *found = pipeline->step->nonfinite;
     CGP_TRY(cgp__executor_job(pipeline->executor, find_in_device, found));
-    CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, found, sizeof *found));
+    CGP_TRY(share_first(pipeline, found));
     const cgp__nonfinite *first = cgp__finite_first(pipeline);
     if (!first) return CGP_OK;
     char *name = cgp__saved_name(pipeline->plan, (int)first->tensor);

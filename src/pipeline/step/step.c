@@ -165,14 +165,17 @@ cgp_status cgp__step_check_training(const cgp_pipeline *pipeline) {
 
 cgp_status cgp__step_end(cgp_pipeline *pipeline, const cgp__run *run, double loss) {
     cgp__inputs_zero_gradients(pipeline);
-    CGP_TRY(cgp__reduce(pipeline->executor, &run->minibatch));
-    pipeline->step->shared->open = pipeline->step->accumulation.on;
-    if (!pipeline->step->shared->open)
+    cgp__shared *shared = pipeline->step->shared;
+    shared->partial = pipeline->setup->shards && pipeline->setup->optim.clip_norm == 0 &&
+                      !pipeline->step->accumulation.on;
+    CGP_TRY(cgp__reduce(pipeline->executor, &run->minibatch, !shared->partial));
+    shared->open = pipeline->step->accumulation.on;
+    if (!shared->open)
         CGP_TRY(cgp__tied_sum(pipeline->executor, cgp__finite_checks(pipeline->plan)));
     CGP_TRY(cgp__finite_decide(pipeline, loss));
-    if (!pipeline->step->shared->refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
+    if (!shared->refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
     pipeline->step->steps++;
-    pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = true;
+    shared->update_due = shared->has_gradients = true;
     return CGP_OK;
 }
 

@@ -24,6 +24,7 @@ typedef struct cgp__shared {
     bool update_due;    /* set if gradients wait for cgp_optim_step() */
     bool has_gradients; /* set if cgp_pipeline_get_gradient() may return gradients */
     bool open;          /* set if tied gradients are not yet added up */
+    bool partial;       /* set if a replica has only its parts of untied gradients */
     bool has_norm;      /* set if `norm` is computed */
     bool clipped;       /* set if cgp_pipeline_clip_grad_norm() has set `scale` since the last
                          * update */
@@ -119,6 +120,9 @@ cgp_status cgp__accumulate_begin(cgp_pipeline *pipeline);
 /* Complete open gradients: add up tied gradients and, if the optimizer has a clip_norm, compute the
  * norm. */
 cgp_status cgp__accumulate_close(cgp_pipeline *pipeline);
+
+/* Do the same and, if replicas have only parts of gradients, exchange these parts. Collective. */
+cgp_status cgp__accumulate_complete(cgp_pipeline *pipeline);
 
 /* Return true if gradients can be read: a step has run, and no backward is due. */
 static inline bool cgp__step_has_gradients(const cgp__step *step) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- runs the optimizer's update. Each worker updates all copies of parameters on its
- * device. Before the step, the ranks have agreed on the optimizer's learning rate and corrections
- * (inputs.c), and have compared the learning rates that the program set (settings.c). If the
- * program sets a rate after that, the next step compares it. At the end of the step, the numbers
- * were checked and the norm for clipping was computed (finite.c). */
+/* update.c -- runs the optimizer's update. Each worker updates the copies of parameters on its
+ * device or, if the optimizer has shards, the parts of its replica. Before the step, the ranks have
+ * agreed on the optimizer's learning rate and corrections (inputs.c), and have compared the
+ * learning rates that the program set (settings.c). If the program sets a rate after that, the next
+ * step compares it. At the end of the step, the numbers were checked and the norm for clipping was
+ * computed (finite.c). */
 #include "model/model.h"
 #include "optim/optim.h"
 #include "pipeline/alive.h"
@@ -13,12 +14,15 @@
 #include "pipeline/run/flips.h"
 #include "pipeline/run/injected_faults.h"
 #include "pipeline/run/jobs.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/parameters.h"
+#include "pipeline/step/reduce.h"
 #include "pipeline/step/step.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
+#include "plan/memory/shards.h"
 #include "plan/setup.h"
 
 #include <math.h>
@@ -36,8 +40,10 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
     return cgp__staging_put(worker, to, values, (size_t)n * sizeof *values);
 }
 
-/* Return the description of the update of one copy. `what` has the constants of the update. */
-static cgp_update update_of(cgp__worker *worker, const cgp__copy *copy, const cgp_update *what) {
+/* Return the description of the update of a part of a copy. `what` has the constants of the
+ * update. */
+static cgp_update update_of(cgp__worker *worker, const cgp__copy *copy, const cgp__shard_part *part,
+                            const cgp_update *what) {
     const cgp__setup *setup = cgp__plan_setup(worker->plan);
     const cgp__parameter *param = &setup->model->params[copy->parameter];
     cgp_update update = *what;
@@ -48,50 +54,65 @@ static cgp_update update_of(cgp__worker *worker, const cgp__copy *copy, const cg
         update.weight_decay = decay;
     else if (!param->decays && !setup->optim.decay_all)
         update.weight_decay = 0;
-    update.n = cgp_shape_count(&param->shape);
-    update.param = cgp__copy_data(worker, copy, CGP__VALUES);
-    update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
+    update.n = (part->range.end - part->range.begin) / 4;
+    update.param = cgp__copy_data(worker, copy, CGP__VALUES) + part->range.begin / 4;
+    update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT) + part->range.begin / 4;
     for (int s = 0; s < cgp_optim_states(&setup->optim); s++)
-        update.state[s] = cgp__copy_data(worker, copy, s);
+        update.state[s] = cgp__optimizer_data(worker, part, s);
     return update;
 }
 
-/* Update all copies of parameters on the worker's device, up to UPDATES copies per launch. `what`
- * points to the constants of the update. */
+/* A walk over the parts of all copies that a worker updates. Begins with {.worker = worker}. */
+typedef struct walk {
+    const cgp__worker *worker;
+    int c; /* index of the copy */
+    cgp__shard_part part;
+} walk;
+
+/* Find the next part. Return its copy; NULL: there is none. */
+static const cgp__copy *next_part(walk *w) {
+    const cgp__worker *worker = w->worker;
+    const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
+    for (; w->c < parameters->n_copies; w->c++, w->part.range.end = 0) {
+        const cgp__copy *copy = &parameters->copies[w->c];
+        if (copy->device == worker->index && worker->model->params[copy->parameter].requires_grad &&
+            cgp__shard_part_after(worker->plan, worker->ranks->replica, copy, w->part.range.end,
+                                  &w->part))
+            return copy;
+    }
+    return NULL;
+}
+
+/* Update the parameters on the worker's device, up to UPDATES parts per launch. `what` points to
+ * the constants of the update. */
 static cgp_status launch_updates(cgp__worker *worker, const void *what, bool captures) {
     enum { UPDATES = 64 };
-    const cgp__setup *setup = cgp__plan_setup(worker->plan);
-    const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
     cgp_update updates[UPDATES];
+    walk w = {.worker = worker};
     int n = 0;
     (void)captures;
-    for (int c = 0; c < parameters->n_copies; c++) {
-        const cgp__copy *copy = &parameters->copies[c];
-        if (copy->device != worker->index || !setup->model->params[copy->parameter].requires_grad)
-            continue;
+    for (const cgp__copy *copy; (copy = next_part(&w));) {
         if (n == UPDATES) {
             CGP_TRY(worker->backend->kernels.update(worker->device, updates, n));
             if (cgp__is_stopped(worker)) return CGP_OK;
             n = 0;
         }
-        updates[n++] = update_of(worker, copy, what);
+        updates[n++] = update_of(worker, copy, &w.part, what);
     }
     return n > 0 ? worker->backend->kernels.update(worker->device, updates, n) : CGP_OK;
 }
 
-/* Find parameter or optimizer state number `wanted` among the tensors that an update changes on the
- * worker's device. */
+/* Find part number `wanted` among the parts of parameters and optimizer states that an update
+ * changes on the worker's device. */
 static cgp__flip_search find_updated(const cgp__worker *worker, int wanted) {
-    const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
     const int states = cgp_optim_states(&cgp__plan_setup(worker->plan)->optim);
     cgp__flip_search found = {.wanted = wanted};
-    for (int c = 0; c < parameters->n_copies; c++) {
-        const cgp__copy *copy = &parameters->copies[c];
-        const cgp__parameter *param = &worker->model->params[copy->parameter];
-        if (copy->device != worker->index || !param->requires_grad) continue;
-        for (int tensor = CGP__VALUES; tensor < states; tensor++)
-            cgp__flip_add(&found, cgp__copy_data(worker, copy, tensor),
-                          4 * cgp_shape_count(&param->shape));
+    walk w = {.worker = worker};
+    for (const cgp__copy *copy; (copy = next_part(&w));) {
+        const int64_t begin = w.part.range.begin, bytes = w.part.range.end - begin;
+        cgp__flip_add(&found, cgp__copy_data(worker, copy, CGP__VALUES) + begin / 4, bytes);
+        for (int s = 0; s < states; s++)
+            cgp__flip_add(&found, cgp__optimizer_data(worker, &w.part, s), bytes);
     }
     return found;
 }
@@ -120,7 +141,9 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
                               launch_updates, &update));
     if (cgp__is_stopped(worker)) return CGP_OK;
     if (worker->executor->faults) CGP_TRY(flip_updated(worker));
-    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    CGP_TRY(cgp__worker_finish(worker));
+    return cgp__reduce_parameters(worker);
 }
 
 /* Return the learning rate of group `g`; groups count from 1. If the caller has set a rate for the

@@ -20,7 +20,10 @@ typedef struct cgp__device_plan {
     char *name;
     /* Offsets of sections in the device's memory, set by plan.c; packings.c sets `packed`. */
     int64_t parameters, gradients, optimizer, state, partial_gradients, packed, pool, workspace;
-    /* Set by parameters.c: bytes of one optimizer state. */
+    /* Set by parameters.c: bytes of the parameters that are not frozen, and of those among them
+     * that have one use and reach backward. Both come first in the section of parameters. */
+    int64_t trained_bytes, untied_bytes;
+    /* Set by shards.c: bytes of one optimizer state. */
     int64_t optimizer_state_bytes;
     /* Set by parameters.c: bytes of the gradient buffers that backward writes. These buffers come
      * first in the section of gradients. Each section of partial sums has this size. */

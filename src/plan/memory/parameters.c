@@ -12,6 +12,12 @@
  * copy, the copy has one buffer of zeros, which lies after all buffers that backward writes. A
  * frozen parameter has neither buffers nor optimizer state.
  *
+ * Untied parameters come first in the sections of parameters and gradients, at the same offsets. So
+ * replicas can divide them at the same places (shards.h):
+ *
+ *     parameters   untied | other trained | frozen
+ *     gradients    untied | uses of tied parameters | zeros
+ *
  * If there are gradient groups, each buffer that backward writes also has buffers of partial sums.
  * The partial sums lie at the same offset in separate sections (schedule/gradient_groups.h). */
 #include "plan/memory/parameters.h"
@@ -19,6 +25,7 @@
 #include "model/model.h"
 #include "plan/links.h"
 #include "plan/memory/devices.h"
+#include "plan/memory/shards.h"
 #include "plan/placement.h"
 #include "plan/program/program.h"
 #include "plan/setup.h"
@@ -60,9 +67,7 @@ static cgp_status add_copy(placer *r, int p, int device) {
     if (!cgp__grow(&r->out->copies, &r->out->copies_capacity, r->out->n_copies + 1,
                    sizeof *r->out->copies))
         return cgp__no_memory("plan: parameters", sizeof *r->out->copies);
-    cgp_plan_device *info = &r->placement->devices[device].info;
-    r->out->copies[r->out->n_copies++] = (cgp__copy){p, device, info->parameter_bytes, -1, -1};
-    info->parameter_bytes += bytes_of(r, p);
+    r->out->copies[r->out->n_copies++] = (cgp__copy){p, device, -1, -1};
     return CGP_OK;
 }
 
@@ -78,6 +83,37 @@ static cgp_status place_copies(placer *r, int p, bool requires_grad) {
         r->out->first_copy[p + 1] = r->out->n_copies;
     }
     return CGP_OK;
+}
+
+/* Parameters with one copy and one gradient buffer, other trained parameters, and frozen ones. */
+typedef enum section { UNTIED, TRAINED, FROZEN } section;
+
+static section section_of(const placer *r, int p) {
+    const cgp__parameter *param = &r->model->params[p];
+    if (param->frozen) return FROZEN;
+    return param->requires_grad && !cgp__is_tied(r->out, r->model, p) ? UNTIED : TRAINED;
+}
+
+/* Give offsets to the copies of the parameters of a section. */
+static void place_section(placer *r, section which) {
+    for (int c = 0; c < r->out->n_copies; c++) {
+        cgp__copy *copy = &r->out->copies[c];
+        cgp_plan_device *info = &r->placement->devices[copy->device].info;
+        if (section_of(r, copy->parameter) != which) continue;
+        copy->offset = info->parameter_bytes;
+        info->parameter_bytes += bytes_of(r, copy->parameter);
+    }
+}
+
+static void place_sections(placer *r) {
+    cgp__device_plan *devices = r->placement->devices;
+    place_section(r, UNTIED);
+    for (int d = 0; d < r->placement->n_devices; d++)
+        devices[d].untied_bytes = devices[d].info.parameter_bytes;
+    place_section(r, TRAINED);
+    for (int d = 0; d < r->placement->n_devices; d++)
+        devices[d].trained_bytes = devices[d].info.parameter_bytes;
+    place_section(r, FROZEN);
 }
 
 /* Reserve workspace on the device that owns a parameter with several copies. This device receives
@@ -134,13 +170,20 @@ static void place_other_gradients(placer *r) {
     }
 }
 
-/* Reserve the optimizer state of a parameter's copies. */
-static void place_optimizer(placer *r, int p) {
-    r->out->trained[r->out->n_trained++] = p;
-    for (int c = r->out->first_copy[p]; c < r->out->first_copy[p + 1]; c++) {
-        cgp__device_plan *device = &r->placement->devices[r->out->copies[c].device];
-        r->out->copies[c].optimizer = device->optimizer_state_bytes;
-        device->optimizer_state_bytes += bytes_of(r, p);
+/* Reserve gradient buffers and optimizer states. */
+static void place_training(placer *r) {
+    for (int p = 0; p < r->model->n_params; p++) {
+        if (!r->model->params[p].frozen) r->out->trained[r->out->n_trained++] = p;
+        if (section_of(r, p) == UNTIED) place_gradients(r, p);
+    }
+    for (int p = 0; p < r->model->n_params; p++)
+        if (section_of(r, p) == TRAINED) place_gradients(r, p);
+    place_other_gradients(r);
+    for (int d = 0; d < r->placement->n_devices; d++) {
+        cgp__device_plan *device = &r->placement->devices[d];
+        cgp__shard_place(r->setup, device);
+        device->info.optimizer_bytes =
+            device->optimizer_state_bytes * cgp_optim_states(&r->setup->optim);
     }
 }
 
@@ -155,17 +198,9 @@ cgp_status cgp__place_parameters(cgp__parameters *parameters, const cgp__setup *
         /* the first copy is the owner's; backward reaches this copy if it reaches any copy */
         CGP_TRY(place_copies(&r, p, true));
         CGP_TRY(place_copies(&r, p, false));
-        if (!setup->inference && !setup->model->params[p].frozen) {
-            place_gradients(&r, p);
-            place_optimizer(&r, p);
-        }
         reserve_piece(&r, p);
     }
-    place_other_gradients(&r);
-    for (int d = 0; d < placement->n_devices; d++) {
-        cgp__device_plan *device = &placement->devices[d];
-        device->info.optimizer_bytes =
-            device->optimizer_state_bytes * cgp_optim_states(&setup->optim);
-    }
+    place_sections(&r);
+    if (!setup->inference) place_training(&r);
     return CGP_OK;
 }

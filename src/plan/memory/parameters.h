@@ -16,9 +16,6 @@ typedef struct cgp__copy {
     /* offset, in the device's gradients, of the buffer that gets the gradient summed over all uses;
      * -1 if the parameter is frozen or the plan is for inference */
     int64_t gradient;
-    /* offset in each state of the device's optimizer; -1 if the parameter is frozen or the plan is
-     * for inference */
-    int64_t optimizer;
 } cgp__copy;
 
 typedef struct cgp__parameters {
