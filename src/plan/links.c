@@ -127,8 +127,8 @@ int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge) {
 /* --- between replicas --- */
 
 int cgp__plan_exchange(const cgp_plan *plan, int device) {
-    const int levels = cgp__shard_levels(&plan->setup);
-    return plan->links.n - levels * (plan->placement.n_devices - device);
+    const int each = 2 * cgp__shard_levels(&plan->setup);
+    return plan->links.n - each * (plan->placement.n_devices - device);
 }
 
 /* Return the bytes of the largest piece that a device exchanges with other replicas. */
@@ -150,11 +150,11 @@ static cgp_status add_exchanges(cgp_plan *plan, int device) {
     if (in_host && plan->setup.replicas > 1)
         d->info.workspace_bytes =
             cgp__max(d->info.workspace_bytes, cgp__align_up(cgp__shard_half(bytes)));
-    for (int k = 0; k < cgp__shard_levels(&plan->setup); k++) {
-        bytes = cgp__shard_half(bytes);
+    for (int k = 0; k < 2 * cgp__shard_levels(&plan->setup); k++) {
+        if (k % 2 == 0) bytes = cgp__shard_half(bytes);
         CGP_TRY(add_link(plan, device, device, bytes, 2));
         cgp__link_plan *link = &plan->links.list[plan->links.n - 1];
-        link->level = k + 1;
+        link->level = k / 2 + 1;
         link->receives = true;
         link->in_host = link->receives_in_host = in_host;
     }

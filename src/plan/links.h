@@ -48,8 +48,8 @@ typedef struct cgp__link_plan {
 enum { CGP__TIE_BYTES = 65536, CGP__SHARED_BYTES = 4, CGP__PIECE_BYTES = 4 << 20 };
 
 /* Link e belongs to edge e. Next come the links of tied gradients, then the links of further
- * pieces. The links between replicas come last. Each device has one link for each of the levels 1
- * .. log2 R. */
+ * pieces. The links between replicas come last. Each device has two links for each of the levels 1
+ * .. log2 R: one for halving and one for doubling. */
 typedef struct cgp__links {
     cgp__link_plan *list;
     int n, capacity;
@@ -74,8 +74,8 @@ int cgp__plan_piece(const cgp_plan *plan, int edge, int k);
  * smaller. */
 int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge);
 
-/* Return the index of a device's link of level 1 to other replicas. The device's links of higher
- * levels have the next indices. */
+/* Return the index of a device's first link to other replicas. The links of a level are for halving
+ * and for doubling; the links of higher levels have the next indices. */
 int cgp__plan_exchange(const cgp_plan *plan, int device);
 
 /* Return the link of tied gradients from one device to another, or -1 if there is none. Devices

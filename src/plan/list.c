@@ -12,6 +12,7 @@
 void cgp__list_release(cgp__list *list) {
     free(list->actions);
     free(list->variants);
+    free(list->pieces);
 }
 
 /* Return the program that F of a micro-batch runs: forward_nosave if no values need saving,
@@ -258,5 +259,7 @@ cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
     }
     free(last_groups);
     free(flags);
+    if (status == CGP_OK && !minibatch.forward_only)
+        status = cgp__plan_find_complete(plan, device, list);
     return status == CGP_OK ? cgp__plan_find_waits(plan, list) : status;
 }

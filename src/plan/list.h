@@ -53,6 +53,12 @@ typedef struct cgp__bound_action {
     int wait[CGP_QUEUES];
 } cgp__bound_action;
 
+/* The last action that writes a piece of gradients, and the last call of the action's program that
+ * does so; -1: none. */
+typedef struct cgp__completion {
+    int action, call;
+} cgp__completion;
+
 typedef struct cgp__list {
     cgp__bound_action *actions;
     int n;
@@ -61,6 +67,10 @@ typedef struct cgp__list {
     int n_forward;
     cgp__variant *variants;
     int n_variants, variants_capacity;
+    /* With replicas: when the pieces of the device's gradients are complete, in the order in which
+     * they are exchanged (memory/shards.h). */
+    cgp__completion *pieces;
+    int n_pieces;
 } cgp__list;
 
 /* The samples and micro-batches of a mini-batch, or of a replica's share of a mini-batch. An
@@ -104,6 +114,9 @@ cgp_queue cgp__queue_of(cgp_action_kind kind);
  * stage. Otherwise return true. `program` is the program of the bound instance. */
 bool cgp__transfer_touches(const cgp_plan *plan, const cgp_action *action, int program,
                            cgp__arena arena);
+
+/* Fill in the list's pieces (complete.c). */
+cgp_status cgp__plan_find_complete(const cgp_plan *plan, int device, cgp__list *list);
 
 /* Fill in the `wait` fields of the list's actions (waits.c). */
 cgp_status cgp__plan_find_waits(const cgp_plan *plan, cgp__list *list);

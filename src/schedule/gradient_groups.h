@@ -19,7 +19,7 @@
  *
  * R replicas, a power of two up to G, have G / R groups each: one complete subtree. Replica r runs
  * the micro-batches floor(r M / R) .. floor((r + 1) M / R) - 1 and adds up to the root of its
- * subtree; pipeline/step/reduce.c adds these roots. */
+ * subtree; pipeline/run/exchange.c adds these roots. */
 #ifndef CGP_SRC_SCHEDULE_GRADIENT_GROUPS_H
 #define CGP_SRC_SCHEDULE_GRADIENT_GROUPS_H
 

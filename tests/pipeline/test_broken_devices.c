@@ -136,7 +136,8 @@ static void break_once(const cgp_model *model, const test_batch *batch, const br
     atomic_store(&broken, "");
     assert_message(b->function);
     assert_message(": is broken");
-    if (b->groups) assert_message("stage 1, micro-batch 2, 1B2: add: is broken");
+    if (b->groups) assert_message("stage 1, micro-batch 2, 1B2: ");
+    if (b->groups) assert_message("add: is broken");
     assert_int_equal(inside_step(pipeline)->steps, updates);
     assert_int_equal(cgp_pipeline_updates(pipeline), 0);
     if (plan->setup.ranks == 1) assert_true(inside_team(pipeline)->failed);

@@ -5,6 +5,7 @@
 
 #include "model/model.h"
 #include "pipeline/run/captured_graphs.h"
+#include "pipeline/run/exchange.h"
 #include "pipeline/run/execute.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/kernels.h"
@@ -252,6 +253,46 @@ static cgp_status enqueue_call(const cgp__execution *s, int i, const cgp__call *
     return run_call(s, i, call, kernel);
 }
 
+/* Do the additions of the binary tree for the gradients of a call. They follow the last micro-batch
+ * of a gradient group, if this group is the last operand of the additions. */
+static cgp_status add_gradients(const cgp__execution *s, const cgp__call *call) {
+    const cgp__worker *worker = s->worker;
+    const int buffer = s->variant->buffer;
+    for (int p = 0; p < CGP_OP_MAX_PARAMETERS; p++) {
+        if (call->dparam[p].arena != CGP__GRADIENTS) continue;
+        const int parameter = s->setup->model->nodes[call->node].params[p];
+        const int64_t offset = call->dparam[p].offset,
+                      n = cgp_shape_count(&s->setup->model->params[parameter].shape);
+        for (int k = 0; k < s->variant->additions; k++) {
+            float *to = (float *)(void *)(cgp__gradients_at(worker, buffer - k - 1) + offset);
+            const char *from = cgp__gradients_at(worker, buffer - k) + offset;
+            CGP_TRY(worker->backend->kernels.add(worker->device, to,
+                                                 (const float *)(const void *)from, n));
+            if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+        }
+    }
+    return CGP_OK;
+}
+
+/* After call `i`, exchange the pieces that are complete now. */
+static cgp_status exchange_complete(const cgp__execution *s, int i) {
+    const int action = (int)(s->bound - s->list->actions);
+    int ready = 0;
+    while (ready < s->list->n_pieces &&
+           (s->list->pieces[ready].action < action ||
+            (s->list->pieces[ready].action == action && s->list->pieces[ready].call <= i)))
+        ready++;
+    return ready > 0 ? cgp__exchange_advance(s->worker, ready) : CGP_OK;
+}
+
+/* On a device without queues, call `i` has run. Do what follows from its results. */
+static cgp_status follow_call(const cgp__execution *s, int i, const cgp__call *call) {
+    if (s->worker->backend->streams) return CGP_OK;
+    if (s->variant->additions > 0) CGP_TRY(add_gradients(s, call));
+    if (cgp__is_stopped(s->worker)) return CGP_OK;
+    return s->context->reduces ? exchange_complete(s, i) : CGP_OK;
+}
+
 /* Enqueue calls begin .. end - 1. */
 static bool run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
@@ -261,7 +302,9 @@ static bool run_calls(const cgp__execution *s, int begin, int end) {
     bool forked = false;
     for (int i = begin; i < end; i++) {
         atomic_store_explicit(&worker->progress.call, i, memory_order_relaxed);
-        const cgp_status status = enqueue_call(s, i, &calls[i], kernels[i], &forked);
+        cgp_status status = enqueue_call(s, i, &calls[i], kernels[i], &forked);
+        if (cgp__is_stopped(worker)) return false;
+        if (status == CGP_OK) status = follow_call(s, i, &calls[i]);
         if (cgp__is_stopped(worker)) return false;
         if (status != CGP_OK) return cgp__fail_on_device(s, i);
         if (!s->captures) cgp__worker_progress(worker);
@@ -295,10 +338,11 @@ static cgp_status add_partial(const cgp__execution *s, int buffer) {
     return CGP_OK;
 }
 
-/* After the last micro-batch of a gradient group, do the additions of the binary tree for which
- * this group is the last operand. */
+/* On a device with queues, do the additions of the binary tree after all calls, because some of
+ * the calls may run on the branch. */
 static bool add_partials(const cgp__execution *s) {
-    const int buffer = s->variant->buffer, additions = s->variant->additions;
+    const int buffer = s->variant->buffer,
+              additions = s->worker->backend->streams ? s->variant->additions : 0;
     for (int k = 0; k < additions; k++) {
         const cgp_status status = add_partial(s, buffer - k);
         if (cgp__is_stopped(s->worker)) return false;

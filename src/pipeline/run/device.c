@@ -3,6 +3,7 @@
 #include "pipeline/run/device.h"
 
 #include "pipeline/run/captured_graphs.h"
+#include "pipeline/run/exchange.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/kernels.h"
 #include "pipeline/run/landings.h"
@@ -107,6 +108,7 @@ cgp_status cgp__job_create_memory(cgp__worker *worker, void *unused) {
     log_memory(worker);
     CGP_TRY(create_words(worker));
     CGP_TRY(cgp__queues_create(worker));
+    CGP_TRY(cgp__exchange_create(worker));
     CGP_TRY(cgp__landings_create(worker));
     CGP_TRY(cgp__link_ends_create_events(worker));
     CGP_TRY(cgp__captured_graphs_create(worker, worker->executor->captures));
@@ -131,6 +133,7 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
         backend->device.memory_destroy(worker->device, worker->memory,
                                        (size_t)worker->measured->bytes);
     if (worker->device) backend->device.destroy(worker->device);
+    free(worker->exchange);
     free(worker->fetched);
     cgp__measured_release(worker->measured);
     return CGP_OK;

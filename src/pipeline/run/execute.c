@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/compute.h"
+#include "pipeline/run/exchange.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/flips.h"
 #include "pipeline/run/injected_faults.h"
@@ -214,6 +215,18 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
     return cgp__in_flight_finish(worker, list);
 }
 
+static void begin_exchange(cgp__worker *worker, const cgp__run_context *context) {
+    if (context->reduces)
+        cgp__exchange_begin_gradients(worker, cgp__whole_chunks(&context->run->minibatch),
+                                      context->completes);
+}
+
+cgp_status cgp__job_exchange(cgp__worker *worker, void *argument) {
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    begin_exchange(worker, argument);
+    return cgp__exchange_finish(worker);
+}
+
 /* Run an action list. All enqueued work completes before this job ends, even after a failure. So
  * after the job, the device touches neither the plan nor the caller's memory. After a timeout,
  * however, the caller does not wait for this job. If a hanging device shares the host's memory and
@@ -227,7 +240,11 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
     CGP_TRY(cgp__pack_parameters(worker));
     if (cgp__is_stopped(worker)) return CGP_OK;
-    if (run_actions(worker, &context)) return read_losses(worker, &context);
+    begin_exchange(worker, &context);
+    if (run_actions(worker, &context)) {
+        if (context.reduces) CGP_TRY(cgp__exchange_finish(worker));
+        return cgp__is_stopped(worker) ? CGP_OK : read_losses(worker, &context);
+    }
     if (backend->streams) (void)backend->streams->finish(worker->device);
     cgp__staging_drop(worker); /* drop data that has not arrived; the caller gets none after a
                                 * failure */

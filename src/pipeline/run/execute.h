@@ -33,9 +33,11 @@ typedef struct cgp__execution {
 } cgp__execution;
 
 /* cgp__job_run() is the job that runs a worker's action list; its argument is a cgp__run_context.
+ * If a replica has no micro-batches, cgp__job_exchange() takes the place of this job.
  * cgp__run_range() sets *begin and *end. The job runs the actions *begin .. *end - 1 of a device's
  * list. */
 cgp_status cgp__job_run(cgp__worker *worker, void *context);
+cgp_status cgp__job_exchange(cgp__worker *worker, void *context);
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end);
 
 /* Return the address of the gradients on the worker's device if `buffer` is 0. For `buffer` > 0,

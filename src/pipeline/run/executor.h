@@ -24,6 +24,9 @@ typedef struct cgp__run_context {
     const cgp_tensor *const *inputs;
     int64_t offset; /* index of the run's first sample in the caller's inputs and outputs */
     bool training, with_loss;
+    /* With replicas: reduces: set if the run adds gradients over the replicas. completes: set if
+     * every replica gets all sums (exchange.h). */
+    bool reduces, completes;
     bool may_count_nothing;   /* set if the caller needs no mean loss, so all targets of the loss
                                * may be ignored */
     uint64_t seed, step;      /* seed and step number, from which the key of dropout is derived */

@@ -11,6 +11,7 @@
 
 #include <cgpipe/plan.h>
 
+typedef struct cgp__exchange cgp__exchange;
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__measured cgp__measured;
 typedef struct cgp__ranks cgp__ranks;
@@ -65,6 +66,7 @@ struct cgp__worker {
     struct cgp__captured_graphs *graphs;
     struct cgp__ring *ring; /* ring of staging.c; NULL: the device shares the host's memory */
     struct cgp__queues *queues;
+    cgp__exchange *exchange;        /* NULL: there is one replica */
     struct cgp__landings *landings; /* messages whose copies are pending (landings.c); NULL: the
                                      * device needs no such list */
 

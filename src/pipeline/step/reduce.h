@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce.h -- adds the gradients of replicas, and exchanges updated parameters. */
+/* reduce.h -- exchanges between replicas, other than that of a step's gradients. */
 #ifndef CGP_SRC_PIPELINE_STEP_REDUCE_H
 #define CGP_SRC_PIPELINE_STEP_REDUCE_H
 
@@ -9,13 +9,12 @@ typedef struct cgp__executor cgp__executor;
 typedef struct cgp__minibatch cgp__minibatch;
 typedef struct cgp__worker cgp__worker;
 
-/* Replace the gradients of every replica with the sum over all replicas, added in the tree of
- * gradient groups. `minibatch` is the share of this rank's replica. If not `complete`, a replica
- * gets the sums of untied gradients only for the parts of parameters that it updates. If there is
- * only one replica, do nothing. Collective. */
-cgp_status cgp__reduce(cgp__executor *executor, const cgp__minibatch *minibatch, bool complete);
+/* Gather the statistics of batch norms over the replicas, and merge them. `minibatch` is the share
+ * of this rank's replica. If there is only one replica, or no batch norm, do nothing.
+ * Collective. */
+cgp_status cgp__reduce_statistics(cgp__executor *executor, const cgp__minibatch *minibatch);
 
-/* Complete the gradients after a reduction that was not complete. Collective. */
+/* Complete the gradients after a step that has left parts of them on the replicas. Collective. */
 cgp_status cgp__reduce_complete(cgp__executor *executor);
 
 /* Send the parts of parameters that this replica has updated to the other replicas, and receive

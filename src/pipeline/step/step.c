@@ -8,6 +8,7 @@
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
+#include "pipeline/run/execute.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
@@ -104,11 +105,11 @@ static cgp_status share_losses(const cgp_pipeline *pipeline, const cgp__minibatc
 
 /* Run the action lists. A replica without micro-batches runs no list, but takes part in the
  * agreement. */
-static cgp_status run_lists(const cgp_pipeline *pipeline, const cgp__run_context *context) {
+static cgp_status run_lists(const cgp_pipeline *pipeline, cgp__run_context *context) {
     cgp__executor *executor = pipeline->executor;
     if (context->run->minibatch.chunks > 0) return cgp__executor_run(executor, context);
     cgp__executor_skip(executor);
-    return cgp__executor_exchanged(executor, cgp__ranks_agree(pipeline->ranks, CGP_OK));
+    return cgp__executor_job(executor, cgp__job_exchange, context);
 }
 
 /* Run the action lists, then share the loss sums. */
@@ -163,12 +164,17 @@ cgp_status cgp__step_check_training(const cgp_pipeline *pipeline) {
     return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference, so it has no gradients");
 }
 
+/* Return true if a step leaves complete gradients on every replica. */
+static bool completes(const cgp_pipeline *pipeline) {
+    return !pipeline->setup->shards || pipeline->setup->optim.clip_norm > 0 ||
+           pipeline->step->accumulation.on;
+}
+
 cgp_status cgp__step_end(cgp_pipeline *pipeline, const cgp__run *run, double loss) {
     cgp__inputs_zero_gradients(pipeline);
     cgp__shared *shared = pipeline->step->shared;
-    shared->partial = pipeline->setup->shards && pipeline->setup->optim.clip_norm == 0 &&
-                      !pipeline->step->accumulation.on;
-    CGP_TRY(cgp__reduce(pipeline->executor, &run->minibatch, !shared->partial));
+    shared->partial = !completes(pipeline);
+    CGP_TRY(cgp__reduce_statistics(pipeline->executor, &run->minibatch));
     shared->open = pipeline->step->accumulation.on;
     if (!shared->open)
         CGP_TRY(cgp__tied_sum(pipeline->executor, cgp__finite_checks(pipeline->plan)));
@@ -192,6 +198,8 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
     else
         CGP_TRY(cgp__accumulate_find(pipeline, samples, &context->run));
     context->offset = context->run->minibatch.first * pipeline->setup->microbatch;
+    context->reduces = pipeline->setup->replicas > 1;
+    context->completes = completes(pipeline);
     if (!forward) CGP_TRY(cgp__accumulate_begin(pipeline));
     if (!forward || !accumulation->on)
         pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = false;

@@ -20,7 +20,7 @@
 #include "pipeline/run/transfer.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/parameters.h"
-#include "pipeline/step/pieces.h"
+#include "pipeline/run/pieces.h"
 #include "plan/links.h"
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"

@@ -35,6 +35,26 @@ void cgp__shard_divide(cgp__byte_range whole, int replica, int level, cgp__byte_
     *other = is_upper ? lower : upper;
 }
 
+int cgp__shard_pieces(const cgp__setup *setup, int64_t untied, int64_t end) {
+    return (int)(cgp__ceil_div(untied, setup->reduce_bytes) +
+                 cgp__ceil_div(end - untied, setup->reduce_bytes));
+}
+
+cgp__byte_range cgp__shard_piece(const cgp__setup *setup, int64_t untied, int64_t end, int piece) {
+    const int64_t size = setup->reduce_bytes, pieces = cgp__ceil_div(untied, size);
+    const bool is_untied = piece < pieces;
+    const int64_t first = is_untied ? 0 : untied, last = is_untied ? untied : end,
+                  index = (is_untied ? pieces : cgp__shard_pieces(setup, untied, end)) - 1 - piece,
+                  begin = first + index * size;
+    return (cgp__byte_range){begin, cgp__min(begin + size, last)};
+}
+
+int cgp__shard_piece_at(const cgp__setup *setup, int64_t untied, int64_t end, int64_t at) {
+    const int64_t size = setup->reduce_bytes, pieces = cgp__ceil_div(untied, size);
+    if (at < untied) return (int)(pieces - 1 - at / size);
+    return (int)(cgp__shard_pieces(setup, untied, end) - 1 - (at - untied) / size);
+}
+
 /* Return the part of a piece that a replica updates. */
 static cgp__byte_range part_of(const cgp__setup *setup, cgp__byte_range piece, int replica) {
     cgp__byte_range other;

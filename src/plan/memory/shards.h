@@ -29,6 +29,15 @@ int64_t cgp__shard_half(int64_t bytes);
 void cgp__shard_divide(cgp__byte_range whole, int replica, int level, cgp__byte_range *own,
                        cgp__byte_range *other);
 
+/* Replicas exchange a section of `end` bytes piece by piece, the bytes before `untied` first. A
+ * piece has at most setup.reduce_bytes. Backward completes gradients in about the opposite order of
+ * their offsets, so the last piece of either part is exchanged first. The first function returns
+ * the number of pieces, the second function a piece in this order, and the third function the
+ * number of the piece that has byte `at`. */
+int cgp__shard_pieces(const cgp__setup *setup, int64_t untied, int64_t end);
+cgp__byte_range cgp__shard_piece(const cgp__setup *setup, int64_t untied, int64_t end, int piece);
+int cgp__shard_piece_at(const cgp__setup *setup, int64_t untied, int64_t end, int64_t at);
+
 /* Set the size of an optimizer state of a device, whose parameters are placed. With
  * `shard_optimizer`, it is the size of the largest shard. */
 void cgp__shard_place(const cgp__setup *setup, cgp__device_plan *device);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pieces.h -- copies pieces of gradients to and from the buffers of messages. Only the worker calls
  * these functions. */
-#ifndef CGP_SRC_PIPELINE_STEP_PIECES_H
-#define CGP_SRC_PIPELINE_STEP_PIECES_H
+#ifndef CGP_SRC_PIPELINE_RUN_PIECES_H
+#define CGP_SRC_PIPELINE_RUN_PIECES_H
 
 #include <cgpipe/ext/backend.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pieces.c -- implements pieces.h. */
-#include "pipeline/step/pieces.h"
+#include "pipeline/run/pieces.h"
 
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
