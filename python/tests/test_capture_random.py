@@ -7,7 +7,9 @@ with a loss.
 CGP_TEST_SEED repeats a run. CGP_TEST_MODULES is the number of modules; the default is 40."""
 
 import collections
+import concurrent.futures
 import copy
+import multiprocessing
 import os
 import random
 import unittest
@@ -276,39 +278,51 @@ def difference(a, b, scale):
     return far if far == far else float("inf")
 
 
-class Modules(unittest.TestCase):
-    def setUp(self):
-        warnings.simplefilter("ignore")
+def judge(seed):
+    """Return the constructs of a module, what runs it ("engine", "part", "PyTorch" or "refused"),
+    and a text. The text has the refusal, or how the module does not train as in PyTorch."""
+    warnings.simplefilter("ignore")
+    case = Case(seed)
+    expected = case.eager()
+    try:
+        found, model = case.gpipe() if case.loss is None else case.pipeline()
+    except (CaptureError, ArgumentError) as error:
+        return case.constructs, "refused", f"refused: {case.constructs}: {error}"
+    wrong = case.differences(found, expected)
+    report = "".join(line for line in model.report().splitlines() if "proof: " not in line)
+    runs = ("engine" if not report else "PyTorch" if report.startswith("the module itself")
+            else "part")
+    text = f"{wrong}\n{case.constructs}\n{case.drawn.module}" if wrong else ""
+    return case.constructs, runs, text
 
+
+def judge_all():
+    """Judge all modules, in one process for each core. A process that dies fails its modules."""
+    processes = min(COUNT, len(os.sched_getaffinity(0)))
+    if processes == 1:
+        yield from map(judge, range(SEED, SEED + COUNT))
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(processes, context) as pool:
+        yield from pool.map(judge, range(SEED, SEED + COUNT))
+
+
+class Modules(unittest.TestCase):
     def test_they_train_as_in_pytorch_or_are_refused_by_name(self):
         print(f"CGP_TEST_SEED={SEED}")
         table = collections.defaultdict(collections.Counter)
-        for i in range(COUNT):
+        for i, (constructs, verdict, text) in enumerate(judge_all()):
+            if verdict == "refused":
+                print(text)
             with self.subTest(seed=SEED + i):
-                case = Case(SEED + i)
-                verdict = self.verdict(case)
-                for construct in ["all", *case.constructs]:
-                    table[construct][verdict] += 1
+                self.assertTrue(verdict == "refused" or not text, text)
+            for construct in ["all", *constructs]:
+                table[construct][verdict] += 1
         columns = ["engine", "part", "PyTorch", "refused"]
         for construct, counts in sorted(table.items()):
             print(f"{construct:28}" + "".join(f"{counts[c]:8} {c}" for c in columns))
         refused = table["all"]["refused"]
         self.assertLessEqual(refused, max(1, 0.02 * COUNT))
-
-    def verdict(self, case):
-        """Return what runs the module: "engine", "part", "PyTorch" or "refused". Fail if the module
-        does not train as in PyTorch."""
-        expected = case.eager()
-        try:
-            found, model = case.gpipe() if case.loss is None else case.pipeline()
-        except (CaptureError, ArgumentError) as error:
-            print(f"refused: {case.constructs}: {error}")
-            return "refused"
-        wrong = case.differences(found, expected)
-        self.assertEqual(wrong, {}, f"{case.constructs}\n{case.drawn.module}")
-        report = "".join(line for line in model.report().splitlines() if "proof: " not in line)
-        return ("engine" if not report else "PyTorch" if report.startswith("the module itself")
-                else "part")
 
 
 if __name__ == "__main__":
