@@ -261,12 +261,13 @@ static bool is_alike(const cli_cluster_device *a, const cli_cluster_device *b) {
            a->efficiency == b->efficiency && a->bytes_per_second == b->bytes_per_second;
 }
 
-cgp_status cli_cluster_check_replicas(const cli_cluster *c, const cgp_plan *plan, int replicas) {
-    const int n = cgp_plan_devices(plan);
-    if (c->devices < n * replicas)
+cgp_status cli_cluster_check_replicas(const cli_cluster *c, int n, int replicas) {
+    const int64_t all = (int64_t)n * replicas;
+    if (c->devices < all)
         return cgp_fail(CGP_EFORMAT,
-                        "%s: devices: expected %d or more, %d for each of %d replicas, got %d",
-                        c->path, n * replicas, n, replicas, c->devices);
+                        "%s: devices: expected %" PRId64
+                        " or more, %d for each of %d replicas, got %d",
+                        c->path, all, n, replicas, c->devices);
     for (int d = n; d < n * replicas; d++) {
         if (!is_alike(&c->device[d], &c->device[d % n]))
             return cgp_fail(CGP_EFORMAT,

@@ -63,8 +63,8 @@ CGP_MUST_CHECK cgp_status cli_cluster_check_plan(const cli_cluster *cluster, con
 /* Fail if the devices of a replica r > 0, which begin at device r K of the file, differ from those
  * of replica 0 in kind, speed or memory. CGP_EFORMAT: the file has fewer devices, or another
  * one. */
-CGP_MUST_CHECK cgp_status cli_cluster_check_replicas(const cli_cluster *cluster,
-                                                     const cgp_plan *plan, int replicas);
+CGP_MUST_CHECK cgp_status cli_cluster_check_replicas(const cli_cluster *cluster, int devices,
+                                                     int replicas);
 
 /* Find the cost of a message from one device to another, both below the number of devices.
  * CGP_EFORMAT: the file does not contain this cost. */

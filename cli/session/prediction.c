@@ -30,6 +30,45 @@ static cgp_status read_links(cli_prediction *p, int devices) {
     return CGP_OK;
 }
 
+/* Find the cost of a message from a device of a replica to the same device of another replica. */
+static cgp_status link_between(const cli_prediction *p, int devices, int device, int from, int to,
+                               cli_message_cost *cost) {
+    *cost = (cli_message_cost){0, p->messages.copy_bytes_per_second};
+    if (!p->cluster.path) return CGP_OK;
+    return cli_cluster_message(&p->cluster, from * devices + device, to * devices + device, cost);
+}
+
+/* Return log2 of the number of replicas; 0 for a number that plans refuse. */
+static int levels_of(int64_t replicas) {
+    enum { MOST = 10 };
+    for (int levels = 1; levels <= MOST; levels++) {
+        if ((int64_t)1 << levels == replicas) return levels;
+    }
+    return 0;
+}
+
+/* Set the times of messages between replicas, unless no bandwidth is known. */
+static cgp_status read_exchange(cli_prediction *p, int devices, int64_t replicas) {
+    const int levels = levels_of(replicas), n = (int)replicas;
+    const size_t count = (size_t)levels * (size_t)replicas * (size_t)devices;
+    if (levels == 0 || (!p->cluster.path && p->messages.copy_bytes_per_second <= 0)) return CGP_OK;
+    if (p->cluster.path) CGP_TRY(cli_cluster_check_replicas(&p->cluster, devices, n));
+    p->exchange_links = cli_calloc(2 * count, sizeof *p->exchange_links);
+    double *latency = p->exchange_links, *bandwidth = latency + count;
+    size_t at = 0;
+    for (int pair = 0; pair < levels * n; pair++) {
+        const int r = pair % n, other = r ^ 1 << pair / n;
+        for (int d = 0; d < devices; d++, at++) {
+            cli_message_cost cost;
+            CGP_TRY(link_between(p, devices, d, r, other, &cost));
+            latency[at] = cost.latency_seconds;
+            bandwidth[at] = cost.bytes_per_second;
+        }
+    }
+    p->exchange = (cgp_exchange_costs){latency, bandwidth};
+    return CGP_OK;
+}
+
 static cgp_status read_costs(cli_prediction *p, const cli_session *session) {
     const cli_run_options *options = session->options;
     if (options->cluster) CGP_TRY(cli_cluster_read(&p->cluster, options->cluster));
@@ -41,10 +80,11 @@ static cgp_status read_costs(cli_prediction *p, const cli_session *session) {
 }
 
 cgp_status cli_prediction_read(cli_prediction *p, const cli_session *session) {
+    const cli_run_options *options = session->options;
     *p = (cli_prediction){0};
     CGP_TRY(read_costs(p, session));
-    if (session->options->time_factor > 0)
-        cli_costs_scale(&p->costs, session->options->time_factor);
+    CGP_TRY(read_exchange(p, (int)options->stages, options->replicas));
+    if (options->time_factor > 0) cli_costs_scale(&p->costs, options->time_factor);
     return CGP_OK;
 }
 
@@ -78,6 +118,7 @@ cgp_status cli_prediction_balance(int **balance, const cli_session *session,
 }
 
 void cli_prediction_release(cli_prediction *p) {
+    free(p->exchange_links);
     free(p->links);
     cli_cluster_release(&p->cluster);
     cli_costs_release(&p->costs);
@@ -95,47 +136,11 @@ cgp_status cli_prediction_simulate(const cli_prediction *p, const cgp_plan *plan
     return status;
 }
 
-/* Find the cost of a message from a device of a replica to the same device of another replica. */
-static cgp_status link_between(const cli_prediction *p, const cgp_plan *plan, int device, int from,
-                               int to, cli_message_cost *cost) {
-    const int n = cgp_plan_devices(plan);
-    *cost = (cli_message_cost){0, p->messages.copy_bytes_per_second};
-    if (!p->cluster.path) return CGP_OK;
-    return cli_cluster_message(&p->cluster, from * n + device, to * n + device, cost);
-}
-
-/* Find the time in which a device of a replica exchanges its gradients. In each level of the
- * recursive halving, and of the doubling, it sends half as many bytes as in the level before. */
-static cgp_status exchange_of(const cli_prediction *p, const cgp_plan *plan, int replicas,
-                              int replica, int device, double *seconds) {
-    double bytes = (double)cgp_plan_device_at(plan, device)->gradient_bytes;
-    const double pieces = ceil(bytes / CGP_REDUCE_BYTES);
-    *seconds = 0;
-    for (int level = 0; 1 << level < replicas; level++) {
-        cli_message_cost cost;
-        CGP_TRY(link_between(p, plan, device, replica, replica ^ 1 << level, &cost));
-        bytes /= 2;
-        const double transfer = cost.bytes_per_second > 0 ? bytes / cost.bytes_per_second : NAN;
-        *seconds += 2 * (pieces * cost.latency_seconds + transfer);
-    }
-    return CGP_OK;
-}
-
 cgp_status cli_prediction_exchange(const cli_prediction *p, const cli_session *session,
                                    double *seconds) {
-    const int replicas = (int)session->options->replicas;
-    const int devices = cgp_plan_devices(session->plan);
-    *seconds = 0;
-    if (replicas == 1) return CGP_OK;
-    if (p->cluster.path) CGP_TRY(cli_cluster_check_replicas(&p->cluster, session->plan, replicas));
-    for (int r = 0; r < replicas; r++) {
-        for (int d = 0; d < devices; d++) {
-            double own;
-            CGP_TRY(exchange_of(p, session->plan, replicas, r, d, &own));
-            if (!(own <= *seconds)) *seconds = own;
-        }
-    }
-    return CGP_OK;
+    *seconds = session->options->replicas == 1 ? 0 : NAN;
+    if (!p->exchange_links) return CGP_OK;
+    return cgp_plan_exchange_seconds(session->plan, &p->exchange, seconds);
 }
 
 double cli_prediction_of_run(const cli_session *session) {

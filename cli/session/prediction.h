@@ -19,6 +19,10 @@ typedef struct cli_prediction {
     /* [2][devices][devices] latencies in seconds, then bytes per second; NULL: no --cluster. */
     double *links;
     cgp_message_costs messages;
+    /* [2][levels][replicas][devices] of messages between replicas, likewise; NULL: there is one
+     * replica, or no bandwidth is known. */
+    double *exchange_links;
+    cgp_exchange_costs exchange;
 } cli_prediction;
 
 /* Tell whether the options give costs, either measured costs from a file or estimates for described
@@ -47,9 +51,10 @@ void cli_prediction_release(cli_prediction *prediction);
  * warning gives the reason. */
 double cli_prediction_of_run(const cli_session *session);
 
-/* Find the time in which the replicas of a plan add their gradients, after the last action of a
- * step. 0: there is one replica. With --cluster, device d of replica r is device rK + d of the
- * file. Otherwise, messages are copies with the bandwidth of --costs; NaN: it is not known. */
+/* Find the time in which the replicas of the session's plan add their gradients, after the last
+ * action of a step. 0: there is one replica. With --cluster, device d of replica r is device rK + d
+ * of the file. Otherwise, messages are copies with the bandwidth of --costs; NaN: it is not
+ * known. */
 CGP_MUST_CHECK cgp_status cli_prediction_exchange(const cli_prediction *prediction,
                                                   const cli_session *session, double *seconds);
 

@@ -102,6 +102,34 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_simulate(const cgp_plan *plan,
                                                     cgp_schedule_timeline *timeline,
                                                     double *update);
 
+/** Times of messages between replicas, which add their gradients by recursive halving, then
+ *  recursive doubling. At level l of log2 R, a device of replica r exchanges messages with the same
+ *  device of replica r xor 2^l. Arrays are borrowed. */
+typedef struct cgp_exchange_costs {
+    /** [levels][replicas][devices] Latency in seconds, and bytes per second, of the messages that
+     *  the device sends at the level. */
+    const double *latency_seconds;
+    const double *bytes_per_second;
+} cgp_exchange_costs;
+
+/**
+ * Compute the time in which the replicas of a plan add their gradients, after the last action of a
+ * step: the time of the slowest device. With a sharded optimizer, this includes the time to send
+ * the updated parameters. At each level, a device sends half as many bytes as at the
+ * level before, in messages of at most CGP_REDUCE_BYTES / 2 bytes.
+ *
+ * @param[in]  plan     Borrowed.
+ * @param[in]  costs    Borrowed. Its arrays are not read if the plan has 1 replica.
+ * @param[out] seconds  0 for 1 replica. Unchanged on failure.
+ *
+ * @retval CGP_EINVAL  A latency is negative or not finite, or a bandwidth is not above 0.
+ *
+ * Threads: any. Cost: O(levels x replicas x devices). Source: Thakur, Rabenseifner and Gropp 2005.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_plan_exchange_seconds(const cgp_plan *plan,
+                                                            const cgp_exchange_costs *costs,
+                                                            double *seconds);
+
 /** Options of cgp_plan_search(): the parts of a plan that the search may change, and the costs. */
 typedef struct cgp_search_options {
     size_t struct_size;
@@ -137,6 +165,12 @@ typedef struct cgp_search_options {
     /** [devices] The row of each device's costs, below the number of devices. NULL: all devices
      *  have row 0. Borrowed. */
     const int *row_of;
+    /** With replicas: times of messages between them; allowed only with `costs`. NULL: adding
+     *  gradients over replicas takes no time. Borrowed. */
+    const cgp_exchange_costs *exchange;
+    /** If the smallest plan that was tried exceeds `memory_limit` by more than 1/8, do not look for
+     *  the least memory. Then `least` is that plan, although a smaller plan may exist. [false] */
+    bool give_up_far;
 } cgp_search_options;
 
 /** Return the defaults given in brackets above, with struct_size set. */
@@ -153,7 +187,9 @@ static inline cgp_search_options cgp_search_options_default(void) {
                                   NULL,
                                   10,
                                   false,
-                                  NULL};
+                                  NULL,
+                                  NULL,
+                                  false};
     return options;
 }
 
@@ -165,24 +201,26 @@ typedef struct cgp_search_choice {
     int chunks;
     cgp_recompute recompute;
     int stages;
-    int *balance;    /**< [stages] Owned by the result. */
-    double makespan; /**< Seconds of the step, excluding the update; FLOPs if no costs are given. */
-    double update;   /**< Seconds of the update, or 0. */
-    double bubble;   /**< As cgp_schedule_timeline's bubble_makespan. */
+    int *balance; /**< [stages] Owned by the result. */
+    /** Seconds of the step, excluding exchange and update; FLOPs if no costs are given. */
+    double makespan;
+    double update; /**< Seconds of the update, or 0. */
+    double bubble; /**< As cgp_schedule_timeline's bubble_makespan. */
     /** FLOPs of recomputation, as a fraction of the FLOPs of forward and backward. */
     double recomputed;
     int64_t bytes; /**< Planned bytes of the fullest device. */
     int device;    /**< The fullest device. */
     cgp_precision precision;
-    int in_flight; /**< As in cgp_schedule_options; 0 unless the schedule is v-flex. */
+    int in_flight;   /**< As in cgp_schedule_options; 0 unless the schedule is v-flex. */
+    double exchange; /**< Seconds of cgp_plan_exchange_seconds(), or 0. */
 } cgp_search_choice;
 
 /** The result of cgp_plan_search(). Free it with cgp_search_result_release(). */
 typedef struct cgp_search_result {
-    /** [n] Sorted, best first: by makespan plus update; among equal times f32 first, then fewer
-     *  bytes. There is one choice for each combination of schedule, number of stages on a device,
-     *  number in flight and number of micro-batches. It has the fastest recomputation mode and
-     *  precision that fit. */
+    /** [n] Sorted, best first: by makespan plus exchange plus update; among equal times f32 first,
+     *  then fewer bytes. There is one choice for each combination of schedule, number of stages on
+     *  a device, number in flight and number of micro-batches. It has the fastest recomputation
+     *  mode and precision that fit. */
     cgp_search_choice *choices;
     int n;
     int64_t plans; /**< Number of plans made. */
@@ -195,7 +233,7 @@ typedef struct cgp_search_result {
     int n_tried;
     /** After CGP_ELIMIT, the plan whose fullest device needs the fewest bytes; otherwise all 0. A
      *  search with a memory limit of `least.bytes` and no other limits finds a plan; with one byte
-     *  less it finds none. */
+     *  less it finds none. `give_up_far` may end the search before the smallest plan is known. */
     cgp_search_choice least;
 } cgp_search_result;
 
@@ -210,9 +248,9 @@ typedef struct cgp_search_result {
  * slower, because that mode has the same actions or fewer, and none of them takes more time.
  *
  * @param[in]  model    Finished. Borrowed.
- * @param[in]  options  Options that the search does not change, including memory limits. `balance`
- *                      is read only if the search does not change it. A `table` fixes the schedule.
- *                      Borrowed.
+ * @param[in]  options  Options that the search does not change, including memory limits and the
+ *                      number of replicas. `balance` is read only if the search does not change it.
+ *                      A `table` fixes the schedule. Borrowed.
  * @param[in]  search   Borrowed; NULL for all defaults.
  * @param[out] out      Filled on success. After CGP_ELIMIT, only `tried` and `least` are filled.
  *

@@ -219,7 +219,7 @@ class cgp_search_options(_Struct):
                 ("recomputes", c_bool), ("balances", c_bool), ("chunks", c_bool),
                 ("costs", POINTER(cgp_layer_cost)), ("samples", POINTER(c_int64)),
                 ("sizes", c_int), ("messages", c_void_p), ("most", c_int), ("precisions", c_bool),
-                ("row_of", POINTER(c_int))]
+                ("row_of", POINTER(c_int)), ("exchange", c_void_p), ("give_up_far", c_bool)]
 
 
 class cgp_search_choice(Structure):
@@ -227,7 +227,7 @@ class cgp_search_choice(Structure):
                 ("recompute", c_int), ("stages", c_int), ("balance", POINTER(c_int)),
                 ("makespan", c_double), ("update", c_double), ("bubble", c_double),
                 ("recomputed", c_double), ("bytes", c_int64), ("device", c_int),
-                ("precision", c_int), ("in_flight", c_int)]
+                ("precision", c_int), ("in_flight", c_int), ("exchange", c_double)]
 
 
 class cgp_search_result(Structure):

@@ -53,7 +53,7 @@ static bool dominates(cgp_recompute a, cgp_recompute b) {
 }
 
 bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b) {
-    const double of_a = a->makespan + a->update, of_b = b->makespan + b->update;
+    const double of_a = cgp__choice_time(a), of_b = cgp__choice_time(b);
     if (of_a == of_b && a->precision != b->precision) return a->precision == CGP_PRECISION_F32;
     return of_a != of_b ? of_a < of_b : a->bytes < b->bytes;
 }
@@ -75,8 +75,7 @@ static void keep(cgp__plan_search *s, cgp_search_result *out, const cgp_search_c
     out->choices[at] = *choice;
     out->n++;
     if (!s->result || out->n < s->options->most) return;
-    const cgp_search_choice *last = &out->choices[out->n - 1];
-    s->slowest = last->makespan + last->update;
+    s->slowest = cgp__choice_time(&out->choices[out->n - 1]);
 }
 
 /* Store the status and message of the first plan that could not be made. Return all failures other
@@ -101,7 +100,7 @@ static cgp_status record(cgp__plan_search *s, const cgp_search_choice *plan, boo
     cgp_search_choice *tried = &out->tried[out->n_tried++];
     *tried = *plan;
     tried->balance = NULL;
-    if (!fits) tried->makespan = tried->update = tried->bubble = 0;
+    if (!fits) tried->makespan = tried->exchange = tried->update = tried->bubble = 0;
     return CGP_OK;
 }
 
@@ -200,7 +199,7 @@ static cgp_status try_modes(cgp__plan_search *s, cgp_plan_options *o, cgp_search
         o->recompute = mode;
         o->precision = k < MODES ? s->given.precision : CGP_PRECISION_BF16;
         s->modes = n - k;
-        s->to_beat = best.balance ? best.makespan + best.update : INFINITY;
+        s->to_beat = best.balance ? cgp__choice_time(&best) : INFINITY;
         const cgp_status status = try_mode(s, o, &choice, &fits[k]);
         if (status != CGP_OK) {
             free(best.balance);
@@ -297,6 +296,14 @@ cgp_status cgp__search_all(cgp__plan_search *s, cgp_search_result *out) {
     return CGP_OK;
 }
 
+/* Set the error message for a search that gives up because no plan is near the limit. */
+static cgp_status give_up(const cgp__plan_search *s) {
+    char needs[32], limit[32];
+    return cgp_fail(CGP_ELIMIT, "search: no tried plan fits in %s; the smallest needs %s",
+                    cgp_bytes_text(s->given.memory_limit, limit, sizeof limit),
+                    cgp_bytes_text(s->least.bytes, needs, sizeof needs));
+}
+
 /* Set the error message for a search in which no plan fits: the needs of the fullest device of the
  * smallest plan. */
 static cgp_status explain(const cgp__plan_search *s, const cgp_plan_options *options) {
@@ -328,8 +335,6 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
             CGP_EINVAL,
             "search options: struct_size is %zu, expected %zu (use cgp_search_options_default)",
             o->struct_size, sizeof *o);
-    if (given->replicas != 1)
-        return cgp_fail(CGP_EINVAL, "search: expected 1 replica, got %d", given->replicas);
     if (given->chunks < 1)
         return cgp_fail(CGP_EINVAL, "chunks: expected 1 or more, got %d", given->chunks);
     if (o->most < 1)
@@ -339,6 +344,8 @@ static cgp_status check(const cgp_search_options *o, const cgp_plan_options *giv
                                     "virtual_stages (balances, or neither)");
     if (o->precisions && o->costs)
         return cgp_fail(CGP_EINVAL, "search: costs are for one precision (costs, or precisions)");
+    if (o->exchange && !o->costs)
+        return cgp_fail(CGP_EINVAL, "search: exchange is in seconds, and needs costs in seconds");
     if (o->costs && (!o->samples || o->sizes < 1))
         return cgp_fail(CGP_EINVAL, "search: expected samples for %d sizes of costs", o->sizes);
     CGP_TRY(cgp__check_row_of(o->row_of, cgp__options_devices(given)));
@@ -423,6 +430,9 @@ static cgp_status search(cgp__plan_search *s, const cgp_plan_options *options,
                         "with 2 stages on each device, for training)",
                         options->in_flight);
     if (s->least.stages == 0) return cgp_fail(s->refused, "%s", s->reason ? s->reason : "");
+    const int64_t limit = s->given.memory_limit;
+    if (s->options->give_up_far && limit > 0 && cgp__is_far(s->least.bytes, limit))
+        return give_up(s);
     CGP_TRY(cgp__search_least(s));
     CGP_TRY(keep_smallest(s, options, out));
     return out->n > 0 ? CGP_OK : explain(s, options);

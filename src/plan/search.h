@@ -89,6 +89,11 @@ static inline bool cgp__is_far(int64_t bytes, int64_t limit) {
     return bytes - limit > limit / 8;
 }
 
+/* Return the time of a step: makespan, exchange and update. */
+static inline double cgp__choice_time(const cgp_search_choice *choice) {
+    return choice->makespan + choice->exchange + choice->update;
+}
+
 /* Return true if choice `a` is better than `b`: its step takes less time. If the times are equal,
  * f32 is better than another precision, and fewer bytes are better. */
 bool cgp__choice_better(const cgp_search_choice *a, const cgp_search_choice *b);

@@ -47,12 +47,14 @@ static cgp_status simulate(const cgp__plan_search *s, const cgp_plan *plan, cgp_
     c->makespan = t->makespan;
     c->bubble = t->bubble_makespan;
     cgp_schedule_timeline_release(&timeline);
-    return CGP_OK;
+    return s->options->exchange
+               ? cgp_plan_exchange_seconds(plan, s->options->exchange, &c->exchange)
+               : CGP_OK;
 }
 
 /* Return the FLOPs of recomputation, in R and within backward, divided by the FLOPs of F and B. */
 static double recomputed(const cgp_plan *plan) {
-    const int chunks = cgp_plan_chunks(plan);
+    const int chunks = plan->setup.chunks;
     double again = 0, all = 0;
     for (cgp__cursor at = {0}; cgp__next(plan->actions.schedule, &at);) {
         const cgp_plan_stage *stage = &plan->placement.stages[at.action->stage].info;
@@ -156,16 +158,15 @@ cgp_status cgp__trial_plan(cgp__plan_search *s, cgp__trial *t, cgp_search_choice
     return status;
 }
 
-cgp_status cgp__trial_unrecomputed(cgp__plan_search *s, const cgp__trial *t, double *time) {
-    cgp_search_choice choice = {0};
+cgp_status cgp__trial_unrecomputed(cgp__plan_search *s, const cgp__trial *t,
+                                   cgp_search_choice *choice) {
     cgp_plan *plan = NULL;
     cgp_plan_options o = t->options;
     o.balance = t->balance;
     o.recompute = CGP_RECOMPUTE_NEVER;
     CGP_TRY(cgp__plan_make(&plan, s->model, &o));
     s->plans++;
-    const cgp_status status = simulate(s, plan, &choice);
-    *time = choice.makespan + choice.update;
+    const cgp_status status = simulate(s, plan, choice);
     cgp_plan_destroy(plan);
     return status;
 }
@@ -180,17 +181,21 @@ static void add_start(cgp__trial *t) {
     memcpy(t->starts + (size_t)t->n_starts++ * n, t->balance, n * sizeof *t->balance);
 }
 
+/* Return the time of a step without the exchange, which may be shorter with another balance. */
+static double bound_of(const cgp_search_choice *choice) {
+    return choice->makespan + choice->update;
+}
+
 /* Make a plan for the fastest balance. */
 static cgp_status try_fastest(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
                               cgp__fit *fit, bool *room) {
     bool fits = false;
     CGP_TRY(cgp__plan_balance(s->model, &t->options, NULL, costs_of(s), t->balance, t->bytes));
     CGP_TRY(cgp__trial_plan(s, t, choice, &fits, room));
-    t->bound = choice->makespan + choice->update;
+    t->bound = bound_of(choice);
     if (fits)
         *fit = CGP__FITS_FASTEST;
-    else if (t->options.recompute != CGP_RECOMPUTE_BUDGET &&
-             choice->makespan + choice->update > s->slowest)
+    else if (t->options.recompute != CGP_RECOMPUTE_BUDGET && t->bound > s->slowest)
         *fit = CGP__TOO_SLOW;
     return CGP_OK;
 }
@@ -262,7 +267,7 @@ static cgp_status try_each(cgp__plan_search *s, cgp__trial *t, cgp_search_choice
     do {
         cgp_search_choice choice = {0};
         status = cgp__trial_plan(s, t, &choice, &fits, &room);
-        fastest = fmin(fastest, choice.makespan + choice.update);
+        fastest = fmin(fastest, cgp__choice_time(&choice));
         if (status == CGP_OK && fits && (!best->balance || cgp__choice_better(&choice, best))) {
             const cgp_search_choice worse = *best;
             *best = choice;
@@ -271,7 +276,7 @@ static cgp_status try_each(cgp__plan_search *s, cgp__trial *t, cgp_search_choice
         free(choice.balance);
     } while (status == CGP_OK && advance(t->balance, t->stages));
     if (best->balance)
-        *fit = best->makespan + best->update <= fastest ? CGP__FITS_FASTEST : CGP__FITS_SLOWER;
+        *fit = cgp__choice_time(best) <= fastest ? CGP__FITS_FASTEST : CGP__FITS_SLOWER;
     return status;
 }
 
@@ -299,18 +304,25 @@ static cgp_status try_estimated(cgp__plan_search *s, cgp__trial *t, cgp_search_c
 
 /* Set *slow if no balance can be faster than the fastest mode so far. */
 static cgp_status is_slow(cgp__plan_search *s, cgp__trial *t, bool *slow) {
+    cgp_search_choice choice = {0};
     if (is_by_budget(t) && isfinite(s->to_beat)) {
         memcpy(t->balance, t->starts, (size_t)t->stages * sizeof *t->balance);
-        CGP_TRY(cgp__trial_unrecomputed(s, t, &t->bound));
+        CGP_TRY(cgp__trial_unrecomputed(s, t, &choice));
+        t->bound = bound_of(&choice);
     }
     *slow = t->bound >= s->to_beat;
     return CGP_OK;
 }
 
+/* Return true if a step takes time for messages, which the estimates leave out. */
+static bool has_messages(const cgp__plan_search *s) {
+    return s->options->messages || s->options->exchange;
+}
+
 /* Improve the balances that were found by estimates. */
 static cgp_status descend(cgp__plan_search *s, cgp__trial *t, cgp_search_choice *choice,
                           cgp__fit *fit) {
-    const bool exact = *fit == CGP__FITS_FASTEST && !is_by_budget(t) && !s->options->messages;
+    const bool exact = *fit == CGP__FITS_FASTEST && !is_by_budget(t) && !has_messages(s);
     bool slow;
     if (*fit == CGP__TOO_SLOW || exact || (*fit == CGP__FITS_NOT && exceeds_by_far(t)))
         return CGP_OK;
@@ -401,7 +413,7 @@ cgp_status cgp__search_from(cgp__plan_search *s, const cgp_plan_options *options
         free(choice->balance);
         *choice = (cgp_search_choice){0};
     }
-    const bool moves = s->options->balances && (t.excess > INT64_MIN || s->options->messages);
+    const bool moves = s->options->balances && (t.excess > INT64_MIN || has_messages(s));
     if (status == CGP_OK && moves)
         status = widely ? cgp__search_descend(s, &t, choice) : cgp__search_settle(s, &t, choice);
     *fits = choice->balance != NULL;

@@ -53,17 +53,14 @@ static int64_t bits_of(double time) {
     return bits;
 }
 
-static double time_of(const cgp_search_choice *choice) {
-    return choice->makespan + choice->update;
-}
-
 static bool is_by_budget(const descent *d) {
     return d->trial->options.recompute == CGP_RECOMPUTE_BUDGET;
 }
 
 /* Return the work of making a plan, in nodes and actions. */
 static int64_t work_of(const cgp__plan_search *s, const cgp__trial *t) {
-    const int64_t actions = 4 * (int64_t)t->stages * t->options.chunks;
+    const int64_t chunks = cgp__ceil_div(t->options.chunks, t->options.replicas);
+    const int64_t actions = 4 * t->stages * chunks;
     return (PLAN + s->model->n_nodes + actions) *
            (t->options.recompute == CGP_RECOMPUTE_BUDGET ? BY_BUDGET : 1);
 }
@@ -106,7 +103,7 @@ static cgp_status plan(descent *d, cgp__value *value) {
     cgp_search_choice choice = {0};
     bool fits = false, room;
     const cgp_status status = cgp__trial_plan(d->search, d->trial, &choice, &fits, &room);
-    const int64_t time = bits_of(time_of(&choice)), bytes = choice.bytes;
+    const int64_t time = bits_of(cgp__choice_time(&choice)), bytes = choice.bytes;
     if (status == CGP_OK && fits)
         *value = (cgp__value){{0, time, bytes}};
     else if (status == CGP_OK)
@@ -117,11 +114,11 @@ static cgp_status plan(descent *d, cgp__value *value) {
 
 /* Set *slow if the balance cannot be the best one, even if it recomputes nothing. */
 static cgp_status is_slow(const descent *d, bool *slow) {
-    double time = 0;
+    cgp_search_choice choice = {0};
     *slow = false;
     if (!is_by_budget(d) || !d->best->balance) return CGP_OK;
-    CGP_TRY(cgp__trial_unrecomputed(d->search, d->trial, &time));
-    *slow = time >= time_of(d->best);
+    CGP_TRY(cgp__trial_unrecomputed(d->search, d->trial, &choice));
+    *slow = cgp__choice_time(&choice) >= cgp__choice_time(d->best);
     return CGP_OK;
 }
 

@@ -33,9 +33,10 @@ typedef struct cgp__trial {
 cgp_status cgp__trial_plan(cgp__plan_search *search, cgp__trial *trial, cgp_search_choice *choice,
                            bool *fits, bool *room);
 
-/* Set *time to the time of a step, including the update, with the trial's balance and without
+/* Set the times in *choice to those of a step with the trial's balance and without
  * recomputation. */
-cgp_status cgp__trial_unrecomputed(cgp__plan_search *search, const cgp__trial *trial, double *time);
+cgp_status cgp__trial_unrecomputed(cgp__plan_search *search, const cgp__trial *trial,
+                                   cgp_search_choice *choice);
 
 /* Descend from the starts, if enough of the search's work remains. *best is the best choice that
  * fits, or all 0; a better choice replaces it. If the search looks for the plan with the least

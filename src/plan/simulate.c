@@ -105,7 +105,8 @@ static void add_messages(const cgp_plan *plan, const cgp_message_costs *costs, d
     }
 }
 
-/* Return the update time of the slowest device, in seconds. */
+/* Return the update time of the slowest device, in seconds. With a sharded optimizer, a replica
+ * updates 1/R of the parameters. */
 static double slowest_update(const cgp_plan *plan, const cgp__device_costs *costs) {
     double slowest = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
@@ -119,7 +120,7 @@ static double slowest_update(const cgp_plan *plan, const cgp__device_costs *cost
         }
         slowest = sum > slowest ? sum : slowest;
     }
-    return slowest;
+    return plan->setup.shards ? slowest / plan->setup.replicas : slowest;
 }
 
 cgp_status cgp_plan_simulate(const cgp_plan *plan, const cgp_layer_cost *costs, const int *row_of,
