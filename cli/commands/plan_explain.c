@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_explain.c -- see plan_explain.h.
  *
- * A device's step has four parts: F and B, recomputation, the update, and idle time. Let T be the
+ * A device's step has five parts: F and B, recomputation, idle time, the exchange of gradients
+ * between replicas, and the update. Let T be the
  * makespan, b the bubble, and r the time of recomputation as a fraction of the time of F and B. On
  * average, a device spends (1 - b) T / (1 + r) on F and B, and r times as long on recomputation. It
  * is idle for b T. */
 #include "commands/plan_explain.h"
 
-#include "session/search.h"
 #include "text.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORK, RECOMPUTED, IDLE, UPDATE, PARTS };
-static const char *const parts[] = {"F and B", "recomputation", "idle", "update"};
-
-static double step_of(const cgp_search_choice *c) {
-    return c->makespan + c->update;
-}
+enum { WORK, RECOMPUTED, IDLE, EXCHANGE, UPDATE, PARTS };
+static const char *const parts[] = {"F and B", "recomputation", "idle", "exchange", "update"};
 
 static double part_of(const cgp_search_choice *c, int part) {
     const double busy = (1 - c->bubble) * c->makespan, work = busy / (1 + c->recomputed);
-    const double all[] = {
-        [WORK] = work, [RECOMPUTED] = busy - work, [IDLE] = c->makespan - busy, c->update};
+    const double all[] = {[WORK] = work,
+                          [RECOMPUTED] = busy - work,
+                          [IDLE] = c->makespan - busy,
+                          [EXCHANGE] = c->exchange,
+                          [UPDATE] = c->update};
     return all[part];
 }
 
@@ -36,7 +35,7 @@ static bool fits(const cgp_search_choice *c) {
  * plans are ordered by bytes. */
 static bool before(const cgp_search_choice *a, const cgp_search_choice *b) {
     if (fits(a) != fits(b)) return fits(a);
-    return fits(a) ? step_of(a) < step_of(b) : a->bytes < b->bytes;
+    return fits(a) ? cli_search_step(a) < cli_search_step(b) : a->bytes < b->bytes;
 }
 
 static bool same_text(const char *a, const char *b) {
@@ -58,9 +57,9 @@ static void print_loss(FILE *out, const cgp_search_choice *c, const cgp_search_c
                 cgp_bytes_text(c->bytes, bytes, sizeof bytes));
         return;
     }
-    fprintf(out, "%+6.1f %%", 100 * (step_of(c) / step_of(best) - 1));
+    fprintf(out, "%+6.1f %%", 100 * (cli_search_step(c) / cli_search_step(best) - 1));
     for (int part = 0, n = 0; part < PARTS; part++) {
-        const double loss = 100 * (part_of(c, part) - part_of(best, part)) / step_of(best);
+        const double loss = 100 * (part_of(c, part) - part_of(best, part)) / cli_search_step(best);
         if (fabs(loss) >= 0.05) fprintf(out, "%s %s %+.1f", n++ ? "," : ":", parts[part], loss);
     }
     fprintf(out, "\n");
@@ -74,7 +73,7 @@ static void print_best(FILE *out, const cgp_search_choice *best) {
             best->virtual_stages == 1 ? "" : "s", best->chunks,
             cgp_recompute_name(best->recompute));
     for (int part = 0, n = 0; part < PARTS; part++) {
-        const double share = 100 * part_of(best, part) / step_of(best);
+        const double share = 100 * part_of(best, part) / cli_search_step(best);
         if (share >= 0.05) fprintf(out, "%s %s %.1f %%", n++ ? "," : "", parts[part], share);
     }
     fprintf(out, "\n");
@@ -152,4 +151,28 @@ void cli_plan_explain(FILE *out, const cgp_search_result *found, const cgp_searc
     print_best(out, choice);
     print_schedules(out, found, choice);
     print_modes(out, found, choice);
+}
+
+/* Print the best plan of a part. */
+static void print_part(FILE *out, const cli_search_part *part, const cgp_search_choice *best) {
+    const cgp_search_result *found = &part->found;
+    char bytes[32];
+    fprintf(out, "  %4lld x %-3lld  ", (long long)part->options.replicas,
+            (long long)part->options.stages);
+    if (found->n > 0)
+        print_loss(out, &found->choices[0], best);
+    else if (found->least.bytes > 0)
+        fprintf(out, "no tried plan fits: the smallest needs %s\n",
+                cgp_bytes_text(found->least.bytes, bytes, sizeof bytes));
+    else
+        fprintf(out, "%s\n", part->reason);
+}
+
+void cli_plan_explain_replicas(FILE *out, const cli_search_parts *found,
+                               const cli_search_row *best) {
+    fprintf(out, "the best plan with each number of replicas, in %% of the step of row %d:\n",
+            (int)(best - found->rows) + 1);
+    for (int k = 0; k < found->n_parts; k++)
+        print_part(out, &found->parts[k], best->choice);
+    fprintf(out, "\n");
 }

@@ -46,8 +46,10 @@ json_t *cli_option_json(const cli_run_options *run_options, int id) {
         return json_boolean(*(const bool *)value);
     case CLI_TEXT:
         return cli_text_json(*(const char *const *)value);
-    case CLI_COUNT:
     case CLI_COUNT_OR_AUTO:
+        if (*(const int64_t *)value == CLI_AUTO) return json_string("auto");
+        return json_integer(*(const int64_t *)value);
+    case CLI_COUNT:
     case CLI_BYTES:
         return *(const int64_t *)value ? json_integer(*(const int64_t *)value) : json_null();
     case CLI_WHOLE:

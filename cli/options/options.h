@@ -67,7 +67,9 @@ typedef struct cli_planned {
     const char *model;        /* the model's text with all sizes */
     const char *model_sha256; /* digest of the model's file; NULL: a model of the zoo */
     const char *graph_sha256; /* digest of the model's graph */
-    cli_names devices;        /* one name per device */
+    cli_names devices;        /* one name per device of a replica */
+    int64_t replicas;
+    int64_t gradient_groups; /* 0: the file does not have this number */
 } cli_planned;
 
 /* the value of an option whose number is found when the options are resolved */

@@ -43,6 +43,8 @@ static bool decides(const cli_run_options *options, int id) {
         if ((int)ids[i] == id) return true;
     }
     if (id == CLI_OPTION_IN_FLIGHT) return options->in_flight > 0;
+    if (id == CLI_OPTION_REPLICAS) return options->replicas > 1;
+    if (id == CLI_OPTION_GRADIENT_GROUPS) return options->gradient_groups > 1;
     return id == CLI_OPTION_VIRTUAL && info && info->any_virtual;
 }
 
@@ -177,7 +179,12 @@ static bool changes(const cli_run_options *options, const cli_run_options *file,
 /* Take the file's options. The file's balance has a number for each stage of the file's
  * schedule. */
 static cgp_status take_over(cli_run_options *options, reader *r) {
+    const bool *given = r->file.given;
     CGP_TRY(cli_take_devices(&r->file));
+    if (given[CLI_OPTION_REPLICAS] && r->file.replicas == CLI_AUTO)
+        return cgp_fail(CGP_EFORMAT, "options.replicas: expected a number, got auto");
+    r->planned.replicas = given[CLI_OPTION_REPLICAS] ? r->file.replicas : 1;
+    r->planned.gradient_groups = given[CLI_OPTION_GRADIENT_GROUPS] ? r->file.gradient_groups : 0;
     if (changes(options, &r->file, CLI_OPTION_SCHEDULE) ||
         changes(options, &r->file, CLI_OPTION_VIRTUAL))
         r->file.given[CLI_OPTION_BALANCE] = false;

@@ -17,6 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* the largest number of gradient groups of a plan */
+enum { MOST_GROUPS = 1024 };
+
 static bool is(const char *text, const char *name) {
     return strcmp(text, name) == 0;
 }
@@ -209,12 +212,56 @@ static cgp_status resolve_compare(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* --- all --- */
+/* --- replicas --- */
+
+int64_t cli_most_replicas(const cli_run_options *options) {
+    const int64_t groups = options->gradient_groups > 0 ? options->gradient_groups : MOST_GROUPS;
+    int64_t replicas = 1;
+    while (2 * replicas <= groups && options->stages % (2 * replicas) == 0)
+        replicas *= 2;
+    return replicas;
+}
+
+/* Tell whether `cgpipe plan --search` chooses the number of replicas. Then `stages` is the number
+ * of all devices. */
+static bool searches_replicas(const cli_run_options *options) {
+    return options->command == CLI_PLAN && options->search && options->replicas == CLI_AUTO;
+}
+
+/* Check the options of a search for the number of replicas. The search divides equal devices among
+ * the replicas, so no option may fix the number of stages. */
+static cgp_status check_searched_replicas(const cli_run_options *options) {
+    const cli_names *devices = &options->devices;
+    if (cli_schedule_is_file(options->schedule))
+        return cgp_fail(CGP_EINVAL,
+                        "--replicas auto: expected --schedule NAME, as %s has the devices of one "
+                        "replica (or give --replicas R)",
+                        options->schedule);
+    if (options->balance.layers.count > 0)
+        return cgp_fail(CGP_EINVAL, "--replicas auto: cannot be with numbers of --balance, which "
+                                    "fix the number of stages (leave out one)");
+    if (!options->stages_by_devices)
+        return cgp_fail(CGP_EINVAL,
+                        "--replicas auto: expected --devices N, the number of all devices%s",
+                        options->given[CLI_OPTION_STAGES] ? ", and no --stages" : "");
+    for (int d = 1; d < devices->count; d++) {
+        if (!is(devices->values[d], devices->values[0]))
+            return cgp_fail(CGP_EINVAL,
+                            "--replicas auto: expected equal --devices (as in %s*%d), got %s and "
+                            "%s",
+                            devices->values[0], devices->count, devices->values[0],
+                            devices->values[d]);
+    }
+    return CGP_OK;
+}
 
 /* For --replicas auto: use all processes. Each replica takes `devices` processes, one per
  * device. */
 static cgp_status find_replicas(cli_run_options *options, int64_t devices) {
     if (options->replicas != CLI_AUTO) return CGP_OK;
+    if (searches_replicas(options)) return check_searched_replicas(options);
+    if (options->command == CLI_PLAN)
+        return cgp_fail(CGP_EINVAL, "--replicas auto: expected --search, or a number");
     if (options->command != CLI_TRAIN)
         return cgp_fail(CGP_EINVAL, "--replicas auto: expected a number (cgpipe train alone runs "
                                     "replicas in its processes)");
@@ -231,8 +278,10 @@ static cgp_status find_replicas(cli_run_options *options, int64_t devices) {
                     "--replicas auto: expected %lld process%s for each replica, and a power of two "
                     "of replicas%s, got %lld processes (mpirun -n %lld cgpipe train ...)",
                     (long long)devices, devices > 1 ? "es" : "", limit, (long long)n,
-                    (long long)(options->replicas * devices));
+                    (long long)options->replicas * (long long)devices);
 }
+
+/* --- all --- */
 
 /* Take the numbers of devices and micro-batches from a schedule file. If there are R replicas, the
  * file is the schedule of one replica, with ceil(M / R) micro-batches. */
@@ -275,14 +324,11 @@ static cgp_status resolve_stages(cli_run_options *options) {
 }
 
 /* Set the number of gradient groups, unless it is given or comes from the resumed run. Refuse
- * commands and options that do not support replicas. */
+ * commands and options that do not support replicas. If the number of replicas is searched, the
+ * groups suffice for the largest number, so all plans have the same bits. */
 static cgp_status resolve_replicas(cli_run_options *options) {
-    const int64_t replicas = options->replicas;
-    const char *other = options->trace.count > 0       ? "trace"
-                        : options->command != CLI_PLAN ? NULL
-                        : options->search              ? "search"
-                        : options->plan_out            ? "plan-out"
-                                                       : NULL;
+    const bool searched = searches_replicas(options);
+    const int64_t replicas = searched ? cli_most_replicas(options) : options->replicas;
     const cgp_plan_options plan = {.replicas = (int)replicas, .chunks = (int)options->chunks};
     if (options->gradient_groups == 0)
         options->gradient_groups = cgp_plan_options_gradient_groups(&plan);
@@ -291,8 +337,8 @@ static cgp_status resolve_replicas(cli_run_options *options) {
                         "--replicas %lld: expected 1 (cgpipe train and cgpipe plan take replicas; "
                         "--gradient-groups makes their bits with 1)",
                         (long long)replicas);
-    if (replicas == 1 || !other) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "--%s: cannot be with --replicas (leave out one)", other);
+    if (replicas == 1 || options->trace.count == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--trace: cannot be with --replicas (leave out one)");
 }
 
 /* Check options that go with --cluster. The times in a cluster file are seconds, so the other times

@@ -27,6 +27,10 @@ CGP_MUST_CHECK cgp_status cli_take_devices(cli_run_options *options);
  * --stages, numbers of --balance or a schedule file determine the stages. */
 void cli_stages_by_ranks(cli_run_options *options);
 
+/* Return the largest number of replicas with equal shares of `stages` devices. It is a power of
+ * two, at most the gradient groups, if their number is known. */
+int64_t cli_most_replicas(const cli_run_options *options);
+
 /* The formats of --trace, by a file's suffix: .json, .svg, .txt; NONE: another suffix. */
 typedef enum cli_trace_format {
     CLI_TRACE_NONE = -1,

@@ -68,12 +68,33 @@ static cgp_status check_number(const cli_session *session) {
                     session->options->plan, planned->devices.count, session->options->stages);
 }
 
+/* Fail because the file has another value of `key` than the options. */
+static cgp_status differs(const cli_session *session, const char *key, const char *option,
+                          int64_t planned, int64_t value) {
+    return cgp_fail(CGP_EINVAL,
+                    "--plan %s: %s: expected %" PRId64 ", as planned, got %" PRId64
+                    " (leave out --%s; or %s)",
+                    session->options->plan, key, planned, value, option, again);
+}
+
+static cgp_status check_replicas(const cli_session *session) {
+    const cli_run_options *options = session->options;
+    const cli_planned *planned = &options->planned;
+    if (options->replicas != planned->replicas)
+        return differs(session, "replicas", "replicas", planned->replicas, options->replicas);
+    if (planned->gradient_groups == 0 || options->gradient_groups == planned->gradient_groups)
+        return CGP_OK;
+    return differs(session, "gradient_groups", "gradient-groups", planned->gradient_groups,
+                   options->gradient_groups);
+}
+
 cgp_status cli_saved_plan_check_model(const cli_session *session) {
     const cli_planned *planned = &session->options->planned;
     const char *path = session->options->plan, *file = planned->model_sha256;
     char graph[65];
     if (!planned->model) return CGP_OK;
     CGP_TRY(check_number(session));
+    CGP_TRY(check_replicas(session));
     if (strcmp(planned->model, session->model_spec) != 0)
         return cgp_fail(CGP_EINVAL, "--plan %s: model: expected %s, the plan's, got %s (%s)", path,
                         planned->model, session->model_spec, again);

@@ -5,6 +5,7 @@
 #include "options/json.h"
 #include "options/options.h"
 #include "options/table.h"
+#include "ranks.h"
 #include "session/plan_options.h"
 #include "session/prediction.h"
 #include "session/session.h"
@@ -78,28 +79,33 @@ cgp_status cli_search_limits(cli_session *session, cli_run_options *options) {
 }
 
 static cgp_status search_with_costs(const cli_session *session, const cgp_plan_options *options,
-                                    cgp_search_options *search, cgp_search_result *found) {
+                                    cgp_search_options *search, cgp_search_result *found,
+                                    bool *warned) {
     cli_prediction prediction;
     cgp_status status = cli_prediction_read(&prediction, session);
-    if (status == CGP_OK) cli_costs_warn(&prediction.costs, session->options);
+    if (status == CGP_OK && !*warned) cli_costs_warn(&prediction.costs, session->options);
+    *warned = *warned || status == CGP_OK;
     search->costs = prediction.costs.rows;
     search->samples = prediction.costs.samples;
     search->sizes = prediction.costs.sizes;
     search->row_of = prediction.costs.row_of;
     search->messages = &prediction.messages;
+    search->exchange = prediction.exchange_links ? &prediction.exchange : NULL;
     if (status == CGP_OK) status = cgp_plan_search(session->model, options, search, found);
     search->row_of = NULL;
+    search->exchange = NULL;
     cli_prediction_release(&prediction);
     return status;
 }
 
-cgp_status cli_search(cli_session *session, cgp_search_options *search, cgp_search_result *found) {
+cgp_status cli_search(cli_session *session, cgp_search_options *search, cgp_search_result *found,
+                      bool *warned) {
     cli_plan_options options;
     *found = (cgp_search_result){0};
     cgp_status status = cli_plan_options_make(&options, session);
     if (status == CGP_OK && !search->balances) status = cli_plan_options_balance(&options, session);
     if (status == CGP_OK && cli_prediction_has(session->options))
-        status = search_with_costs(session, &options.plan, search, found);
+        status = search_with_costs(session, &options.plan, search, found, warned);
     else if (status == CGP_OK)
         status = cgp_plan_search(session->model, &options.plan, search, found);
     cli_plan_options_release(&options);
@@ -227,16 +233,34 @@ char *cli_search_words(const cli_run_options *options, const cgp_search_choice *
     return text;
 }
 
+/* Return the number of processes for replicas: as many as this command has, or a process for each
+ * replica, which takes exactly the planned memory. With --cluster the devices may be on several
+ * hosts, so each device has a process. */
+static int64_t processes_for(const cli_run_options *options) {
+    if (options->command == CLI_TRAIN && cli_ranks() > 1) return cli_ranks();
+    return options->replicas * (options->cluster ? options->stages : 1);
+}
+
+/* Return the first words of the suggested command. Freed by the caller. */
+static char *command_start(const cli_session *session, const char *operand) {
+    const cli_run_options *options = session->options;
+    if (session->of.layers) return cli_text("cgpipe plan %s", operand);
+    if (options->replicas == 1) return cli_text("cgpipe train %s", operand);
+    return cli_text("mpirun -n %" PRId64 " cgpipe train %s", processes_for(options), operand);
+}
+
 char *cli_search_command(const cli_session *session, const cgp_search_choice *choice,
                          int64_t limit) {
     const cli_run_options *options = session->options;
     char *operand = cli_shell_word(options->operand ? options->operand : "");
-    char *text = cli_text("cgpipe %s %s", session->of.layers ? "plan" : "train", operand);
+    char *text = command_start(session, operand);
     char *words = cli_search_words(options, choice);
     free(operand);
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         if (options->given[id] && !is_chosen(id)) text = append_option(text, options, id);
     }
+    if (options->gradient_groups > 1 && !options->given[CLI_OPTION_GRADIENT_GROUPS])
+        text = append_number(text, "gradient-groups", options->gradient_groups);
     char *command = cli_text("%s%s", text, words);
     free(words);
     free(text);

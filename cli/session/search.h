@@ -22,10 +22,11 @@ cgp_search_options cli_search_options(const cli_session *session, bool chunks);
  * options. */
 CGP_MUST_CHECK cgp_status cli_search_limits(cli_session *session, cli_run_options *options);
 
-/* Search for plans of the session's model, with the costs of --costs. See cgp_plan_search().
- * Release *found in any case. */
+/* Search for plans of the session's model, with the costs of --costs. See cgp_plan_search(). If the
+ * costs are those of another model, print a warning unless *warned is set, and set it. Release
+ * *found in any case. */
 CGP_MUST_CHECK cgp_status cli_search(cli_session *session, cgp_search_options *search,
-                                     cgp_search_result *found);
+                                     cgp_search_result *found, bool *warned);
 
 /* Set the options that a choice determines. The options own the memory of these values. */
 void cli_search_take(cli_run_options *options, const cgp_search_choice *choice);

@@ -15,8 +15,8 @@
  * its options. */
 static bool can_search(const training *t, const cgp_search_options *search) {
     const cli_run_options *options = &t->run.options;
-    return options->memory_limit > 0 && options->replicas == 1 && !t->run.before &&
-           !options->balance.by && (search->balances || search->recomputes);
+    return options->memory_limit > 0 && !t->run.before && !options->balance.by &&
+           (search->balances || search->recomputes);
 }
 
 /* Store a text about the chosen plan, which cli_train_open() prints. */
@@ -32,11 +32,12 @@ static void note(training *t, const cgp_search_result *found) {
 cgp_status cli_train_plan(training *t) {
     cli_session *session = &t->run.session;
     cgp_search_result found;
+    bool warned = false;
     cgp_status status = cli_session_make_plan(session);
     cgp_search_options search = cli_search_options(session, false);
     if (status != CGP_ELIMIT || !can_search(t, &search)) return status;
     search.most = 1;
-    status = cli_search(session, &search, &found);
+    status = cli_search(session, &search, &found, &warned);
     if (status == CGP_OK) {
         note(t, &found);
         cli_search_take(&t->run.options, &found.choices[0]);

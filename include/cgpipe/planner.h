@@ -113,9 +113,9 @@ typedef struct cgp_exchange_costs {
 } cgp_exchange_costs;
 
 /**
- * Compute the time in which the replicas of a plan add their gradients, after the last action of a
- * step: the time of the slowest device. With a sharded optimizer, this includes the time to send
- * the updated parameters. At each level, a device sends half as many bytes as at the
+ * Compute the time in which the replicas of a plan add their gradients: the time of the slowest
+ * device, if nothing overlaps with the last backward. With a sharded optimizer, this includes the
+ * time to send the updated parameters. At each level, a device sends half as many bytes as at the
  * level before, in messages of at most CGP_REDUCE_BYTES / 2 bytes.
  *
  * @param[in]  plan     Borrowed.

@@ -108,6 +108,28 @@ check "resumed: the weights of a run that was not stopped" [ "$(hash_of "$work/o
 check "resumed: the groups stay" [ "$(groups_of "$work/resumed")" = "[2,4]" ]
 check "one replica writes the checkpoint" [ "$(ls "$work/resumed/latest" | tr '\n' ' ')" = "checkpoint.json checkpoint.sha256 optimizer.safetensors weights.safetensors " ]
 
+# --- plans that were searched ---
+
+words="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32,tied=1 --dropout 0.1 --batch 8 --gradient-groups 4"
+train="--data $work/text.txt --seed 3 --steps 10"
+# shellcheck disable=SC2086 # split into words
+{
+    "$cgpipe" plan $words --devices 4 --search --replicas auto --schedule zb-v --recompute always --choice 2 --plan-out "$work/plan.json" --json "$work/found.json" >"$work/out" 2>"$work/err"
+    check "the second plan of the search is of 2 x 2" [ "$(jq -c '[.choices[1].replicas, .choices[1].stages]' "$work/found.json")" = "[2,2]" ]
+    run_ranks 4 "$cgpipe" train --plan "$work/plan.json" $train --run "$work/planned" >"$work/out" 2>"$work/err"
+    check "a plan file: the weights of one pipeline" [ "$(hash_of "$work/out-straight")" = "$(hash_of "$work/out")" ]
+    check "a plan file: replicas, groups and schedule" [ "$(groups_of "$work/planned") $(jq -r .options.schedule "$work/planned/run.json")" = "[2,4] zb-v" ]
+    run_ranks 4 "$cgpipe" train --plan "$work/plan.json" $train --replicas auto --run "$work/auto" >"$work/out" 2>"$work/err"
+    check "a plan file with --replicas auto" [ "$(hash_of "$work/out-straight")" = "$(hash_of "$work/out")" ]
+    "$cgpipe" plan $words --stages 2 --replicas 2 --json "$work/default.json" >"$work/out" 2>"$work/err"
+    limit=$(($(jq '[.devices[].planned_bytes] | max' "$work/default.json") - 1))
+    run_ranks 2 "$cgpipe" train $words $train --stages 2 --replicas 2 --memory-limit $limit --run "$work/limited" >"$work/out" 2>"$work/err"
+    check "a limit: replicas search a plan that fits" grep -q '^search  .* plans within ' "$work/out"
+    check "a limit: the weights of one pipeline" [ "$(hash_of "$work/out-straight")" = "$(hash_of "$work/out")" ]
+    run_ranks 2 "$cgpipe" train $words $train --stages 2 --replicas 2 --memory-limit 100K --run "$work/none" >"$work/out" 2>"$work/err"
+    check "an impossible limit: a command for these processes" grep -q '; this fits: mpirun -n 2 cgpipe train .* --replicas 2 ' "$work/err"
+}
+
 # --- an exchange may take longer than the time limit of an action ---
 
 # shellcheck disable=SC2086 # split into words
@@ -163,10 +185,11 @@ refused() { # RANKS LINE OPTION...
     refused 2 "replicas: expected at most the 1 gradient groups, got 2 (2 or more groups, or 1 replicas)" train $gpt2 --replicas 2 --gradient-groups 1 --steps 1 --run "$work/none"
     refused 3 "--replicas auto: expected 2 processes for each replica, and a power of two of replicas, got 3 processes (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas auto --stages 2 --steps 1 --run "$work/none"
     refused 3 "--replicas auto: expected 1 process for each replica, and a power of two of replicas, at most the 2 gradient groups, got 3 processes (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas auto --gradient-groups 2 --steps 1 --run "$work/none"
-    refused 1 "--replicas auto: expected a number (cgpipe train alone runs replicas in its processes)" plan gpt2 --replicas auto
+    refused 1 "--replicas auto: expected a number (cgpipe train alone runs replicas in its processes)" check gpt2 --replicas auto
+    refused 4 "--plan $work/plan.json: replicas: expected 2, as planned, got 4 (leave out --replicas; or make a plan of this one" train --plan "$work/plan.json" $train --replicas 4 --run "$work/none"
+    refused 3 "--replicas 2: expected a multiple of 2 processes over MPI, got 3 (mpirun -n 2 cgpipe train ...)" train --plan "$work/plan.json" $train --run "$work/none"
     refused 1 '--replicas 0: expected a whole number >= 1, or auto, got "0"' plan gpt2 --replicas 0
     refused 2 "--trace: cannot be with --replicas (leave out one)" train $gpt2 --replicas 2 --trace "$work/t.svg" --steps 1 --run "$work/none"
-    refused 1 "--search: cannot be with --replicas (leave out one)" plan gpt2 --replicas 2 --search
     refused 1 "--replicas 2: expected 1 (cgpipe train and cgpipe plan take replicas; --gradient-groups makes their bits with 1)" check gpt2 --replicas 2
 }
 exit $failed
