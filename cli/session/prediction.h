@@ -52,9 +52,9 @@ void cli_prediction_release(cli_prediction *prediction);
 double cli_prediction_of_run(const cli_session *session);
 
 /* Find the time in which the replicas of the session's plan add their gradients, without the
- * overlap with other actions. 0: there is one replica. With --cluster, device d of replica r is device rK + d
- * of the file. Otherwise, messages are copies with the bandwidth of --costs; NaN: it is not
- * known. */
+ * overlap with other actions. 0: there is one replica. With --cluster, device d of replica r is
+ * device rK + d of the file. Otherwise, messages are copies with the bandwidth of --costs; NaN:
+ * it is not known. */
 CGP_MUST_CHECK cgp_status cli_prediction_exchange(const cli_prediction *prediction,
                                                   const cli_session *session, double *seconds);
 

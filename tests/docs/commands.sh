@@ -153,7 +153,6 @@ skip "mpirun -n 2 cgpipe profile $gpt2 --batch 8" 'test_mpi_commands; needs MPI'
 skip "mpirun -n 2 cgpipe bench $gpt2 --stages 2 --balance time" 'test_mpi_commands; needs MPI'
 skip "mpirun -n 2 cgpipe train $gpt2 --data book.txt --replicas 2 --steps 20 --run replicas" 'test_mpi_replicas; needs MPI'
 skip 'cgpipe train --resume --run replicas --steps 30 --replicas 1' 'test_mpi_replicas'
-add 'cgpipe plan gpt2:layers=6,width=32,heads=2,seq=16,vocab=256 --devices 8 --batch 32 --chunks 16 --memory-limit 2300K --search --replicas auto'
 
 # --- docs/how-to/survive-failures.md, cgpipe supervise, cgpipe stop ---
 skip 'cgpipe stop my-run' 'nothing trains here; test_stop'
