@@ -27,7 +27,8 @@ static cgp_status make(cli_session *session, cli_run_options *options,
 /* A simulated step. */
 typedef struct predicted_step {
     cgp_schedule_timeline timeline;
-    double update, exchange;
+    double update;
+    cgp_plan_exchange exchange;
     /* text that says how costs of another model are used; NULL: the costs are of this model */
     char *reused;
 } predicted_step;
@@ -39,7 +40,8 @@ static cgp_status simulate(const cli_session *session, predicted_step *step) {
     if (status == CGP_OK)
         status =
             cli_prediction_simulate(&prediction, session->plan, &step->timeline, &step->update);
-    if (status == CGP_OK) status = cli_prediction_exchange(&prediction, session, &step->exchange);
+    if (status == CGP_OK)
+        status = cli_prediction_exchange(&prediction, session, &step->timeline, &step->exchange);
     step->reused = prediction.costs.reused;
     prediction.costs.reused = NULL;
     cli_prediction_release(&prediction);
@@ -48,14 +50,16 @@ static cgp_status simulate(const cli_session *session, predicted_step *step) {
 
 static void report_step(FILE *out, json_t *o, const cli_run_options *options,
                         const predicted_step *predicted) {
-    const bool adds = options->replicas > 1, known = !isnan(predicted->exchange);
-    const double seconds = predicted->timeline.makespan + (known ? predicted->exchange : 0);
+    const double exchange = predicted->exchange.added;
+    const bool adds = options->replicas > 1, known = !isnan(exchange);
+    const double seconds = predicted->timeline.makespan + (known ? exchange : 0);
     const double bubble = predicted->timeline.bubble_makespan;
     const double step = predicted->update > 0 ? seconds + predicted->update : NAN;
     fprintf(out, "simulated step %.4f s without the optimizer, ", seconds);
     if (adds && known)
-        fprintf(out, "%.4f s of it to add the gradients of %lld replicas, ", predicted->exchange,
-                (long long)options->replicas);
+        fprintf(out,
+                "%.4f s of it to add the gradients of %lld replicas, which takes %.4f s in all, ",
+                exchange, (long long)options->replicas, predicted->exchange.seconds);
     if (adds && !known)
         fprintf(out, "the time to add the gradients of %lld replicas is not known (--cluster), ",
                 (long long)options->replicas);
@@ -64,10 +68,11 @@ static void report_step(FILE *out, json_t *o, const cli_run_options *options,
             cli_shown(cli_prediction_source(options)), options->cluster ? ", messages of " : "",
             cli_shown(options->cluster));
     if (predicted->reused) fprintf(out, "costs: %s\n", cli_shown(predicted->reused));
-    cli_json_add(o, "{s:o, s:o, s:o, s:o, s:s*}", "run_seconds_simulated", cli_real_json(seconds),
-                 "step_seconds_simulated", cli_real_json(step), "exchange_seconds_simulated",
-                 cli_real_json(predicted->exchange), "bubble_simulated", cli_real_json(bubble),
-                 "costs_reused", predicted->reused);
+    cli_json_add(o, "{s:o, s:o, s:o, s:o, s:o, s:s*}", "run_seconds_simulated",
+                 cli_real_json(seconds), "step_seconds_simulated", cli_real_json(step),
+                 "exchange_seconds_simulated", cli_real_json(predicted->exchange.seconds),
+                 "exchange_added_seconds_simulated", cli_real_json(exchange), "bubble_simulated",
+                 cli_real_json(bubble), "costs_reused", predicted->reused);
 }
 
 static cgp_status report(const cli_session *session, const cli_run_options *options,

@@ -162,7 +162,7 @@ static json_t *choice_json(const cli_search_part *part, const cgp_search_choice 
         "planned_bytes_fullest", (json_int_t)choice->bytes, "fullest_device", choice->device);
     const bool known = part->options.replicas == 1 || choice->exchange > 0;
     cli_json_add(o, "{s:I, s:I, s:o}", "replicas", (json_int_t)part->options.replicas, "stages",
-                 (json_int_t)part->options.stages, "exchange_seconds_simulated",
+                 (json_int_t)part->options.stages, "exchange_added_seconds_simulated",
                  cli_real_json(timed && known ? choice->exchange : NAN));
     return o;
 }

@@ -137,10 +137,12 @@ cgp_status cli_prediction_simulate(const cli_prediction *p, const cgp_plan *plan
 }
 
 cgp_status cli_prediction_exchange(const cli_prediction *p, const cli_session *session,
-                                   double *seconds) {
-    *seconds = session->options->replicas == 1 ? 0 : NAN;
+                                   const cgp_schedule_timeline *timeline,
+                                   cgp_plan_exchange *exchange) {
+    const double seconds = session->options->replicas == 1 ? 0 : NAN;
+    *exchange = (cgp_plan_exchange){seconds, seconds};
     if (!p->exchange_links) return CGP_OK;
-    return cgp_plan_exchange_seconds(session->plan, &p->exchange, seconds);
+    return cgp_plan_simulate_exchange(session->plan, timeline, &p->exchange, exchange);
 }
 
 double cli_prediction_of_run(const cli_session *session) {

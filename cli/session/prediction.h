@@ -56,7 +56,9 @@ double cli_prediction_of_run(const cli_session *session);
  * device rK + d of the file. Otherwise, messages are copies with the bandwidth of --costs; NaN:
  * it is not known. */
 CGP_MUST_CHECK cgp_status cli_prediction_exchange(const cli_prediction *prediction,
-                                                  const cli_session *session, double *seconds);
+                                                  const cli_session *session,
+                                                  const cgp_schedule_timeline *timeline,
+                                                  cgp_plan_exchange *exchange);
 
 /* Simulate a step of a full mini-batch. *update: see cgp_plan_simulate(). */
 CGP_MUST_CHECK cgp_status cli_prediction_simulate(const cli_prediction *prediction,

@@ -88,8 +88,8 @@ typedef struct cgp_message_costs {
  * @param[out] timeline  Filled on success only. It does not include the optimizer's update. The
  *                       time of an addition of gradient groups is derived from the update's time,
  *                       in proportion to the memory that both read and write.
- * @param[out] update    Seconds of the update on the slowest device; 0 if the costs have none. May
- *                       be NULL.
+ * @param[out] update    Seconds of the update on the slowest device; 0 if the costs have none. With
+ *                       `shard_optimizer`, of a replica's share of the update. May be NULL.
  *
  * @retval CGP_EINVAL  A cost is negative or not finite, or a row is out of range.
  * @retval CGP_ENOMEM
@@ -112,23 +112,37 @@ typedef struct cgp_exchange_costs {
     const double *bytes_per_second;
 } cgp_exchange_costs;
 
+/** A simulated exchange of gradients between replicas, in seconds. */
+typedef struct cgp_plan_exchange {
+    /** Time of the exchange by itself, on the slowest device. With `shard_optimizer`, this includes
+     *  the time to send the updated parameters. */
+    double seconds;
+    /** The part of `seconds` that does not overlap with the actions of the step. */
+    double added;
+} cgp_plan_exchange;
+
 /**
- * Compute the time in which the replicas of a plan add their gradients: the time of the slowest
- * device, if nothing overlaps with the last backward. With a sharded optimizer, this includes the
- * time to send the updated parameters. At each level, a device sends half as many bytes as at the
- * level before, in messages of at most CGP_REDUCE_BYTES / 2 bytes.
+ * Simulate the exchange of gradients between the replicas of a plan. A piece of gradients, at most
+ * CGP_REDUCE_BYTES, leaves when backward has completed it or, on a device with queues, after the
+ * last action of the device. All replicas are taken to run their actions at the same times. The
+ * messages of a device at a level leave one after the other.
  *
- * @param[in]  plan     Borrowed.
- * @param[in]  costs    Borrowed. Its arrays are not read if the plan has 1 replica.
- * @param[out] seconds  0 for 1 replica. Unchanged on failure.
+ * @param[in]  plan      Borrowed.
+ * @param[in]  timeline  A simulated step of the plan, from cgp_plan_simulate(). Borrowed.
+ * @param[in]  costs     Borrowed. Its arrays are not read if the plan has 1 replica.
+ * @param[out] out       All 0 for 1 replica. Unchanged on failure.
  *
  * @retval CGP_EINVAL  A latency is negative or not finite, or a bandwidth is not above 0.
+ * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: O(levels x replicas x devices). Source: Thakur, Rabenseifner and Gropp 2005.
+ * Threads: any. Cost: for each device, and each replica with other costs than replica 0,
+ * O(pieces x levels^2) and a bound list of the device's actions. Source: Thakur, Rabenseifner and
+ * Gropp 2005.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_plan_exchange_seconds(const cgp_plan *plan,
-                                                            const cgp_exchange_costs *costs,
-                                                            double *seconds);
+CGP_API CGP_MUST_CHECK cgp_status cgp_plan_simulate_exchange(const cgp_plan *plan,
+                                                             const cgp_schedule_timeline *timeline,
+                                                             const cgp_exchange_costs *costs,
+                                                             cgp_plan_exchange *out);
 
 /** Options of cgp_plan_search(): the parts of a plan that the search may change, and the costs. */
 typedef struct cgp_search_options {
@@ -212,7 +226,7 @@ typedef struct cgp_search_choice {
     int device;    /**< The fullest device. */
     cgp_precision precision;
     int in_flight;   /**< As in cgp_schedule_options; 0 unless the schedule is v-flex. */
-    double exchange; /**< Seconds of cgp_plan_exchange_seconds(), or 0. */
+    double exchange; /**< Seconds that the exchange between replicas adds, or 0. */
 } cgp_search_choice;
 
 /** The result of cgp_plan_search(). Free it with cgp_search_result_release(). */

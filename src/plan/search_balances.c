@@ -44,12 +44,15 @@ static cgp_status simulate(const cgp__plan_search *s, const cgp_plan *plan, cgp_
         CGP_TRY(cgp_plan_simulate(plan, s->costs, s->options->row_of, s->options->messages,
                                   &timeline, &c->update));
     const cgp_schedule_timeline *t = s->costs ? &timeline : &plan->actions.timeline;
+    cgp_plan_exchange exchange = {0, 0};
+    cgp_status status = CGP_OK;
     c->makespan = t->makespan;
     c->bubble = t->bubble_makespan;
+    if (s->options->exchange)
+        status = cgp_plan_simulate_exchange(plan, t, s->options->exchange, &exchange);
+    c->exchange = exchange.added;
     cgp_schedule_timeline_release(&timeline);
-    return s->options->exchange
-               ? cgp_plan_exchange_seconds(plan, s->options->exchange, &c->exchange)
-               : CGP_OK;
+    return status;
 }
 
 /* Return the FLOPs of recomputation, in R and within backward, divided by the FLOPs of F and B. */

@@ -113,7 +113,7 @@ for row in 1 10; do
     planned_by table --cluster middle.json
     check "row $row: the command has the plan's memory" test "$(jq '[.devices[].planned_bytes] | max' plan.json)" = "$(jq ".choices[$row - 1].planned_bytes_fullest" found.json)"
     check "row $row: the command has the plan's step" same "$(jq .step_seconds_simulated plan.json)" "$(jq ".choices[$row - 1].step_seconds_simulated" found.json)"
-    check "row $row: ... and the plan's exchange" test "$(jq .exchange_seconds_simulated plan.json)" = "$(jq ".choices[$row - 1].exchange_seconds_simulated" found.json)"
+    check "row $row: ... and the plan's exchange" test "$(jq .exchange_added_seconds_simulated plan.json)" = "$(jq ".choices[$row - 1].exchange_added_seconds_simulated" found.json)"
     run plan --plan plan$row.json --cluster middle.json --json again.json --plan-out written.json
     check "row $row: so has the plan file" test "$code $(jq .step_seconds_simulated again.json)" = "0 $(jq .step_seconds_simulated plan.json)"
     check "row $row: which is written again the same" cmp plan$row.json written.json
@@ -122,7 +122,7 @@ done
 run plan $model $words --devices 4 --search --replicas auto --explain --json found.json
 check "auto: --explain" test "$code $(jq '[.tried[].replicas] | unique == [1, 2, 4]' found.json)" = "0 true"
 check "auto: without costs, the exchange is not known" has "the time to add the gradients of replicas is not known (--costs, --cluster), and not counted" "$out"
-check "auto: ... also in the JSON" jq -e 'all(.choices[]; .exchange_seconds_simulated == null)' found.json
+check "auto: ... also in the JSON" jq -e 'all(.choices[]; .exchange_added_seconds_simulated == null)' found.json
 run plan $model $words --devices 6 --search --replicas auto --json found.json
 check "auto: only numbers that divide the devices" test "$(grep -cE '^ +[0-9]+ x [0-9]+ +(\+|no tried plan)' "$out") $(jq -c '[.choices[] | [.replicas, .stages]] | unique - [[2, 3], [1, 6]]' found.json)" = "2 []"
 run plan $model $words --devices 8 --gradient-groups 2 --search --replicas auto --json found.json
@@ -157,7 +157,7 @@ run plan $model $words --stages 2 --search --replicas 2 --cluster middle.json --
 check "--replicas 2: exit code 0" exits 0
 check "--replicas 2: devices are those of one replica" jq -e 'all(.choices[]; .replicas == 2 and .stages == 2)' found.json
 check "--replicas 2: says so" has "2 replicas of 2 devices, 8 gradient groups" "$out"
-check "--replicas 2: the exchange is a part of the step" jq -e '.choices[0] | .exchange_seconds_simulated > 0 and .run_seconds_simulated > .exchange_seconds_simulated' found.json
+check "--replicas 2: the exchange is a part of the step" jq -e '.choices[0] | .exchange_added_seconds_simulated > 0 and .run_seconds_simulated > .exchange_added_seconds_simulated' found.json
 check "--replicas 2: ... and is said" grep -qE '^row 1: [0-9.]+ % of the step to add the gradients of 2 replicas$' "$out"
 check "--replicas 2: a process for each device of the cluster" jq -e '.command | startswith("mpirun -n 4 cgpipe train ") and contains(" --gradient-groups 8 ")' found.json
 planned_by "$out"

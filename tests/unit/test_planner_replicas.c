@@ -73,15 +73,16 @@ static double step_with(const example *e, const int *balance) {
     cgp_plan_options o = e->options;
     cgp_schedule_timeline timeline = {0};
     cgp_plan *plan = NULL;
-    double update, exchange;
+    double update;
+    cgp_plan_exchange exchange;
     o.balance = balance;
     const cgp_status status = cgp_plan_create(&plan, e->model, &o);
     if (status == CGP_ELIMIT) return INFINITY;
     assert_ok(status);
     assert_ok(cgp_plan_simulate(plan, e->costs, NULL, NULL, &timeline, &update));
-    assert_ok(cgp_plan_exchange_seconds(plan, &e->exchange, &exchange));
-    assert_true(exchange > 0);
-    const double step = timeline.makespan + exchange + update;
+    assert_ok(cgp_plan_simulate_exchange(plan, &timeline, &e->exchange, &exchange));
+    assert_true(exchange.added > 0 && exchange.added <= exchange.seconds * (1 + 1e-9));
+    const double step = timeline.makespan + exchange.added + update;
     cgp_schedule_timeline_release(&timeline);
     cgp_plan_destroy(plan);
     return step;
@@ -178,26 +179,30 @@ TEST_CASE(the_exchange_takes_as_long_as_its_slowest_device) {
     uint64_t state = test_seed();
     example e;
     cgp_plan *plan = NULL;
-    double seconds = -1;
+    cgp_schedule_timeline timeline = {0};
+    cgp_plan_exchange got = {-1, -1};
     make_example(&e, &state, 4, 2, 4);
     e.options.balance = (int[]){1, 3};
     assert_ok(cgp_plan_create(&plan, e.model, &e.options));
+    assert_ok(cgp_plan_simulate(plan, e.costs, NULL, NULL, &timeline, NULL));
     for (int i = 0; i < 16; i++) {
         e.latency[i] = 1;
         e.bandwidth[i] = 1e18;
     }
     e.latency[8 + 2 * 2 + 1] = 10; /* level 1, replica 2, device 1 */
-    assert_ok(cgp_plan_exchange_seconds(plan, &e.exchange, &seconds));
-    assert_float_equal(seconds, 2 * (1 + 10), 1e-6);
+    assert_ok(cgp_plan_simulate_exchange(plan, &timeline, &e.exchange, &got));
+    assert_float_equal(got.seconds, 2 * (1 + 10), 1e-6);
     e.bandwidth[3 * 2] = 4; /* level 0, replica 3, device 0 */
     e.bandwidth[8 + 3 * 2] = 2;
-    assert_ok(cgp_plan_exchange_seconds(plan, &e.exchange, &seconds));
-    const double bytes = (double)cgp_plan_device_at(plan, 0)->gradient_bytes;
-    assert_float_equal(seconds, 2 * (1 + bytes / 2 / 4 + 1 + bytes / 4 / 2), 1e-6);
+    assert_ok(cgp_plan_simulate_exchange(plan, &timeline, &e.exchange, &got));
+    const int64_t bytes = cgp_plan_device_at(plan, 0)->gradient_bytes,
+                  half = (bytes / 2 + 63) / 64 * 64, quarter = (half / 2 + 63) / 64 * 64;
+    assert_float_equal(got.seconds, 2 * (1 + (double)half / 4 + 1 + (double)quarter / 2), 1e-6);
     e.bandwidth[5] = 0;
-    assert_status(cgp_plan_exchange_seconds(plan, &e.exchange, &seconds), CGP_EINVAL);
+    assert_status(cgp_plan_simulate_exchange(plan, &timeline, &e.exchange, &got), CGP_EINVAL);
     assert_message("exchange: expected latency_seconds of 0 or more and bytes_per_second above 0, "
                    "got 1 and 0");
+    cgp_schedule_timeline_release(&timeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(e.model);
 }
@@ -228,6 +233,7 @@ TEST_CASE(shards_divide_the_update_and_exchange_more_when_clipped) {
     uint64_t state = test_seed();
     example e;
     double updates[2], seconds[3];
+    cgp_plan_exchange exchange;
     make_example(&e, &state, 4, 2, 2);
     e.options.optim = cgp_optim_adamw(0.001, 0.01);
     for (int k = 0; k < 3; k++) {
@@ -237,7 +243,8 @@ TEST_CASE(shards_divide_the_update_and_exchange_more_when_clipped) {
         e.options.optim.clip_norm = k == 2 ? 1 : 0;
         assert_ok(cgp_plan_create(&plan, e.model, &e.options));
         assert_ok(cgp_plan_simulate(plan, e.costs, NULL, NULL, &timeline, &updates[k > 0]));
-        assert_ok(cgp_plan_exchange_seconds(plan, &e.exchange, &seconds[k]));
+        assert_ok(cgp_plan_simulate_exchange(plan, &timeline, &e.exchange, &exchange));
+        seconds[k] = exchange.seconds;
         cgp_schedule_timeline_release(&timeline);
         cgp_plan_destroy(plan);
     }
