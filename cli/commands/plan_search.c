@@ -113,7 +113,7 @@ static void print_exchange(FILE *out, const cli_run_options *options, const cli_
     const double seconds = row->choice->exchange;
     const int64_t replicas = row->part->options.replicas;
     if (replicas == 1) return;
-    if (seconds > 0)
+    if (row->part->found.exchanged)
         fprintf(out,
                 "row %" PRId64 ": %.1f %% of the step to add the gradients of %" PRId64
                 " replicas\n\n",
@@ -160,10 +160,9 @@ static json_t *choice_json(const cli_search_part *part, const cgp_search_choice 
         cli_real_json(timed ? cli_search_step(choice) : NAN), "bubble_simulated",
         cli_real_json(choice->bubble), "recomputed", cli_real_json(choice->recomputed),
         "planned_bytes_fullest", (json_int_t)choice->bytes, "fullest_device", choice->device);
-    const bool known = part->options.replicas == 1 || choice->exchange > 0;
     cli_json_add(o, "{s:I, s:I, s:o}", "replicas", (json_int_t)part->options.replicas, "stages",
                  (json_int_t)part->options.stages, "exchange_added_seconds_simulated",
-                 cli_real_json(timed && known ? choice->exchange : NAN));
+                 cli_real_json(timed && part->found.exchanged ? choice->exchange : NAN));
     return o;
 }
 

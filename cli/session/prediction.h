@@ -51,10 +51,9 @@ void cli_prediction_release(cli_prediction *prediction);
  * warning gives the reason. */
 double cli_prediction_of_run(const cli_session *session);
 
-/* Find the time in which the replicas of the session's plan add their gradients, without the
- * overlap with other actions. 0: there is one replica. With --cluster, device d of replica r is
- * device rK + d of the file. Otherwise, messages are copies with the bandwidth of --costs; NaN:
- * it is not known. */
+/* Simulate the exchange between the replicas of the session's plan. With --cluster, device d of
+ * replica r is device rK + d of the file. Otherwise, messages are copies with the bandwidth of
+ * --costs; if it is not known, both times are NaN. */
 CGP_MUST_CHECK cgp_status cli_prediction_exchange(const cli_prediction *prediction,
                                                   const cli_session *session,
                                                   const cgp_schedule_timeline *timeline,

@@ -57,8 +57,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeli
  * View a parameter, its gradient, or a state in place, in plain layout. Nothing is copied, and data
  * may be read and written between calls. The view of a tied parameter is its first copy. The
  * gradient of a tied parameter is the sum over all its uses; it is complete after a step or, while
- * steps accumulate, after cgp_pipeline_complete_gradients(). With `shard_optimizer`, a gradient has
- * only this replica's parts until that call.
+ * steps accumulate, after cgp_pipeline_complete_gradients(). With `shard_optimizer` and without a
+ * clip_norm, a gradient has only this replica's parts until that call.
  *
  * After writes to parameters, call cgp_pipeline_parameters_changed(). A step overwrites gradients.
  * If backward reaches no use of a parameter, the step sets the parameter's gradient to zero.

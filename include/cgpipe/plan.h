@@ -142,9 +142,9 @@ typedef struct cgp_plan_options {
      *  `inference` nor `external_loss`, and no custom op has an accumulator. [1] */
     int replicas;
     /** Let each replica have optimizer state only for its parts of the parameters, update these
-     *  parts, and send them to the other replicas (ZeRO stage 1). Bits stay the same. Gradients are
-     *  complete only after cgp_pipeline_complete_gradients(), or if `optim` has a clip_norm. With 1
-     *  replica, this changes nothing. [false] */
+     *  parts, and send them to the other replicas (ZeRO stage 1). Bits stay the same. A view of a
+     *  gradient is complete only after cgp_pipeline_complete_gradients(), while steps accumulate,
+     *  or if `optim` has a clip_norm. With 1 replica, this changes nothing. [false] */
     bool shard_optimizer;
 } cgp_plan_options;
 

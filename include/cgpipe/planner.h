@@ -249,6 +249,8 @@ typedef struct cgp_search_result {
      *  search with a memory limit of `least.bytes` and no other limits finds a plan; with one byte
      *  less it finds none. `give_up_far` may end the search before the smallest plan is known. */
     cgp_search_choice least;
+    /** Set if the steps include the exchange between replicas, or there is one replica. */
+    bool exchanged;
 } cgp_search_result;
 
 /**

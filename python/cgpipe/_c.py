@@ -233,7 +233,7 @@ class cgp_search_choice(Structure):
 class cgp_search_result(Structure):
     _fields_ = [("choices", POINTER(cgp_search_choice)), ("n", c_int), ("plans", c_int64),
                 ("tried", POINTER(cgp_search_choice)), ("n_tried", c_int),
-                ("least", cgp_search_choice)]
+                ("least", cgp_search_choice), ("exchanged", c_bool)]
 
 
 class cgp_pipeline_times(Structure):

@@ -142,11 +142,12 @@ class Pipeline(Weights):
         # has the module's counts of batches.
         self.adopted: List[Any] = []
         self.counts: List[Any] = []
-        self._tied = False  # a captured module has tied parameters
+        #: Set if .grad tensors of a captured module may view incomplete gradients.
+        self._views = False
         self._evaluations: Any = None
         if self.model._captured is not None:
             self.model._captured.adopt(self)
-            self._tied = self.model._captured.tied
+            self._views = self.model._captured.tied or self.plan.shard_optimizer
 
     def _new_worker(self) -> Worker:
         return Worker()
@@ -571,9 +572,9 @@ class Pipeline(Weights):
         _c.check(_c.lib.cgp_pipeline_set_accumulation(self._handle, more or self._waits))
 
     def _complete(self) -> None:
-        """Complete the gradients of tied parameters, because the .grad tensors of a captured module
-        are views of these gradients."""
-        if self._tied:
+        """Complete the gradients of tied parameters, and gradients that replicas have in parts,
+        because the .grad tensors of a captured module are views of these gradients."""
+        if self._views:
             _c.check(_c.lib.cgp_pipeline_complete_gradients(self._handle))
 
     def _update(self) -> None:

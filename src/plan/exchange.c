@@ -93,10 +93,11 @@ static cgp_status set_ready(const cgp_plan *plan, const cgp_schedule_timeline *t
     const cgp__minibatch share = cgp__plan_share(plan, plan->setup.batch, plan->setup.replicas - 1);
     for (int i = 0; i < x->n; i++)
         x->times[i] = end;
-    if (plan->placement.devices[device].backend->streams) return CGP_OK;
+    if (!cgp__exchange_overlaps(plan->placement.devices[device].backend)) return CGP_OK;
     const cgp_status status = cgp__plan_bind(plan, plan->actions.schedule, share, device, &list);
     for (int i = 0; i < x->n && status == CGP_OK; i++) {
         const cgp__completion *piece = &list.pieces[i];
+        if (piece->action < 0) x->times[i] = 0; /* backward writes no part of it */
         if (piece->action < 0) continue;
         const double begin = timeline->start[device][piece->action],
                      length = timeline->end[device][piece->action] - begin;

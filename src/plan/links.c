@@ -126,6 +126,10 @@ int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge) {
 
 /* --- between replicas --- */
 
+bool cgp__exchange_overlaps(const cgp_backend *backend) {
+    return backend->host_addressable && !backend->streams;
+}
+
 int cgp__plan_exchange(const cgp_plan *plan, int device) {
     const int each = 2 * cgp__shard_levels(&plan->setup);
     return plan->links.n - each * (plan->placement.n_devices - device);

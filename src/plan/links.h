@@ -6,6 +6,7 @@
 #ifndef CGP_SRC_PLAN_LINKS_H
 #define CGP_SRC_PLAN_LINKS_H
 
+#include <cgpipe/ext/backend.h>
 #include <cgpipe/plan.h>
 
 typedef struct cgp__setup cgp__setup;
@@ -77,6 +78,11 @@ int64_t cgp__plan_piece_bytes(const cgp_plan *plan, int edge);
 /* Return the index of a device's first link to other replicas. The links of a level are for halving
  * and for doubling; the links of higher levels have the next indices. */
 int cgp__plan_exchange(const cgp_plan *plan, int device);
+
+/* Return true if devices of a backend exchange gradients with other replicas while the actions of a
+ * step run. Other devices would need more memory for this: they add received parts through their
+ * workspace, which actions use. */
+bool cgp__exchange_overlaps(const cgp_backend *backend);
 
 /* Return the link of tied gradients from one device to another, or -1 if there is none. Devices
  * need no link if `to` can read the memory of `from`. */

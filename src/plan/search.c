@@ -455,6 +455,7 @@ cgp_status cgp_plan_search(const cgp_model *model, const cgp_plan_options *optio
     s.alone = s.options->recomputes;
     const cgp_status status = search(&s, options, out);
     out->plans = s.plans;
+    out->exchanged = options->replicas == 1 || s.options->exchange;
     if (status == CGP_ELIMIT)
         out->least = s.least;
     else

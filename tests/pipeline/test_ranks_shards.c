@@ -33,12 +33,26 @@ typedef struct world {
     test_batch batch;
 } world;
 
+/* If set, tensors have many pieces instead of a part of one piece. */
+static bool small_pieces;
+
 static void make_world(world *w, int replicas) {
     uint64_t state = 11;
     const cgp_plan_options o = options_of(replicas);
     *w = (world){.model = test_gpt2(&sizes)};
     test_batch_fill(&w->batch, w->model, &sizes, 4, &state);
+    if (small_pieces) setenv("CGP_PIECE_BYTES", "128", 1);
     assert_ok(cgp_plan_create(&w->plan, w->model, &o));
+    unsetenv("CGP_PIECE_BYTES");
+}
+
+/* Run a test with large pieces, then with small ones. */
+static void with_pieces(void (*test)(void)) {
+    for (int i = 0; i < 2; i++) {
+        small_pieces = i == 1;
+        test();
+        remove_tree(run);
+    }
 }
 
 static void free_world(world *w) {
@@ -115,7 +129,7 @@ static void read_sum(char sum[4096]) {
     sum[n] = '\0';
 }
 
-TEST_CASE(replicas_save_the_checkpoint_of_one_pipeline) {
+static void save_one(void) {
     char sums[2][4096];
     for (int k = 0; k < 2; k++) {
         rank ranks[2];
@@ -130,6 +144,10 @@ TEST_CASE(replicas_save_the_checkpoint_of_one_pipeline) {
     assert_string_equal(sums[0], sums[1]);
 }
 
+TEST_CASE(replicas_save_the_checkpoint_of_one_pipeline) {
+    with_pieces(save_one);
+}
+
 static void load_and_train(rank *r) {
     note_create(r);
     train_once(r); /* states that are not those of the checkpoint */
@@ -138,7 +156,7 @@ static void load_and_train(rank *r) {
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
 }
 
-TEST_CASE(replicas_go_on_where_one_pipeline_has_saved) {
+static void go_on(void) {
     char expected[65] = "";
     rank ranks[4];
     world w;
@@ -154,6 +172,10 @@ TEST_CASE(replicas_go_on_where_one_pipeline_has_saved) {
         assert_string_equal(ranks[replicas - 1].sha256, expected);
         free_world(&w);
     }
+}
+
+TEST_CASE(replicas_go_on_where_one_pipeline_has_saved) {
+    with_pieces(go_on);
 }
 
 /* --- what is not finite, and what cannot be written --- */
@@ -180,7 +202,7 @@ static void save_infinity(rank *r) {
     note(r, cgp_pipeline_save_with(r->pipeline, r->directory, &o));
 }
 
-TEST_CASE(what_is_not_finite_on_a_replica_is_not_saved) {
+static void check_finite(void) {
     rank ranks[2];
     world w;
     make_world(&w, 2);
@@ -196,6 +218,10 @@ TEST_CASE(what_is_not_finite_on_a_replica_is_not_saved) {
     free_world(&w);
 }
 
+TEST_CASE(what_is_not_finite_on_a_replica_is_not_saved) {
+    with_pieces(check_finite);
+}
+
 static void save_again(rank *r) {
     note_create(r);
     note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
@@ -205,7 +231,7 @@ static void save_again(rank *r) {
 }
 
 /* All replicas take part in a save. If replica 0 cannot write a file, the others still end. */
-TEST_CASE(a_save_that_fails_ends_on_all_replicas) {
+static void fail_to_save(void) {
     static const char *const files[] = {"optimizer.safetensors", "weights.safetensors"};
     rank ranks[2];
     world w;
@@ -226,6 +252,10 @@ TEST_CASE(a_save_that_fails_ends_on_all_replicas) {
         assert_int_equal(found_step(run), 2);
     }
     free_world(&w);
+}
+
+TEST_CASE(a_save_that_fails_ends_on_all_replicas) {
+    with_pieces(fail_to_save);
 }
 
 TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,

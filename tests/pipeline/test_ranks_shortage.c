@@ -7,6 +7,7 @@
 #include "rank_calls.h"
 
 #include "checkpoints.h"
+#include "plan/setup.h"
 #include "shortage.h"
 
 static const test_sizes sizes = {.vocab = 3}; /* 3 classes */
@@ -57,7 +58,10 @@ static void call_all(rank *r) {
     note(r, cgp_optim_step(r->pipeline));
     (void)cgp_pipeline_last_times(r->pipeline, busy);
     note(r, cgp_pipeline_layer_costs(r->pipeline, costs));
-    note(r, cgp_pipeline_last_timeline(r->pipeline, &timeline));
+    if (cgp__plan_setup(r->plan)->replicas == 1)
+        note(r, cgp_pipeline_last_timeline(r->pipeline, &timeline));
+    else
+        note(r, cgp_pipeline_get_optimizer_state(r->pipeline, 0, 0, NULL));
     note(r, step_of_one(r));
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
     note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
@@ -106,15 +110,13 @@ static bool fail_one(const cgp_plan *plan, const test_batch *batch, int failing,
     return failed;
 }
 
-TEST_CASE(no_rank_waits_for_one_that_is_short) {
+/* Let each allocation of each of two ranks fail. */
+static void check(const cgp_plan_options *options) {
     uint64_t state = 3;
     cgp_model *model = two_linears();
     cgp_plan *plan = NULL;
     test_batch batch;
-    cgp_plan_options o = cgp_plan_options_default();
-    o.stages = o.ranks = o.chunks = 2;
-    o.batch = 2;
-    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_plan_create(&plan, model, options));
     test_batch_fill(&batch, model, &sizes, 2, &state);
     pthread_barrier_init(&ready, NULL, 3);
     pthread_barrier_init(&counting, NULL, 3);
@@ -129,6 +131,20 @@ TEST_CASE(no_rank_waits_for_one_that_is_short) {
     test_batch_release(&batch);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
+}
+
+TEST_CASE(no_rank_waits_for_one_that_is_short) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.batch = o.chunks = o.stages = o.ranks = 2;
+    check(&o);
+}
+
+TEST_CASE(no_replica_waits_for_one_that_is_short) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.batch = o.chunks = o.gradient_groups = o.replicas = 2;
+    o.optim = cgp_optim_sgd(0.1, 0.9, false, 0);
+    o.shard_optimizer = true;
+    check(&o);
 }
 
 TEST_GROUP(.set_up = test_make_directory, .tear_down = remove_tree_after,

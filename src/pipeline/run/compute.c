@@ -13,6 +13,7 @@
 #include "pipeline/run/queues.h"
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
+#include "plan/links.h"
 #include "plan/memory/devices.h"
 #include "plan/precision.h"
 #include "plan/program/program.h"
@@ -285,12 +286,17 @@ static cgp_status exchange_complete(const cgp__execution *s, int i) {
     return ready > 0 ? cgp__exchange_advance(s->worker, ready) : CGP_OK;
 }
 
-/* On a device without queues, call `i` has run. Do what follows from its results. */
-static cgp_status follow_call(const cgp__execution *s, int i, const cgp__call *call) {
-    if (s->worker->backend->streams) return CGP_OK;
-    if (s->variant->additions > 0) CGP_TRY(add_gradients(s, call));
-    if (cgp__is_stopped(s->worker)) return CGP_OK;
-    return s->context->reduces ? exchange_complete(s, i) : CGP_OK;
+/* Call `i` is enqueued. On a device without queues, add its gradients, and exchange the pieces that
+ * are complete now. */
+static bool follow_call(const cgp__execution *s, int i, const cgp__call *call) {
+    cgp__worker *worker = s->worker;
+    if (worker->backend->streams) return true;
+    if (s->variant->additions > 0 && add_gradients(s, call) != CGP_OK)
+        return cgp__fail_on_device(s, i);
+    if (cgp__is_stopped(worker)) return false; /* after a timeout, the plan may be freed */
+    if (!s->context->reduces || !cgp__exchange_overlaps(worker->backend)) return true;
+    if (exchange_complete(s, i) != CGP_OK) return cgp__fail_on_device(s, -1);
+    return !cgp__is_stopped(worker);
 }
 
 /* Enqueue calls begin .. end - 1. */
@@ -302,11 +308,10 @@ static bool run_calls(const cgp__execution *s, int begin, int end) {
     bool forked = false;
     for (int i = begin; i < end; i++) {
         atomic_store_explicit(&worker->progress.call, i, memory_order_relaxed);
-        cgp_status status = enqueue_call(s, i, &calls[i], kernels[i], &forked);
-        if (cgp__is_stopped(worker)) return false;
-        if (status == CGP_OK) status = follow_call(s, i, &calls[i]);
+        const cgp_status status = enqueue_call(s, i, &calls[i], kernels[i], &forked);
         if (cgp__is_stopped(worker)) return false;
         if (status != CGP_OK) return cgp__fail_on_device(s, i);
+        if (!follow_call(s, i, &calls[i])) return false;
         if (!s->captures) cgp__worker_progress(worker);
     }
     return join(s, CGP__SITE_END, &forked) == CGP_OK || cgp__fail_on_device(s, -1);

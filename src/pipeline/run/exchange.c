@@ -211,14 +211,14 @@ static cgp_status make_earliest(cgp__worker *worker) {
     cgp_status status = CGP_OK;
     while (k > 0 && x->done[k - 1] == x->done[k])
         k--;
+    const step s = step_of(worker, x->done[k], k);
+    const cgp__end *end =
+        &worker->executor->ends[2 * (x->link + 2 * s.level + s.doubles) + !s.sends];
     atomic_store(&worker->progress.exchanges, true);
     const outcome result = make_step(worker, x->done[k], k, INT64_MAX, &status);
     atomic_store(&worker->progress.exchanges, false);
     x->done[k] += result == DONE;
-    if (result != WOULD_WAIT) return status;
-    const step s = step_of(worker, x->done[k], k);
-    return cgp__wait_status(
-        worker, &worker->executor->ends[2 * (x->link + 2 * s.level + s.doubles) + !s.sends]);
+    return result == WOULD_WAIT ? cgp__wait_status(worker, end) : status;
 }
 
 cgp_status cgp__exchange_advance(cgp__worker *worker, int ready) {

@@ -243,6 +243,8 @@ static cgp_status hash_gathered(cgp__worker *worker, void *argument) {
 
 /* Gather and hash each optimizer state whose parts are on different replicas. */
 static cgp_status hash_all_parts(const cgp_pipeline *pipeline) {
+    cgp_status status =
+        CGP_OK; /* after a failure here, this rank still takes part in the gathers */
     const cgp_plan *plan = pipeline->plan;
     const struct cgp__digests *digests = pipeline->step->digests;
     for (int i = 0; i < cgp_plan_digest_tensors(plan); i++) {
@@ -250,10 +252,10 @@ static cgp_status hash_all_parts(const cgp_pipeline *pipeline) {
         gathered g = {digests, cgp__saved_bytes(&t), digests->hashes[i]};
         if (!is_in_parts(plan, &t)) continue;
         CGP_TRY(cgp__parameter_bring(pipeline, t.parameter, t.number, digests->whole));
-        if (cgp__plan_is_on(plan, t.device, pipeline->rank))
-            CGP_TRY(cgp__executor_run_one(pipeline->executor, t.device, hash_gathered, &g));
+        if (status == CGP_OK && cgp__plan_is_on(plan, t.device, pipeline->rank))
+            status = cgp__executor_run_one(pipeline->executor, t.device, hash_gathered, &g);
     }
-    return CGP_OK;
+    return status;
 }
 
 static cgp_status hash_parts(const cgp_pipeline *pipeline) {

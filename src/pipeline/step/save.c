@@ -139,8 +139,9 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
                                                 * of its parameter */
     }
     cgp_status status = CGP__NEW(data, bytes, "checkpoint");
-    if (shards) CGP_TRY(cgp__ranks_agree(pipeline->ranks, status)); /* all ranks take part */
-    for (int kind = 0; kind < cgp__saved_kinds(plan); kind++)
+    if (shards) status = cgp__ranks_agree(pipeline->ranks, status);
+    const bool allocated = status == CGP_OK; /* with shards, on all ranks */
+    for (int kind = 0; kind < cgp__saved_kinds(plan) && allocated; kind++)
         status = write_file(pipeline, kind, status, data, writer);
     free(data);
     return status;
@@ -204,9 +205,11 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
 static cgp_status share_first(const cgp_pipeline *pipeline, cgp__nonfinite *found) {
     const int n = cgp_plan_devices(pipeline->plan), replicas = pipeline->setup->replicas;
     cgp__nonfinite *all = NULL;
-    CGP_TRY(cgp__ranks_agree(pipeline->ranks, CGP__NEW(all, n * replicas, "checkpoint")));
-    const cgp_status status =
-        cgp__ranks_share_replicas(pipeline->ranks, pipeline->plan, found, sizeof *found, all);
+    cgp_status status = CGP__NEW(all, n * replicas, "checkpoint");
+    status = cgp__ranks_agree(pipeline->ranks, status);
+    if (status == CGP_OK)
+        status =
+            cgp__ranks_share_replicas(pipeline->ranks, pipeline->plan, found, sizeof *found, all);
     for (int i = 0; i < n * replicas && status == CGP_OK; i++) {
         cgp__nonfinite *first = &found[i % n];
         const bool earlier = all[i].tensor == first->tensor ? all[i].element < first->element
