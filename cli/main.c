@@ -96,7 +96,7 @@ static const cli_command *find_command(const char *name) {
  * write the same files. */
 static cgp_status check_ranks(const cli_command *c, const cli_run_options *options) {
     const bool alone = c->bit & (CLI_CONVERT | CLI_NEW | CLI_EXPORT | CLI_TOKENIZE | CLI_STOP |
-                                 CLI_SUPERVISE | CLI_COMPARE) ||
+                                 CLI_SUPERVISE | CLI_COMPARE | CLI_REPORT_RUN) ||
                        options->grid;
     if (cli_ranks_launched() == 1 || !alone) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s%s: runs in one process, got %d (without mpirun or srun)",
@@ -107,7 +107,7 @@ static cgp_status check_run(const cli_command *c, const cli_run_options *options
     const bool two = strcmp(c->operand, "RUN RUN") == 0;
     if (two && options->operand && !options->target)
         return cgp_fail(CGP_EINVAL, "%s: the second RUN is missing", c->name);
-    if (options->operand || (!two && strcmp(c->operand, "RUN") != 0)) return CGP_OK;
+    if (options->operand || strncmp(c->operand, "RUN", 3) != 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s: RUN is missing (the directory of cgpipe train)", c->name);
 }
 

@@ -17,6 +17,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      CLI_CONFIG, cli_config},
     {"training", "compare", "RUN RUN", "name the first step and parameter in which two runs differ",
      "run other-run", CLI_COMPARE, cli_compare},
+    {"training", "report", "RUN [RUN]", "show where a run's time and memory went, as a page",
+     "run --text", CLI_REPORT_RUN, cli_report_run},
     {"training", "diagnose", "RUN", "name the process that a hanging run waits for", "run",
      CLI_DIAGNOSE, cli_diagnose},
     {"models", "new", "model NAME", "write a model to start your own from, NAME/NAME.c",

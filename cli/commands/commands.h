@@ -14,7 +14,7 @@ typedef struct cli_command {
     int (*run)(const cli_run_options *options);
 } cli_command;
 
-enum { CLI_COMMANDS = 17 };
+enum { CLI_COMMANDS = 18 };
 extern const cli_command cli_commands[CLI_COMMANDS];
 
 /* A summary of the program; a help text on the values of MODEL. */
@@ -28,6 +28,7 @@ int cli_supervise(const cli_run_options *options);
 int cli_sample(const cli_run_options *options);
 int cli_config(const cli_run_options *options);
 int cli_compare(const cli_run_options *options);
+int cli_report_run(const cli_run_options *options); /* report */
 int cli_diagnose(const cli_run_options *options);
 int cli_tokenize(const cli_run_options *options);
 int cli_convert(const cli_run_options *options);

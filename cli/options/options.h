@@ -26,6 +26,7 @@ enum {
     CLI_NEW = 1 << 14,
     CLI_EXPORT = 1 << 15,
     CLI_COMPARE = 1 << 16,
+    CLI_REPORT_RUN = 1 << 17,
 };
 
 typedef enum cli_option_id {
@@ -117,7 +118,7 @@ typedef struct cli_run_options {
     double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, backoff, grace, temperature;
     double cost_f, cost_i, cost_w, latency, transfer, peak, tflops, efficiency, memory_bandwidth;
-    bool list, blocking, csv, csv_transfers;
+    bool list, blocking, csv, csv_transfers, text;
     double validation_fraction; /* NaN: `validation` is a path */
 
     struct cli_kept *kept; /* list of the memory that the values point to */

@@ -64,7 +64,7 @@ static cgp_status take_argument(cli_run_options *options, const char *argument, 
                         argument);
     if (after_data || options->command == CLI_TOKENIZE)
         return cli_option_set(options, CLI_OPTION_DATA, argument);
-    if (options->command & (CLI_CONVERT | CLI_NEW | CLI_COMPARE) && options->operand &&
+    if (options->command & (CLI_CONVERT | CLI_NEW | CLI_COMPARE | CLI_REPORT_RUN) && options->operand &&
         !options->target) {
         options->target = argument;
         return CGP_OK;

@@ -319,8 +319,8 @@ static cgp_status check_frozen(const json_t *names, const char *path, const cgp_
                     path, expected, got, got == expected ? " others" : "");
 }
 
-static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_options *options,
-                             const cgp_model *model, const char *model_spec) {
+cgp_status cli_costs_parse(cli_costs *costs, const json_t *o, const cli_run_options *options,
+                           const cgp_model *model, const char *model_spec) {
     const json_t *layers = json_object_get(o, "layers");
     const json_t *format = json_object_get(o, "cgpipe_costs");
     const char *path = options->costs, *of = json_string_value(json_object_get(o, "model"));
@@ -407,7 +407,7 @@ cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options, cons
     *costs = (cli_costs){0};
     if (cli_layer_table_is(path)) return read_table(costs, options, model, model_spec);
     CGP_TRY(cli_json_read(path, largest(model), &o));
-    const cgp_status status = read_costs(costs, o, options, model, model_spec);
+    const cgp_status status = cli_costs_parse(costs, o, options, model, model_spec);
     json_decref(o);
     return status;
 }

@@ -374,6 +374,8 @@ cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
     CGP_TRY(cli_run_directory_drop_after(directory, -1));
     CGP_TRY(delete_file(directory, CLI_RESTARTS));
     CGP_TRY(delete_file(directory, CLI_DIGESTS));
+    CGP_TRY(delete_file(directory, CLI_MEASURED));
+    CGP_TRY(delete_file(directory, CLI_REPORT));
     return delete_file(directory, CLI_METRICS);
 }
 
@@ -381,6 +383,7 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
     (void)unlinkat(directory->fd, CLI_RECORD, 0);
     (void)unlinkat(directory->fd, CLI_METRICS, 0);
     (void)unlinkat(directory->fd, CLI_DIGESTS, 0);
+    (void)unlinkat(directory->fd, CLI_MEASURED, 0);
 }
 
 /* --- a run in place of another ---
@@ -396,8 +399,8 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
  * other entries, fail: they and the directory stay. */
 static cgp_status empty_inside(const cli_run_directory *directory, const cli_run_directory *inside,
                                const char *name) {
-    static const char *const files[] = {CLI_RECORD,  CLI_LATEST,   CLI_METRICS,
-                                        CLI_DIGESTS, CLI_RESTARTS, CLI_LOCK};
+    static const char *const files[] = {CLI_RECORD,   CLI_LATEST, CLI_METRICS,  CLI_DIGESTS,
+                                        CLI_MEASURED, CLI_REPORT, CLI_RESTARTS, CLI_LOCK};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         CGP_TRY(delete_file(inside, files[i]));
     CGP_TRY(hide_after(directory, inside, -1, true));
@@ -465,6 +468,8 @@ static cgp_status move_all_but_record(const cli_run_directory *from, const cli_r
     CGP_TRY(move(from, to, CLI_LATEST));
     CGP_TRY(move(from, to, CLI_METRICS));
     CGP_TRY(move(from, to, CLI_DIGESTS));
+    CGP_TRY(move(from, to, CLI_MEASURED));
+    CGP_TRY(move(from, to, CLI_REPORT));
     return move(from, to, CLI_RESTARTS);
 }
 

@@ -4,6 +4,8 @@
  *     run.json         model, options, versions, devices, starts; written at each start (record.h)
  *     metrics.jsonl    one object per step (metrics.h)
  *     digests.bin      digests of steps, with --digest-every (digest_file.h)
+ *     measured.json    a measured step, times of layers, the end of the training (measured.h)
+ *     report.html      the report of cgpipe report, written at the end of the training
  *     step-00000042/   a checkpoint: weights, optimizer state, position in the data
  *     latest           a link to the newest checkpoint
  *     diagnosis/       files of ranks after a rank was lost or waits were long (diagnosis.h)
@@ -40,6 +42,8 @@ typedef struct cli_run_directory {
 #define CLI_RECORD "run.json"
 #define CLI_METRICS "metrics.jsonl"
 #define CLI_DIGESTS "digests.bin"
+#define CLI_MEASURED "measured.json"
+#define CLI_REPORT "report.html"
 #define CLI_LATEST "latest"
 #define CLI_RESTARTS "restarts.jsonl"
 #define CLI_REQUEST "stop"

@@ -8,6 +8,7 @@
 #include "report/costs_out.h"
 #include "report/output.h"
 #include "report/report.h"
+#include "report_page/page.h"
 #include "session/eval_metrics.h"
 #include "session/run_directory.h"
 #include "session/sampler.h"
@@ -114,6 +115,19 @@ static cgp_status print_sample(const training *t) {
 
 /* --- the end --- */
 
+/* Write measured.json and report.html on rank 0. A failure is only a warning. */
+static void write_report(training *t, const json_t *report) {
+    const char *state = t->stopped ? "stopped" : "complete";
+    if (cli_rank() > 0 || !t->recorder.directory) return;
+    cli_recorder_end(&t->recorder, &t->run.session, state, t->stopped, report);
+    if (cli_page_of_training(&t->run.directory, &t->run.session) != CGP_OK)
+        cli_warn();
+    else if (!cli_output_failed())
+        fprintf(t->run.out, "report       %s/" CLI_REPORT "\n",
+                cli_shown(t->run.directory.path));
+    cli_output_flush(t->run.out);
+}
+
 cgp_status cli_train_end(training *t) {
     json_t *report = NULL;
     const bool complete = !t->stopped;
@@ -131,6 +145,7 @@ cgp_status cli_train_end(training *t) {
     cli_output_flush(t->run.out);
     if (cli_ranks() == 1 && cli_stop_signal())
         t->stopped = cli_stop_signal(); /* the last write may have raised SIGPIPE */
+    if (status == CGP_OK) write_report(t, report);
     json_decref(report);
     return status;
 }

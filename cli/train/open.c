@@ -163,6 +163,8 @@ static cgp_status write_run(training *t) {
         CGP_TRY(cli_run_directory_drop_after(&t->run.directory, t->run.options.from_step));
     CGP_TRY(cli_digests_open(&t->digests, &t->run.directory, t->run.session.plan, step, every));
     CGP_TRY(cli_metrics_open(&t->metrics, &t->run.directory, step));
+    t->recorder.directory = &t->run.directory;
+    t->recorder.start = cli_record_starts(t->run.record);
     if (t->metrics.last < step)
         fprintf(t->run.out, "warning      %s: no lines after step %" PRId64 "\n",
                 cli_shown(t->run.directory.metrics), t->metrics.last);

@@ -38,7 +38,9 @@ static cgp_status digest_due(training *t, int64_t i) {
 
 static cgp_status one_step(training *t, int64_t i) {
     double loss = NAN;
+    CGP_TRY(cli_recorder_before(&t->recorder, &t->run.session));
     CGP_TRY(cli_session_step(&t->run.session, t->data.source, &loss));
+    CGP_TRY(cli_recorder_after(&t->recorder, &t->run.session));
     CGP_TRY(digest_due(t, i));
     CGP_TRY(cli_train_log(t, i, loss));
     CGP_TRY(cli_train_save_due(t, i));

@@ -11,6 +11,9 @@
 #include "session/diagnosis.h"
 #include "session/entries.h"
 #include "stop.h"
+#include "text.h"
+
+#include <stdlib.h>
 
 /* The phases. The phases before cli_train_begin() do not change the record, metrics or checkpoints
  * of the run. */
@@ -56,16 +59,18 @@ static void print_watchdog(const training *t) {
     if (pipeline && cli_rank() == 0) fputs(cgp_pipeline_report(pipeline), stderr);
 }
 
-/* Delete a new run that failed before its first checkpoint. */
-static void undo(const training *t) {
-    if (t->run.directory.locked && t->run.record && !t->run.before && t->run.saved == 0 &&
-        cli_run_directory_newest(&t->run.directory) == CLI_NO_STEP)
-        cli_run_directory_undo(&t->run.directory);
+/* Delete a new run that failed before its first checkpoint. Return false if the run stays. */
+static bool undo(const training *t) {
+    const bool undone = t->run.directory.locked && t->run.record && !t->run.before &&
+                        t->run.saved == 0 &&
+                        cli_run_directory_newest(&t->run.directory) == CLI_NO_STEP;
+    if (undone) cli_run_directory_undo(&t->run.directory);
+    return undone;
 }
 
 /* Report the failure of any phase, and return the exit code. Before cli_train_make() there is no
  * pipeline to diagnose, and nothing to undo. `usage`: the command line is wrong. */
-static int fail(const training *t, cgp_status status, bool usage) {
+static int fail(training *t, cgp_status status, bool usage) {
     /* sample_failed has the same value on all ranks. */
     const bool sample_failed = t->run.session.sample_failed;
     if (cli_ranks_lost()) cli_ranks_leave_soon();
@@ -73,8 +78,11 @@ static int fail(const training *t, cgp_status status, bool usage) {
     if (!sample_failed) cli_ranks_fail(status);
     if (!cli_ranks_lost()) cli_diagnosis_end();
     print_watchdog(t);
-    undo(t);
+    const bool undone = undo(t);
+    char *message = cli_text("%s", cgp_message());
     const int code = cli_report(status, usage);
+    if (!undone) cli_recorder_end(&t->recorder, &t->run.session, "failed", message, NULL);
+    free(message);
     return sample_failed && status != CGP_ENOMEM ? CLI_DATA : code;
 }
 
@@ -95,6 +103,7 @@ int cli_train(const cli_run_options *options) {
     cli_session_release(&t.run.session);
     cli_metrics_close(&t.metrics);
     cli_digests_close(&t.digests);
+    cli_recorder_release(&t.recorder);
     cli_run_directory_close(&t.run.directory);
     cli_run_options_release(&t.run.options);
     json_decref(t.run.before);
