@@ -8,6 +8,7 @@
  * Files are read as cli_run_directory_open() reads them: regular files only, no links. */
 #include "report_page/page.h"
 
+#include "report_page/planner.h"
 #include "report_page/run.h"
 
 #include "json_value.h"
@@ -38,7 +39,7 @@ void cli_page_missing(cli_page_run *run, const char *name, const char *format, .
     va_start(values, format);
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
-    json_array_append_new(run->missing, json_sprintf("%s: %s", name, text));
+    json_array_append_new(run->missing, json_sprintf("%s: %s", name, cli_shown(text)));
 }
 
 /* --- the measured step --- */
@@ -121,6 +122,7 @@ static void take_measured(cli_page_run *run) {
         if (run->session && costs && read_costs(run, path) != CGP_OK)
             cli_page_missing(run, "costs", "%s", cgp_message());
     }
+    if (run->costs && cli_page_same_lists(run)) cli_page_costs_scale(run);
     if (run->schedule && run->session && !cli_page_same_lists(run))
         cli_page_missing(run, "plan", "the plan of this cgpipe has other lists than the measured "
                                       "step");
@@ -158,7 +160,7 @@ static json_t *make(cli_page_run run) {
 static json_t *read_measured(const cli_run_directory *directory, json_t *missing) {
     json_t *measured = NULL;
     if (cli_measured_file_read(directory, &measured) != CGP_OK)
-        json_array_append_new(missing, json_sprintf("measured step: %s", cgp_message()));
+        json_array_append_new(missing, json_sprintf("measured step: %s", cli_shown(cgp_message())));
     return measured;
 }
 
@@ -215,7 +217,7 @@ cgp_status cli_page_data(json_t **data, const char *path, const cli_run_options 
         json_t *missing = json_array(), *measured = read_measured(&directory, missing);
         const bool planned =
             make_session(&session, &own, options, &directory, record, measured) == CGP_OK;
-        if (!planned) json_array_append_new(missing, json_sprintf("plan: %s", cgp_message()));
+        if (!planned) json_array_append_new(missing, json_sprintf("plan: %s", cli_shown(cgp_message())));
         *data = make((cli_page_run){.directory = &directory,
                                     .record = record,
                                     .measured = measured,
@@ -260,7 +262,9 @@ char *cli_page_json(json_t *const *runs, int n) {
             json_array_append(list, runs[i]);
         root = list;
     }
-    char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(CLI_PAGE_DIGITS));
+    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(CLI_PAGE_DIGITS));
+    char *text = dump ? cli_text("%s\n", dump) : NULL;
+    free(dump);
     json_decref(list);
     if (!text) (void)!cgp_fail(CGP_ENOMEM, "report: out of memory");
     return text;

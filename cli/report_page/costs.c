@@ -18,7 +18,7 @@
 #include <string.h>
 
 /* A device is called slow only above this. Below it, the difference may be noise. */
-#define SLOW 1.3
+#define SLOW 1.4
 #define NO_LIMIT 1e30 /* bytes per second */
 
 /* --- devices --- */
@@ -89,6 +89,8 @@ static void find_slowness(cli_page_costs *c, const cli_page_run *run, const int 
     free(mean);
 }
 
+/* --- all devices --- */
+
 static void scale(cgp_layer_cost *cost, double factor) {
     cost->forward_seconds *= factor;
     cost->input_seconds *= factor;
@@ -109,12 +111,62 @@ static void fill_rows(cli_page_costs *c, const cli_page_run *run, const int *dev
     }
 }
 
-/* --- links --- */
+/* --- medians of a stage --- */
 
 static int by_size(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
+
+/* Return the median time of a stage's actions of one kind in the measured step; 0: none. */
+static double median_of(const cli_page_run *run, int stage, cgp_action_kind kind) {
+    const int device = cgp_schedule_device_of(run->schedule, stage);
+    int n = 0, count = 0;
+    const cgp_action *list = cgp_schedule_actions(run->schedule, device, &n);
+    double *times = cli_calloc((size_t)n, sizeof *times);
+    for (int i = 0; i < n; i++) {
+        if (list[i].stage == stage && list[i].kind == kind)
+            times[count++] = run->timeline.end[device][i] - run->timeline.start[device][i];
+    }
+    qsort(times, (size_t)count, sizeof *times, by_size);
+    const double median = count > 0 ? (times[(count - 1) / 2] + times[count / 2]) / 2 : 0;
+    free(times);
+    return median;
+}
+
+/* Return the factor that gives a stage the time `median`; 1 if either time is 0. */
+static double factor_of(double median, double sum) {
+    return median > 0 && sum > 0 ? median / sum : 1;
+}
+
+/* The times of layers are means of one step, in which a kernel may have been interrupted. The
+ * medians of the actions are robust. So the layers of a stage are scaled to the medians. */
+void cli_page_costs_scale(cli_page_run *run) {
+    const cgp_plan *plan = run->session->plan;
+    for (int j = 0; j < cgp_plan_stages(plan); j++) {
+        const cgp_plan_stage *s = cgp_plan_stage_at(plan, j);
+        cgp_layer_cost *layers = run->costs + s->first_layer;
+        double f = 0, i = 0, w = 0;
+        for (int k = 0; k < s->layers; k++) {
+            f += layers[k].forward_seconds;
+            i += layers[k].input_seconds;
+            w += layers[k].weight_seconds;
+        }
+        const double both = factor_of(median_of(run, j, CGP_ACTION_B), i + w);
+        const double forward = factor_of(median_of(run, j, CGP_ACTION_F), f);
+        const double input = both * factor_of(median_of(run, j, CGP_ACTION_I), i);
+        const double weight = both * factor_of(median_of(run, j, CGP_ACTION_W), w);
+        for (int k = 0; k < s->layers; k++) {
+            layers[k].forward_seconds *= forward;
+            layers[k].recompute_seconds *= forward;
+            layers[k].selective_seconds *= forward;
+            layers[k].input_seconds *= input;
+            layers[k].weight_seconds *= weight;
+        }
+    }
+}
+
+/* --- links --- */
 
 /* Return the ends of all SENDs, [edges][micro-batches]. Freed by the caller. */
 static double *find_sent(const cli_page_run *run) {

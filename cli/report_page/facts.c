@@ -128,8 +128,8 @@ void cli_page_facts(cli_page_run *run) {
     const json_t *start = json_array_get(starts, json_array_size(starts) - 1);
     json_t *facts = json_object(), *options = json_copy(json_object_get(run->record, "options"));
     char *command = command_of(run->record, start);
-    cli_json_add(facts, "{s:s, s:s, s:o}", "run", run->directory->path, "report_version",
-                 CGP_VERSION, "command", json_string(command));
+    cli_json_add(facts, "{s:o, s:s, s:o}", "run", cli_text_json(cli_shown(run->directory->path)),
+                 "report_version", CGP_VERSION, "command", cli_text_json(command));
     free(command);
     copy(facts, run->record, of_record);
     copy(facts, run->measured, of_measured);

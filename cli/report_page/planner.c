@@ -6,6 +6,7 @@
 #include "report_page/run.h"
 
 #include "json_value.h"
+#include "options/options.h"
 #include "session/session.h"
 #include "text.h"
 
@@ -15,7 +16,7 @@
 #include <string.h>
 
 /* With more actions, only the balance is searched, because each other schedule is planned. */
-enum { MOST_ACTIONS = 50000, KEPT = 5 };
+enum { MOST_ACTIONS = 50000, KEPT = 5, MOST_CORES = 4096 };
 
 /* A change of less than this fraction of a step is not listed. */
 #define LEAST 0.005
@@ -30,7 +31,7 @@ typedef struct tried {
 } tried;
 
 typedef struct planner {
-    const cli_page_run *run;
+    cli_page_run *run;
     cli_session view; /* of the run's session, for the functions that make plan options */
     cli_plan_options options;
     cli_page_costs costs;
@@ -90,6 +91,54 @@ static void try_devices(planner *p) {
                NULL, seconds);
 }
 
+/* Mark the cores of a list such as "0-3,8". */
+static void mark_cores(const char *list, bool cores[MOST_CORES]) {
+    for (char *end; list && *list; list = *end ? end + 1 : end) {
+        const long first = strtol(list, &end, 10);
+        const long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        if (end == list) return;
+        for (long k = first; k >= 0 && k <= last && k < MOST_CORES; k++)
+            cores[k] = true;
+    }
+}
+
+/* Find the threads of the devices on the host of `device`, and the cores on which they may run.
+ * Return true if there are more threads than cores. */
+static bool lacks_cores(const planner *p, int device, int *threads, int *cores) {
+    const json_t *places = json_object_get(p->run->measured, "places");
+    const char *host = host_of(p, device);
+    bool usable[MOST_CORES] = {false};
+    *threads = *cores = 0;
+    for (int d = 0; host && d < p->costs.devices; d++) {
+        const json_t *list = json_object_get(json_array_get(places, (size_t)d), "cores");
+        if (!host_of(p, d) || strcmp(host_of(p, d), host) != 0) continue;
+        *threads += (int)p->run->session->options->threads_per_device;
+        mark_cores(json_string_value(list), usable);
+    }
+    for (int k = 0; k < MOST_CORES; k++)
+        *cores += usable[k];
+    return *cores > 0 && *threads > *cores;
+}
+
+/* Describe the latency of the link from one device to another as a change. */
+static void add_latency(planner *p, int from, int to, bool others, double latency, double seconds) {
+    const char *a = host_of(p, from), *b = host_of(p, to);
+    const bool same_host = a && b && strcmp(a, b) == 0;
+    const char *more = others ? ", and on other links about as much" : "";
+    int threads = 0, cores = 0;
+    if (same_host && lacks_cores(p, to, &threads, &cores))
+        add_change(p, "cores",
+                   cli_text("%d threads of devices share %d cores of %s, and a message from device "
+                            "%d to device %d is taken %.3g ms late%s",
+                            threads, cores, a, from, to, 1e3 * latency, more),
+                   NULL, seconds);
+    else
+        add_change(p, rank_of(p, from) == rank_of(p, to) ? "wake-up" : "link",
+                   cli_text("a message from device %d to device %d takes %.3g ms%s", from, to,
+                            1e3 * latency, more),
+                   NULL, seconds);
+}
+
 /* Simulate the plan without the latency of the slowest links. */
 static void try_links(planner *p) {
     cli_page_costs *c = &p->costs;
@@ -106,15 +155,9 @@ static void try_links(planner *p) {
         links++;
     }
     const int from = (int)worst / c->devices, to = (int)worst % c->devices;
-    const bool threads = rank_of(p, from) == rank_of(p, to);
     const double seconds = cli_page_simulate(p->run->session->plan, c, NULL);
     memcpy(c->latency, kept, n * sizeof *kept);
-    if (kept[worst] > 0)
-        add_change(p, threads ? "wake-up" : "link",
-                   cli_text("a message from device %d to device %d takes %.3g ms%s%s", from, to,
-                            1e3 * kept[worst], links > 1 ? ", and on other links about as much" : "",
-                            threads ? " within one process, whose devices may lack cores" : ""),
-                   NULL, seconds);
+    if (kept[worst] > 0) add_latency(p, from, to, links > 1, kept[worst], seconds);
     free(kept);
 }
 
@@ -264,9 +307,9 @@ static void try_all(planner *p) {
     try_recompute(p);
     if (cgp_plan_devices(plan) == 1) return;
     if (actions_of(plan) <= MOST_ACTIONS)
-        try_schedules((planner *)p);
+        try_schedules(p);
     else
-        cli_page_missing((cli_page_run *)p->run, "plans",
+        cli_page_missing(p->run, "plans",
                          "the step has %" PRId64 " actions, at most %d are simulated under other "
                          "schedules (cgpipe plan --search)",
                          actions_of(plan), MOST_ACTIONS);

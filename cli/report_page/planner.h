@@ -23,6 +23,10 @@ typedef struct cli_page_costs {
 
 /* Find the costs of the run's measured step. Release *costs in any case. */
 void cli_page_costs_find(cli_page_costs *costs, const cli_page_run *run);
+/* Scale the layers of each stage to the median times of the stage's actions. The measured step has
+ * the lists of the plan. */
+void cli_page_costs_scale(cli_page_run *run);
+
 void cli_page_costs_release(cli_page_costs *costs);
 
 /* Return the simulated seconds of a step of a plan, without the update; NaN: it cannot be

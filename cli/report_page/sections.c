@@ -104,13 +104,24 @@ void cli_page_write_timeline(FILE *out, const json_t *run) {
 
 /* --- memory --- */
 
+/* Tell whether a section has bytes on any device. */
+static bool is_used(const json_t *devices, const char *section) {
+    for (size_t d = 0; d < json_array_size(devices); d++) {
+        if (json_integer_value(cli_page_at(json_array_get(devices, d), "sections", section, NULL)))
+            return true;
+    }
+    return false;
+}
+
 static void write_memory_table(FILE *out, const json_t *devices) {
     const char *key;
     json_t *value;
     fputs("<div class=\"scroll\"><table><thead><tr><th>device</th>", out);
     int k = 0;
     json_object_foreach(json_object_get(json_array_get(devices, 0), "sections"), key, value) {
-        fprintf(out, "<th><span class=\"swatch b%d\"></span>%s</th>", k++, key);
+        if (is_used(devices, key))
+            fprintf(out, "<th><span class=\"swatch b%d\"></span>%s</th>", k, key);
+        k++;
     }
     fputs("<th>planned</th><th>limit</th><th>peak in</th><th>layers of the peak</th>"
           "</tr></thead><tbody>\n",
@@ -122,13 +133,14 @@ static void write_memory_table(FILE *out, const json_t *devices) {
         cli_page_escape(out, text_at(device, "name"));
         fputs("</td>", out);
         json_object_foreach(json_object_get(device, "sections"), key, value) {
-            write_cell(out, json_object_get(device, "sections"), key, CLI_PAGE_BYTES);
+            if (is_used(devices, key))
+                write_cell(out, json_object_get(device, "sections"), key, CLI_PAGE_BYTES);
         }
         write_cell(out, device, "planned_bytes", CLI_PAGE_BYTES);
         write_cell(out, device, "limit_bytes", CLI_PAGE_BYTES);
         fputs("<td>", out);
         cli_page_escape(out, text_at(peak, "action"));
-        fputs("</td><td>", out);
+        fputs("</td><td class=\"l\">", out);
         cli_page_escape(out, text_at(peak, "layers"));
         fputs("</td></tr>\n", out);
     }
@@ -186,7 +198,7 @@ void cli_page_write_balance(FILE *out, const json_t *run) {
         write_cell(out, stage, "stage", CLI_PAGE_COUNT);
         write_cell(out, stage, "device", CLI_PAGE_COUNT);
         write_cell(out, stage, "layers", CLI_PAGE_COUNT);
-        fputs("<td>", out);
+        fputs("<td class=\"l\">", out);
         cli_page_escape(out, text_at(stage, "names"));
         fputs("</td>", out);
         write_cell(out, stage, "forward", unit);
@@ -219,9 +231,9 @@ static void write_changes(FILE *out, const json_t *changes) {
         fputs("<tr>", out);
         write_cell(out, change, "saves", CLI_PAGE_PERCENT);
         write_cell(out, change, "seconds", CLI_PAGE_SECONDS);
-        fputs("<td>", out);
+        fputs("<td class=\"w\">", out);
         cli_page_escape(out, text_at(change, "text"));
-        fputs("</td><td><code>", out);
+        fputs("</td><td class=\"w\"><code>", out);
         cli_page_escape(out, text_at(change, "words"));
         fputs("</code></td></tr>\n", out);
     }
@@ -241,7 +253,7 @@ static void write_plans(FILE *out, const json_t *plans) {
         cli_page_escape(out, text_at(plan, "schedule"));
         fputs("</td>", out);
         write_cell(out, plan, "virtual", CLI_PAGE_COUNT);
-        fputs("<td>", out);
+        fputs("<td class=\"l\">", out);
         cli_page_value(out, json_object_get(plan, "balance"));
         fputs("</td>", out);
         write_cell(out, plan, "seconds", CLI_PAGE_SECONDS);

@@ -61,7 +61,7 @@ static double place_y(const range *y, double value) {
 }
 
 static void draw_axes(FILE *out, const range *x, const range *y) {
-    const double dx = distance_of(x, 6), dy = distance_of(y, 4);
+    const double dx = distance_of(x, 7), dy = distance_of(y, 6);
     for (double v = ceil(y->least / dy) * dy; v <= y->greatest + 1e-9 * dy; v += dy)
         fprintf(out,
                 "<path class=\"g\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "

@@ -164,9 +164,10 @@ static void write_planner(FILE *out, const json_t *run) {
     for (size_t i = 0; i < json_array_size(changes); i++) {
         const json_t *change = json_array_get(changes, i);
         if (i == 0) fputs("\nchange     saves    (simulated)\n", out);
-        fprintf(out, "%-10s %-8s", text_at(change, "kind"),
-                cell(text, change, "saves", CLI_PAGE_PERCENT));
-        write_wrapped(out, " ", text_at(change, "text"));
+        char *prefix = cli_text("%-10s %-8s ", text_at(change, "kind"),
+                                cell(text, change, "saves", CLI_PAGE_PERCENT));
+        write_wrapped(out, prefix, text_at(change, "text"));
+        free(prefix);
     }
 }
 

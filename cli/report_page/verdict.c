@@ -67,6 +67,9 @@ static char *fault_text(const json_t *data, const json_t *change) {
     else if (kind && strcmp(kind, "link") == 0)
         text = cli_text("A slow link limits the step: %s%s%s.", text_of(change, "text"), joint,
                         tail);
+    else if (kind && strcmp(kind, "cores") == 0)
+        text = cli_text("Too few cores limit the step: %s%s%s.", text_of(change, "text"), joint,
+                        tail);
     else if (kind && strcmp(kind, "wake-up") == 0)
         text = cli_text("Late wake-ups limit the step: %s%s%s.", text_of(change, "text"), joint,
                         tail);
@@ -103,8 +106,8 @@ static char *part_text(const json_t *timeline) {
         return cli_text("Computation limits the step: the devices compute %.0f %% of it.",
                         100 * part_of(timeline, "compute"));
     char *wait = wait_text(timeline);
-    char *text = cli_text("%s: it takes %.0f %% of the devices' time%s%s.", parts[most].text,
-                          100 * fraction, wait ? ", and most of all " : "", wait ? wait : "");
+    char *text = cli_text("%s (%.0f %% of the devices' time)%s%s.", parts[most].text,
+                          100 * fraction, wait ? ", mostly while " : "", wait ? wait : "");
     free(wait);
     return text;
 }
@@ -218,6 +221,10 @@ static char *change_text(const json_t *data, const json_t *change) {
     if (strcmp(kind, "device") == 0)
         return cli_text("Worth most: that device as fast as the others would save %.0f %% of a "
                         "step (simulated).",
+                        percent);
+    if (strcmp(kind, "cores") == 0)
+        return cli_text("Worth most: a core for each thread, or fewer devices; without late "
+                        "messages, a step would take %.0f %% less time (simulated).",
                         percent);
     if (strcmp(kind, "link") == 0 || strcmp(kind, "wake-up") == 0)
         return cli_text("Worth most: messages without that latency would save %.0f %% of a step "
