@@ -91,11 +91,13 @@ static cgp_status store_timeline(cli_recorder *m, const cgp_schedule *schedule,
     return CGP_OK;
 }
 
-/* The timelines of replicas are not available. */
+/* With replicas, the timeline is that of the first. It is available if that replica has as many
+ * micro-batches as the others. */
 static cgp_status take_timeline(cli_recorder *m, const cli_session *session) {
     const cgp_schedule *schedule = cgp_plan_schedule(session->plan);
     cgp_schedule_timeline timeline = {0};
-    if (session->options->replicas > 1 || actions_of(schedule) > MOST_ACTIONS) return CGP_OK;
+    const bool equal = cgp_plan_chunks(session->plan) % session->options->replicas == 0;
+    if (!equal || actions_of(schedule) > MOST_ACTIONS) return CGP_OK;
     CGP_TRY(cgp_pipeline_last_timeline(session->pipeline, &timeline));
     const cgp_status status = m->directory ? store_timeline(m, schedule, &timeline) : CGP_OK;
     cgp_schedule_timeline_release(&timeline);

@@ -115,8 +115,9 @@ static void take_measured(cli_page_run *run) {
     else {
         run->update_seconds = json_is_number(update) ? json_number_value(update) : 0;
         if (!json_object_get(run->measured, "cgpipe"))
-            cli_page_missing(run, "timeline", "the step has replicas, or more actions than "
-                                              CLI_MEASURED " stores, or none has ended");
+            cli_page_missing(run, "timeline", "no step has ended, or it has more actions than "
+                                              CLI_MEASURED " stores, or replicas with unequal "
+                                              "numbers of micro-batches");
         else if (read_timeline(run, path) != CGP_OK)
             cli_page_missing(run, "timeline", "%s", cgp_message());
         if (run->session && costs && read_costs(run, path) != CGP_OK)

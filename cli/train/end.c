@@ -56,7 +56,8 @@ static void print_validation(const training *t) {
 
 #define WEIGHTS CLI_LATEST "/weights.safetensors"
 
-/* Unless --verbose, print at most 8 lines, including the lines for a trace, a sample and a stop. */
+/* Unless --verbose, print at most 9 lines, including the lines for a trace, a sample, the
+ * report and a stop. */
 static void print_results(const training *t, const json_t *report) {
     const cli_session *session = &t->run.session;
     fputc('\n', t->run.out);

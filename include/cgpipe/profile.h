@@ -44,13 +44,16 @@ CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline,
  * The timeline has the lists of cgp_plan_schedule(). Pass that schedule and the timeline to
  * cgp_schedule_svg(), _trace(), _draw_timeline() or _compare(). The update is not included.
  *
+ * In a plan with `replicas`, the timeline is that of replica 0. On ranks of other replicas, `out` is
+ * set to zero.
+ *
  * @param[out] out  Filled on success only. The caller frees it with
  *                  cgp_schedule_timeline_release().
  *
  * @retval CGP_ESTATE  The last run did not run these lists. No step has run yet, or the last run
  *                     was: a step of fewer samples than planned, an evaluation, a prediction, a
- *                     step in two calls (`external_loss`), or a step that failed. The message says
- *                     which.
+ *                     step in two calls (`external_loss`), or a step that failed. Or replica 0
+ *                     has fewer micro-batches than planned. The message says which.
  * @retval CGP_ENOMEM
  *
  * Cost: O(actions).

@@ -8,6 +8,7 @@
 #include "pipeline/run/clocks.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/measured.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/team/team.h"
 #include "pipeline/times.h"
 
@@ -22,9 +23,6 @@ static cgp_status none(const char *why) {
  * last run; before the first run, the context is zero. */
 static cgp_status check_run(const cgp_pipeline *pipeline) {
     const cgp__run_context *last = &pipeline->executor->context;
-    if (pipeline->setup->replicas > 1)
-        return cgp_fail(CGP_EINVAL, "timeline: expected a plan for 1 replica, got %d",
-                        pipeline->setup->replicas);
     if (pipeline->team->failed) return none("one that failed");
     if (!last->run) return none("none");
     if (last->part != CGP__WHOLE_RUN) return none("one in two calls (external_loss)");
@@ -84,6 +82,14 @@ static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
     }
 }
 
+/* Check the events of all devices. In a plan with replicas, a device of another replica than the
+ * first has its own events, which are not returned. */
+static cgp_status check_all_events(const cgp_pipeline *pipeline) {
+    for (int d = 0; d < cgp_plan_devices(pipeline->plan) && pipeline->ranks->replica == 0; d++)
+        CGP_TRY(check_events(pipeline, d));
+    return CGP_OK;
+}
+
 cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule_timeline *out) {
     CGP__PIPELINE(pipeline);
     const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
@@ -92,8 +98,11 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule
                              out ? check_run(pipeline) : cgp__missing(__func__, "out")));
     CGP_TRY(cgp__clocks_read(pipeline->ranks));
     CGP_TRY(cgp__pipeline_share_events(pipeline));
-    for (int d = 0; d < cgp_plan_devices(pipeline->plan); d++)
-        CGP_TRY(check_events(pipeline, d));
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_all_events(pipeline)));
+    if (pipeline->ranks->replica > 0) {
+        *out = timeline;
+        return CGP_OK;
+    }
     CGP_TRY(cgp__timeline_create(&timeline, schedule, true));
     fill(pipeline, &timeline);
     timeline.clock_uncertainty = cgp__pipeline_clock_uncertainty(pipeline);

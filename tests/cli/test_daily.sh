@@ -15,7 +15,7 @@ at_max() { [ "$(wc -l)" -le "$1" ]; }
 run train $model --data text.txt $small --stages 2 --clip 1 --run r --trace x.json,x.svg --sample 20 --overwrite
 check "train: exit code 0" exits 0
 check "before the first step at most 12 lines" at_max 12 < <(before_steps "$out")
-check "after the last at most 8" at_max 8 < <(after_steps "$out" | tr -d '\0')
+check "after the last at most 9" at_max 9 < <(after_steps "$out" | tr -d '\0')
 for word in "^model  .*layers=1" "^data  " "^run  *r$" "^pipeline  *2 stages" "^memory .* planned, .* on the largest of 2 devices$"; do
     check "before it: $word" grep -q "$word" <(before_steps "$out")
 done

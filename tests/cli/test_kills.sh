@@ -88,7 +88,7 @@ check_end() { # RUN
     check "run $runs: the same weights" test "$(sha "$out")" = "$weights"
     check "run $runs: one line a step, the same losses" test "$(losses "$1")" = "$straight_losses"
     check "run $runs: no left-overs" test "$(ls -A "$1" | tr '\n' ' ')" = \
-        "latest metrics.jsonl run.json step-$(printf %08d $((steps - 2))) step-$(printf %08d $steps) "
+        "latest measured.json metrics.jsonl report.html run.json step-$(printf %08d $((steps - 2))) step-$(printf %08d $steps) "
     rm -rf "$1"
 }
 

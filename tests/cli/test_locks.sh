@@ -76,7 +76,7 @@ check "cgpipe new goes on" exits 0
 background first FAIL_CALL=sync:1:KILL -- new model killed
 finished first $process
 here -- new model next
-check "cgpipe new deletes what a killed one left" test "$(ls -A | tr '\n' ' ')" = "latest metrics.jsonl mine next run.json step-00000002 "
+check "cgpipe new deletes what a killed one left" test "$(ls -A | tr '\n' ' ')" = "latest measured.json metrics.jsonl mine next report.html run.json step-00000002 "
 cd ..
 
 # --- a run without locks ---

@@ -301,7 +301,7 @@ check "train: planned is allocated" has "(the same to the byte)" "$out"
 check "train: busy share" has "busy         cpu:0 " "$out"
 check "train --json: all keys" keys one.json $plan_keys $run_keys validation_loss
 check "train: weights, run options, metrics" \
-    test "$(ls -A one | tr '\n' ' ')" = "latest metrics.jsonl run.json step-00000003 step-00000004 "
+    test "$(ls -A one | tr '\n' ' ')" = "latest measured.json metrics.jsonl report.html run.json step-00000003 step-00000004 "
 check "train: latest leads to the last step" test "$(readlink one/latest)" = step-00000004
 check "train: one line of metrics a step" lines 4 one/metrics.jsonl
 x='[0-9.e-]*'

@@ -214,7 +214,7 @@ check "lost metrics: those that come" test "$(steps lost)" = "4 5 6 7 8 9 10 "
 run train $training --steps 4 --run torn --overwrite
 check "--overwrite: exit code 0" exits 0
 check "--overwrite: the old run is gone, nothing else" \
-    test "$(ls -A torn | tr '\n' ' ')" = "latest metrics.jsonl notes.txt run.json step-00000003 step-00000004 "
+    test "$(ls -A torn | tr '\n' ' ')" = "latest measured.json metrics.jsonl notes.txt report.html run.json step-00000003 step-00000004 "
 check "--overwrite: its own start alone" test "$(grep -c '"date"' torn/run.json)" -eq 1
 
 # --- damage ---
