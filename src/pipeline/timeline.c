@@ -27,11 +27,13 @@ static cgp_status check_run(const cgp_pipeline *pipeline) {
     if (!last->run) return none("none");
     if (last->part != CGP__WHOLE_RUN) return none("one in two calls (external_loss)");
     if (!last->training) return none("an evaluation or prediction");
-    if (last->run->minibatch.samples == pipeline->setup->batch) return CGP_OK;
+    const cgp__minibatch *share = &last->run->minibatch;
+    const int64_t samples = share->of_chunks ? share->of_samples : share->samples;
+    if (samples == pipeline->setup->batch) return CGP_OK;
     return cgp_fail(CGP_ESTATE,
                     "timeline: expected a step of a full mini-batch last, %lld samples, got one "
                     "of %lld",
-                    (long long)pipeline->setup->batch, (long long)last->run->minibatch.samples);
+                    (long long)pipeline->setup->batch, (long long)samples);
 }
 
 static bool is_event_of(const cgp_action *action, const cgp__event *event) {
