@@ -64,8 +64,8 @@ static cgp_status take_argument(cli_run_options *options, const char *argument, 
                         argument);
     if (after_data || options->command == CLI_TOKENIZE)
         return cli_option_set(options, CLI_OPTION_DATA, argument);
-    if (options->command & (CLI_CONVERT | CLI_NEW | CLI_COMPARE | CLI_REPORT_RUN) && options->operand &&
-        !options->target) {
+    if (options->command & (CLI_CONVERT | CLI_NEW | CLI_COMPARE | CLI_REPORT_RUN) &&
+        options->operand && !options->target) {
         options->target = argument;
         return CGP_OK;
     }

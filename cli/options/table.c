@@ -12,7 +12,8 @@
 #define RANKED (SAMPLING | CLI_BENCH | CLI_PROFILE | CLI_CHECK)
 #define ALL                                                                                        \
     (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG | CLI_DEVICES |  \
-     CLI_DIAGNOSE | CLI_STOP | CLI_SUPERVISE | CLI_NEW | CLI_EXPORT | CLI_COMPARE | CLI_REPORT_RUN)
+     CLI_DIAGNOSE | CLI_STOP | CLI_SUPERVISE | CLI_NEW | CLI_EXPORT | CLI_COMPARE |                \
+     CLI_REPORT_RUN)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 #define TYPED (CLI_ONCE | CLI_TYPED)

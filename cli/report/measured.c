@@ -150,9 +150,9 @@ static void make_head(cli_recorder *m, const cli_session *session) {
                         cli_ranks(), "places", places_json(session), "plan_sha256", sha256,
                         "step_seconds", cli_real_json(last[CLI_STEP_SECONDS]), "update_seconds",
                         cli_real_json(last[CLI_UPDATE_SECONDS]));
-    json_object_set_new(m->head, "balance",
-                        cli_integers_json(cgp_plan_balance(session->plan),
-                                          cgp_plan_stages(session->plan)));
+    json_object_set_new(
+        m->head, "balance",
+        cli_integers_json(cgp_plan_balance(session->plan), cgp_plan_stages(session->plan)));
     if (m->costs) json_object_set_new(m->head, "costs", costs_json(m, session));
 }
 
@@ -164,8 +164,8 @@ static char *file_text(const cli_recorder *m) {
     if (!head) return NULL;
     char *brace = strrchr(head, '}');
     if (m->timeline && brace) *brace = '\0';
-    char *text = m->timeline ? cli_text("%s,\n\"cgpipe\":%s}\n", head, m->timeline)
-                             : cli_text("%s\n", head);
+    char *text =
+        m->timeline ? cli_text("%s,\n\"cgpipe\":%s}\n", head, m->timeline) : cli_text("%s\n", head);
     free(head);
     return text;
 }
@@ -207,10 +207,18 @@ void cli_recorder_end(cli_recorder *m, const cli_session *session, const char *s
                             "start", m->start);
     json_t *end = json_pack("{s:s, s:o, s:s, s:I}", "state", state, "text", cli_text_json(text),
                             "date", cli_date(date), "step", (json_int_t)cli_session_steps(session));
-    static const char *const results[] = {"weights_sha256", "state_sha256", "validation_loss",
-                                          "validation_top1", "validation_top5", "validation_iou",
-                                          "allocated_bytes_total", "resident_growth_bytes", "isa",
-                                          "libm", "transport", "ranks"};
+    static const char *const results[] = {"weights_sha256",
+                                          "state_sha256",
+                                          "validation_loss",
+                                          "validation_top1",
+                                          "validation_top5",
+                                          "validation_iou",
+                                          "allocated_bytes_total",
+                                          "resident_growth_bytes",
+                                          "isa",
+                                          "libm",
+                                          "transport",
+                                          "ranks"};
     for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
         json_t *value = json_object_get(report, results[i]);
         if (value) json_object_set(end, results[i], value);
@@ -237,8 +245,9 @@ cgp_status cli_measured_file_read(const cli_run_directory *directory, json_t **o
     cgp_status status = cli_json_read_open(fd, path, LARGEST_FILE, out);
     if (status == CGP_OK &&
         json_integer_value(json_object_get(*out, "cgpipe_measured")) != FORMAT) {
-        status = cgp_fail(CGP_EFORMAT, "%s: cgpipe_measured: expected %d, the format that this "
-                                       "cgpipe reads",
+        status = cgp_fail(CGP_EFORMAT,
+                          "%s: cgpipe_measured: expected %d, the format that this "
+                          "cgpipe reads",
                           path, FORMAT);
         json_decref(*out);
         *out = NULL;

@@ -58,9 +58,9 @@ void cli_page_balance(cli_page_run *run) {
             stages,
             json_pack("{s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:i}", "stage", j,
                       "device", s->device, "layers", s->layers, "names", names, "forward",
-                      cli_real_json(w.f), "input", cli_real_json(w.i), "weight",
-                      cli_real_json(w.w), "share",
-                      cli_real_json(total > 0 ? (w.f + w.i + w.w) / total : 0), "parameter_bytes",
+                      cli_real_json(w.f), "input", cli_real_json(w.i), "weight", cli_real_json(w.w),
+                      "share", cli_real_json(total > 0 ? (w.f + w.i + w.w) / total : 0),
+                      "parameter_bytes",
                       run->costs ? json_integer(parameter_bytes(run, s)) : json_null(),
                       "saved_slot_bytes", (json_int_t)s->saved_slot_bytes, "input_slot_bytes",
                       (json_int_t)s->input_slot_bytes, "saved_slots", s->saved_slots));

@@ -109,15 +109,17 @@ static void take_measured(cli_page_run *run) {
     const int start = (int)json_integer_value(json_object_get(run->measured, "start"));
     if (!run->measured)
         cli_page_missing(run, "timeline",
-                         "there is no " CLI_MEASURED ", which a training writes in its second step");
+                         "there is no " CLI_MEASURED
+                         ", which a training writes in its second step");
     else if (start != cli_record_starts(run->record))
         cli_page_missing(run, "timeline", "the last start has not measured a step");
     else {
         run->update_seconds = json_is_number(update) ? json_number_value(update) : 0;
         if (!json_object_get(run->measured, "cgpipe"))
-            cli_page_missing(run, "timeline", "no step has ended, or it has more actions than "
-                                              CLI_MEASURED " stores, or replicas with unequal "
-                                              "numbers of micro-batches");
+            cli_page_missing(run, "timeline",
+                             "no step has ended, or it has more actions than " CLI_MEASURED
+                             " stores, or replicas with unequal "
+                             "numbers of micro-batches");
         else if (read_timeline(run, path) != CGP_OK)
             cli_page_missing(run, "timeline", "%s", cgp_message());
         if (run->session && costs && read_costs(run, path) != CGP_OK)
@@ -125,8 +127,9 @@ static void take_measured(cli_page_run *run) {
     }
     if (run->costs && cli_page_same_lists(run)) cli_page_costs_scale(run);
     if (run->schedule && run->session && !cli_page_same_lists(run))
-        cli_page_missing(run, "plan", "the plan of this cgpipe has other lists than the measured "
-                                      "step");
+        cli_page_missing(run, "plan",
+                         "the plan of this cgpipe has other lists than the measured "
+                         "step");
     free(path);
 }
 
@@ -218,7 +221,8 @@ cgp_status cli_page_data(json_t **data, const char *path, const cli_run_options 
         json_t *missing = json_array(), *measured = read_measured(&directory, missing);
         const bool planned =
             make_session(&session, &own, options, &directory, record, measured) == CGP_OK;
-        if (!planned) json_array_append_new(missing, json_sprintf("plan: %s", cli_shown(cgp_message())));
+        if (!planned)
+            json_array_append_new(missing, json_sprintf("plan: %s", cli_shown(cgp_message())));
         *data = make((cli_page_run){.directory = &directory,
                                     .record = record,
                                     .measured = measured,

@@ -5,8 +5,8 @@
  * layers are on average, relative to the device on which they are fastest. Without equal layers on
  * several devices, nothing can be said, and the device counts as fast.
  *
- * Links: the latency from one device to another is the median time from the end of a SEND until the
- * receiver has the message, over the messages for which the receiver waited. */
+ * Links: a latency is the time from the end of a SEND until the receiver has the message. The
+ * latency of a link is the median over the messages for which the receiver waited. */
 #include "report_page/planner.h"
 
 #include "report_page/run.h"

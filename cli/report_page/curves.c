@@ -145,8 +145,8 @@ static void read_lines(curves *all, FILE *file) {
 static void append_point(json_t *points, const point *p, int64_t *before) {
     if (p->step <= *before) return;
     *before = p->step;
-    json_array_append_new(points, json_pack("[I, o]", (json_int_t)p->step,
-                                            cli_real_json(p->value)));
+    json_array_append_new(points,
+                          json_pack("[I, o]", (json_int_t)p->step, cli_real_json(p->value)));
 }
 
 static json_t *points_json(const curve *c) {
@@ -199,8 +199,7 @@ void cli_page_curves(cli_page_run *run) {
     const json_t *start = json_array_get(starts, json_array_size(starts) - 1);
     curves all = {.start = json_integer_value(json_object_get(start, "step"))};
     int fd = -1;
-    const cgp_status status =
-        cli_run_directory_open(run->directory, CLI_METRICS, O_RDONLY, &fd);
+    const cgp_status status = cli_run_directory_open(run->directory, CLI_METRICS, O_RDONLY, &fd);
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (file)
         read_lines(&all, file);

@@ -74,8 +74,7 @@ static state find_state(const cli_page_run *run, int64_t last) {
     const bool current = json_integer_value(json_object_get(run->measured, "start")) ==
                          cli_record_starts(run->record);
     if (cli_record_starts(run->record) == 0) return (state){"converted", NULL};
-    if (name && current)
-        return (state){name, json_string_value(json_object_get(end, "text"))};
+    if (name && current) return (state){name, json_string_value(json_object_get(end, "text"))};
     const cli_lock lock = cli_lock_look(run->directory->fd);
     if (lock == CLI_LOCK_HELD) return (state){"running", NULL};
     if (last > 0 && last == planned_steps(run)) return (state){"complete", NULL};
@@ -118,12 +117,12 @@ static void copy(json_t *to, const json_t *from, const char *const *keys) {
 }
 
 void cli_page_facts(cli_page_run *run) {
-    static const char *const of_record[] = {"model", "model_sha256", "versions", "devices",
-                                            "plugins", NULL};
+    static const char *const of_record[] = {"model",   "model_sha256", "versions",
+                                            "devices", "plugins",      NULL};
     static const char *const of_measured[] = {"ranks", "places", "plan_sha256", NULL};
-    static const char *const of_end[] = {"weights_sha256", "state_sha256", "isa", "libm",
-                                         "transport", "allocated_bytes_total",
-                                         "resident_growth_bytes", NULL};
+    static const char *const of_end[] = {
+        "weights_sha256",        "state_sha256",          "isa", "libm", "transport",
+        "allocated_bytes_total", "resident_growth_bytes", NULL};
     const json_t *starts = json_object_get(run->record, "starts");
     const json_t *start = json_array_get(starts, json_array_size(starts) - 1);
     json_t *facts = json_object(), *options = json_copy(json_object_get(run->record, "options"));

@@ -153,8 +153,9 @@ static bool differs(json_t *const *runs, int n, const char *key) {
 static void write_heads(FILE *out, json_t *const *runs, int n, const char *what) {
     fprintf(out, "<div class=\"scroll\"><table><thead><tr><th>%s</th>", what);
     for (int r = 0; r < n; r++) {
-        fprintf(out, "<th><svg viewBox=\"0 0 20 14\" class=\"key\"><path class=\"line s%d\" "
-                     "d=\"M0 7H20\"/></svg> ",
+        fprintf(out,
+                "<th><svg viewBox=\"0 0 20 14\" class=\"key\"><path class=\"line s%d\" "
+                "d=\"M0 7H20\"/></svg> ",
                 r % 6);
         write_name(out, runs[r]);
         fputs("</th>", out);

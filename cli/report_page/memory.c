@@ -2,9 +2,10 @@
 /* memory.c -- the memory of a report: the sections of each device's plan, and the slots in use
  * during a step.
  *
- * A micro-batch occupies an input slot of a stage from its F to the end of its backward. It occupies
- * a saved slot from its F, or from its R if it is recomputed, to the end of its backward. The plan
- * reserves `slots` for all of them, and places slots of different lifetimes in the same bytes. */
+ * A micro-batch occupies an input slot of a stage from its F to the end of its backward. It
+ * occupies a saved slot from its F to the end of its backward or, if it is recomputed, from its R.
+ * The plan reserves `slots` for all of them, and places slots of different lifetimes in the same
+ * bytes. */
 #include "report_page/run.h"
 
 #include "json_value.h"
@@ -58,6 +59,11 @@ typedef struct slots {
     bool *again;
 } slots;
 
+/* Return the bytes of slots of a micro-batch, all of which its backward frees. */
+static int64_t bytes_of(const slots *s) {
+    return s->info->input_slot_bytes + s->info->saved_slot_bytes;
+}
+
 /* Return the bytes of slots that an action begins to use. */
 static int64_t begins(const slots *s, const cgp_action *a) {
     int64_t bytes = 0;
@@ -86,8 +92,7 @@ static sample *changes_of(const clock *c, const slots *of_stage, int d, int *cou
         const int64_t bytes = begins(s, &list[i]);
         if (bytes > 0) samples[(*count)++] = (sample){c->timeline->start[d][i], bytes, i};
         if (list[i].kind == s->last)
-            samples[(*count)++] = (sample){
-                c->timeline->end[d][i], -(s->info->input_slot_bytes + s->info->saved_slot_bytes), i};
+            samples[(*count)++] = (sample){c->timeline->end[d][i], -bytes_of(s), i};
     }
     qsort(samples, (size_t)*count, sizeof *samples, by_time);
     for (int k = 1; k < *count; k++)
@@ -117,7 +122,7 @@ static json_t *curve_json(const sample *samples, int n) {
     const int group = (n + MOST_POINTS - 1) / MOST_POINTS;
     json_t *points = json_array();
     json_array_append_new(points, json_pack("[f, i]", 0.0, 0));
-    for (int k = 0; k < n; k += group > 0 ? group : 1) {
+    for (int k = 0; k<n; k += group> 0 ? group : 1) {
         const sample *largest = &samples[k];
         for (int i = k; i < n && i < k + group; i++)
             largest = samples[i].bytes > largest->bytes ? &samples[i] : largest;
@@ -139,10 +144,10 @@ static json_t *peak_json(const cli_page_run *run, const clock *c, int d, const s
     if (!peak) return json_null();
     const cgp_action *a = &list[peak->action];
     char *layers = cli_page_layers(run->session, a->stage);
-    snprintf(action, sizeof action, "%d%c%d", a->stage, "FBIWR"[a->kind], a->microbatch);
-    json_t *o = json_pack("{s:I, s:o, s:s, s:i, s:s}", "bytes", (json_int_t)(fixed + peak->bytes),
-                          "time", cli_real_json(peak->time), "action", action, "stage", a->stage,
-                          "layers", layers);
+    snprintf(action, sizeof action, "%d%c%d", a->stage, "FBIWR"[a->kind], a -> microbatch);
+    json_t *o =
+        json_pack("{s:I, s:o, s:s, s:i, s:s}", "bytes", (json_int_t)(fixed + peak->bytes), "time",
+                  cli_real_json(peak->time), "action", action, "stage", a->stage, "layers", layers);
     free(layers);
     return o;
 }
@@ -153,11 +158,10 @@ static json_t *sections_json(const cgp_plan_device *device) {
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
         (json_int_t)device->parameter_bytes, "gradients", (json_int_t)device->gradient_bytes,
-        "optimizer", (json_int_t)device->optimizer_bytes, "states",
-        (json_int_t)device->state_bytes, "partial gradients",
-        (json_int_t)device->partial_gradient_bytes, "packed", (json_int_t)device->packed_bytes,
-        "workspace", (json_int_t)device->workspace_bytes, "transfer",
-        (json_int_t)(device->transfer_bytes + device->receive_bytes), "step values",
+        "optimizer", (json_int_t)device->optimizer_bytes, "states", (json_int_t)device->state_bytes,
+        "partial gradients", (json_int_t)device->partial_gradient_bytes, "packed",
+        (json_int_t)device->packed_bytes, "workspace", (json_int_t)device->workspace_bytes,
+        "transfer", (json_int_t)(device->transfer_bytes + device->receive_bytes), "step values",
         (json_int_t)device->step_bytes, "slots", (json_int_t)device->slot_bytes);
 }
 
@@ -194,6 +198,6 @@ void cli_page_memory(cli_page_run *run) {
             fullest = d;
     }
     cli_json_add(run->data, "{s:{s:i, s:b, s:o, s:o}}", "memory", "fullest_device", fullest,
-                 "measured_times", measured, "end",
-                 cli_real_json(c.timeline->makespan), "devices", devices);
+                 "measured_times", measured, "end", cli_real_json(c.timeline->makespan), "devices",
+                 devices);
 }

@@ -48,10 +48,10 @@ static double saves(const planner *p, double seconds) {
 /* Add a change, if it saves time. Takes ownership of the texts. `words`: options; NULL: none. */
 static void add_change(planner *p, const char *kind, char *text, char *words, double seconds) {
     if (saves(p, seconds) >= LEAST)
-        json_array_append_new(
-            p->changes, json_pack("{s:s, s:s, s:o, s:o, s:o}", "kind", kind, "text", text, "words",
-                                  cli_text_json(words), "seconds", cli_real_json(seconds), "saves",
-                                  cli_real_json(saves(p, seconds))));
+        json_array_append_new(p->changes, json_pack("{s:s, s:s, s:o, s:o, s:o}", "kind", kind,
+                                                    "text", text, "words", cli_text_json(words),
+                                                    "seconds", cli_real_json(seconds), "saves",
+                                                    cli_real_json(saves(p, seconds))));
     free(words);
     free(text);
 }
@@ -181,8 +181,8 @@ static bool try_plan(const planner *p, cgp_plan_options *options, tried *result)
     if (result->stages < 1 || result->stages > cgp_model_layers(model)) return false;
     result->virtual_stages = result->stages / options->stages;
     result->balance = cli_calloc((size_t)result->stages, sizeof *result->balance);
-    cgp_status status = cgp_balance_for_devices(model, options, p->costs.rows, p->costs.row_of,
-                                                result->balance);
+    cgp_status status =
+        cgp_balance_for_devices(model, options, p->costs.rows, p->costs.row_of, result->balance);
     options->balance = result->balance;
     if (status == CGP_OK) status = cgp_plan_create(&plan, model, options);
     if (status == CGP_OK) {
@@ -207,11 +207,10 @@ static void try_balance(planner *p) {
     cgp_plan_options options = p->options.plan;
     const int *now = cgp_plan_balance(p->run->session->plan);
     tried t;
-    if (try_plan(p, &options, &t) &&
-        memcmp(now, t.balance, (size_t)t.stages * sizeof *now) != 0) {
+    if (try_plan(p, &options, &t) && memcmp(now, t.balance, (size_t)t.stages * sizeof *now) != 0) {
         char *balance = balance_text(&t);
-        add_change(p, "balance", cli_text("balance %s", balance),
-                   cli_text("--balance %s", balance), t.seconds);
+        add_change(p, "balance", cli_text("balance %s", balance), cli_text("--balance %s", balance),
+                   t.seconds);
         free(balance);
     }
     free(t.balance);
@@ -266,16 +265,15 @@ static void try_schedules(planner *p) {
     qsort(all, (size_t)n, sizeof *all, faster);
     for (int i = 0; i < n && i < KEPT; i++)
         json_array_append_new(p->plans, plan_json(p, &all[i]));
-    if (n > 0 && strcmp(all[0].schedule, cgp_schedule_name(cgp_plan_schedule(
-                                             p->run->session->plan))) != 0) {
+    if (n > 0 &&
+        strcmp(all[0].schedule, cgp_schedule_name(cgp_plan_schedule(p->run->session->plan))) != 0) {
         char *balance = balance_text(&all[0]);
         char bytes[CLI_NUMBER];
-        add_change(p, "schedule",
-                   cli_text("schedule %s with balance %s and %s on the fullest device",
-                            all[0].schedule, balance,
-                            cgp_bytes_text(all[0].bytes, bytes, sizeof bytes)),
-                   cli_text("--schedule %s --balance %s", all[0].schedule, balance),
-                   all[0].seconds);
+        add_change(
+            p, "schedule",
+            cli_text("schedule %s with balance %s and %s on the fullest device", all[0].schedule,
+                     balance, cgp_bytes_text(all[0].bytes, bytes, sizeof bytes)),
+            cli_text("--schedule %s --balance %s", all[0].schedule, balance), all[0].seconds);
         free(balance);
     }
     for (int i = 0; i < n; i++)
@@ -338,8 +336,7 @@ void cli_page_planner(cli_page_run *run) {
     if (!run->session || !run->costs) return;
     const cli_session *session = run->session;
     planner p = {.run = run,
-                 .view = {.options = session->options, .of = session->of,
-                          .model = session->model},
+                 .view = {.options = session->options, .of = session->of, .model = session->model},
                  .changes = json_array(),
                  .plans = json_array()};
     snprintf(p.view.model_spec, sizeof p.view.model_spec, "%s", session->model_spec);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planner.h -- the simulation behind "what would help": the costs of the measured step, with the
- * speeds of devices and links, and steps of other plans with these costs. */
+/* planner.h -- simulations of steps with the costs of the measured step, and with the speeds of its
+ * devices and links. */
 #ifndef CGPIPE_CLI_PAGE_PLANNER_H
 #define CGPIPE_CLI_PAGE_PLANNER_H
 

@@ -32,7 +32,7 @@ void cli_page_write_verdict(FILE *out, const json_t *run) {
 
 /* --- timeline --- */
 
-static const char *const parts[] = {"compute", "bubble", "imbalance", "variation",
+static const char *const parts[] = {"compute", "bubble",  "imbalance", "variation",
                                     "copy",    "wake-up", "other"};
 
 static void write_parts(FILE *out, const json_t *timeline) {
@@ -123,7 +123,7 @@ static void write_memory_table(FILE *out, const json_t *devices) {
             fprintf(out, "<th><span class=\"swatch b%d\"></span>%s</th>", k, key);
         k++;
     }
-    fputs("<th>planned</th><th>limit</th><th>peak in</th><th>layers of the peak</th>"
+    fputs("<th>planned</th><th>limit</th><th>peak in</th><th class=\"l\">layers of the peak</th>"
           "</tr></thead><tbody>\n",
           out);
     for (size_t d = 0; d < json_array_size(devices); d++) {
@@ -184,12 +184,14 @@ void cli_page_write_balance(FILE *out, const json_t *run) {
     if (json_array_size(stages) == 0) return;
     const bool timed = strcmp(text_at(balance, "unit"), "seconds") == 0;
     const cli_page_unit unit = timed ? CLI_PAGE_SECONDS : CLI_PAGE_PLAIN;
-    fprintf(out, "<section id=\"balance\"><h2>Balance of the stages</h2>\n<p>%s of a micro-batch. "
-                 "The largest stage has ",
+    fprintf(out,
+            "<section id=\"balance\"><h2>Balance of the stages</h2>\n<p>%s of a micro-batch. "
+            "The largest stage has ",
             timed ? "Measured times" : "FLOPs");
     cli_page_number(out, json_object_get(balance, "largest_over_mean"), CLI_PAGE_PLAIN);
     fputs(" times the mean.</p>\n<div class=\"scroll\"><table><thead><tr><th>stage</th>"
-          "<th>device</th><th>layers</th><th>from .. to</th><th>F</th><th>I</th><th>W</th>"
+          "<th>device</th><th>layers</th><th class=\"l\">from .. "
+          "to</th><th>F</th><th>I</th><th>W</th>"
           "<th>share</th><th></th><th>parameters</th><th>saved slot</th></tr></thead><tbody>\n",
           out);
     for (size_t j = 0; j < json_array_size(stages); j++) {
@@ -223,8 +225,9 @@ static void write_changes(FILE *out, const json_t *changes) {
         fputs("<p>No change that was simulated would save 0.5 % of a step.</p>\n", out);
         return;
     }
-    fputs("<div class=\"scroll\"><table><thead><tr><th>saves</th><th>step</th><th>change</th>"
-          "<th>options</th></tr></thead><tbody>\n",
+    fputs("<div class=\"scroll\"><table><thead><tr><th>saves</th><th>step</th><th "
+          "class=\"l\">change</th>"
+          "<th class=\"l\">options</th></tr></thead><tbody>\n",
           out);
     for (size_t i = 0; i < json_array_size(changes); i++) {
         const json_t *change = json_array_get(changes, i);
@@ -242,11 +245,12 @@ static void write_changes(FILE *out, const json_t *changes) {
 
 static void write_plans(FILE *out, const json_t *plans) {
     if (json_array_size(plans) == 0) return;
-    fputs("<h3>The fastest schedules, each with its best balance</h3>\n<div class=\"scroll\">"
-          "<table><thead><tr><th>schedule</th><th>stages on a device</th><th>balance</th>"
-          "<th>step</th><th>saves</th><th>bubble</th><th>fullest device</th></tr></thead>"
-          "<tbody>\n",
-          out);
+    fputs(
+        "<h3>The fastest schedules, each with its best balance</h3>\n<div class=\"scroll\">"
+        "<table><thead><tr><th>schedule</th><th>stages on a device</th><th class=\"l\">balance</th>"
+        "<th>step</th><th>saves</th><th>bubble</th><th>fullest device</th></tr></thead>"
+        "<tbody>\n",
+        out);
     for (size_t i = 0; i < json_array_size(plans); i++) {
         const json_t *plan = json_array_get(plans, i);
         fputs("<tr><td>", out);

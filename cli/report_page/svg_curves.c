@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svg_curves.c -- draws a curve over the steps, with one line for each run. A line has the first,
- * last, least and greatest value of each pixel column. page.js reads the ranges of the axes from
- * the attributes of the drawing. */
+/* svg_curves.c -- draws a curve over the steps, with one line for each run. page.js reads the ranges
+ * of the axes from the attributes of the drawing. */
 #include "report_page/write.h"
 
 #include <math.h>
@@ -57,7 +56,8 @@ static double place_x(const range *x, double value) {
 }
 
 static double place_y(const range *y, double value) {
-    return HEIGHT - BOTTOM - (value - y->least) / (y->greatest - y->least) * (HEIGHT - TOP - BOTTOM);
+    const double part = (value - y->least) / (y->greatest - y->least);
+    return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM);
 }
 
 static void draw_axes(FILE *out, const range *x, const range *y) {

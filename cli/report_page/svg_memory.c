@@ -87,7 +87,7 @@ static void draw_peak(const frame *f, const json_t *peak) {
     const double x = place_x(f, time);
     fprintf(f->out, "<circle class=\"peak\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>", x,
             place_y(f, bytes));
-    fprintf(f->out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">peak, %s</text>",
+    fprintf(f->out, "<text class=\"%s peakt\" x=\"%.1f\" y=\"%.1f\">peak, %s</text>",
             x > WIDTH / 2 ? "e" : "l", x + (x > WIDTH / 2 ? -7 : 7), place_y(f, bytes) + 11,
             action);
 }

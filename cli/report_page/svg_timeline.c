@@ -64,11 +64,17 @@ static void draw_labels(const drawing *w, const json_t *entries, int y) {
     }
 }
 
+/* Return the number of devices that are drawn, which are those whose actions are listed. */
+static int rows_of(const json_t *devices) {
+    const size_t n = json_array_size(devices);
+    return n < 256 ? (int)n : 256;
+}
+
 /* Draw the rows of all devices for one key, "planned" or "measured". */
 static void draw_rows(const drawing *w, const json_t *devices, const char *key, int top,
                       double until) {
     fprintf(w->out, "<text x=\"0\" y=\"%d\" class=\"t\">%s</text>", top - 5, key);
-    for (size_t d = 0; d < json_array_size(devices); d++) {
+    for (size_t d = 0; d < (size_t)rows_of(devices); d++) {
         const int y = top + (int)d * w->row;
         const json_t *entries = json_object_get(json_array_get(devices, d), key);
         fprintf(w->out,
@@ -94,7 +100,7 @@ static void draw_axis(const drawing *w, int y, bool seconds) {
 
 void cli_page_draw_timeline(FILE *out, const json_t *timeline) {
     const json_t *devices = json_object_get(timeline, "devices");
-    const int n = (int)json_array_size(devices);
+    const int n = rows_of(devices);
     const double measured = cli_page_real(json_object_get(timeline, "measured_seconds"));
     const double planned = isnan(measured)
                                ? cli_page_real(json_object_get(timeline, "planned_flops"))
@@ -124,7 +130,7 @@ void cli_page_draw_timeline(FILE *out, const json_t *timeline) {
 
 /* --- where the time went --- */
 
-static const char *const parts[] = {"compute", "bubble", "imbalance", "variation",
+static const char *const parts[] = {"compute", "bubble",  "imbalance", "variation",
                                     "copy",    "wake-up", "other"};
 enum { PARTS = sizeof parts / sizeof parts[0], BAR = 20 };
 

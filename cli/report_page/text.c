@@ -79,7 +79,7 @@ static void write_curves(FILE *out, const json_t *run) {
 }
 
 static void write_timeline(FILE *out, const json_t *run) {
-    static const char *const parts[] = {"compute", "bubble", "imbalance", "variation",
+    static const char *const parts[] = {"compute", "bubble",  "imbalance", "variation",
                                         "copy",    "wake-up", "other"};
     const json_t *timeline = json_object_get(run, "timeline");
     const json_t *devices = json_object_get(timeline, "devices");

@@ -15,7 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ACTIONS = 2000, COLUMNS = 16000, WIDEST = 1000, NARROWEST = 40, KINDS = 6 };
+enum {
+    MOST_ACTIONS = 2000,
+    COLUMNS = 5000,
+    WIDEST = 1000,
+    NARROWEST = 40,
+    MOST_ROWS = 256,
+    KINDS = 6
+};
 static const char letters[] = "FBIWR.";
 
 static bool computes(const cgp_action *a) {
@@ -47,8 +54,7 @@ static json_t *list_all(const cgp_schedule *schedule, const cgp_schedule_timelin
     for (int i = 0; i < n; i++) {
         if (computes(&list[i]))
             json_array_append_new(entries, entry(letters[list[i].kind], list[i].stage,
-                                                 list[i].microbatch, t->start[d][i],
-                                                 t->end[d][i]));
+                                                 list[i].microbatch, t->start[d][i], t->end[d][i]));
     }
     return entries;
 }
@@ -102,8 +108,10 @@ static json_t *list_columns(const cgp_schedule *schedule, const cgp_schedule_tim
     return entries;
 }
 
+/* Return the entries of a device; none for the devices after the first MOST_ROWS. */
 static json_t *entries_json(const cgp_schedule *schedule, const cgp_schedule_timeline *t, int d,
                             double until) {
+    if (d >= MOST_ROWS) return json_array();
     return actions_of(schedule) <= MOST_ACTIONS ? list_all(schedule, t, d)
                                                 : list_columns(schedule, t, d, until);
 }
@@ -137,8 +145,8 @@ static int producer(const cgp_schedule *schedule, const cgp_action *receive, int
     const int device = cgp_schedule_device_of(schedule, stage);
     const cgp_action *list = cgp_schedule_actions(schedule, device, &n);
     for (int i = 0; i < n; i++) {
-        if (list[i].stage == stage && (list[i].kind == CGP_ACTION_I || list[i].kind == CGP_ACTION_B))
-            return (int)list[i].kind;
+        const bool backward = list[i].kind == CGP_ACTION_I || list[i].kind == CGP_ACTION_B;
+        if (list[i].stage == stage && backward) return (int)list[i].kind;
     }
     return CGP_ACTION_B;
 }
@@ -208,11 +216,11 @@ static void put_measured(cli_page_run *run) {
     json_t *devices = json_array();
     for (int d = 0; d < t->devices; d++) {
         json_t *host = json_object_get(json_array_get(places, (size_t)d), "host");
-        json_array_append_new(
-            devices, json_pack("{s:i, s:O*, s:o, s:o, s:o}", "device", d, "host", host, "parts",
-                               parts_json(run->comparison.parts[d]), "planned",
-                               entries_json(s, planned, d, until), "measured",
-                               entries_json(s, t, d, until)));
+        json_array_append_new(devices,
+                              json_pack("{s:i, s:O*, s:o, s:o, s:o}", "device", d, "host", host,
+                                        "parts", parts_json(run->comparison.parts[d]), "planned",
+                                        entries_json(s, planned, d, until), "measured",
+                                        entries_json(s, t, d, until)));
     }
     cli_json_add(run->data, "{s:{s:s, s:O, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o}}",
                  "timeline", "schedule", cgp_schedule_name(s), "step",
@@ -240,6 +248,12 @@ static void put_planned(cli_page_run *run) {
 }
 
 void cli_page_timeline(cli_page_run *run) {
+    const cgp_schedule *s = run->schedule  ? run->schedule
+                            : run->session ? cgp_plan_schedule(run->session->plan)
+                                           : NULL;
+    if (s && cgp_schedule_devices(s) > MOST_ROWS)
+        cli_page_missing(run, "timeline", "only the first %d of %d devices are listed", MOST_ROWS,
+                         cgp_schedule_devices(s));
     if (run->schedule)
         put_measured(run);
     else if (run->session)

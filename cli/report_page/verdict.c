@@ -65,14 +65,14 @@ static char *fault_text(const json_t *data, const json_t *change) {
         text = cli_text("A slow device limits the step: %s%s%s.", text_of(change, "text"), joint,
                         tail);
     else if (kind && strcmp(kind, "link") == 0)
-        text = cli_text("A slow link limits the step: %s%s%s.", text_of(change, "text"), joint,
-                        tail);
+        text =
+            cli_text("A slow link limits the step: %s%s%s.", text_of(change, "text"), joint, tail);
     else if (kind && strcmp(kind, "cores") == 0)
-        text = cli_text("Too few cores limit the step: %s%s%s.", text_of(change, "text"), joint,
-                        tail);
+        text =
+            cli_text("Too few cores limit the step: %s%s%s.", text_of(change, "text"), joint, tail);
     else if (kind && strcmp(kind, "wake-up") == 0)
-        text = cli_text("Late wake-ups limit the step: %s%s%s.", text_of(change, "text"), joint,
-                        tail);
+        text =
+            cli_text("Late wake-ups limit the step: %s%s%s.", text_of(change, "text"), joint, tail);
     else if (kind && strcmp(kind, "balance") == 0 && largest_stage(balance)) {
         const json_t *stage = largest_stage(balance);
         text = cli_text("An imbalance limits the step: stage %" JSON_INTEGER_FORMAT
@@ -150,8 +150,8 @@ static char *time_text(const json_t *data) {
         return isnan(median) ? cli_text("No step has ended yet.")
                              : cli_text("A step takes %.4g s (median).", median);
     if (json_array_size(json_object_get(timeline, "devices")) == 1)
-        return cli_text("A step takes %.4g s (median): the device computes %.0f %% of it.",
-                        median, 100 * part_of(timeline, "compute"));
+        return cli_text("A step takes %.4g s (median): the device computes %.0f %% of it.", median,
+                        100 * part_of(timeline, "compute"));
     return cli_text("A step takes %.4g s (median): the devices compute %.0f %% of it; bubble %.0f "
                     "%%, imbalance %.0f %%, variation %.0f %%, messages %.0f %%, other %.0f %%.",
                     median, 100 * part_of(timeline, "compute"), 100 * part_of(timeline, "bubble"),

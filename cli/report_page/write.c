@@ -80,15 +80,17 @@ void cli_page_value(FILE *out, const json_t *value) {
         cli_page_escape(out, json_string_value(value));
     } else if (json_is_array(value)) {
         json_array_foreach(value, i, item) {
-            if (i > 0) fputs(", ", out);
+            if (i > 0) fputs(json_is_object(item) ? "; " : ", ", out);
             cli_page_value(out, item);
         }
     } else if (json_is_object(value)) {
+        bool first = true;
         json_object_foreach((json_t *)value, key, item) {
+            if (!first) fputs(", ", out);
+            first = false;
             cli_page_escape(out, key);
-            fputs(" ", out);
+            fputc(' ', out);
             cli_page_value(out, item);
-            fputs("; ", out);
         }
     } else if (value) {
         char *raw = raw_text(value);

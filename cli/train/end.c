@@ -124,8 +124,7 @@ static void write_report(training *t, const json_t *report) {
     if (cli_page_of_training(&t->run.directory, &t->run.session) != CGP_OK)
         cli_warn();
     else if (!cli_output_failed())
-        fprintf(t->run.out, "report       %s/" CLI_REPORT "\n",
-                cli_shown(t->run.directory.path));
+        fprintf(t->run.out, "report       %s/" CLI_REPORT "\n", cli_shown(t->run.directory.path));
     cli_output_flush(t->run.out);
 }
 

@@ -34,7 +34,7 @@ typedef struct training {
     training_data data;
     cli_metrics metrics;
     cli_digests digests;
-    cli_recorder recorder; /* has no directory on ranks above 0 */
+    cli_recorder recorder;       /* has no directory on ranks above 0 */
     cli_eval_metrics validation; /* results of the last validation; written by validate.c */
     training_line line;
     /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */

@@ -65,11 +65,11 @@ def lists_of(measured):
             stage, kind, number = re.fullmatch(r"(\d+)([FBIWR])(\d+)", cell).groups()
             stage, number = int(stage), int(number)
             back = kind in "BI"
-            edges = [e for e, (a, b) in enumerate(measured["edges"])
+            edges = [(e, a, b) for e, (a, b) in enumerate(measured["edges"])
                      if kind in "FBI" and (a > b) == back]
-            actions += [("RECV", stage, number, e) for e in edges if measured["edges"][e][1] == stage]
+            actions += [("RECV", stage, number, e) for e, _, to in edges if to == stage]
             actions.append((kind, stage, number, -1))
-            actions += [("SEND", stage, number, e) for e in edges if measured["edges"][e][0] == stage]
+            actions += [("SEND", stage, number, e) for e, start, _ in edges if start == stage]
         lists.append(actions)
     return lists
 

@@ -212,7 +212,7 @@ static bool same_bytes(const char *path, char *one, size_t size, char *other, si
     /* times differ */
     if (ends_with(path, "/trace.json") || ends_with(path, "/measured.json"))
         return json_is_object(parsed(one));
-    if (ends_with(path, "/report.html")) return ends_with(one, "</html>\n");
+    if (ends_with(path, ".html")) return ends_with(one, "</html>\n");
     return size == other_size && memcmp(one, other, size) == 0;
 }
 
@@ -305,8 +305,8 @@ static void hit(char path[512]) {
  * below the test's directory is enough. For a temporary file, the message must name the file that
  * the temporary file would have replaced. */
 static bool names_file(const char *path) {
-    static const char *const beside[] = {"out.json", "trace.json", "tokens.bin",
-                                         "weights.safetensors", "text.txt"};
+    static const char *const beside[] = {
+        "out.json", "trace.json", "tokens.bin", "weights.safetensors", "text.txt", "page.html"};
     char name[256] = "";
     const char *rest = path + strlen(in_work("case"));
     (void)sscanf(rest, "/%255[^/ ]", name);
@@ -598,6 +598,14 @@ static const scenario tokenize = {
     .after = tokens_are_whole,
 };
 
+/* If a file of the run cannot be read, the report says so. */
+static const scenario report = {
+    .name = "report",
+    .before = {TO_HALF},
+    .command = "report run --json out.json --out page.html",
+    .again = "report run --json out.json --out page.html",
+};
+
 #define TEST(name)                                                                                 \
     TEST_CASE(name##_survives_any_fault) {                                                         \
         try_all(&(name));                                                                          \
@@ -613,6 +621,7 @@ TEST(convert_out)
 TEST(convert_out_over)
 TEST(convert_file)
 TEST(tokenize)
+TEST(report)
 
 /* Use a tmpfs, if there is one. */
 static int make_work(void **state) {

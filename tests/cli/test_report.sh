@@ -141,6 +141,7 @@ cp -r a large
 jq '.model = "gpt2:layers=64,width=8,heads=1,vocab=16,seq=8" | .options.stages = 64 | .options.chunks = 512 |
     .options.batch = 512 | .options.devices = null' a/run.json >large/run.json
 rm large/measured.json
+cp many/metrics.jsonl large
 page "64 devices, 512 micro-batches" large timeline memory missing
 check "64 devices, 512 micro-batches: runs of actions" test "$(jq .timeline.each_action page.json)" = false
 check "64 devices, 512 micro-batches: a row each" test "$(jq '.timeline.devices | length' page.json)" = 64

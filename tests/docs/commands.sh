@@ -87,6 +87,11 @@ add 'cgpipe sample pages-run --tokenizer tests/data/tokenizer --prompt "A pipeli
 add "cgpipe train $gpt2 --data src include --stages 2 --batch 8 --chunks 4 --steps 10 --run short --trace step.json,step.svg,step.txt" \
     '--steps 3 --validation 0.001'
 
+# --- docs/how-to/see-a-run.md ---
+for command in 'cgpipe report RUN' 'cgpipe report RUN --text' 'cgpipe report RUN --json report.json' 'cgpipe report RUN RUN2 --out both.html'; do
+    skip "$command" 'a form; test_report'
+done
+
 # --- docs/how-to/train-images.md ---
 add 'cgpipe train resnet20 --data shapes --stages 2 --batch 32 --chunks 2 --balance time --lr 3e-3 --warmup 50 --lr-schedule cosine --steps 600 --evaluate-every 300' \
     '--steps 2 --warmup 1 --run r --balance flops'

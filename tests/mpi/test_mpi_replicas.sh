@@ -12,7 +12,7 @@ cgpipe=$build_dir/cgpipe
 needs_mpi "$build_dir"
 export TERM=dumb
 
-result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1" | grep -v '^step\|^weights  '; } # includes the sample
+result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1" | grep -v '^step\|^weights  \|^report  '; } # includes the sample
 losses_of() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*,\).*/\1/p' "$1/metrics.jsonl"; }
 hash_of() { grep '^weights_sha256' "$1"; }
 groups_of() { jq -c '[.options.replicas, .options.gradient_groups]' "$1/run.json"; }

@@ -11,7 +11,7 @@ cgpipe=$build_dir/cgpipe
 needs_mpi "$build_dir"
 export TERM=dumb
 
-result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1"; } # the lines include the sample
+result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1" | grep -v '^report  '; } # the lines include the sample
 losses_of() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*,\).*/\1/p' "$1/metrics.jsonl"; }
 
 make_text
