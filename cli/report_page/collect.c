@@ -26,43 +26,12 @@
 #include <cgpipe/checkpoint.h>
 
 #include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FORMAT = 1 };
 
-void cli_page_missing(cli_page_run *run, const char *name, const char *format, ...) {
-    char text[1024];
-    va_list values;
-    va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
-    va_end(values);
-    json_array_append_new(run->missing, json_sprintf("%s: %s", name, cli_shown(text)));
-}
-
 /* --- the measured step --- */
-
-static bool same_list(const cgp_schedule *a, const cgp_schedule *b, int d) {
-    int n = 0, m = 0;
-    const cgp_action *x = cgp_schedule_actions(a, d, &n), *y = cgp_schedule_actions(b, d, &m);
-    bool same = n == m;
-    for (int i = 0; same && i < n; i++)
-        same = x[i].kind == y[i].kind && x[i].stage == y[i].stage &&
-               x[i].microbatch == y[i].microbatch;
-    return same;
-}
-
-bool cli_page_same_lists(const cli_page_run *run) {
-    if (!run->schedule || !run->session) return false;
-    const cgp_schedule *plan = cgp_plan_schedule(run->session->plan);
-    bool same = cgp_schedule_devices(plan) == cgp_schedule_devices(run->schedule) &&
-                cgp_schedule_stages(plan) == cgp_schedule_stages(run->schedule);
-    for (int d = 0; same && d < cgp_schedule_devices(plan); d++)
-        same = same_list(plan, run->schedule, d);
-    return same;
-}
 
 static cgp_status read_timeline(cli_page_run *run, const char *path) {
     const json_t *step = json_object_get(run->measured, "cgpipe");
@@ -256,21 +225,4 @@ cgp_status cli_page_of_training(const cli_run_directory *directory, const cli_se
     json_decref(data);
     json_decref(record);
     return status;
-}
-
-char *cli_page_json(json_t *const *runs, int n) {
-    json_t *list = NULL;
-    const json_t *root = runs[0];
-    if (n > 1) {
-        list = json_array();
-        for (int i = 0; i < n; i++)
-            json_array_append(list, runs[i]);
-        root = list;
-    }
-    char *dump = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(CLI_PAGE_DIGITS));
-    char *text = dump ? cli_text("%s\n", dump) : NULL;
-    free(dump);
-    json_decref(list);
-    if (!text) (void)!cgp_fail(CGP_ENOMEM, "report: out of memory");
-    return text;
 }

@@ -142,11 +142,12 @@ static json_t *peak_json(const cli_page_run *run, const clock *c, int d, const s
     for (int k = 1; k < n; k++)
         peak = samples[k].bytes > peak->bytes ? &samples[k] : peak;
     if (!peak) return json_null();
+    const int64_t bytes = fixed + peak->bytes;
     const cgp_action *a = &list[peak->action];
     char *layers = cli_page_layers(run->session, a->stage);
     snprintf(action, sizeof action, "%d%c%d", a->stage, "FBIWR"[a->kind], a -> microbatch);
     json_t *o =
-        json_pack("{s:I, s:o, s:s, s:i, s:s}", "bytes", (json_int_t)(fixed + peak->bytes), "time",
+        json_pack("{s:I, s:o, s:s, s:i, s:s}", "bytes", (json_int_t)bytes, "time",
                   cli_real_json(peak->time), "action", action, "stage", a->stage, "layers", layers);
     free(layers);
     return o;
@@ -155,14 +156,15 @@ static json_t *peak_json(const cli_page_run *run, const clock *c, int d, const s
 /* --- a device --- */
 
 static json_t *sections_json(const cgp_plan_device *device) {
+    const int64_t transfer = device->transfer_bytes + device->receive_bytes;
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
         (json_int_t)device->parameter_bytes, "gradients", (json_int_t)device->gradient_bytes,
         "optimizer", (json_int_t)device->optimizer_bytes, "states", (json_int_t)device->state_bytes,
         "partial gradients", (json_int_t)device->partial_gradient_bytes, "packed",
         (json_int_t)device->packed_bytes, "workspace", (json_int_t)device->workspace_bytes,
-        "transfer", (json_int_t)(device->transfer_bytes + device->receive_bytes), "step values",
-        (json_int_t)device->step_bytes, "slots", (json_int_t)device->slot_bytes);
+        "transfer", (json_int_t)transfer, "step values", (json_int_t)device->step_bytes, "slots",
+        (json_int_t)device->slot_bytes);
 }
 
 static json_t *device_json(const cli_page_run *run, const clock *c, int d) {

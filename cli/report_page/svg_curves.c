@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svg_curves.c -- draws a curve over the steps, with one line for each run. page.js reads the ranges
- * of the axes from the attributes of the drawing. */
+/* svg_curves.c -- draws a curve over the steps, with one line for each run. page.js reads the
+ * ranges of the axes from the attributes of the drawing. */
 #include "report_page/write.h"
 
 #include <math.h>

@@ -85,11 +85,11 @@ static void draw_peak(const frame *f, const json_t *peak) {
     const char *action = json_string_value(json_object_get(peak, "action"));
     if (!action) return;
     const double x = place_x(f, time);
+    const bool right = 2 * x > WIDTH;
     fprintf(f->out, "<circle class=\"peak\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>", x,
             place_y(f, bytes));
     fprintf(f->out, "<text class=\"%s peakt\" x=\"%.1f\" y=\"%.1f\">peak, %s</text>",
-            x > WIDTH / 2 ? "e" : "l", x + (x > WIDTH / 2 ? -7 : 7), place_y(f, bytes) + 11,
-            action);
+            right ? "e" : "l", x + (right ? -7 : 7), place_y(f, bytes) + 11, action);
 }
 
 void cli_page_draw_memory(FILE *out, const json_t *memory, const json_t *device) {

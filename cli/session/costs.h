@@ -62,7 +62,8 @@ void cli_costs_scale(cli_costs *costs, double factor);
 CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,
                                          const cgp_model *model, const char *model_spec);
 
-/* Like cli_costs_read(), for a file that has been parsed; options->costs is its path for messages. */
+/* Like cli_costs_read(), for a file that has been parsed; options->costs is its path for
+ * messages. */
 CGP_MUST_CHECK cgp_status cli_costs_parse(cli_costs *costs, const json_t *o,
                                           const cli_run_options *options, const cgp_model *model,
                                           const char *model_spec);

@@ -44,8 +44,8 @@ CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline,
  * The timeline has the lists of cgp_plan_schedule(). Pass that schedule and the timeline to
  * cgp_schedule_svg(), _trace(), _draw_timeline() or _compare(). The update is not included.
  *
- * In a plan with `replicas`, the timeline is that of replica 0. On ranks of other replicas, `out` is
- * set to zero.
+ * In a plan with `replicas`, the timeline is that of replica 0. On ranks of other replicas, `out`
+ * is set to zero.
  *
  * @param[out] out  Filled on success only. The caller frees it with
  *                  cgp_schedule_timeline_release().

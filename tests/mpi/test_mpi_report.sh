@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_report.sh SOURCE_DIR BUILD_DIR -- a training in MPI processes writes the report of its
-# run on rank 0: with the host and the rank of each device, with the latency of a slow link, and,
-# with replicas, with a step of the first replica.
+# run on rank 0. The report has the host and the rank of each device, and names a slow link. With
+# replicas, it has a step of the first replica.
 set -u
 source_dir=$1 build_dir=$2
 cgpipe=$build_dir/cgpipe
