@@ -6,7 +6,8 @@
  * several devices, nothing can be said, and the device counts as fast.
  *
  * Links: a latency is the time from the end of a SEND until the receiver has the message. The
- * latency of a link is the median over the messages for which the receiver waited. */
+ * latency of a link is the median over the messages for which the receiver waited. It is 0 if the
+ * receiver waited for less than a quarter of the messages, because it then costs little time. */
 #include "report_page/planner.h"
 
 #include "report_page/run.h"
@@ -186,10 +187,11 @@ static double *find_sent(const cli_page_run *run) {
     return sent;
 }
 
-/* Add the latencies of the messages from one device to another to `list`. Return their number. */
-static int add_latencies(const cli_page_run *run, const double *sent, int from, int to,
-                         double *list) {
-    int n = 0, count = 0, n_edges = 0;
+/* Write the latencies of the messages from one device to another to `list`. Return their number; 0
+ * if they are less than a quarter of the messages. */
+static int list_latencies(const cli_page_run *run, const double *sent, int from, int to,
+                          double *list) {
+    int n = 0, count = 0, messages = 0, n_edges = 0;
     const size_t chunks = (size_t)cgp_schedule_chunks(run->schedule);
     const cgp_action *actions = cgp_schedule_actions(run->schedule, to, &n);
     const cgp_edge *edges = cgp_schedule_edges(run->schedule, &n_edges);
@@ -199,11 +201,12 @@ static int add_latencies(const cli_page_run *run, const double *sent, int from, 
         const bool receives = a->kind == CGP_ACTION_RECV_F || a->kind == CGP_ACTION_RECV_B;
         if (!receives || cgp_schedule_device_of(run->schedule, edges[a->edge].from) != from)
             continue;
+        messages++;
         const double end = sent[(size_t)a->edge * chunks + (size_t)a->microbatch];
         if (t->released[to][i] > t->start[to][i] && t->ready[to][i] > end)
             list[count++] = t->ready[to][i] - end;
     }
-    return count;
+    return 4 * count < messages ? 0 : count;
 }
 
 static void find_links(cli_page_costs *c, const cli_page_run *run) {
@@ -218,7 +221,7 @@ static void find_links(cli_page_costs *c, const cli_page_run *run) {
         cgp_schedule_actions(run->schedule, to, &n);
         double *list = cli_calloc((size_t)n, sizeof *list);
         for (int from = 0; from < c->devices; from++) {
-            const int count = from == to ? 0 : add_latencies(run, sent, from, to, list);
+            const int count = from == to ? 0 : list_latencies(run, sent, from, to, list);
             if (count == 0) continue;
             qsort(list, (size_t)count, sizeof *list, by_size);
             c->latency[from * c->devices + to] = list[count / 2];
