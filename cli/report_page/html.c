@@ -100,7 +100,7 @@ static bool has_title(const char *name) {
 static void write_curves(FILE *out, json_t *const *runs, int n) {
     const char *key;
     json_t *points;
-    fputs("<section id=\"curves\"><h2>Curves</h2>\n<div class=\"charts\">\n", out);
+    fputs("<section class=\"curves\"><h2>Curves</h2>\n<div class=\"charts\">\n", out);
     for (size_t i = 0; i < TITLES; i++)
         cli_page_draw_curve(out, runs, n, titles[i].name, titles[i].title);
     for (int r = 0; r < n; r++) {
@@ -141,10 +141,10 @@ static void write_run(FILE *out, json_t *const *runs) {
 /* --- several runs --- */
 
 /* Tell whether a setting differs between the runs. */
-static bool differs(json_t *const *runs, int n, const char *key) {
-    const json_t *first = cli_page_at(runs[0], "options", key, NULL);
+static bool differs(json_t *const *runs, int n, const char *section, const char *key) {
+    const json_t *first = cli_page_at(runs[0], section, key, NULL);
     for (int r = 1; r < n; r++) {
-        const json_t *other = cli_page_at(runs[r], "options", key, NULL);
+        const json_t *other = cli_page_at(runs[r], section, key, NULL);
         if (first != other && (!first || !other || !json_equal(first, other))) return true;
     }
     return false;
@@ -163,13 +163,14 @@ static void write_heads(FILE *out, json_t *const *runs, int n, const char *what)
     fputs("</tr></thead><tbody>\n", out);
 }
 
-static void write_setting(FILE *out, json_t *const *runs, int n, const char *key) {
+static void write_setting(FILE *out, json_t *const *runs, int n, const char *section,
+                          const char *key) {
     fputs("<tr><td>", out);
     cli_page_escape(out, key);
     fputs("</td>", out);
     for (int r = 0; r < n; r++) {
         fputs("<td>", out);
-        cli_page_value(out, cli_page_at(runs[r], "options", key, NULL));
+        cli_page_value(out, cli_page_at(runs[r], section, key, NULL));
         fputs("</td>", out);
     }
     fputs("</tr>\n", out);
@@ -179,22 +180,16 @@ static void write_settings(FILE *out, json_t *const *runs, int n) {
     const char *key;
     json_t *value;
     int count = 0;
-    fputs("<section id=\"settings\"><h2>Settings that differ</h2>\n", out);
+    fputs("<section class=\"settings\"><h2>Settings that differ</h2>\n", out);
     write_heads(out, runs, n, "option");
-    fputs("<tr><td>model</td>", out);
-    for (int r = 0; r < n; r++) {
-        fputs("<td>", out);
-        cli_page_value(out, cli_page_at(runs[r], "facts", "model", NULL));
-        fputs("</td>", out);
-    }
-    fputs("</tr>\n", out);
+    if (differs(runs, n, "facts", "model")) write_setting(out, runs, n, "facts", "model");
     for (int r = 0; r < n; r++) {
         json_object_foreach(json_object_get(runs[r], "options"), key, value) {
             bool earlier = false;
             for (int k = 0; k < r; k++)
                 earlier = earlier || cli_page_at(runs[k], "options", key, NULL);
-            if (earlier || !differs(runs, n, key)) continue;
-            write_setting(out, runs, n, key);
+            if (earlier || !differs(runs, n, "options", key)) continue;
+            write_setting(out, runs, n, "options", key);
             count++;
         }
     }
@@ -213,7 +208,7 @@ static void write_results(FILE *out, json_t *const *runs, int n) {
                 {"planned step", "timeline", "planned_seconds", CLI_PAGE_SECONDS},
                 {"bubble", "timeline", "bubble", CLI_PAGE_PERCENT},
                 {"largest stage / mean", "balance", "largest_over_mean", CLI_PAGE_PLAIN}};
-    fputs("<section id=\"results\"><h2>Results</h2>\n", out);
+    fputs("<section class=\"results\"><h2>Results</h2>\n", out);
     write_heads(out, runs, n, "");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         fprintf(out, "<tr><td>%s</td>", rows[i].name);

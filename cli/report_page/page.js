@@ -58,8 +58,8 @@
   /* --- timelines --- */
   document.querySelectorAll('svg.step').forEach(function (svg, index) {
     var box = numbers(svg, 'box'), end = Number(svg.dataset.end), zoom = 1;
-    var section = svg.closest('section'), out = section.querySelector('.legend output');
-    var run = runs[Number(section.dataset.run || index)];
+    var out = svg.closest('section').querySelector('.legend output');
+    var run = runs.filter(function (r) { return r.timeline; })[index];
     var unit = run.timeline.measured_seconds === undefined ? ' FLOPs' : ' ms';
     var factor = unit === ' ms' ? 1000 : 1;
     function show(group, event) {

@@ -76,7 +76,7 @@ void cli_page_write_timeline(FILE *out, const json_t *run) {
     const json_t *timeline = json_object_get(run, "timeline");
     if (!timeline) return;
     const json_t *measured = json_object_get(timeline, "measured_seconds");
-    fputs("<section id=\"timeline\"><h2>One step, planned and measured</h2>\n<p>Schedule ", out);
+    fputs("<section class=\"timeline\"><h2>One step, planned and measured</h2>\n<p>Schedule ", out);
     cli_page_escape(out, text_at(timeline, "schedule"));
     fputs(", ", out);
     cli_page_number(out, json_object_get(timeline, "stages"), CLI_PAGE_COUNT);
@@ -152,7 +152,7 @@ void cli_page_write_memory(FILE *out, const json_t *run) {
     const json_t *devices = json_object_get(memory, "devices");
     const size_t n = json_array_size(devices);
     if (n == 0) return;
-    fprintf(out, "<section id=\"memory\"><h2>Memory of each device</h2>\n<p>Device ");
+    fprintf(out, "<section class=\"memory\"><h2>Memory of each device</h2>\n<p>Device ");
     cli_page_number(out, json_object_get(memory, "fullest_device"), CLI_PAGE_COUNT);
     fputs(" is the fullest. Slots hold the values of micro-batches in flight; the plan reserves "
           "them once for all lifetimes. The red line is the memory limit, if there is one.</p>\n"
@@ -185,7 +185,7 @@ void cli_page_write_balance(FILE *out, const json_t *run) {
     const bool timed = strcmp(text_at(balance, "unit"), "seconds") == 0;
     const cli_page_unit unit = timed ? CLI_PAGE_SECONDS : CLI_PAGE_PLAIN;
     fprintf(out,
-            "<section id=\"balance\"><h2>Balance of the stages</h2>\n<p>%s of a micro-batch. "
+            "<section class=\"balance\"><h2>Balance of the stages</h2>\n<p>%s of a micro-batch. "
             "The largest stage has ",
             timed ? "Measured times" : "FLOPs");
     cli_page_number(out, json_object_get(balance, "largest_over_mean"), CLI_PAGE_PLAIN);
@@ -271,7 +271,7 @@ static void write_plans(FILE *out, const json_t *plans) {
 
 void cli_page_write_planner(FILE *out, const json_t *run) {
     if (!json_object_get(run, "changes")) return;
-    fputs("<section id=\"planner\"><h2>What the planner would do</h2>\n<p>Simulated with the "
+    fputs("<section class=\"planner\"><h2>What the planner would do</h2>\n<p>Simulated with the "
           "measured times of layers; this plan takes ",
           out);
     cli_page_number(out, cli_page_at(run, "simulated", "seconds", NULL), CLI_PAGE_SECONDS);
@@ -295,7 +295,7 @@ static void write_fact(FILE *out, const char *key, const json_t *value) {
 void cli_page_write_facts(FILE *out, const json_t *run) {
     const char *key;
     json_t *value;
-    fputs("<section id=\"facts\"><h2>Facts</h2>\n<dl>\n", out);
+    fputs("<section class=\"facts\"><h2>Facts</h2>\n<dl>\n", out);
     json_object_foreach(json_object_get(run, "facts"), key, value) {
         write_fact(out, key, value);
     }
@@ -309,7 +309,7 @@ void cli_page_write_facts(FILE *out, const json_t *run) {
 void cli_page_write_missing(FILE *out, const json_t *run) {
     const json_t *missing = json_object_get(run, "missing");
     if (json_array_size(missing) == 0) return;
-    fputs("<section id=\"missing\"><h2>What is missing</h2>\n<ul>\n", out);
+    fputs("<section class=\"missing\"><h2>What is missing</h2>\n<ul>\n", out);
     for (size_t i = 0; i < json_array_size(missing); i++) {
         fputs("<li>", out);
         cli_page_escape(out, json_string_value(json_array_get(missing, i)));

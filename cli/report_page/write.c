@@ -92,7 +92,9 @@ void cli_page_value(FILE *out, const json_t *value) {
             fputc(' ', out);
             cli_page_value(out, item);
         }
-    } else if (value) {
+    } else if (!value || json_is_null(value)) {
+        fputc('-', out);
+    } else {
         char *raw = raw_text(value);
         cli_page_escape(out, raw);
         free(raw);

@@ -24,7 +24,8 @@ void cli_page_escape(FILE *out, const char *text);
 void cli_page_number(FILE *out, const json_t *value, cli_page_unit unit);
 const char *cli_page_number_text(char text[48], const json_t *value, cli_page_unit unit);
 
-/* Write a value of any type as text: numbers as they are, lists separated by commas. */
+/* Write a value of any type as text: numbers as they are, lists separated by commas, "-" for null
+ * and for NULL. */
 void cli_page_value(FILE *out, const json_t *value);
 
 /* Return a member of a member .. of an object; NULL: missing. The keys end with NULL. */

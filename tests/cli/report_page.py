@@ -50,9 +50,9 @@ def check_page(path, json_path, sections):
     for pattern in (r"https?:", r"\bsrc=", r"\bhref=", r"@import", r"<link", r"url\((?!#)"):
         if re.search(pattern, outside) or re.search(pattern, script):
             problems.append(f"a reference to another file: {pattern}")
-    ids = {element.get("id") for element in root.iter()}
-    problems += [f"no section {name}" for name in sections if name not in ids]
-    print("\n".join(problems), end="")
+    there = {element.get("class") for element in root.iter("section")}
+    problems += [f"no section {name}" for name in sections if name not in there]
+    print("".join(f"# {problem}\n" for problem in problems), end="")
     return 1 if problems else 0
 
 

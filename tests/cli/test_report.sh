@@ -27,7 +27,7 @@ sha256=$(sed -n 's/^weights_sha256 //p' "$out")
 check "train: the report is there" has "</html>" a/report.html
 check "train: no left-overs" test "$(ls -A a | grep -c '^\.')" = 0
 check "train: the measured step is the last" test "$(jq .step a/measured.json)" = 9
-page "gpt2" a curves timeline memory balance planner facts data
+page "gpt2" a verdict curves timeline memory balance planner facts
 cp page.json a.json
 check "gpt2: curves" test "$(jq -c '[.curves | keys[] | select(. != "bubble")]' page.json)" = \
     '["gradient_norm","loss","lr","seconds","tokens_per_second","validation_loss"]'
@@ -118,7 +118,7 @@ page "one step" one timeline balance planner
 
 run report a r --out page.html --json page.json
 check "two runs: the page" python3 "$source_dir/tests/cli/report_page.py" page page.html page.json settings results curves
-check "two runs: settings come first" awk '/id="settings"/ {s = NR} /id="curves"/ {exit !(s && s < NR)}' page.html
+check "two runs: settings come first" awk '/class="settings"/ {s = NR} /class="curves"/ {exit !(s && s < NR)}' page.html
 check "two runs: a setting that differs" has "<td>schedule</td><td>1f1b</td><td>zb-h1</td>" page.html
 check "two runs: no setting that is equal" test "$(grep -c '<td>optimizer</td>' page.html)" = 0
 check "two runs: two lines in a drawing" has 'class="line s1"' page.html
