@@ -47,22 +47,43 @@ static bool measures(const cli_session *session, int64_t k) {
     return stores(session, k + 1) || (k == 1 && steps_of(session) == 1);
 }
 
-/* Tell whether the session measures the layers in all steps but the first two. */
+/* Tell whether the session measures the layers in all steps but the first two of this start. */
 static bool always(const cli_session *session) {
     return session->options->costs_out || session->options->ops;
 }
 
+/* Agree on the result of a measurement. If it failed on any rank, *measured is false on all ranks,
+ * and the training continues. Fails only if a device or a rank failed, which ends any step too.
+ * Collective. */
+static cgp_status settle(cgp_status status, bool *measured) {
+    status = cli_ranks_agree_alike(status);
+    *measured = status == CGP_OK;
+    return status == CGP_EDEVICE || status == CGP_EPEER ? status : CGP_OK;
+}
+
 cgp_status cli_recorder_before(cli_recorder *m, const cli_session *session) {
     m->measuring = !always(session) && measures(session, session->measures.steps + 1);
-    return m->measuring ? cgp_pipeline_measure_layers(session->pipeline, true) : CGP_OK;
+    if (!m->measuring) return CGP_OK;
+    return settle(cgp_pipeline_measure_layers(session->pipeline, true), &m->measuring);
 }
 
 /* --- taking a step --- */
 
+static cgp_status enough_memory(const void *memory) {
+    return memory ? CGP_OK : cgp_fail(CGP_ENOMEM, CLI_MEASURED ": out of memory");
+}
+
+/* Take the times of layers. There are none if no full micro-batch ran on the last replica, whose
+ * times are gathered. */
 static cgp_status take_costs(cli_recorder *m, const cli_session *session) {
-    if (!m->costs)
-        m->costs = cli_calloc((size_t)cgp_model_layers(session->model), sizeof *m->costs);
-    return cgp_pipeline_layer_costs(session->pipeline, m->costs);
+    bool measured = false;
+    if (!m->costs) m->costs = calloc((size_t)cgp_model_layers(session->model), sizeof *m->costs);
+    CGP_TRY(settle(enough_memory(m->costs), &measured));
+    if (measured) CGP_TRY(settle(cgp_pipeline_layer_costs(session->pipeline, m->costs), &measured));
+    if (measured) return CGP_OK;
+    free(m->costs);
+    m->costs = NULL;
+    return CGP_OK;
 }
 
 static int64_t actions_of(const cgp_schedule *schedule) {
@@ -83,7 +104,6 @@ static cgp_status store_timeline(cli_recorder *m, const cgp_schedule *schedule,
     char *trace = NULL;
     CGP_TRY(cgp_schedule_trace(schedule, timeline, 1e6, &trace));
     const char *at = strstr(trace, key);
-    free(m->timeline);
     m->timeline = at ? cli_text("%s", at + strlen(key)) : NULL;
     char *end = m->timeline ? strrchr(m->timeline, '}') : NULL;
     if (end) *end = '\0'; /* the brace that ends the trace */
@@ -97,11 +117,14 @@ static cgp_status take_timeline(cli_recorder *m, const cli_session *session) {
     const cgp_schedule *schedule = cgp_plan_schedule(session->plan);
     cgp_schedule_timeline timeline = {0};
     const bool equal = cgp_plan_chunks(session->plan) % session->options->replicas == 0;
+    bool measured = false;
+    free(m->timeline);
+    m->timeline = NULL;
     if (!equal || actions_of(schedule) > MOST_ACTIONS) return CGP_OK;
-    CGP_TRY(cgp_pipeline_last_timeline(session->pipeline, &timeline));
-    const cgp_status status = m->directory ? store_timeline(m, schedule, &timeline) : CGP_OK;
+    cgp_status status = cgp_pipeline_last_timeline(session->pipeline, &timeline);
+    if (status == CGP_OK && m->directory) status = store_timeline(m, schedule, &timeline);
     cgp_schedule_timeline_release(&timeline);
-    return status;
+    return settle(status, &measured);
 }
 
 static json_t *costs_json(const cli_recorder *m, const cli_session *session) {
@@ -170,25 +193,30 @@ static char *file_text(const cli_recorder *m) {
     return text;
 }
 
-/* Replace the file. After a failure, warn once, and write no more. */
-static void write_file(cli_recorder *m) {
-    if (m->warned) return;
+static cgp_status replace_file(const cli_recorder *m) {
+    CGP_TRY(cli_run_directory_keep_lock(m->directory));
     char *text = file_text(m), *path = cli_text("%s/" CLI_MEASURED, m->directory->path);
     const cgp_status status =
         text ? cgp_file_replace_at(m->directory->fd, CLI_MEASURED, path, text, strlen(text))
              : cgp_fail(CGP_ENOMEM, "%s: out of memory", path);
-    m->warned = status != CGP_OK;
-    if (m->warned) cli_warn();
     free(path);
     free(text);
+    return status;
+}
+
+/* Replace the file. Only the first failure is a warning: the next due step tries again. */
+static void write_file(cli_recorder *m) {
+    if (!m->directory->locked || replace_file(m) == CGP_OK) return;
+    if (!m->warned) cli_warn();
+    m->warned = true;
 }
 
 cgp_status cli_recorder_after(cli_recorder *m, const cli_session *session) {
     const int64_t k = session->measures.steps;
     const bool measured = m->measuring, due = stores(session, k);
     m->measuring = false;
-    /* with --costs-out or --ops, measuring began after step 2 */
-    if (measured || (due && always(session) && (k > 2 || session->options->steps <= 2)))
+    /* with --costs-out or --ops, measuring began after step 2 of this start, if it has more */
+    if (measured || (due && always(session) && (k != 2 || steps_of(session) <= 2)))
         CGP_TRY(take_costs(m, session));
     if (due) CGP_TRY(take_timeline(m, session));
     if (measured) CGP_TRY(cgp_pipeline_measure_layers(session->pipeline, false));
@@ -202,6 +230,8 @@ void cli_recorder_end(cli_recorder *m, const cli_session *session, const char *s
                       const char *text, const json_t *report) {
     char date[CLI_DATE];
     if (!m->directory || !m->directory->locked || m->directory->fd < 0) return;
+    /* The measured step of an earlier start stays. */
+    if (!m->head && cli_run_directory_has(m->directory, CLI_MEASURED)) return;
     if (!m->head)
         m->head = json_pack("{s:i, s:s, s:i}", "cgpipe_measured", FORMAT, "version", CGP_VERSION,
                             "start", m->start);

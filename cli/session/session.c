@@ -227,7 +227,8 @@ cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *in
     if (status == CGP_ESTATE) return explain_refusal(session);
     CGP_TRY(status);
     measure(session, start, stepped, value);
-    if (measures_kernels(session) && session->measures.steps == 2 && session->options->steps > 2)
+    if (measures_kernels(session) && session->measures.steps == 2 &&
+        session->options->steps - session->steps_before > 2)
         CGP_TRY(cgp_pipeline_measure_layers(session->pipeline, true));
     if (session->options->trace.count > 0) {
         cgp_schedule_timeline_release(&session->timeline);

@@ -47,6 +47,13 @@ check "unequal replicas: ends well" [ $? = 0 ]
 "$cgpipe" report "$work/unequal" --json "$work/page.json" >"$work/out" 2>"$work/err"
 check "unequal replicas: no timeline, told" jq -e '.missing[0] | test("timeline: .*unequal")' "$work/page.json"
 
+# The last replica has a micro-batch of 3 samples only, so no full micro-batch is timed there.
+# shellcheck disable=SC2086
+run_ranks 2 "$cgpipe" train $words --replicas 2 --batch 7 --chunks 2 --gradient-groups 2 --run "$work/short" >"$work/out" 2>"$work/err"
+check "a short last replica: ends well" [ $? = 0 ]
+check "a short last replica: nothing on standard error" [ ! -s "$work/err" ]
+check "a short last replica: a timeline, no costs" jq -e '.step == 5 and has("cgpipe") and (has("costs") | not)' "$work/short/measured.json"
+
 run_ranks 2 "$cgpipe" report "$work/slow" --text >"$work/out" 2>"$work/err"
 check "report: in one process only" grep -q 'report: runs in one process, got 2 (without mpirun or srun)' "$work/err"
 
