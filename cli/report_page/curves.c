@@ -2,13 +2,16 @@
 /* curves.c -- the curves of a report, from metrics.jsonl. The file is read once, line by line.
  *
  * A curve is thinned while it is read. Its steps are in at most BINS bins of equal width. A bin
- * keeps its first, last, least and greatest value. When a step lies beyond the last bin, pairs of
- * bins are merged, and the width doubles. So a curve has at most 4 BINS = 2,000 points, and no
- * extreme value is lost. */
+ * keeps its first, last, least and greatest value, and the first that is not a number. When a step
+ * lies beyond the last bin, pairs of bins are merged, and the width doubles. So a curve has at most
+ * KEPT BINS = 2,000 points, and no extreme value is lost.
+ *
+ * A value that is not a number is null in the file and in the report, and a gap in the drawing. */
 #include "report_page/run.h"
 
 #include "json_file.h"
 #include "json_value.h"
+#include "machine.h"
 #include "session/run_directory.h"
 #include "text.h"
 
@@ -18,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BINS = 500, CURVES = 24, LONGEST_LINE = 1 << 16, WARM_UP = 2 };
+enum { BINS = 400, KEPT = 5, CURVES = 24, LONGEST_LINE = 1 << 16, WARM_UP = 2 };
 
 typedef struct point {
     int64_t step;
@@ -27,7 +30,8 @@ typedef struct point {
 
 typedef struct bin {
     bool used;
-    point first, last, least, greatest;
+    point first, last;
+    point least, greatest, gap; /* step 0: none */
 } bin;
 
 typedef struct curve {
@@ -42,6 +46,7 @@ typedef struct curves {
     int64_t start;           /* step after which the last start began */
     int64_t first, last;     /* steps of the first and the last line; 0: none */
     int64_t lines, unusable; /* numbers of lines */
+    int64_t lost;            /* first of the last steps without a loss; 0: the last has one */
     double *seconds;         /* times of the steps of the last start */
     size_t n_seconds, capacity;
 } curves;
@@ -55,8 +60,11 @@ static void merge(bin *into, const bin *from) {
         return;
     }
     into->last = from->last;
-    if (from->least.value < into->least.value) into->least = from->least;
-    if (from->greatest.value > into->greatest.value) into->greatest = from->greatest;
+    if (into->gap.step == 0) into->gap = from->gap;
+    if (from->least.step == 0) return;
+    if (into->least.step == 0 || from->least.value < into->least.value) into->least = from->least;
+    if (into->greatest.step == 0 || from->greatest.value > into->greatest.value)
+        into->greatest = from->greatest;
 }
 
 static void widen(curve *c) {
@@ -70,18 +78,21 @@ static void widen(curve *c) {
 }
 
 static void add(curve *c, int64_t step, double value) {
-    const point p = {step, value};
-    const bin one = {true, p, p, p, p};
+    const point p = {step, value}, none = {0, 0};
+    const bool gap = isnan(value);
+    const bin one = {true, p, p, gap ? none : p, gap ? none : p, gap ? p : none};
     if (c->width == 0) c->origin = step, c->width = 1;
     while ((step - c->origin) / c->width >= BINS)
         widen(c);
     merge(&c->bins[(step - c->origin) / c->width], &one);
 }
 
-static curve *find(curves *all, const char *name) {
+/* Return a curve, which is made if it is missing. A curve begins with a number. */
+static curve *find(curves *all, const char *name, bool number) {
     for (int i = 0; i < all->n; i++) {
         if (strcmp(all->list[i]->name, name) == 0) return all->list[i];
     }
+    if (!number) return NULL;
     if (all->n == CURVES || strlen(name) >= sizeof all->list[0]->name) return NULL;
     curve *c = cli_calloc(1, sizeof *c);
     snprintf(c->name, sizeof c->name, "%s", name);
@@ -110,11 +121,16 @@ static bool take_line(curves *all, const char *line, size_t length) {
     const bool good = json_is_object(o) && step > all->last && step < INT64_MAX / 4;
     if (good) {
         json_object_foreach(o, key, value) {
-            if (!json_is_number(value) || strcmp(key, "step") == 0) continue;
+            const bool number = json_is_number(value);
+            if ((!number && !json_is_null(value)) || strcmp(key, "step") == 0) continue;
             const char *name = strcmp(key, "rate") == 0 ? "lr" : key; /* cgpipe 0.1.0 */
-            curve *c = find(all, name);
-            if (c) add(c, step, json_number_value(value));
+            curve *c = find(all, name, number);
+            if (c) add(c, step, number ? json_number_value(value) : NAN);
         }
+        if (json_is_number(json_object_get(o, "loss")))
+            all->lost = 0;
+        else if (json_is_null(json_object_get(o, "loss")) && all->lost == 0)
+            all->lost = step;
         const double seconds = json_number_value(json_object_get(o, "seconds"));
         if (step > all->start && seconds > 0) add_seconds(all, seconds);
         if (all->first == 0) all->first = step;
@@ -142,39 +158,30 @@ static void read_lines(curves *all, FILE *file) {
 
 /* --- JSON --- */
 
-static void append_point(json_t *points, const point *p, int64_t *before) {
-    if (p->step <= *before) return;
-    *before = p->step;
-    json_array_append_new(points,
-                          json_pack("[I, o]", (json_int_t)p->step, cli_real_json(p->value)));
+static int by_step(const void *a, const void *b) {
+    const point *x = a, *y = b;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+/* Append the points of a bin, by step. */
+static void append_bin(json_t *points, const bin *b) {
+    point kept[KEPT] = {b->first, b->last, b->least, b->greatest, b->gap};
+    int64_t before = 0;
+    qsort(kept, KEPT, sizeof *kept, by_step);
+    for (int i = 0; i < KEPT; i++) {
+        if (kept[i].step <= before) continue;
+        before = kept[i].step;
+        json_array_append_new(
+            points, json_pack("[I, o]", (json_int_t)before, cli_real_json(kept[i].value)));
+    }
 }
 
 static json_t *points_json(const curve *c) {
     json_t *points = json_array();
-    int64_t before = -1;
     for (int i = 0; i < BINS; i++) {
-        const bin *b = &c->bins[i];
-        if (!b->used) continue;
-        const bool falls = b->greatest.step < b->least.step;
-        append_point(points, &b->first, &before);
-        append_point(points, falls ? &b->greatest : &b->least, &before);
-        append_point(points, falls ? &b->least : &b->greatest, &before);
-        append_point(points, &b->last, &before);
+        if (c->bins[i].used) append_bin(points, &c->bins[i]);
     }
     return points;
-}
-
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Return the median time of a step, without the first two of the last start. */
-static double median_of(curves *all) {
-    const size_t skip = all->n_seconds > WARM_UP ? WARM_UP : 0, n = all->n_seconds - skip;
-    if (all->n_seconds == 0) return NAN;
-    qsort(all->seconds + skip, n, sizeof *all->seconds, ascending);
-    return all->seconds[skip + n / 2];
 }
 
 static void put(cli_page_run *run, curves *all) {
@@ -182,12 +189,13 @@ static void put(cli_page_run *run, curves *all) {
     for (int i = 0; i < all->n; i++)
         json_object_set_new(o, all->list[i]->name, points_json(all->list[i]));
     json_object_set_new(run->data, "curves", o);
-    run->median_seconds = median_of(all);
-    json_object_set_new(run->data, "steps",
-                        json_pack("{s:I, s:I, s:I, s:I, s:o}", "first", (json_int_t)all->first,
-                                  "last", (json_int_t)all->last, "lines", (json_int_t)all->lines,
-                                  "unusable_lines", (json_int_t)all->unusable, "median_seconds",
-                                  cli_real_json(run->median_seconds)));
+    run->median_seconds = cli_median(all->seconds, (int64_t)all->n_seconds, 1, WARM_UP);
+    json_object_set_new(
+        run->data, "steps",
+        json_pack("{s:I, s:I, s:I, s:I, s:o, s:o*}", "first", (json_int_t)all->first, "last",
+                  (json_int_t)all->last, "lines", (json_int_t)all->lines, "unusable_lines",
+                  (json_int_t)all->unusable, "median_seconds", cli_real_json(run->median_seconds),
+                  "loss_not_a_number_since", all->lost > 0 ? json_integer(all->lost) : NULL));
     if (all->unusable > 0)
         cli_page_missing(run, "curves", "%lld of %lld lines of " CLI_METRICS " cannot be used",
                          (long long)all->unusable, (long long)all->lines);

@@ -6,7 +6,19 @@
 #include <math.h>
 #include <string.h>
 
-enum { WIDTH = 640, HEIGHT = 200, LEFT = 62, RIGHT = 12, TOP = 10, BOTTOM = 24, MOST_RUNS = 6 };
+enum {
+    WIDTH = 640,
+    HEIGHT = 200,
+    LEFT = 62,
+    RIGHT = 12,
+    TOP = 10,
+    BOTTOM = 24,
+    MOST_RUNS = 6,
+    MARKS = 20
+};
+
+/* A range below this part of the values counts as one value, so that marks can be told apart. */
+#define CONSTANT 1e-9
 
 typedef struct range {
     double least, greatest;
@@ -35,8 +47,9 @@ static size_t find_ranges(json_t *const *runs, int n, const char *name, range *x
         }
         count += json_array_size(points);
     }
-    if (!(y->greatest > y->least)) {
-        const double margin = y->least != 0 ? 0.1 * fabs(y->least) : 1;
+    const double size = fmax(fabs(y->least), fabs(y->greatest));
+    if (!(y->greatest - y->least > CONSTANT * size)) {
+        const double margin = size > 0 ? 0.1 * size : 1;
         *y = (range){y->least - margin, y->least + margin};
     }
     if (!(x->greatest > x->least)) *x = (range){x->least - 1, x->least + 1};
@@ -62,14 +75,18 @@ static double place_y(const range *y, double value) {
 
 static void draw_axes(FILE *out, const range *x, const range *y) {
     const double dx = distance_of(x, 7), dy = distance_of(y, 6);
-    for (double v = ceil(y->least / dy) * dy; v <= y->greatest + 1e-9 * dy; v += dy)
+    for (int i = 0; i < MARKS; i++) {
+        const double v = (ceil(y->least / dy) + i) * dy;
+        if (!(v <= y->greatest + 1e-9 * dy)) break;
         fprintf(out,
                 "<path class=\"g\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "
                 "class=\"e\">%.6g</text>",
                 LEFT, place_y(y, v), WIDTH - RIGHT, LEFT - 6, place_y(y, v) + 4,
                 fabs(v) < 1e-9 * dy ? 0 : v);
-    for (double v = ceil(x->least / dx) * dx; v <= x->greatest + 1e-9 * dx; v += dx) {
-        if (v == floor(v))
+    }
+    for (int i = 0; i < MARKS; i++) {
+        const double v = (ceil(x->least / dx) + i) * dx;
+        if (v <= x->greatest + 1e-9 * dx && v == floor(v))
             fprintf(out, "<text x=\"%.1f\" y=\"%d\" class=\"m\">%.0f</text>", place_x(x, v),
                     HEIGHT - 8, v);
     }

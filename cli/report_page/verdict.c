@@ -2,6 +2,7 @@
 /* verdict.c -- the verdict of a report: three sentences (what limits a step, where its time went,
  * how far the run is), and the change that is worth most. */
 #include "report_page/run.h"
+#include "report_page/write.h"
 
 #include "json_value.h"
 #include "text.h"
@@ -12,8 +13,7 @@
 #include <string.h>
 
 static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
+    return cli_page_real(json_object_get(object, key));
 }
 
 static const char *text_of(const json_t *object, const char *key) {
@@ -167,8 +167,7 @@ static double value_of(const json_t *data, const char *curve, bool last) {
     const json_t *points = json_object_get(json_object_get(data, "curves"), curve);
     const size_t n = json_array_size(points);
     const json_t *point = json_array_get(points, last && n > 0 ? n - 1 : 0);
-    const json_t *value = json_array_get(point, 1);
-    return json_is_number(value) ? json_number_value(value) : NAN;
+    return cli_page_real(json_array_get(point, 1));
 }
 
 static char *state_text(const json_t *data) {
@@ -199,8 +198,13 @@ static char *progress_text(const json_t *data) {
     const double first = value_of(data, "loss", false), last = value_of(data, "loss", true);
     const double validation = value_of(data, "validation_loss", true);
     char *state = state_text(data), *loss = NULL, *text;
-    if (!isnan(first) && !isnan(last)) loss = cli_text("; loss %.4g, at first %.4g", last, first);
-    if (loss && !isnan(validation))
+    const json_t *since = cli_page_at(data, "steps", "loss_not_a_number_since", NULL);
+    if (since)
+        loss = cli_text("; the loss is not a number since step %" JSON_INTEGER_FORMAT,
+                        json_integer_value(since));
+    else if (!isnan(first) && !isnan(last))
+        loss = cli_text("; loss %.4g, at first %.4g", last, first);
+    if (loss && !since && !isnan(validation))
         text = cli_text("%s%s, in validation %.4g.", state, loss, validation);
     else
         text = cli_text("%s%s.", state, loss ? loss : "");
