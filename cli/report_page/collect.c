@@ -75,13 +75,13 @@ static void take_measured(cli_page_run *run) {
     char *path = cli_text("%s/" CLI_MEASURED, run->directory->path);
     const json_t *costs = json_object_get(run->measured, "costs");
     const json_t *update = json_object_get(run->measured, "update_seconds");
-    const int start = (int)json_integer_value(json_object_get(run->measured, "start"));
     if (!run->measured)
         cli_page_missing(run, "timeline",
                          "there is no " CLI_MEASURED
                          ", which a training writes in its second step");
-    else if (start != cli_record_starts(run->record))
-        cli_page_missing(run, "timeline", "the last start has not measured a step");
+    else if (!cli_page_is_current(run->record, run->measured))
+        cli_page_missing(run, "timeline",
+                         "the last start changed options, and has not measured a step");
     else {
         run->update_seconds = json_is_number(update) ? json_number_value(update) : 0;
         if (!json_object_get(run->measured, "cgpipe"))
@@ -165,8 +165,7 @@ static cgp_status take_options(cli_run_options *own, const cli_run_options *opti
     own->operand = cli_record_path(record);
     own->operand_source = directory->record;
     if (own->balance.by && strcmp(own->balance.by, "time") == 0) own->balance.by = NULL;
-    if (json_integer_value(json_object_get(measured, "start")) == cli_record_starts(record))
-        take_balance(own, measured);
+    if (cli_page_is_current(record, measured)) take_balance(own, measured);
     return cli_run_options_resolve(own);
 }
 
@@ -206,14 +205,18 @@ cgp_status cli_page_data(json_t **data, const char *path, const cli_run_options 
     return status;
 }
 
-cgp_status cli_page_of_training(const cli_run_directory *directory, const cli_session *session) {
+cgp_status cli_page_of_training(cli_run_directory *directory, const cli_session *session,
+                                const char *state, const char *text) {
     json_t *record = NULL, *data = NULL;
+    CGP_TRY(cli_run_directory_keep_lock(directory));
     CGP_TRY(cli_record_read(directory, &record));
     json_t *missing = json_array(), *measured = read_measured(directory, missing);
     data = make((cli_page_run){.directory = directory,
                                .record = record,
                                .measured = measured,
                                .session = session,
+                               .state = state,
+                               .state_text = text,
                                .missing = missing});
     char *page = cli_page_html(&data, 1), *path = cli_text("%s/" CLI_REPORT, directory->path);
     const cgp_status status =

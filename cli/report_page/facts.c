@@ -73,12 +73,15 @@ static state find_state(const cli_page_run *run, int64_t last) {
     const char *name = json_string_value(json_object_get(end, "state"));
     const bool current = json_integer_value(json_object_get(run->measured, "start")) ==
                          cli_record_starts(run->record);
+    if (run->state) return (state){run->state, run->state_text};
     if (cli_record_starts(run->record) == 0) return (state){"converted", NULL};
     if (name && current) return (state){name, json_string_value(json_object_get(end, "text"))};
     const cli_lock lock = cli_lock_look(run->directory->fd);
     if (lock == CLI_LOCK_HELD) return (state){"running", NULL};
     if (last > 0 && last == planned_steps(run)) return (state){"complete", NULL};
-    return (state){"ended", "it was killed, or an older cgpipe ran it"};
+    return (state){"ended",
+                   "it was killed, or stopped or failed before a measured step, or an older "
+                   "cgpipe ran it"};
 }
 
 static void put_state(cli_page_run *run) {

@@ -58,7 +58,10 @@ static void write_data(FILE *out, const char *json) {
     for (const char *c = json; *c; c++) {
         if (*c == '<' || *c == '>' || *c == '&')
             fprintf(out, "\\u%04x", (unsigned)*c);
-        else
+        else if (cli_page_is_forbidden(c)) {
+            fputs((unsigned char)c[2] == 0xBE ? "\\ufffe" : "\\uffff", out);
+            c += 2;
+        } else
             fputc(*c, out);
     }
     fputs("</script>\n", out);

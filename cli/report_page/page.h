@@ -33,9 +33,11 @@ char *cli_page_html(json_t *const *runs, int n);
  * message: out of memory. */
 char *cli_page_text(json_t *const *runs, int n);
 
-/* Write RUN/report.html for a training that ends in this process. `session` has the model and the
- * plan. Rank 0 only. */
-CGP_MUST_CHECK cgp_status cli_page_of_training(const cli_run_directory *directory,
-                                               const cli_session *session);
+/* Write RUN/report.html for a training that ends in this process, which must still have the lock of
+ * the directory. `session` has the model and the plan. `state` and `text` are those of
+ * cli_recorder_end(). Rank 0 only. */
+CGP_MUST_CHECK cgp_status cli_page_of_training(cli_run_directory *directory,
+                                               const cli_session *session, const char *state,
+                                               const char *text);
 
 #endif

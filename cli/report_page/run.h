@@ -23,12 +23,18 @@ typedef struct cli_page_run {
     cgp_layer_cost *costs; /* [layers] measured costs of a micro-batch; NULL: not known */
     double median_seconds; /* median time of the steps of the last start; NaN: none */
     double update_seconds; /* measured time of an update; 0: unknown */
+    /* How a training of this process ended, as in measured.json; NULL: it is found. Borrowed. */
+    const char *state, *state_text;
     json_t *data, *missing;
 } cli_page_run;
 
 /* Add "NAME: REASON" to `missing`. */
 void cli_page_missing(cli_page_run *run, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Tell whether the last start has measured.json's options: it is the start that wrote the file, or
+ * no later start changed an option but --steps. */
+bool cli_page_is_current(const json_t *record, const json_t *measured);
 
 /* Tell whether the measured step has the lists of the session's plan. */
 bool cli_page_same_lists(const cli_page_run *run);

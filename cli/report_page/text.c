@@ -176,9 +176,9 @@ static void write_facts(FILE *out, const json_t *run) {
     fputc('\n', out);
     write_wrapped(out, "command      ", text_at(facts, "command"));
     if (json_object_get(facts, "weights_sha256"))
-        fprintf(out, "weights_sha256 %s\n", text_at(facts, "weights_sha256"));
+        fprintf(out, "weights_sha256 %s\n", cli_shown(text_at(facts, "weights_sha256")));
     if (json_object_get(facts, "plan_sha256"))
-        fprintf(out, "plan_sha256  %s\n", text_at(facts, "plan_sha256"));
+        fprintf(out, "plan_sha256  %s\n", cli_shown(text_at(facts, "plan_sha256")));
     write_wrapped(out, "versions     ", text_at(json_object_get(facts, "versions"), "cgpipe"));
 }
 

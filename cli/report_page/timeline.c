@@ -213,7 +213,11 @@ static void put_measured(cli_page_run *run) {
     const cgp_schedule_timeline *t = &run->timeline, *planned = &run->comparison.planned;
     const json_t *places = json_object_get(run->measured, "places");
     const double until = fmax(t->makespan, planned->makespan);
-    json_t *devices = json_array();
+    json_t *devices = json_array(), *step = json_object_get(run->measured, "step");
+    if (!json_is_integer(step)) {
+        step = NULL;
+        cli_page_missing(run, "timeline", "the number of the measured step is missing");
+    }
     for (int d = 0; d < t->devices; d++) {
         json_t *host = json_object_get(json_array_get(places, (size_t)d), "host");
         json_array_append_new(devices,
@@ -222,10 +226,9 @@ static void put_measured(cli_page_run *run) {
                                         entries_json(s, planned, d, until), "measured",
                                         entries_json(s, t, d, until)));
     }
-    cli_json_add(run->data, "{s:{s:s, s:O, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o}}",
-                 "timeline", "schedule", cgp_schedule_name(s), "step",
-                 json_object_get(run->measured, "step"), "stages", cgp_schedule_stages(s),
-                 "micro_batches", cgp_schedule_chunks(s), "each_action",
+    cli_json_add(run->data, "{s:{s:s, s:O?, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o}}",
+                 "timeline", "schedule", cgp_schedule_name(s), "step", step, "stages",
+                 cgp_schedule_stages(s), "micro_batches", cgp_schedule_chunks(s), "each_action",
                  actions_of(s) <= MOST_ACTIONS, "measured_seconds", cli_real_json(t->makespan),
                  "planned_seconds", cli_real_json(planned->makespan), "clock_uncertainty_seconds",
                  cli_real_json(t->clock_uncertainty), "bubble", cli_real_json(t->bubble_makespan),

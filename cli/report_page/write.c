@@ -13,14 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool cli_page_is_forbidden(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    return c[0] == 0xEF && c[1] == 0xBF && (c[2] == 0xBE || c[2] == 0xBF);
+}
+
 void cli_page_escape(FILE *out, const char *text) {
     for (; text && *text; text++) {
         const unsigned char c = (unsigned char)*text;
         const char *named = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : NULL;
         if (c == '"') named = "&quot;";
-        if (named)
+        if (named) {
             fputs(named, out);
-        else
+        } else if (cli_page_is_forbidden(text)) {
+            fputc('?', out);
+            text += 2;
+        } else
             fputc(c >= ' ' || c == '\n' || c == '\t' ? c : '?', out);
     }
 }

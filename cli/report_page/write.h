@@ -16,6 +16,9 @@ typedef enum cli_page_unit {
     CLI_PAGE_BYTES
 } cli_page_unit;
 
+/* Tell whether a text begins with U+FFFE or U+FFFF, which XML does not allow. */
+bool cli_page_is_forbidden(const char *text);
+
 /* Write text, escaped for XML; "?" stands for characters that XML does not allow. */
 void cli_page_escape(FILE *out, const char *text);
 

@@ -379,6 +379,10 @@ cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
     return delete_file(directory, CLI_METRICS);
 }
 
+void cli_run_directory_drop_report(const cli_run_directory *directory) {
+    if (delete_file(directory, CLI_REPORT) != CGP_OK) cli_warn();
+}
+
 void cli_run_directory_undo(const cli_run_directory *directory) {
     (void)unlinkat(directory->fd, CLI_RECORD, 0);
     (void)unlinkat(directory->fd, CLI_METRICS, 0);

@@ -118,10 +118,11 @@ static cgp_status print_sample(const training *t) {
 
 /* Write measured.json and report.html on rank 0. A failure is only a warning. */
 static void write_report(training *t, const json_t *report) {
-    const char *state = t->stopped ? "stopped" : "complete";
-    if (cli_rank() > 0 || !t->recorder.directory) return;
-    cli_recorder_end(&t->recorder, &t->run.session, state, t->stopped, report);
-    if (cli_page_of_training(&t->run.directory, &t->run.session) != CGP_OK)
+    const bool stopped = cli_session_steps(&t->run.session) < t->run.options.steps;
+    const char *state = stopped ? "stopped" : "complete", *text = stopped ? t->stopped : NULL;
+    if (cli_rank() > 0 || !t->recorder.directory || !t->run.directory.locked) return;
+    cli_recorder_end(&t->recorder, &t->run.session, state, text, report);
+    if (cli_page_of_training(&t->run.directory, &t->run.session, state, text) != CGP_OK)
         cli_warn();
     else if (!cli_output_failed())
         fprintf(t->run.out, "report       %s/" CLI_REPORT "\n", cli_shown(t->run.directory.path));
@@ -143,9 +144,9 @@ cgp_status cli_train_end(training *t) {
     if (status == CGP_OK && !t->stopped) status = print_sample(t);
     if (status == CGP_OK && !t->stopped) (void)cli_train_stop(t, false);
     cli_output_flush(t->run.out);
+    if (status == CGP_OK) write_report(t, report);
     if (cli_ranks() == 1 && cli_stop_signal())
         t->stopped = cli_stop_signal(); /* the last write may have raised SIGPIPE */
-    if (status == CGP_OK) write_report(t, report);
     json_decref(report);
     return status;
 }

@@ -159,6 +159,7 @@ static cgp_status write_run(training *t) {
     if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
     CGP_TRY(
         cli_record_write(&t->run.directory, t->run.before, &t->run.session, step, &t->run.record));
+    cli_run_directory_drop_report(&t->run.directory);
     if (t->run.options.from_step >= 0)
         CGP_TRY(cli_run_directory_drop_after(&t->run.directory, t->run.options.from_step));
     CGP_TRY(cli_digests_open(&t->digests, &t->run.directory, t->run.session.plan, step, every));

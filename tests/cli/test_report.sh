@@ -90,7 +90,7 @@ check "failed: the message comes first" begins 0 "The run failed after 6 of 9 st
 check "failed: a measured step" test "$(jq .timeline.step page.json)" = 4
 CGP_FAULT=kill:0F0@5 run train $gpt2 $words --stages 2 --save-every 2 --run k
 page "killed" k curves timeline
-check "killed: told" begins 2 "The run has ended after 5 of 9 steps: it was killed, or an older cgpipe ran it"
+check "killed: told" begins 2 "The run has ended after 5 of 9 steps: it was killed, or"
 run train --resume --run k --quiet
 page "resumed" k curves timeline
 check "resumed: complete" begins 2 "The run is complete: 9 of 9 steps"
@@ -113,6 +113,44 @@ page "--balance time" t balance planner
 check "--balance time: the balance of the run" test "$(jq -c '[.balance.stages[].layers]' page.json)" = "$(jq -c .balance t/measured.json)"
 run train $gpt2 $words --steps 1 --quiet --run one
 page "one step" one timeline balance planner
+
+# --- starts without a measured step ---
+
+cp -r a again
+run train --resume --run again
+check "resumed without a step: exit code 0" exits 0
+check "resumed without a step: measured.json stays" cmp -s a/measured.json again/measured.json
+check "resumed without a step: the report" has "9 of 9 steps" again/report.html
+page "resumed without a step" again timeline balance planner
+check "resumed without a step: complete" begins 2 "The run is complete: 9 of 9 steps"
+check "resumed without a step: nothing is missing" test "$(jq -c .missing page.json)" = "[]"
+cp -r a wider
+CGP_FAULT=fail:1F3@9 run train --resume --run wider --steps 12 --quiet
+check "failed in its first step: exit code 1" exits 1
+check "failed in its first step: measured.json stays" cmp -s a/measured.json wider/measured.json
+check "failed in its first step: no report of the earlier start" test ! -e wider/report.html
+page "failed in its first step" wider curves
+check "failed in its first step: told" begins 2 "The run has ended after 9 of 12 steps: it was killed, or"
+
+# --- measured.json cannot be written ---
+
+cp -r b blocked
+rm blocked/measured.json
+mkdir blocked/measured.json
+"$program" train --resume --run blocked --quiet >"$out" 2>"$err" &
+training=$!
+until [ -s "$err" ] || ! kill -0 $training; do sleep 0.05; done
+rmdir blocked/measured.json
+"$program" stop blocked --wait >/dev/null
+wait $training
+check "cannot be written: one warning" test "$(grep -c 'warning: blocked/measured.json: ' "$err")" = 1
+check "cannot be written: tried again" jq -e '.end.state == "stopped"' blocked/measured.json
+cp -r k blocked2
+rm blocked2/measured.json
+mkdir blocked2/measured.json
+run train --resume --run blocked2 --steps 12 --quiet
+check "cannot be written: exit code 0" exits 0
+check "cannot be written: the page says complete" has "The run is complete: 12 of 12 steps" blocked2/report.html
 
 # --- two runs ---
 
@@ -137,6 +175,21 @@ check "30,000 steps: first, last, least and greatest" jq -e '.curves.loss | .[0]
     any(.[]; . == [12345, 99]) and any(.[]; . == [20001, -7])' page.json
 check "30,000 steps: steps ascend" jq -e '[.curves.loss[][0]] | . == unique' page.json
 check "30,000 steps: the line that is cut off" missing "1 of 30001 lines of metrics.jsonl cannot be used"
+cp -r a ulps
+for i in 1 2 3 4; do
+    echo "{\"step\":$i,\"loss\":1.000000000000000$((i % 2 * 2)),\"lr\":0,\"seconds\":0.5}"
+done >ulps/metrics.jsonl
+run_limited() { timeout 60 "$program" "$@" >"$out" 2>"$err"; }
+check "a range of an ulp: ends" run_limited report ulps --out page.html
+check "a range of an ulp: few marks" test "$(grep -o '<path class="g"' page.html | wc -l)" -le 60
+cp -r a nan
+awk 'BEGIN {for (i = 1; i <= 3000; i++) printf "{\"step\":%d,\"loss\":%s,\"seconds\":0.5}\n", i,
+    (i == 7 || i > 2500) ? "null" : 1 + 1 / i}' >nan/metrics.jsonl
+page "no loss" nan curves
+check "no loss: gaps" jq -e '.curves.loss | length <= 2000 and .[-1] == [3000, null] and any(.[]; . == [7, null])' page.json
+check "no loss: the drawing has gaps" test "$(grep -o 'data-curve="loss".*' page.html | sed 's/<.svg>.*//' |
+    grep -o 'class="line s0" d="[^"]*' | grep -o 'M' | wc -l)" = 2
+check "no loss: named" grep -q "the loss is not a number since step 2501" <(sentence 2)
 cp -r a large
 jq '.model = "gpt2:layers=64,width=8,heads=1,vocab=16,seq=8" | .options.stages = 64 | .options.chunks = 512 |
     .options.batch = 512 | .options.devices = null' a/run.json >large/run.json
@@ -178,10 +231,17 @@ check "wrong costs: told" missing "bad/measured.json: layer 0: forward_seconds: 
 jq '.balance = [1, -1, 99999999999]' a/measured.json >bad/measured.json
 page "wrong balance" bad missing
 check "wrong balance: told" missing "plan: "
+jq 'del(.step)' a/measured.json >bad/measured.json
+page "no step" bad timeline missing
+check "no step: told" missing "timeline: the number of the measured step is missing"
+jq '.end.weights_sha256 = "\u001b[31mred" | .plan_sha256 = "\u001b[31mred" |
+    .places[0].host = "\u001b[31mred"' a/measured.json >bad/measured.json
+run report bad --text
+check "terminal escapes: shown, not written" test "$(grep -c red "$out")" -ge 2 -a "$(tr -d -c '\033' <"$out" | wc -c)" = 0
 jq '.cgpipe_measured = 99' a/measured.json >bad/measured.json
 page "another format" bad missing
 check "another format: told" missing "cgpipe_measured: expected 1"
-jq '.options.schedule = "<script>alert(1)</script>" | .model = "<b>&\"" | .versions = {"x<y": "&"}' a/run.json >bad/run.json
+jq '.options.schedule = "<script>alert(1)</script>" | .model = "<b>&\"" | .versions = {"x<y": "&", "z": "\ufffe\uffff\u0001"}' a/run.json >bad/run.json
 page "markup" bad missing
 check "markup: escaped" test "$(grep -c '<script>alert\|<b>' page.html)" = 0
 echo '{' >bad/run.json
